@@ -1,7 +1,7 @@
 """weblake lands web data in a data lake: URLs or a site in, one Parquet file out, exactly once, paid once.
 
-This is the public door: names only. Each is imported when it is first asked for, so that a program that only waits for
-jobs does not load Arrow.
+This package exports the public names. Each is imported at its first use, so that a program that only polls jobs does
+not load Arrow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m weblake` is the command line."""
+"""Entry point of `python -m weblake`: the command line."""
 
 from weblake.cli import main
 

@@ -1,4 +1,4 @@
-"""Timeouts and groups of tasks that behave alike on every Python from 3.10 on: that one has neither in asyncio."""
+"""Timeouts and task groups with the same behaviour on all supported Pythons; asyncio of Python 3.10 has neither."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ else:
         try:
             async with async_timeout.timeout(delay):
                 yield
-        except asyncio.TimeoutError as error:  # a class of its own before 3.11
+        except asyncio.TimeoutError as error:  # not the built-in class before 3.11
             raise TimeoutError from error
 
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 async def run_together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Run the coroutines at the same time and return their results in order.
 
-    If one fails, the others are cancelled, and its error is raised when they have ended.
+    If one fails, the others are cancelled, and its error is raised after they have ended.
     """
     tasks = [asyncio.ensure_future(one) for one in coroutines]
     try:

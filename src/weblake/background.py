@@ -1,7 +1,7 @@
 """Run functions in daemon threads.
 
-These threads are never joined: the caller may leave by an exception or Ctrl-C, and the process may end meanwhile. So
-what runs in them must need no cleanup.
+These threads are never joined: the caller may exit with an exception or Ctrl-C, and the process may end while they run.
+So functions that run in them must need no cleanup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def run_in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run a function in a thread of its own and return its result as a future."""
+    """Run a function in a new thread and return a future of its result."""
     future: Future[T] = Future()
     _start_thread(partial(_complete, future, work, BaseException))
     return future
@@ -26,10 +26,10 @@ def run_in_thread(work: Callable[[], T]) -> Future[T]:
 def run_in_two_threads(items: Iterator[Callable[[], T]], most: int = 6) -> Iterator[T]:
     """Yield the result of calling each item, in order; the calling thread and one more thread call them.
 
-    Only one thread takes an item from `items` at a time, but both may call theirs at once. So neither waits for the
-    other while there is something to do. At most `most` items, which is two or more, are taken and not yet yielded.
+    Only one thread takes an item from `items` at a time, but both may call their items at the same time, so neither
+    thread is idle while there are items. At most `most` items (two or more) have been taken and not yet yielded.
 
-    An exception of `items`, or of calling an item, is raised here when its turn comes; an interrupt of the calling
+    An exception of `items`, or of calling an item, is raised in the order of the results; an interrupt of the calling
     thread is raised at once. If the caller stops early, no further item is called.
     """
     queue = _WorkQueue(items, most)
@@ -46,26 +46,26 @@ def run_in_two_threads(items: Iterator[Callable[[], T]], most: int = 6) -> Itera
 
 
 class _WorkQueue(Generic[T]):
-    """Items that have been taken and not yielded yet, in their order."""
+    """The queue of results whose items have been taken and not yet yielded, in order."""
 
     def __init__(self, items: Iterator[Callable[[], T]], most: int) -> None:
         self.results: deque[Future[T]] = deque()
         self._items = items
         self._turn = threading.Lock()
         self._free_slots = threading.Semaphore(most)
-        self._ended = False  # set after the last of `results`: a thread that reads it sees them all
+        self._ended = False  # set after the last result is in `results`, so a thread that reads True sees all results
 
     def first_is_done(self) -> bool:
         return bool(self.results) and self.results[0].done()
 
     def first(self) -> T:
-        """Wait for the first result and remove it."""
+        """Wait for the first result, remove it and return it."""
         result = self.results.popleft().result()
         self._free_slots.release()
         return result
 
     def run_next(self) -> bool:
-        """Call the next item, if there is one and a free slot for its result."""
+        """Call the next item if there is one and a free slot for its result; return whether it was called."""
         return not self._ended and self._free_slots.acquire(blocking=False) and self._run_next(Exception)
 
     def run_until_empty(self) -> None:
@@ -101,7 +101,7 @@ def _start_thread(work: Callable[[], None]) -> None:
 
 
 def _complete(future: Future[T], work: Callable[[], T], kept: type[BaseException]) -> None:
-    """Call `work` and complete the future; exceptions of the kind `kept` go into the future, others are raised here."""
+    """Call `work` and complete the future; exceptions of class `kept` go into the future, others are raised here."""
     if not future.set_running_or_notify_cancel():
         return
     try:

@@ -1,8 +1,8 @@
-"""The two doors to the service: `Client` blocks, `AsyncClient` is awaited.
+"""The clients of the service: `Client` blocks, `AsyncClient` is for asyncio.
 
-Each operation of the contract is one function in operations.py and one line per door here: the name is the contract's
-operationId in snake_case, and its options are documented where they are defined. What a call does about a failure is
-retry.py's; a start whose answer is lost raises OutcomeUnknown here, and is resolved by `weblake.land` and its kin.
+Each operation of the contract is a function in api/operations.py and a method of both clients here. Its name is the
+contract's operationId in snake_case; its options are documented at their definition. Retries follow jobs/retry.py. A
+start whose response is lost raises OutcomeUnknown here; `weblake.land_batch` and `weblake.land_crawl` resolve it.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ def _awaited(build: Callable[P, Operation[T]]) -> Callable[Concatenate[AsyncClie
 
 
 class Client:
-    """Speaks to the service from any thread, over pooled connections.
+    """A blocking, thread-safe client of the service with a connection pool.
 
     Args:
-        base_url: Such as `https://api.example.com`; WEBLAKE_BASE_URL where it is not given. With neither, the embedded
-            local service is started in this process.
-        api_key: WEBLAKE_API_KEY where it is not given.
-        insecure: Allows plain http beyond loopback; WEBLAKE_INSECURE=1 where it is not given.
-        patience: How long one call is tried; a minute in all by default.
-        http_client: An `httpx.Client` or `httpx2.Client` to send with, set up by the caller, who closes it. Its
+        base_url: Address of the service, such as `https://api.example.com`; default: WEBLAKE_BASE_URL. If neither is
+            set, the client uses the embedded local service, which is started in this process if it is not running.
+        api_key: API key of the service; default: WEBLAKE_API_KEY.
+        insecure: Whether to allow plain http to hosts other than loopback; default: True if WEBLAKE_INSECURE=1.
+        patience: Retry policy of each call; by default it waits up to one minute in total.
+        http_client: An `httpx.Client` or `httpx2.Client` to send with, which the caller configures and closes. Its
             headers, event hooks, proxies and TLS settings apply; its cookies, authentication, base URL, timeouts and
-            redirects do not. docs/http_clients.md has examples, and what such a client cannot keep.
-        http_options: Proxy and TLS settings, where no `http_client` is given.
-        transport: Carries requests instead of the network, in tests.
+            redirects do not. docs/http_clients.md has examples and lists the guarantees that such a client lacks.
+        http_options: Proxy and TLS settings, if `http_client` is not given.
+        transport: Replaces the network in tests.
 
     Raises:
         InvalidOption: The base URL, the key, `http_options` or the client cannot be used, or more than one of
@@ -89,7 +89,7 @@ class Client:
         self._opened: HttpTransport | EmbeddedTransport | None = None
         self._lock = threading.Lock()
         given = ApiKey(api_key) if api_key else None
-        del api_key  # whatever is raised from here on may be shown with the locals of this frame
+        del api_key  # a later error may be shown with the locals of this frame
         _at_most_one(http_client=http_client, http_options=http_options, transport=transport)
         library_of(http_client, "Client")
         if http_options is not None:
@@ -100,7 +100,7 @@ class Client:
 
     @property
     def transport(self) -> Transport:
-        """What carries the requests; opened at the first use."""
+        """The transport of the requests; created at the first use."""
         if self._transport is not None:
             return self._transport
         with self._lock:
@@ -110,18 +110,18 @@ class Client:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether this client uses the embedded service of this user."""
+        """True if this client uses the embedded service of this user."""
         return self._transport is None and self._settings is None
 
     @property
     def service(self) -> str:
-        """Which service it is, as the ledger has it: a load is looked up where it was started."""
+        """Name of the service in the ledger, where it records at which service a load was started."""
         if self._transport is not None:
             return "given"
         return "embedded" if self._settings is None else self._settings.base_url.label
 
     def run(self, flow: Flow[T]) -> T:
-        """Drives a conversation to its end."""
+        """Run a flow to its end and return its result."""
         try:
             return run(flow, self.transport)
         except WeblakeError as error:
@@ -130,11 +130,11 @@ class Client:
             raise
 
     def call(self, operation: Operation[T]) -> T:
-        """Sends one operation and returns its value."""
+        """Send one operation, with retries, and return its decoded value."""
         return self.run(self.retry.call(operation, self._policy))
 
     def close(self) -> None:
-        """Closes the connections; the client opens new ones if it is used again."""
+        """Close the connections; the client opens new ones if it is used again."""
         with self._lock:
             opened, self._opened = self._opened, None
         if opened is not None:
@@ -184,7 +184,7 @@ class Client:
 
 
 class AsyncClient:
-    """The same for an event loop: each operation returns an awaitable. Arguments and errors are those of `Client`."""
+    """A client for an event loop: each operation returns an awaitable. Arguments and errors are those of `Client`."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class AsyncClient:
         self._transport = transport
         self._opened: AsyncHttpTransport | AsyncEmbeddedTransport | None = None
         given = ApiKey(api_key) if api_key else None
-        del api_key  # whatever is raised from here on may be shown with the locals of this frame
+        del api_key  # a later error may be shown with the locals of this frame
         _at_most_one(http_client=http_client, http_options=http_options, transport=transport)
         library_of(http_client, "AsyncClient")
         if http_options is not None:
@@ -213,7 +213,7 @@ class AsyncClient:
 
     @property
     def transport(self) -> AsyncTransport:
-        """What carries the requests; opened at the first use."""
+        """The transport of the requests; created at the first use."""
         if self._transport is not None:
             return self._transport
         if self._opened is None:
@@ -221,7 +221,7 @@ class AsyncClient:
         return self._opened
 
     async def run(self, flow: Flow[T]) -> T:
-        """Drives a conversation to its end."""
+        """Run a flow to its end and return its result."""
         try:
             return await arun(flow, self.transport)
         except WeblakeError as error:
@@ -230,11 +230,11 @@ class AsyncClient:
             raise
 
     async def call(self, operation: Operation[T]) -> T:
-        """Sends one operation and returns its value."""
+        """Send one operation, with retries, and return its decoded value."""
         return await self.run(self.retry.call(operation, self._policy))
 
     async def aclose(self) -> None:
-        """Closes the connections; the client opens new ones if it is used again."""
+        """Close the connections; the client opens new ones if it is used again."""
         opened, self._opened = self._opened, None
         if opened is not None:
             await opened.aclose()

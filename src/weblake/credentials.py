@@ -1,4 +1,4 @@
-"""The API key, the one origin it may go to, and how text is cleaned of it."""
+"""The API key, the only origin that it may be sent to, and the removal of the key from texts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from weblake.remedies import Remedy
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-#: A beginning of the key that is as long as this is taken for a key that was cut off.
+#: Characters; a prefix of the key with at least this length is treated as a truncated key and hidden.
 SHORTEST_SHOWN = 8
 
 
 class _UnshownText(str):
-    """Text whose repr is `***`. `str` of it is the text itself, because aiohttp writes that."""
+    """A str whose repr is `***`; its `str` is the text itself, because aiohttp sends that."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class _UnshownText(str):
 
 
 class Unshown(bytes):
-    """Bytes that are shown as `***`: HTTP libraries keep the header in locals, which some tracebacks show."""
+    """Bytes whose repr and str are `***`: HTTP libraries keep the header in locals, which some tracebacks show."""
 
     def __repr__(self) -> str:
         return "b'***'"
@@ -36,25 +36,25 @@ class Unshown(bytes):
     __str__ = __repr__
 
     def __bytes__(self) -> bytes:
-        return self  # h11 makes bytes of what it is given, and would show those
+        return self  # h11 calls bytes() on headers; plain bytes would be shown
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Return text that is shown as `***`; aiohttp keeps headers as text."""
+        """Return a str whose repr is `***`; aiohttp keeps headers as str."""
         return _UnshownText(super().decode(encoding, errors))
 
     def __getitem__(self, at: Any) -> Any:
         part = super().__getitem__(at)
-        return Unshown(part) if isinstance(part, bytes) else part  # what is left to be written
+        return Unshown(part) if isinstance(part, bytes) else part  # a slice is the rest that is still to be written
 
     def __reduce__(self) -> str:
         raise TypeError("A header with the API key in it is not pickled.")
 
 
 class ApiKey:
-    """A bearer key that shows itself to nobody: its repr, str and format are `***`, and it cannot be pickled.
+    """A bearer key whose repr, str and format are `***`, and which cannot be pickled.
 
-    Made of whatever was given, so that from then on no frame holds the text: an error that is raised later may be
-    shown with its locals. `check` refuses what cannot be a key.
+    The constructor accepts any text, so that callers can wrap a key at once and no frame keeps the text: a later error
+    may be shown with the locals of its frames. `check` refuses a text that cannot be a key.
     """
 
     __slots__ = ("_value",)
@@ -63,7 +63,7 @@ class ApiKey:
         self._value = value.strip()
 
     def check(self) -> None:
-        """Raises InvalidOption for a key that cannot be sent."""
+        """Raise InvalidOption if the key cannot be sent in a header."""
         if not self or not self._value.isascii() or not self._value.isprintable() or " " in self._value:
             raise InvalidOption(
                 "The API key is empty or holds characters that no HTTP header can carry.",
@@ -71,21 +71,21 @@ class ApiKey:
             )
 
     def header(self) -> bytes:
-        """The value of the Authorization header; the transport alone asks for it."""
+        """Return the value of the Authorization header; only the transport calls this."""
         return Unshown(b"Bearer " + self._value.encode("ascii"))
 
     def __bool__(self) -> bool:
         return bool(self._value)
 
     def hide(self, text: str) -> str:
-        """The text with every occurrence of the key, plain or percent-encoded, replaced; also of one that was cut."""
+        """Return the text with each occurrence of the key replaced: plain, percent-encoded or truncated."""
         for form in (self._value, quote(self._value, safe="")):
             for length in range(len(form), min(len(form), SHORTEST_SHOWN) - 1, -1):
                 text = text.replace(form[:length], "***")
         return text
 
     def hide_in(self, error: BaseException) -> None:
-        """Takes the key out of an error and of those that it came from: a service may repeat in a text what it got."""
+        """Remove the key from an error and its causes, because a service may repeat the key in a message."""
         for found in chain(error):
             found.message, found.remedy = self.hide(found.message), found.remedy.with_values(self.hide)
             found.code = None if found.code is None else self.hide(found.code)
@@ -102,7 +102,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class BaseUrl:
-    """Where the service is: origin and path prefix, without a trailing slash, user info, query or fragment."""
+    """The service's base URL: origin and path prefix, without a trailing slash, user info, query or fragment."""
 
     scheme: str
     netloc: str
@@ -110,19 +110,20 @@ class BaseUrl:
 
     @classmethod
     def parse(cls, text: str, *, insecure: bool = False) -> BaseUrl:
-        """Reads a base URL.
+        """Parse and check a base URL.
 
         Args:
             text: Such as `https://api.example.com` or `http://127.0.0.1:8080/team/a/`.
-            insecure: Whether plain http beyond loopback is allowed: the key then travels in the clear.
+            insecure: Whether to allow plain http to hosts other than loopback; the key is then sent unencrypted.
 
         Raises:
-            InvalidOption: Not http(s), no host, with user info, or plain http beyond loopback without `insecure`.
+            InvalidOption: The URL is not http(s), has no ASCII host, has user info, a query or a fragment, or uses
+                plain http to a host other than loopback without `insecure`.
         """
         try:
             parts = urlsplit(text.strip())
             port = parts.port
-            (parts.hostname or "").encode("idna")  # what no lookup takes: an empty label, or one that is too long
+            (parts.hostname or "").encode("idna")  # fails for an empty or overlong label, which no lookup accepts
         except ValueError:
             raise _bad("it cannot be read as a URL") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -147,19 +148,19 @@ class BaseUrl:
 
     @property
     def host(self) -> str:
-        """The host alone, without brackets."""
+        """The host without port and brackets."""
         return urlsplit(self.origin).hostname or ""
 
     @property
     def label(self) -> str:
-        """What tells services apart. On loopback the port does not: a service that is started again has another."""
+        """Name of the service in the ledger; without the port on loopback, because a restart changes the port."""
         return "loopback" if is_loopback(self.host) else str(self)
 
     def join(self, path: str) -> str:
-        """The address of a path below the base; a path prefix is kept.
+        """Return the URL of a path below the base URL, including its path prefix.
 
         Raises:
-            InvalidOption: It begins with no slash, and what it begins with would become a part of the host's name.
+            InvalidOption: The path does not begin with a slash, so its beginning would become part of the host name.
         """
         if not path.startswith("/"):
             raise InvalidOption(
@@ -172,7 +173,7 @@ class BaseUrl:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine's own loopback."""
+    """Return whether a host name or address is a loopback address."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -182,7 +183,7 @@ def is_loopback(host: str) -> bool:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """Service text made fit for a message: one line, no control characters, cut at a limit."""
+    """Return a service's text for use in a message: one line, no control characters, at most `limit` characters."""
     text = _CONTROL.sub(" ", text).strip()
     return text if len(text) <= limit else text[: limit - 1] + "…"
 

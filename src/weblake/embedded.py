@@ -1,8 +1,9 @@
 """The embedded service that a client uses when no base URL is set.
 
-One process holds the database's lock, serves on a loopback port of its own and runs the jobs; other processes of the
-same user find its address and key in a file that only they may read, and use it as long as it lives. When it ends, the
-first of them that notices takes over: the jobs are in the database, so they go on there.
+One process holds the lock of the database, serves on its own loopback port and runs the jobs. Other processes of the
+same user read its address and key from a file that only that user may read, and use it until it ends. The first of
+them that then gets no response starts the service itself: the jobs are in the database, so they continue
+(docs/decisions/005-embedded-address-file.md).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from weblake.steps import NoReply, Reply, Request
 if TYPE_CHECKING:
     from weblake_service.server import LocalService
 
-#: Seconds that the holder of the lock gets to say where it listens.
+#: Seconds within which the process that holds the lock has to publish its address.
 FOUND_WITHIN_S = 10.0
 
 _lock = threading.Lock()
@@ -37,11 +38,11 @@ _own: tuple[int, LocalService] | None = None
 
 
 def running() -> Settings:
-    """The settings of the embedded service; starts it in this process if no process of this user runs it.
+    """Return the settings of the embedded service; start it in this process if no process of this user runs it.
 
     Raises:
         FeatureMissing: The extra `weblake[local]` is not installed.
-        StorageRefused: The state directory cannot be written, or the process that holds the lock does not answer.
+        StorageRefused: The state directory cannot be written, or the process that holds the lock does not respond.
     """
     directory = state_dir()
     try:
@@ -56,10 +57,10 @@ def running() -> Settings:
 
 
 class EmbeddedTransport:
-    """Carries requests to the embedded service, in whichever process it runs.
+    """A transport to the embedded service, in this process or another one.
 
-    A request without an answer is not sent again here: that is for retry.py to decide, and its next try goes to where
-    the service is by then.
+    A request without a response is not sent again here: jobs/retry.py decides that, and its next try goes to the
+    service's address at that time.
     """
 
     def __init__(self, make: Callable[..., HttpTransport] = HttpTransport) -> None:
@@ -69,33 +70,33 @@ class EmbeddedTransport:
         self._following = threading.Lock()
 
     def send(self, request: Request) -> Reply | NoReply:
-        """Sends one request; see steps.Request for its bounds."""
+        """Send one request within the limits that it sets, and return its response or a NoReply."""
         carrier = self._carrier
         reply = carrier.send(request)
         if isinstance(reply, NoReply):
             with self._following:
-                if carrier is self._carrier:  # no other thread was faster
+                if carrier is self._carrier:  # no other thread has replaced it
                     self._follow()
         return reply
 
     def _follow(self) -> None:
-        with suppress(StorageRefused):  # nobody serves just now: the next try looks again
+        with suppress(StorageRefused):  # no process serves now: the next try looks again
             found = running()
             if found.base_url != self._at.base_url:
                 self._carrier.close()
                 self._at, self._carrier = found, self._make(found.base_url, found.api_key)
 
     def hide_key(self, error: WeblakeError) -> None:
-        """Takes the key out of an error's texts."""
+        """Remove the API key from an error's texts."""
         self._carrier.hide_key(error)
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         self._carrier.close()
 
 
 class AsyncEmbeddedTransport:
-    """The same for an event loop."""
+    """A transport to the embedded service for an event loop."""
 
     def __init__(self, make: Callable[..., AsyncHttpTransport] = AsyncHttpTransport) -> None:
         self._at = running()
@@ -103,7 +104,7 @@ class AsyncEmbeddedTransport:
         self._carrier = make(self._at.base_url, self._at.api_key)
 
     async def send(self, request: Request) -> Reply | NoReply:
-        """Sends one request; see steps.Request for its bounds."""
+        """Send one request within the limits that it sets, and return its response or a NoReply."""
         carrier = self._carrier
         reply = await carrier.send(request)
         if isinstance(reply, NoReply):
@@ -114,17 +115,17 @@ class AsyncEmbeddedTransport:
         return reply
 
     def hide_key(self, error: WeblakeError) -> None:
-        """Takes the key out of an error's texts."""
+        """Remove the API key from an error's texts."""
         self._carrier.hide_key(error)
 
     async def aclose(self) -> None:
-        """Closes the connections that were opened on the running loop."""
+        """Close the connections that were opened on the running loop."""
         await self._carrier.aclose()
 
 
 @contextmanager
 def needs_local() -> Iterator[None]:
-    """Turns a missing package of the service into a message that names the extra."""
+    """Convert a ModuleNotFoundError of a service package to FeatureMissing, which names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -135,7 +136,7 @@ def needs_local() -> Iterator[None]:
 
 
 def _start(directory: Path) -> Settings | None:
-    """Starts the service here, unless another process holds the lock."""
+    """Start the service in this process and return its settings; None if another process holds the lock."""
     global _own
     if _own is not None and _own[0] == os.getpid():
         return _settings(_own[1].url, _own[1].key)
@@ -154,7 +155,7 @@ def _start(directory: Path) -> Settings | None:
         try:
             _publish(directory, service)
         except BaseException:
-            service.stop()  # nobody could find it, and it would hold the lock
+            service.stop()  # no other process could find it, and it would hold the lock
             raise
     _own = (os.getpid(), service)
     atexit.register(_stop, os.getpid(), service, directory)
@@ -168,7 +169,7 @@ def _stop(pid: int, service: LocalService, directory: Path) -> None:
 
 
 def _found(directory: Path) -> Settings:
-    """The service of another process of this user."""
+    """Return the settings of the service in another process of this user."""
     until = time.monotonic() + FOUND_WITHIN_S
     while True:
         try:
@@ -189,7 +190,7 @@ def _alive(text: str) -> Settings:
 
 
 def _publish(directory: Path, service: LocalService) -> None:
-    handle, name = tempfile.mkstemp(dir=directory)  # made with mode 0600
+    handle, name = tempfile.mkstemp(dir=directory)  # created with mode 0600
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(json.dumps({"url": service.url, "key": service.key, "pid": os.getpid()}))
     Path(name).replace(_address(directory))

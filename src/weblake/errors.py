@@ -1,29 +1,29 @@
-"""What can go wrong, grouped by what the caller should do about it.
+"""Exceptions of weblake, grouped by what the caller should do about them.
 
     WeblakeError
     ├── RetryLater              nothing is wrong with the request: the same call may work later
-    │   ├── RateLimited             429; `retry_after` says how long, when the service said so
-    │   ├── ServiceUnavailable      408, 5xx, or a reply that cannot be read
-    │   └── ServiceUnreachable      no connection, or no answer before the deadline
-    ├── FixRequest              the request itself is wrong: sending it again changes nothing
-    │   ├── InvalidOption           refused here, before anything was sent (also a ValueError)
+    │   ├── RateLimited             429; `retry_after` has the seconds to wait, if the service sent them
+    │   ├── ServiceUnavailable      408, 5xx, or a response that cannot be read
+    │   └── ServiceUnreachable      no connection, or no response before the deadline
+    ├── FixRequest              the request is wrong: sending it again has the same result
+    │   ├── InvalidOption           refused by weblake before a request was sent (also a ValueError)
     │   ├── RequestRejected         400, 405, 409, 413, 422 and the cache misses (404 with a code)
-    │   └── StorageRefused          the root cannot be written, or not safely
-    ├── AskPerson               somebody has to decide or to set something up; also a certificate that is not valid
+    │   └── StorageRefused          the root cannot be read or written, or not safely
+    ├── AskPerson               a person has to decide or configure something; also a certificate that is not valid
     │   ├── AuthenticationFailed    401
     │   ├── CreditsExhausted        402, or more than `max_credits`
     │   ├── PermissionDenied        403
     │   ├── FeatureMissing          an extra that is not installed, or a 503 that names what is not configured
-    │   └── OutcomeUnknown          it may have happened or not, and nothing here can tell
-    └── GiveUp                  it is over, and how it ended is known
-        ├── JobGone                 404 or 410: unknown, expired, or of another team
-        ├── JobEnded                the job failed or was cancelled; `status` says which
-        ├── LoadIncomplete          what arrived does not add up to what was asked for; `receipt` has the counts
+    │   └── OutcomeUnknown          the request may have had an effect, and weblake cannot find out
+    └── GiveUp                  the operation is over, and its outcome is known
+        ├── JobGone                 404 or 410: the job is unknown, expired, or of another team
+        ├── JobEnded                the job failed or was cancelled; `job_status` says which
+        ├── LoadIncomplete          the results are not complete, or hold other pages; `receipt` has the counts
         ├── MalformedReply          the service broke its contract in a way that could lose or leak data
-        └── DeadlineExceeded        the caller's own time limit passed; the remote job may still be running
+        └── DeadlineExceeded        the caller's time limit passed; the job may still be running at the service
 
-Every error has `message` (what happened, to what) and `hint` (what to do next, in the words of the interface in use),
-and none ever holds a key.
+Every error has `message` (what happened, to what) and `hint` (what to do next, in the words of the interface in use).
+No error contains the API key.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class WeblakeError(Exception):
         self, message: str = "", *, hint: str | Remedy = "", status: int | None = None, code: str | None = None
     ) -> None:
         self.message = message or (type(self).__doc__ or type(self).__name__).strip().splitlines()[0]
-        #: What to do next, as data; an empty text where the message says it all.
+        #: What to do next, as data; empty if the message is sufficient.
         self.remedy = hint if isinstance(hint, Remedy) else Remedy.of_text(hint)
-        #: The interface in whose words `hint` is.
+        #: The interface whose words `hint` uses.
         self.interface: Interface = PYTHON
-        #: The HTTP status of the reply, where a reply caused this.
+        #: The HTTP status of the response that caused the error, or None.
         self.status = status
-        #: The service's own stable code, where it sent one.
+        #: The service's stable error code, or None.
         self.code = code
-        #: What is known of the load that this ended: its id and job, and the counts where it came that far.
+        #: The load that the error ended: its id and job, and the counts if they are known; None if there is no load.
         self.receipt: Receipt | None = None
         super().__init__(self.message)
 
     @property
     def hint(self) -> str:
-        """What to do next, in the words of `interface`; empty where the message says it all."""
+        """What to do next, in the words of `interface`; empty if the message is sufficient."""
         return self.remedy.words(self.interface)
 
     @hint.setter
@@ -70,12 +70,12 @@ class WeblakeError(Exception):
         return f"{self.message} {self.hint}".strip()
 
     def to_dict(self) -> dict[str, str]:
-        """The form in which `--json` and orchestrators carry it: type, message, hint."""
+        """Return type, message and hint, as `--json` and orchestrators show an error."""
         return {"type": type(self).__name__, "message": self.message, "hint": self.hint}
 
 
 def chain(error: BaseException) -> Iterator[WeblakeError]:
-    """Yield the errors of weblake among an error and those that it came from."""
+    """Yield the weblake errors among an error and its causes."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
@@ -87,7 +87,7 @@ def chain(error: BaseException) -> Iterator[WeblakeError]:
 
 @contextmanager
 def in_terms_of(interface: Interface) -> Iterator[None]:
-    """Set the interface of errors that pass through, and of those that they came from."""
+    """Set the interface of errors that the block raises, and of their causes."""
     try:
         yield
     except WeblakeError as error:
@@ -109,7 +109,7 @@ class RetryLater(WeblakeError):
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message, hint=hint, status=status, code=code)
-        #: Seconds the service asked to wait, or None where it named no time.
+        #: Seconds that the service asks to wait, or None.
         self.retry_after = retry_after
 
 
@@ -178,7 +178,7 @@ class JobEnded(GiveUp):
 
     def __init__(self, message: str = "", *, hint: str | Remedy = "", job_status: str = "failed") -> None:
         super().__init__(message, hint=hint)
-        #: The job's own status word: failed or cancelled.
+        #: The service's status of the job: `failed` or `cancelled`.
         self.job_status = job_status
 
 

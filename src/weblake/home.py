@@ -1,4 +1,4 @@
-"""Paths that begin at a user's home directory."""
+"""Expand `~` in paths to the home directory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from weblake.errors import InvalidOption
 
 
 def home(path: str | Path = "~") -> Path:
-    """A path with its `~` replaced by the home directory of the user who is meant; any other as it is.
+    """Return a path with `~` or `~user` replaced by the home directory; any other path is unchanged.
 
     Raises:
-        InvalidOption: Nobody knows that directory, as for the user id of a container that is in no list of users.
+        InvalidOption: The directory is unknown, for example in a container whose user id is not in the user database.
     """
     try:
         return Path(path).expanduser()

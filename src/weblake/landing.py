@@ -1,4 +1,4 @@
-"""The story as functions: what to land in, where to put it, and a receipt back."""
+"""The functions `weblake.land`, `land_batch` and `land_crawl`: land a job in a dataset and return its receipt."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def land(
     terms: Terms | None = None,
     partition: Mapping[str, str] | None = None,
 ) -> Receipt:
-    """Waits for a job that was started elsewhere, lands it as one Parquet file, and returns its receipt.
+    """Wait for a job that was started elsewhere, land it as one Parquet file, and return its receipt.
 
-    Landing the same job again returns the same receipt and calls nobody.
+    Landing the same job again returns the same receipt and sends no request.
 
     Args:
         kind: `batch` (or `batch_scrape`) or `crawl`.
         job_id: The job's UUID.
-        to: The dataset's root.
-        client: The service; by default the one that WEBLAKE_BASE_URL names, or the embedded one.
+        to: The root of the dataset.
+        client: The client; by default one of the service that WEBLAKE_BASE_URL names, or of the embedded service.
         terms: Tolerances, limits and deadlines.
-        partition: Path keys of the dataset, in order, in place of `load_date`.
+        partition: Path keys of the dataset, in order, instead of `load_date`.
 
     Raises:
-        LoadIncomplete: It does not add up; nothing was published.
+        LoadIncomplete: The load is not complete; no documents were published. If all pages failed, their errors were.
         JobEnded: The job failed or was cancelled.
-        JobGone: Unknown or expired.
-        DeadlineExceeded: `terms.timeout_s` passed; the job goes on.
-        WeblakeError: What else stood in the way; the same call resumes.
+        JobGone: The job is unknown or expired.
+        DeadlineExceeded: `terms.timeout_s` passed; the job continues at the service.
+        WeblakeError: Any other error; the same call resumes the load.
     """
     return _land(load_request.existing_job(kind, job_id, partition), to, client, terms)
 
@@ -57,9 +57,10 @@ def land_batch(
     partition: Mapping[str, str] | None = None,
     **given: Unpack[options.BatchScrapeOptions],
 ) -> Receipt:
-    """Scrapes these URLs as one job, lands it, and returns its receipt; raises as `land` does.
+    """Scrape these URLs as one job, land it, and return its receipt; raises as `land` does.
 
-    The same request to the same root is the same load and is paid once; `key` and `new` make it another one.
+    The same request to the same root is the same load and is paid once. With another `key`, or with `new`, it is a new
+    load.
     """
     return _land(load_request.batch(urls, Naming(key, new, partition), **given), to, client, terms)
 
@@ -75,7 +76,7 @@ def land_crawl(
     partition: Mapping[str, str] | None = None,
     **given: Unpack[options.CrawlOptions],
 ) -> Receipt:
-    """Crawls a site as one job, lands it, and returns its receipt; otherwise as `land_batch`."""
+    """Crawl a site as one job, land it, and return its receipt; otherwise as `land_batch`."""
     terms = terms or Terms()
     return _land(load_request.crawl(url, Naming(key, new, partition), terms, **given), to, client, terms)
 

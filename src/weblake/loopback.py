@@ -1,5 +1,6 @@
-"""An HTTP server on a loopback port, in threads of this process, whose answers a function gives: the demo's site has
-one, and so have tests.
+"""An HTTP server on a loopback port, in threads of this process, for the demo's site and for tests.
+
+A function returns the response to each request:
 
     with LoopbackServer(lambda asked: Answer(200, b"hello")) as server:
         httpx.get(server.url)
@@ -17,22 +18,22 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-#: Seconds that a connection may be idle.
+#: Most seconds that a connection may be idle.
 IDLE_S = 30
-#: Seconds between two looks at whether the server is to stop.
+#: Seconds between two checks whether the server has to stop.
 _LOOK_S = 0.01
-#: Bytes of a request's body.
+#: Most bytes of a request body.
 _MOST_BODY = 64 << 20
-#: Connections that may wait to be accepted: with the usual 5, a burst of them waits for a second.
+#: Most connections that wait to be accepted: with the default of 5, a burst of connections waits for a second.
 _BACKLOG = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request."""
+    """A received request."""
 
     method: str
-    #: Path and query, as they came.
+    #: Path and query, as received.
     target: str
     #: By lower-case name.
     headers: dict[str, str]
@@ -46,24 +47,24 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered."""
+    """The response to a request."""
 
     status: int = 200
-    #: Bytes, or pieces of them that go out as they come, until there are none or the server stops.
+    #: Bytes, or an iterable of chunks, which are sent one by one until it ends or the server stops.
     body: bytes | Iterable[bytes] = b""
     headers: dict[str, str] = field(default_factory=dict)
-    #: How many bytes of the body go out before the connection is closed; None for all.
+    #: Number of body bytes to send before the connection is closed; None for all.
     cut_at: int | None = None
-    #: Whether the connection is closed without any answer.
+    #: Whether to close the connection without a response.
     hangs_up: bool = False
 
 
 class LoopbackServer:
-    """The server; it has its port at once and answers from `start` on.
+    """The server. Its port is open after construction; it responds after `start`.
 
     Args:
-        answer: Called for each request, in a thread of its connection.
-        program: The server's name in its answers.
+        answer: Called for each request, in the thread of its connection.
+        program: The value of the Server header.
     """
 
     def __init__(self, answer: Callable[[Asked], Answer], program: str = "weblake") -> None:
@@ -74,21 +75,21 @@ class LoopbackServer:
 
     @property
     def url(self) -> str:
-        """Its address, such as `http://127.0.0.1:40123`."""
+        """The server's URL, such as `http://127.0.0.1:40123`."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
     def stopping(self) -> threading.Event:
-        """Set when it stops, for an answer that waits."""
+        """An event that is set when the server stops, for responses that wait."""
         return self._server.stopping
 
     def start(self) -> Self:
-        """Starts to answer and returns itself."""
+        """Start to respond, and return the server."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Answers no more and closes all connections; a server that never started only gives its port back."""
+        """Stop the server and close all connections; a server that was not started only releases its port."""
         self._server.stopping.set()
         if self._thread.is_alive():
             self._server.shutdown()
@@ -118,50 +119,50 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Connection)
 
     def process_request(self, request: object, client_address: object) -> None:
-        """Notes the connection and serves it in a thread of its own."""
+        """Register the connection and serve it in a new thread."""
         assert isinstance(request, socket.socket)
         with self._lock:
             self._open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: object) -> None:
-        """Closes a connection."""
+        """Close a connection."""
         assert isinstance(request, socket.socket)
         with self._lock:
             self._open.discard(request)
         super().shutdown_request(request)
 
     def close_connections(self) -> None:
-        """Closes those that clients have kept open."""
+        """Close the connections that clients have kept open."""
         with self._lock:
             for connection in self._open:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away in the middle is nobody's business."""
+        """Do nothing: a client that disconnects during a request is not an error."""
 
 
 class _Connection(BaseHTTPRequestHandler):
-    """Reads requests and writes answers."""
+    """Reads the requests of one connection and writes the responses."""
 
     protocol_version = "HTTP/1.1"
     sys_version = ""
-    # Head and body in one piece, and none that waits for another's acknowledgement.
+    # Head and body are sent together, and no packet waits for the acknowledgement of another one.
     wbufsize = -1
     disable_nagle_algorithm = True
     timeout = IDLE_S
     server: _Server
 
     def version_string(self) -> str:
-        """The server's name."""
+        """Return the value of the Server header."""
         return self.server.program
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Do nothing: requests are not logged."""
 
     def do_GET(self) -> None:
-        """Answers."""
+        """Respond to a request of any method."""
         self._answer()
 
     do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_GET

@@ -1,4 +1,4 @@
-"""The options of every request: `weblake.options` as programs import it. The code is in api/options/."""
+"""The public module `weblake.options`: the options of all requests. The code is in api/options/."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The names that integrations with orchestrators use; they use nothing else of the inside of weblake.
+"""The internal names of weblake that integrations with orchestrators may use.
 
-Beside this module an integration uses `weblake`, its `errors`, `options`, `aio` and `compat`; .importlinter holds it to
-that. Each name is imported when it is first asked for: a scheduler that parses a graph, or a triggerer that waits for
-ten thousand jobs, must not load Arrow.
+Besides this module an integration may import `weblake`, `errors`, `options`, `aio` and `compat`; .importlinter checks
+this. Each name is imported at its first use, because a scheduler that parses a graph, or a triggerer that waits for ten
+thousand jobs, must not load Arrow.
 """
 
 from __future__ import annotations

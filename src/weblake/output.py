@@ -1,5 +1,7 @@
-"""What people see: tables, bars, progress and one-line errors. Results go to standard output, the rest to standard
-error."""
+"""Printed output: tables, bars, progress and one-line errors.
+
+Results are written to standard output, everything else to standard error.
+"""
 
 from __future__ import annotations
 
@@ -26,34 +28,34 @@ if TYPE_CHECKING:
 out = Console(soft_wrap=True, highlight=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
-#: Rows of a table at most; a longer one is continued as another one.
+#: Most rows of a table; more rows are written as further tables.
 ROWS = 1000
-#: Columns of a bar at most.
+#: Most columns of a bar.
 BAR = 40
-#: What a terminal obeys instead of showing it: control characters, and those that turn the direction of text around.
+#: Characters that control a terminal: control characters, and those that change the direction of text.
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _REPLACED = "\ufffd"
 
 
 def harmless(text: str) -> str:
-    """Text that others wrote, such as a page's or a service's, as a terminal may be given it."""
+    """Return a text of a page or a service with terminal control characters replaced."""
     return _OBEYED.sub(_REPLACED, text)
 
 
 def show_json(value: object) -> None:
-    """One JSON object on one line; what a terminal would obey is written as its number."""
+    """Write a value as JSON on one line; terminal control characters are written as escapes."""
     _write(_json(value))
 
 
 def show_json_of_many(
     name: str, values: Iterable[Mapping[str, object]], more: Callable[[], Mapping[str, object]]
 ) -> None:
-    """The same for an object with a long list, which is written one value at a time.
+    """Write a JSON object with a long list on one line; the list is written one value at a time.
 
     Args:
         name: The key of the list.
-        values: What it holds; nothing is written before the first one is there.
-        more: Returns the other keys, once the list has been read.
+        values: The values of the list; nothing is written before the first value is available.
+        more: Returns the other keys and values; called after the list has been read.
     """
     left = iter(values)
     first = next(left, None)
@@ -72,13 +74,13 @@ def show_json_of_many(
 def _json(value: object) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
-    except ValueError:  # a number that JSON does not have
+    except ValueError:  # NaN or infinity, which JSON does not have
         text = json.dumps(json.loads(json.dumps(value, default=str), parse_constant=lambda _: None), ensure_ascii=False)
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def show_text(text: str) -> None:
-    """Text for programs and pipes: as it is, where a console would drop control characters; harmless on a terminal."""
+    """Write a text: unchanged to a pipe or file, with control characters replaced on a terminal."""
     _write(harmless(text) if sys.stdout.isatty() else text)
 
 
@@ -88,7 +90,7 @@ def _write(text: str) -> None:
 
 
 def show_error(error: WeblakeError, *, as_json: bool) -> None:
-    """One line that says what happened and what to do; with `--json` also the object a program waits for."""
+    """Write an error and its hint as one line to standard error; with `as_json` also as JSON to standard output."""
     if as_json:
         known = error.receipt.to_dict() if error.receipt is not None else {}
         show_json(known | {"error": error.to_dict()})
@@ -96,12 +98,12 @@ def show_error(error: WeblakeError, *, as_json: bool) -> None:
 
 
 def note(text: str) -> None:
-    """A line for people."""
+    """Write a line for users to standard error."""
     err.print(harmless(text))
 
 
 def ask(question: str) -> bool:
-    """Ask a question that is answered with yes or no, on standard error; anything but yes is no."""
+    """Ask a yes-or-no question on standard error and return whether the answer is yes; any other input is no."""
     err.print(escape(f"{question} [y/N] "), end="")
     try:
         return input().strip().lower() in ("y", "yes")
@@ -111,7 +113,7 @@ def ask(question: str) -> bool:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:
-    """A table on standard output; the column named `whole` is never folded, so that it can be copied."""
+    """Write a table to standard output; the column named `whole` is never wrapped, so that it can be copied."""
     told = escape(harmless(title)) or None
     table = Table(title=told, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
@@ -122,7 +124,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
 
 
 def show_long_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:
-    """A table of any length: after ROWS rows it goes on with another one, so that memory holds one of them."""
+    """Write a table of any length as several tables of ROWS rows, so that memory holds only one of them."""
     left = iter(rows)
     some = [*islice(left, ROWS)]
     show_table(title, columns, some, whole=whole)
@@ -131,7 +133,7 @@ def show_long_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[
 
 
 def show_receipt(receipt: Receipt, root: str) -> None:
-    """The account of a load, as a table with its files below."""
+    """Write the account of a load as a table, followed by its files."""
     counts = ("submitted", "stored", "failed", "robots_blocked", "rejected", "missing", "duplicates")
     rows = [(name.replace("_", " "), f"{getattr(receipt, name):,}") for name in counts]
     rows.append(("complete", "yes" if receipt.complete else "no"))
@@ -144,7 +146,7 @@ def show_receipt(receipt: Receipt, root: str) -> None:
 
 
 def show_bars(title: str, values: Mapping[str, float], unit: str) -> None:
-    """A bar for each value."""
+    """Write a bar for each value to standard output."""
     most = max(values.values(), default=0) or 1
     table = Table(title=escape(title), title_justify="left", title_style="bold", show_header=False, box=None)
     for name, value in values.items():
@@ -158,7 +160,7 @@ def show_bars(title: str, values: Mapping[str, float], unit: str) -> None:
 
 @contextmanager
 def counting(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error that is told how many are done of how many; none where nobody watches."""
+    """Show a progress bar on a terminal; yield a function that sets the numbers of done and of all items."""
     if quiet or not err.is_terminal:
         yield lambda done, of: None
         return
@@ -170,7 +172,7 @@ def counting(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def watching(what: str, quiet: bool) -> Iterator[ProgressCallbacks]:
-    """A progress bar on standard error, for as long as a load takes; none where nobody watches."""
+    """Show the progress of a load on a terminal's standard error; yield the callbacks that update it."""
     from weblake.loads.load import ProgressCallbacks
 
     def on_message(message: str) -> None:

@@ -1,4 +1,4 @@
-"""What an orchestrator may know of a load: counts, names and sizes, no text and no key."""
+"""Receipts of loads: counts, names and sizes. They contain no page text and no key, so orchestrators may store them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, fields
 
 @dataclass(frozen=True, slots=True)
 class LandedFile:
-    """One published file."""
+    """A published file."""
 
-    #: Relative to the root.
+    #: Path relative to the root.
     path: str
     rows: int
     bytes: int
@@ -23,9 +23,9 @@ class Receipt:
     load_id: str
     kind: str
     job_id: str | None = None
-    #: The job's own last word: completed, failed, cancelled; or expired, where it was gone before it was read.
+    #: The job's final status: completed, failed or cancelled; or expired, if the job was gone before it was read whole.
     status: str = ""
-    #: Whether every submitted URL is a document or an error row with a reason.
+    #: Whether the job completed and every submitted URL has a document or an error row with a reason.
     complete: bool = False
     submitted: int = 0
     stored: int = 0
@@ -34,12 +34,12 @@ class Receipt:
     rejected: int = 0
     missing: int = 0
     duplicates: int = 0
-    #: As the service reports it, which may lag; None where it does not say.
+    #: Credits as the service reports them, possibly with a delay; None if it does not report them.
     credits_used: float | None = None
     files: tuple[LandedFile, ...] = field(default=())
 
     def to_dict(self, *, files: bool = True) -> dict[str, object]:
-        """JSON-ready; the Parquet footer holds it without its files, which it is one of."""
+        """Return the receipt as a JSON-ready dict; a Parquet footer contains it without `files`."""
         out = asdict(self)
         out["files"] = [asdict(file) for file in self.files]
         if not files:
@@ -48,7 +48,7 @@ class Receipt:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, object]) -> Receipt:
-        """Reads what `to_dict` gave, ignoring what a later version added."""
+        """Return the receipt of a dict made by `to_dict`; fields that a later version added are ignored."""
         known = {f.name for f in fields(cls)}
         values = {name: value for name, value in raw.items() if name in known}
         listed = raw.get("files")

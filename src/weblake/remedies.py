@@ -1,6 +1,7 @@
-"""What to do about an error, as data that each interface words: the command line, Python, Airflow, Dagster.
+"""Remedies of errors as data, formatted in the words of an interface: the command line, Python, Airflow, Dagster.
 
-The core raises a `Remedy` with named terms. An `Interface` has a text for each term.
+The core raises a `Remedy` with named terms. An `Interface` has a text for each term
+(docs/decisions/056-remedies.md).
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ _FIELD = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """What each term of a remedy is called in one interface. A missing or unknown term is a TypeError at import."""
+    """The text of each remedy term in one interface. A missing or unknown term is a TypeError at import."""
 
     name: str
 
     # Actions
-    #: Begins a sentence: repeats the call, which goes on from what is on record.
+    #: Begins a sentence: repeats the call, which continues from the records of the ledger.
     run_again: str
-    #: Within a sentence: makes the same request as a new load, which is paid again.
+    #: Within a sentence: makes a new load of the same request, which is paid again.
     start_afresh: str
     #: The subject of "… starts another job".
     another_job: str
@@ -45,20 +46,20 @@ class Interface:
     api_key: str
     #: After "with": allows plain http beyond loopback.
     insecure: str
-    #: After "goes into": where certificate authorities of one's own are named.
+    #: After "goes into": the setting for custom certificate authorities.
     ca_bundle: str
 
     # Operations
-    #: What lands a job that was started elsewhere.
+    #: The operation that lands a job that was started elsewhere.
     land: str
-    #: Where the team's activity is listed, with its preposition.
+    #: Where the team's activity is listed, with a preposition.
     in_activity: str
 
 
-#: The names of the terms.
+#: Names of all terms.
 TERMS = frozenset(each.name for each in fields(Interface)) - {"name"}
 
-#: The interface whose words an error uses unless another one is set.
+#: The default interface of errors.
 PYTHON = Interface(
     name="Python",
     run_again="Call it again with the same arguments",
@@ -84,10 +85,10 @@ PYTHON = Interface(
 
 @dataclass(frozen=True)
 class Remedy:
-    """What to do about an error.
+    """The remedy of an error: what the user can do about it.
 
     Args:
-        template: Text with fields in braces. A field is a term of `Interface` or a key of `values`; a literal, because
+        template: Text with fields in braces. A field is a term of `Interface` or a key of `values`. Must be a literal:
             tests/core/test_remedies.py reads all templates from the source and checks their fields.
         values: Texts that are the same in every interface.
     """
@@ -97,11 +98,11 @@ class Remedy:
 
     @classmethod
     def of_text(cls, text: str) -> Remedy:
-        """Return a remedy that is the same text in every interface; braces in it are no fields."""
+        """Return a remedy with the same text in every interface; braces in it are not fields."""
         return cls("{text}", {"text": text})
 
     def words(self, interface: Interface) -> str:
-        """Return the text in the words of an interface. An unknown field stays as it is: an error must not fail."""
+        """Return the text in the words of an interface. An unknown field is unchanged: an error must not fail."""
 
         def word(found: re.Match[str]) -> str:
             name = found[1]
@@ -112,5 +113,5 @@ class Remedy:
         return _FIELD.sub(word, self.template)
 
     def with_values(self, change: Callable[[str], str]) -> Remedy:
-        """Return the remedy with each value changed; the template holds nothing that came from outside."""
+        """Return the remedy with `change` applied to each value; the template contains no external text."""
         return replace(self, values={name: change(str(value)) for name, value in self.values.items()})

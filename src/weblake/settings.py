@@ -1,6 +1,6 @@
-"""Where the service is and with which key, from arguments and the environment.
+"""The settings of the service, from arguments and the environment: base URL and API key.
 
-No vendor's address is built in. With no base URL at all, `embedded` says so, and client.py starts the local service.
+No vendor's address is built in. Without a base URL, `find` returns None and the client uses the embedded service.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BASE_URL, API_KEY, INSECURE = "WEBLAKE_BASE_URL", "WEBLAKE_API_KEY", "WEBLAKE_IN
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One service and one key."""
+    """The base URL of a service and its API key."""
 
     base_url: BaseUrl
     api_key: ApiKey
@@ -28,7 +28,7 @@ class Settings:
 def find(
     base_url: str | None = None, api_key: ApiKey | None = None, *, insecure: bool | None = None
 ) -> Settings | None:
-    """The settings, arguments before environment; None when no base URL is set and the embedded service is meant.
+    """Return the settings, arguments before environment; None if no base URL is set: use the embedded service then.
 
     Raises:
         InvalidOption: The base URL or the key cannot be used.
@@ -53,7 +53,7 @@ def find(
 
 
 def state_dir() -> Path:
-    """Where the embedded service keeps its database: the user's state directory, as the XDG rules name it."""
+    """Return the directory of the embedded service's database, in the user's XDG state directory."""
     base = os.environ.get("XDG_STATE_HOME", "").strip()
     if base and Path(base).is_absolute():
         return Path(base) / "weblake"

@@ -1,8 +1,8 @@
-"""The two drivers of every conversation with the service, and the steps they understand. Imports nothing of ours.
+"""Flows: sequences of requests to the service written as generators, the steps they yield, and two drivers.
 
-A conversation (a *flow*) is a generator: it yields what to send and how long to wait, and receives what came of it.
-It never opens, sleeps, or reads a clock; the drivers do nothing else. So a worker drives a flow with `run`, an event
-loop drives the same flow with `arun`, and a test drives it with no network and no clock at all.
+A flow yields what to send and how long to wait, and receives the results. It does no I/O, does not sleep and does not
+read a clock; the drivers do that and nothing else. So a worker runs a flow with `run`, an event loop runs the same flow
+with `arun`, and a test runs it without a network and a clock (docs/decisions/001-requests-as-generators.md).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from weblake.remedies import Remedy
 
 T = TypeVar("T")
 
-#: Most bytes of one reply, after decompression, that are held. One page may be larger than the 10 MB chunk it is in.
+#: Most bytes of a response body after decompression. A page may be larger than the usual 10 MB of a chunk.
 MAX_BODY = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file sent as multipart form data; at most 50 MB, which options.py checks before it is read."""
+    """A file sent as multipart form data; at most 50 MB, which api/options checks before the file is read."""
 
     filename: str
     source: Path | bytes
@@ -34,69 +34,71 @@ class Upload:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One HTTP request, without origin or key: the transport adds both."""
+    """An HTTP request without origin and API key, which the transport adds."""
 
     method: str
-    #: Below the base URL, beginning with a slash, already percent-encoded.
+    #: Path below the base URL: percent-encoded, with a leading slash.
     path: str
     query: tuple[tuple[str, str], ...] = ()
     #: An encoded JSON body.
     body: bytes | None = None
     upload: Upload | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    #: Seconds from the first byte sent to the last byte read, all in all.
+    #: Total deadline in seconds, from the call of the transport to the last byte read.
     deadline_s: float = 120.0
     max_body: int = MAX_BODY
-    #: Reading stops as soon as this is true of the bytes so far: a poll wants the head of a reply, not its documents.
-    #: What it is given is a view that ends with the call.
+    #: Reading stops when this returns True for the bytes so far: a poll needs a response's head, not its documents.
+    #: The view that it gets is valid during the call only.
     enough: Callable[[memoryview], bool] | None = None
-    #: Gives the buffer that the body is put into, whatever is in it.
+    #: Returns the buffer for the body; its contents are overwritten.
     buffer: Callable[[], bytearray] = bytearray
-    #: Sent on a connection of its own: a pooled one that the server has just closed would leave a start's outcome open.
+    #: Send on a new connection: on a pooled one that the server is closing, the outcome of a start would be unknown.
     fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. Header names are lower-case; the body is decompressed. Neither is in the repr: a service may
-    repeat in them whatever it got, and some tracebacks show locals."""
+    """A response. Header names are lower-case; the body is decompressed.
+
+    Neither is in the repr, because a service may repeat the API key in them, and some tracebacks show locals.
+    """
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes | bytearray = field(default=b"", repr=False)
-    #: Whether the body was read to its end, or `Request.enough` stopped it.
+    #: True if the body was read to its end; False if `Request.enough` stopped reading.
     whole: bool = True
-    #: Wall-clock seconds when the head arrived, for a Retry-After that names a date.
+    #: When the head arrived, in wall-clock seconds since 1970; needed for a Retry-After with a date.
     wall: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
-    """No usable reply came."""
+    """The outcome of a request without a usable response."""
 
     reason: str
-    #: False where the request surely never left: then even a start may be sent again.
+    #: False if no byte of the request was sent: then even a start may be sent again.
     sent: bool = True
-    #: True where sending again cannot help (a certificate that does not match, a body over its bound).
+    #: True if sending again cannot help (a certificate that is not valid, a body that is too large).
     final: bool = False
-    #: What to do about it, where that is known.
+    #: The remedy, if known.
     hint: str | Remedy = ""
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send this; the flow receives a Reply or a NoReply."""
+    """Step: send a request; the flow receives a Reply or a NoReply."""
 
     request: Request
 
 
 class Sleep(msgspec.Struct, frozen=True):
-    """Wait this long; the flow receives None."""
+    """Step: wait for some seconds; the flow receives None."""
 
     seconds: float
 
 
 class Now(msgspec.Struct, frozen=True):
-    """The flow receives the seconds of a clock that only runs forwards, or of the wall clock, which is only data."""
+    """Step: read a clock; the flow receives monotonic seconds, or wall-clock seconds since 1970 if `wall` is True."""
 
     wall: bool = False
 
@@ -106,36 +108,36 @@ Flow = Generator[Step, object, T]
 
 
 def send(request: Request) -> Flow[Reply | NoReply]:
-    """Yields one request and returns its Reply or NoReply."""
+    """Yield one request and return its Reply or NoReply."""
     answer = yield Send(request)
     assert isinstance(answer, Reply | NoReply)
     return answer
 
 
 def sleep(seconds: float) -> Flow[None]:
-    """Yields one wait."""
+    """Yield one wait; negative seconds count as 0."""
     yield Sleep(max(0.0, seconds))
 
 
 def now(*, wall: bool = False) -> Flow[float]:
-    """Returns monotonic seconds, or seconds since 1970 with `wall`."""
+    """Return monotonic seconds, or wall-clock seconds since 1970 if `wall` is True."""
     answer = yield Now(wall)
     assert isinstance(answer, float)
     return answer
 
 
 class Transport(Protocol):
-    """Carries one request out and its answer back; never raises for what a network does."""
+    """Sends requests; failures of the network are returned as NoReply and never raised."""
 
     def send(self, request: Request) -> Reply | NoReply:
-        """Sends one request within its deadline."""
+        """Send one request within its deadline and return its outcome."""
 
 
 class AsyncTransport(Protocol):
-    """The same for an event loop."""
+    """A Transport for an event loop."""
 
     async def send(self, request: Request) -> Reply | NoReply:
-        """Sends one request within its deadline."""
+        """Send one request within its deadline and return its outcome."""
 
 
 def run(
@@ -146,7 +148,7 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
 ) -> T:
-    """Drives a flow to its end in this thread and returns what it returns."""
+    """Run a flow to its end in the calling thread and return its result."""
     answer: object = None
     try:
         while True:
@@ -173,7 +175,7 @@ async def arun(
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
 ) -> T:
-    """Drives a flow to its end on the running event loop and returns what it returns."""
+    """Run a flow to its end on the running event loop and return its result."""
     answer: object = None
     try:
         while True:

@@ -1,4 +1,4 @@
-"""Webhook deliveries, checked and read: `weblake.webhooks` as programs import it. The code is in api/webhooks.py."""
+"""The public module `weblake.webhooks`: verify and parse webhook deliveries. The code is in api/webhooks.py."""
 
 from __future__ import annotations
 

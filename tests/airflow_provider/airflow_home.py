@@ -1,6 +1,6 @@
-"""What an Airflow home needs before its first process: an environment and a migrated database.
+"""The environment and the migrated database that an Airflow home needs before its first process.
 
-The migrated database lies in a directory of this user's, where every lab of this machine can use it again.
+The migrated database is in a directory of this user, where every lab of this machine can reuse it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
         run = lab.trigger("my_dag")
         assert lab.wait_run("my_dag", run) == "success"
 
-The metadata lies in SQLite, copied from a template that is migrated once per machine and set of distributions. Nothing
-of Airflow is imported: its processes are other processes.
+The metadata database is SQLite, copied from a template that is migrated once per machine and set of distributions. This
+module does not import Airflow, which runs in other processes.
 """
 
 from __future__ import annotations

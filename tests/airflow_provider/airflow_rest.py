@@ -1,6 +1,6 @@
-"""A running Airflow through its REST API and its log files: DAGs, runs, tasks, XComs, waiting with deadlines.
+"""Access to a running Airflow by its REST API and log files: DAGs, runs, tasks, XComs, waits with deadlines.
 
-Nothing of Airflow is imported: its processes are other processes.
+This module does not import Airflow, which runs in other processes.
 """
 
 from __future__ import annotations

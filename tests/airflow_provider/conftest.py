@@ -1,4 +1,4 @@
-"""Airflow in a home of its own: set before anything imports Airflow, initialised once per test process."""
+"""Fixtures that set a separate Airflow home before Airflow is imported, and initialise it once per test process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One task as a DAG of its own, run with `dag.test()`, and what it left behind."""
+"""Runs of a single task as a DAG with `dag.test()`, and access to their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for a triggerer's runner and its supervisor, around Airflow's own shared streams and state accessors.
+"""A test double of a triggerer's runner and its supervisor, around Airflow's own shared streams and state accessors.
 
 Imports airflow, so a test module imports it after conftest.py has set Airflow's home.
 """

@@ -1,4 +1,4 @@
-"""Triggers of jobs run as Airflow's triggerer runs them, on a loop that must be empty afterwards.
+"""Job triggers run as Airflow's triggerer runs them, on an event loop that must be empty afterwards.
 
 Imports airflow, so a test module imports it after conftest.py has set Airflow's home.
 """

@@ -1,4 +1,4 @@
-"""docs/airflow.md shows commands that run and DAGs that parse."""
+"""Tests of docs/airflow.md: its commands run and its DAGs parse."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The lab itself: that its Airflow is real, that its answers are true, and that nothing outlives it.
+"""Tests of the lab: its Airflow is real, its answers are correct, and no process outlives it.
 
-What needs an Airflow of its own is `nightly`: the tests that use the lab fail with it.
+Tests that need an Airflow of their own are `nightly`: if the lab fails, the tests that use it fail, too.
 """
 
 from __future__ import annotations

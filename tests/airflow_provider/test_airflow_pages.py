@@ -1,7 +1,7 @@
-"""What a person sees in Airflow's own pages, and the command that makes the pictures in docs/images anew.
+"""Tests of Airflow's pages in a browser, and the command that makes their pictures in docs/images.
 
-`nightly`: that Airflow gets the form, the link, the asset and no key is shown without a browser by
-test_provider_info.py, test_hook.py, test_assets_and_lineage.py and test_landing_e2e.py.
+`nightly`: without a browser, test_provider_info.py, test_hook.py, test_assets_and_lineage.py and test_landing_e2e.py
+test that Airflow gets the form, the link, the asset and no key.
 """
 
 from __future__ import annotations

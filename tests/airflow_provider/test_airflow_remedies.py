@@ -1,4 +1,4 @@
-"""The core's remedies in Airflow's terms."""
+"""Tests of the core's remedies in Airflow's terms."""
 
 from __future__ import annotations
 

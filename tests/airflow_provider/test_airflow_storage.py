@@ -1,4 +1,4 @@
-"""What an operator's `to` means: local paths, Airflow connections to object storage, and what is missing, by name."""
+"""Tests of an operator's `to`: local paths, Airflow connections to object storage, and errors for missing parts."""
 
 from __future__ import annotations
 

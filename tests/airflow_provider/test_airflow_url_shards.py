@@ -1,4 +1,4 @@
-"""Shards of a list in Airflow: the connection stays in the path, and a mapped task gets its part through XCom."""
+"""Tests of URL shards: the connection stays in the path, and a mapped task gets its shard through XCom."""
 
 from __future__ import annotations
 

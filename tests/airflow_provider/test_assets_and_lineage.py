@@ -1,4 +1,4 @@
-"""A table has one address whoever writes it down, and whoever asks learns what a load changed."""
+"""Tests that a table has one asset URI, and that assets and lineage tools are notified of what a load changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lab with CeleryExecutor: real servers, and a worker that dies takes no task with it.
+"""Tests of the lab with CeleryExecutor: its servers are real, and a worker that dies loses no task.
 
 `nightly`: test_shards_on_celery.py kills a worker of this lab under `system`.
 """

@@ -1,7 +1,7 @@
-"""Map and interact, run by Airflow itself with `dag.test()` on the embedded service.
+"""Tests of map and interact, run by Airflow itself with `dag.test()` on the embedded service.
 
-The service has no browser yet and says so (503). Replies of a browser are put into it as faults, so that they come over
-a real socket and through the real client.
+The service has no browser and answers 503. Responses of a browser are injected as faults, so that they pass through a
+real socket and the real client.
 """
 
 from __future__ import annotations

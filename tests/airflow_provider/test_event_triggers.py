@@ -1,4 +1,4 @@
-"""Jobs that complete fire their watchers: once, also over restarts, with one poll for all watchers of a connection."""
+"""Tests that completed jobs fire their watchers once, also after restarts, with one poll for each connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watchers and the webhook how-to in a real Airflow: scheduler, triggerer, DAG processor, API server."""
+"""Tests of watchers and the webhook how-to in a real Airflow: scheduler, triggerer, DAG processor, API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watchers in trouble: what passes is waited out, what does not is raised; and what their arguments may be."""
+"""Tests of errors in watchers: temporary ones are retried, others are raised; and of valid arguments."""
 
 from __future__ import annotations
 

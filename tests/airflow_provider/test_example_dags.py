@@ -1,4 +1,4 @@
-"""The example DAGs work: parsed as a DAG processor does it, and run by Airflow on the embedded service."""
+"""Tests of the example DAGs: parsed as a DAG processor does it, and run by Airflow on the embedded service."""
 
 from __future__ import annotations
 

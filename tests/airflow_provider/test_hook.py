@@ -1,4 +1,4 @@
-"""The hook: a connection written in any of Airflow's ways becomes one client, and no other service is ever meant."""
+"""Tests of the hook: a connection in any of Airflow's forms gives one client, and never one of another service."""
 
 from __future__ import annotations
 
@@ -419,7 +419,7 @@ def test_the_call_timeout_is_how_long_one_call_is_tried(
         except Exception as error:  # noqa: BLE001  # its type is looked at below
             works.append(type(error).__name__)
     assert works == ["RateLimited", True]
-    long = Endpoint("https://api.example.com", "test-key", call_timeout_s=600)._patience()
+    long = Endpoint("https://api.example.com", "test-key", call_timeout_s=600)._policy()
     assert long is not None
     assert (long.wait_s, long.tries) == (600, 66)
 

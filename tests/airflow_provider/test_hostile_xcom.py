@@ -1,4 +1,4 @@
-"""Texts of strangers in what the metadata database keeps: no NUL, which PostgreSQL refuses in JSON."""
+"""Tests that untrusted texts reach the metadata database without NUL, which PostgreSQL refuses in JSON."""
 
 from __future__ import annotations
 

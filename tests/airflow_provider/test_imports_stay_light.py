@@ -1,7 +1,7 @@
-"""What parses a DAG or waits in a triggerer loads neither Arrow nor pandas: it is done often, and nobody has the time.
+"""Tests that parsing a DAG or waiting in a triggerer imports neither Arrow nor pandas, because both happen often.
 
-Each program runs in an interpreter of its own and says which heavy modules Airflow alone had loaded before ours came:
-fsspec, in 3.3.2. The first asset with a URI makes Airflow load boto3 for the amazon provider's own handler.
+Each program runs in a separate interpreter and reports which heavy modules Airflow alone had loaded before: fsspec, in
+3.3.2. The first asset with a URI makes Airflow load boto3 for the amazon provider's own handler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The trigger of a job on a real event loop, against the embedded service, run by Airflow's own TriggerRunner."""
+"""Tests of the job trigger on a real event loop, against the embedded service, run by Airflow's own TriggerRunner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the trigger of a job does when it is stopped: by a person, by a restart, and while nothing answers."""
+"""Tests of a stopped job trigger: by a person, by a restart, and while Airflow or the service does not answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The promises in a real Airflow: scheduler, triggerer, DAG processor, API server and workers as processes.
+"""Tests of the promises in a real Airflow: scheduler, triggerer, DAG processor, API server and workers as processes.
 
-Every test counts what the service was asked to start: that is what is paid for. Under `system` a worker is killed at
-each moment in one kind of task; `nightly` has the other kind.
+Every test counts the starts at the service, because these are paid for. Under `system` a worker is killed at each
+moment in one kind of task; `nightly` has the other kind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operators of jobs and pages, run by Airflow itself with `dag.test()` on the embedded service."""
+"""Tests of the operators of jobs and pages, run by Airflow itself with `dag.test()` on the embedded service."""
 
 from __future__ import annotations
 

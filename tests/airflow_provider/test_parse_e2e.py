@@ -1,4 +1,4 @@
-"""Files that WeblakeParseOperator lands: what is in the lake, and what was paid, whatever happens on the way."""
+"""Tests of WeblakeParseOperator: the landed files, and what was paid, also after failures."""
 
 from __future__ import annotations
 

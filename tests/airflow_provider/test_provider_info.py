@@ -1,4 +1,4 @@
-"""Airflow finds the provider by its entry point, and the description is valid by Airflow's own schemas, and true."""
+"""Tests that Airflow finds the provider by its entry point, and that its metadata is valid and correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel of the provider: what an Airflow installation gets, and that it gets along with nothing else."""
+"""Tests of the provider's wheel: its content, and that it works without other packages of the repository."""
 
 from __future__ import annotations
 

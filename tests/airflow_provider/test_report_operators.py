@@ -1,4 +1,4 @@
-"""Usage and activity, run by Airflow itself with `dag.test()` on the embedded service, read back with DuckDB."""
+"""Tests of usage and activity, run by Airflow itself with `dag.test()` on the embedded service, read with DuckDB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried again, after how long, and what is not: decided on the errors that real replies cause."""
+"""Tests of the retry policy on errors from real responses: which are retried, and after how long."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`python -m airflow_provider_weblake.run_example`: an example DAG without an Airflow that has been set up.
+"""Tests of `python -m airflow_provider_weblake.run_example`, which needs no Airflow that is set up.
 
-A run that fails shows its reason in tests/demo/test_demo_airflow.py, too; its exit code is tested under `nightly`.
+tests/demo/test_demo_airflow.py also tests that a failed run shows its reason; its exit code is tested under `nightly`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Shards of long lists on CeleryExecutor: a million URLs cut, 600 scraped in 12 shards, and one of two workers lost.
+"""Tests of shards on CeleryExecutor: a million URLs cut, 600 scraped in 12 shards, and one of two workers lost.
 
-Under `system` fifty thousand are cut, under `nightly` the million.
+Under `system` fifty thousand URLs are cut, under `nightly` the million.
 
-Scraping the million is no test's size, so it is cut and read back, by Airflow tasks, and a shorter list of the same
-kind is scraped. Lists and dataset lie on an S3 server that only an Airflow connection reaches.
+Scraping a million URLs takes too long for a test, so the list is cut and read back by Airflow tasks, and a shorter list
+of the same kind is scraped. Lists and dataset are on an S3 server that only an Airflow connection reaches.
 """
 
 from __future__ import annotations

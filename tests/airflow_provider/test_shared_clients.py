@@ -1,4 +1,4 @@
-"""One client for each content of a connection and event loop, however many jobs wait, and none when they are gone."""
+"""Tests that waiting jobs share one client for each connection content and event loop, closed after the last one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tries of a task and events of its trigger, run by Airflow itself: rows O1 and O8 of the fault catalogue.
+"""Tests of task tries and trigger events, run by Airflow itself: rows O1 and O8 of the fault catalogue.
 
-An event says no more than that it is time to look: it may be lost, old, or not true.
+An event only says that the job has to be checked: it may be lost, old, or false.
 """
 
 from __future__ import annotations

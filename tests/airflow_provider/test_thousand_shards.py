@@ -1,7 +1,7 @@
-"""Row O7 of the fault catalogue: a thousand mapped tasks, with Airflow's own expansion and its own runner of triggers.
+"""Tests of row O7 of the fault catalogue: a thousand mapped tasks, with Airflow's own expansion and TriggerRunner.
 
-A thousand jobs are not scraped here: what a thousand share is looked at (one client, one budget of retries, one table
-of XComs), and what they do not (the moment). Twelve shards on two workers: test_shards_on_celery.py.
+A thousand jobs are not scraped here: the tests cover what a thousand tasks share (one client, one budget of retries,
+one table of XComs), and that their retries are spread. Twelve shards on two workers: test_shards_on_celery.py.
 
 Under `system` a quarter of them, and the thousand under `nightly`.
 """

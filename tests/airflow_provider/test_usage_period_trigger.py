@@ -1,4 +1,4 @@
-"""Usage periods that close fire their watchers once, over restarts and gaps."""
+"""Tests that closed usage periods fire their watchers once, also after restarts and gaps."""
 
 from __future__ import annotations
 

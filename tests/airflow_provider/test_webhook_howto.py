@@ -1,6 +1,6 @@
-"""docs/webhooks-to-assets.md: deliveries of the embedded service through the receiver of the how-to.
+"""Tests of docs/webhooks-to-assets.md: deliveries of the embedded service through the receiver of the how-to.
 
-Airflow is a stand-in here that holds requests against Airflow's own models; the real one is in
+A test double of Airflow validates requests against Airflow's own models; the real one is used in
 test_event_triggers_e2e.py.
 """
 

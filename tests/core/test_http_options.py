@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from error_texts import everything_of
 from key_forms import holds
-from shown_errors import everything_of
 from tls_lab import CREDITS, Authority, Proxy, Service, closed_at_end
 
 from weblake import AsyncClient, Client, HttpOptions
 from weblake.errors import AskPerson, InvalidOption, WeblakeError
 from weblake.http import transport
 from weblake.http.pools import AsyncPoolTransport
-from weblake.orchestration import Patience
+from weblake.orchestration import RetryPolicy
 
 KEY = "test-key-of-http-options"
 PASSWORD = "p@ss/word:1"
@@ -28,13 +28,13 @@ Credits = Callable[..., int | None]
 
 
 def blocking(url: str, options: HttpOptions, *, until: float | None = None) -> int | None:
-    with Client(url, KEY, http_options=options, patience=Patience(tries=1, until=until)) as client:
+    with Client(url, KEY, http_options=options, patience=RetryPolicy(tries=1, until=until)) as client:
         return client.credit_usage().data.remaining_credits
 
 
 def awaited(url: str, options: HttpOptions, *, until: float | None = None) -> int | None:
     async def ask() -> int | None:
-        async with AsyncClient(url, KEY, http_options=options, patience=Patience(tries=1, until=until)) as client:
+        async with AsyncClient(url, KEY, http_options=options, patience=RetryPolicy(tries=1, until=until)) as client:
             return (await client.credit_usage()).data.remaining_credits
 
     return asyncio.run(ask())

@@ -1,4 +1,4 @@
-"""Assets that land for real and assets that read them, for the tests of the io manager."""
+"""Assets that land real loads and assets that read them, for the tests of the IO manager."""
 
 # Without deferred annotations: Dagster reads those of `context` as they stand.
 import uuid

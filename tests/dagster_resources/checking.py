@@ -1,4 +1,4 @@
-"""Runs of checks in process, for tests: an instance in memory and a resource that has a dataset and nothing else."""
+"""Runs of checks in process: an instance in memory and a resource that has only a dataset."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""A code location for the command line: two assets whose pages are held, as the environment says."""
+"""A code location for the command line: two assets whose pages are held, as environment variables set."""
 
 from __future__ import annotations
 

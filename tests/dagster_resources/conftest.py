@@ -1,4 +1,4 @@
-"""Dagster with a home of its own and no telemetry: set before anything imports Dagster."""
+"""Fixtures that set a separate Dagster home without telemetry before Dagster is imported."""
 
 from __future__ import annotations
 

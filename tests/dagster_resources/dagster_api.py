@@ -1,7 +1,7 @@
-"""Dagster's GraphQL as its pages speak it: launches, terminations, backfills, sensors, and what the pages show.
+"""Access to Dagster's GraphQL as its pages use it: launches, terminations, backfills, sensors, and page content.
 
-An asset is named by its user string, `prefix/name`. Waiting methods take seconds and raise AssertionError that shows
-the ends of the logs.
+An asset is named by its user string, `prefix/name`. Methods that wait take a limit in seconds and raise an
+AssertionError with the ends of the logs.
 """
 
 from __future__ import annotations

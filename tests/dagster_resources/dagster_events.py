@@ -1,4 +1,4 @@
-"""What a Dagster instance tells of assets, as plain Python: events, check results and metadata values."""
+"""Events, check results and metadata values of a Dagster instance as plain Python objects."""
 
 from __future__ import annotations
 

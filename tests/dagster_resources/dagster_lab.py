@@ -1,9 +1,10 @@
-"""A real Dagster for tests: `dagster dev` with webserver, daemon and code location, in a home of its own.
+"""A real Dagster for tests: `dagster dev` with webserver, daemon and code location, in a temporary home.
 
     with DagsterLab(home, file, env={"WEBLAKE_API_KEY": …}) as lab:
         run = lab.launch({"documents"})
-        lab.wait_status(run, {"SUCCESS"}) Nothing of Dagster: its processes are other
-processes.
+        lab.wait_status(run, {"SUCCESS"})
+
+This module does not import Dagster, which runs in other processes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The code location of the end-to-end tests: one asset of each way to wait, usage by month, and one that reads.
+"""The code location of the end-to-end tests: one asset of each way to wait, usage by month, and a reading asset.
 
 Steps run in processes of their own (the multiprocess executor), as they do by default.
 """

@@ -1,4 +1,4 @@
-"""GraphQL requests to a running Dagster, and waiting for what they tell."""
+"""GraphQL requests to a running Dagster, and waits for their results."""
 
 from __future__ import annotations
 

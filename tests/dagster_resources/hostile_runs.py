@@ -1,7 +1,7 @@
-"""Runs that are held, killed or made to meet, for the tests of what becomes of their loads.
+"""Runs that are held, killed or made to overlap, for tests of the effects on their loads.
 
-Two runs at the same moment are one inside the other: the outer one is held at the line where it would lose. In threads
-they are not possible: Dagster sets up the process's logging for each run, and two of them lock each other out.
+Two concurrent runs are nested: the outer one is held at the point at which it would lose. Threads are not possible:
+Dagster sets up the process's logging for each run, and two of them deadlock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Assets materialised in this process: what a test needs to see of a run."""
+"""Assets materialised in this process, and the results that tests inspect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain Dagster for the tests of the lab: assets that tell, wait and fail as files in LAB_FILES say."""
+"""Plain Dagster assets for the tests of the lab: they log, wait and fail as files in LAB_FILES say."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Loads that really land, through the core and the embedded service, for tests of what Dagster is told of them."""
+"""Real loads, landed through the core and the embedded service, for tests of their metadata in Dagster."""
 
 from __future__ import annotations
 

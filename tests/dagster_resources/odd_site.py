@@ -1,4 +1,4 @@
-"""A site on loopback with a hostile title, addresses that lead to one page, and any text."""
+"""A site on loopback with a hostile title, redirects to one page, and arbitrary text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shell in which no Dagster is set up, as the reader of a page has it."""
+"""A shell without a Dagster that is set up, as a reader of the documentation has it."""
 
 from __future__ import annotations
 

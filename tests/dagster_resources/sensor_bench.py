@@ -1,4 +1,4 @@
-"""Sensors ticked in this process, with an instance on disk, and their requests run as the daemon would."""
+"""Sensors evaluated in this process, with an instance on disk, and their requests run as the daemon would."""
 
 from __future__ import annotations
 

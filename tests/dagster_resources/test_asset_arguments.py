@@ -1,4 +1,4 @@
-"""Keyword arguments of the factory and the decorator: Dagster's own work, unknown ones are refused by name."""
+"""Tests of the keyword arguments of factory and decorator: Dagster's own are effective, unknown ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of asset, materialised in this process on the embedded service."""
+"""Tests of every kind of asset, materialised in this process on the embedded service."""
 
 from __future__ import annotations
 

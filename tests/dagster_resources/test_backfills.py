@@ -1,4 +1,4 @@
-"""A backfill that is re-executed goes on with the jobs of the backfill that it repeats; a new backfill buys."""
+"""Tests that a re-executed backfill continues the jobs of the backfill that it repeats, and that a new one buys."""
 
 from __future__ import annotations
 

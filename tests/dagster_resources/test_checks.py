@@ -1,4 +1,4 @@
-"""The checks, each passing and failing for a real reason, on loads that really landed."""
+"""Tests of the checks, each passing and failing for a real reason, on real loads."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

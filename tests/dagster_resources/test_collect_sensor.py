@@ -1,4 +1,4 @@
-"""Jobs that nobody waits for are collected when they are over: each once, whatever becomes of cursor and daemon."""
+"""Tests that the collect sensor collects each ended job once, also after a lost cursor or a killed daemon."""
 
 from __future__ import annotations
 

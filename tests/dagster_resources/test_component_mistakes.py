@@ -1,4 +1,4 @@
-"""Mistakes in a defs.yaml: what `dg check yaml` and `dg check defs` say of them, without a traceback."""
+"""Tests of mistakes in a defs.yaml: the errors of `dg check yaml` and `dg check defs` have no traceback."""
 
 from __future__ import annotations
 

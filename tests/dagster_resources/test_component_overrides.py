@@ -1,4 +1,4 @@
-"""What a subclass of a component overrides is used, whoever waits for the job."""
+"""Tests that the overridden methods of a component's subclass are used, with every way to wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The components, loaded from YAML as a project loads them: attributes, mistakes, secrets, and what lands."""
+"""Tests of the components, loaded from YAML as a project loads them: attributes, mistakes, secrets and loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The components as their users meet them: the real `dg`, in a project of files."""
+"""Tests of the components with the real `dg`, in a project of files."""
 
 from __future__ import annotations
 

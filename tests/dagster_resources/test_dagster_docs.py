@@ -1,4 +1,4 @@
-"""docs/dagster.md shows commands that run, and code that lands what it says."""
+"""Tests of docs/dagster.md: its commands run, and its code lands what the text says."""
 
 from __future__ import annotations
 

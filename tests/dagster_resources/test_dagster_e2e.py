@@ -1,6 +1,6 @@
-"""The promises in a real Dagster: webserver, daemon, run workers and step processes.
+"""Tests of the promises in a real Dagster: webserver, daemon, run workers and step processes.
 
-Every test counts what the service was asked to start: that is what is paid for.
+Every test counts the starts at the service, because these are paid for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The lab itself: that its Dagster is real, that its answers are true, and that nothing outlives it.
+"""Tests of the lab: its Dagster is real, its answers are correct, and no process outlives it.
 
-`nightly`: the tests that use the lab fail with it.
+`nightly`: if the lab fails, the tests that use it fail, too.
 """
 
 from __future__ import annotations

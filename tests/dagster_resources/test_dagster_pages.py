@@ -1,7 +1,7 @@
-"""What a person sees in Dagster's own pages, and the command that makes docs/images/dagster-*.png anew.
+"""Tests of Dagster's pages in a browser, and the command that makes docs/images/dagster-*.png.
 
-`nightly`: that Dagster gets the metadata, the checks, the charts and no key is shown without a browser by
-test_metadata.py, test_checks.py, test_usage_checks.py and test_dagster_e2e.py.
+`nightly`: without a browser, test_metadata.py, test_checks.py, test_usage_checks.py and test_dagster_e2e.py test that
+Dagster gets the metadata, the checks, the charts and no key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The core's remedies in Dagster's terms."""
+"""Tests of the core's remedies in Dagster's terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests are checked when definitions load: in Dagster's words, with the asset's and the option's name."""
+"""Tests that requests are checked when definitions load, with errors that name the asset and the option."""
 
 from __future__ import annotations
 

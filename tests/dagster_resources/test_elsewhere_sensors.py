@@ -1,4 +1,4 @@
-"""What others have started or landed comes to Dagster: each once, and nothing of its own."""
+"""Tests that jobs and loads of other programs reach Dagster once each, and that its own are left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example project works: loaded as Dagster loads it, and run on the embedded service."""
+"""Tests of the example project: loaded as Dagster loads it, and run on the embedded service."""
 
 from __future__ import annotations
 

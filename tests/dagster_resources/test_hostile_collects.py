@@ -1,4 +1,4 @@
-"""Jobs that one run starts and another one lands, with lies, losses and rivals between the two."""
+"""Tests of jobs that one run starts and another lands, with false records, losses and concurrent runs in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs as people and upstream assets really give them: odd forms, odd texts, and secrets among them."""
+"""Tests of inputs from people and upstream assets: unusual types, unusual texts, and secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that meet each other, die between two lines, or are asked for odd things: what lands is whole, and paid once."""
+"""Tests that loads are whole and paid once when runs overlap, are killed, or get unusual requests."""
 
 from __future__ import annotations
 

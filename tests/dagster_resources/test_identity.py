@@ -1,4 +1,4 @@
-"""Which runs go on with what another one began, and which ask anew."""
+"""Tests of which runs continue the work of another run, and which buy anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has landed, loaded as the input of an asset downstream: in which form, from which root, and what is refused."""
+"""Tests of landed data as the input of an asset: types, roots, and refusals."""
 
 # Without deferred annotations: Dagster reads those of `context` as they stand.
 import os

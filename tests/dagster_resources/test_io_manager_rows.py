@@ -1,4 +1,4 @@
-"""Which rows an input means: of which load, which partitions, which months and days."""
+"""Tests of the rows that an input selects: by load, partition, month and day."""
 
 # Without deferred annotations: Dagster reads those of `context` as they stand.
 from collections.abc import Iterator

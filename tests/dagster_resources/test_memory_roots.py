@@ -1,4 +1,4 @@
-"""A root in memory: refused before anything is paid where the data would be gone with the process of a step."""
+"""Tests that a root in memory is refused before anything is paid if the data would end with a step's process."""
 
 from __future__ import annotations
 

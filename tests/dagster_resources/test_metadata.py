@@ -1,4 +1,4 @@
-"""What definitions and materializations tell Dagster, from loads that really landed."""
+"""Tests of the metadata of definitions and materializations, from real loads."""
 
 from __future__ import annotations
 

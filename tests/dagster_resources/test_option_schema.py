@@ -1,4 +1,4 @@
-"""The schema of the options, which editors and `dg check yaml` go by, against the check of the contract itself."""
+"""Tests of the options' schema, which editors and `dg check yaml` use, against the contract's own check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package as Dagster finds it, and its two short introductions, which must load as they are written."""
+"""Tests of the package's entry point and of its two short introductions, whose code must load unchanged."""
 
 import re
 from importlib.metadata import entry_points

@@ -1,4 +1,4 @@
-"""Files that a ParseRequest lands: what is in the lake and in the metadata, and what was paid."""
+"""Tests of ParseRequest: the landed files, their metadata, and what was paid."""
 
 from __future__ import annotations
 

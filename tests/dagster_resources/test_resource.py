@@ -1,4 +1,4 @@
-"""The resource: where its settings come from, and what of them anybody gets to see."""
+"""Tests of the resource: the sources of its settings, and where they are visible."""
 
 from __future__ import annotations
 

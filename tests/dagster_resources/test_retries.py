@@ -1,4 +1,4 @@
-"""What a step does about a failure: whether it is tried again, when, and what it tells."""
+"""Tests of a step's failures: whether and when it is retried, and what it reports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A step that is stopped from outside: what becomes of its job, and who lands it afterwards.
+"""Tests of a step that is stopped from outside: what happens to its job, and which run lands it afterwards.
 
-The command line runs the step; a run that somebody terminates has the status that Dagster's own terminate gives it.
-With the real webserver and daemon: test_dagster_e2e.py.
+The command line runs the step; a run that a user terminates gets the status that Dagster's own terminate sets. With the
+real webserver and daemon: test_dagster_e2e.py.
 """
 
 from __future__ import annotations

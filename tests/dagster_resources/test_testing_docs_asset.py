@@ -1,4 +1,4 @@
-"""The asset that docs/testing.md tests lands as the text says."""
+"""Tests that the asset in docs/testing.md lands as the text says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of a month's budget, on reports that really landed."""
+"""Tests of the check of a month's budget, on reports that really landed."""
 
 from collections.abc import Iterator
 from datetime import datetime, timezone

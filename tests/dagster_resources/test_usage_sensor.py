@@ -1,4 +1,4 @@
-"""A usage period that has closed is landed once, also after an outage over several."""
+"""Tests that a closed usage period is landed once, also after an outage over several."""
 
 from __future__ import annotations
 

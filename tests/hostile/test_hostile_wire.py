@@ -157,10 +157,13 @@ SLOW = {
     "nothing": stall(),
     "half a head": stall(WHOLE[:20]),
     "half a body": stall(WHOLE[:-20]),
-    "a head byte by byte": drip(b"HTTP/1.1 200 OK\r\nx-filler: " + b"x" * 1_000_000),
     "a body byte by byte": drip(head(length=10_000_000, **OK) + CHUNK),
     "chunks byte by byte": drip(head(transfer_encoding="chunked", **OK) + b"1\r\n \r\n" * 1_000_000),
     "gzip byte by byte": drip(head(content_encoding="gzip", length=10_000_000) + gzip.compress(CHUNK)),
+}
+#: A client that the user gave has a timeout for each read only while the head arrives (docs/http_clients.md).
+SLOW_HEADS = {
+    "a head byte by byte": drip(b"HTTP/1.1 200 OK\r\nx-filler: " + b"x" * 1_000_000),
     "continue without end": flood(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     "early hints without end": flood(b"", b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"),
 }
@@ -173,11 +176,29 @@ def test_h11_a_slow_service_ends_with_the_time_limit(service: ScriptedService, l
     lake.land(job=JOB, timeout=0.8).refused("DeadlineExceeded", "time limit")
 
 
-@pytest.mark.parametrize("name", ["nothing", "a head byte by byte", "a body byte by byte", "continue without end"])
+@pytest.mark.own_transport
+@pytest.mark.parametrize("play", SLOW_HEADS.values(), ids=SLOW_HEADS)
+def test_h11_a_head_without_end_ends_with_the_time_limit(service: ScriptedService, lake: Lake, play: Play) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.always(2, play)
+    lake.land(job=JOB, timeout=0.8).refused("DeadlineExceeded", "time limit")
+
+
+@pytest.mark.parametrize("name", ["nothing", "a body byte by byte"])
 def test_h11_a_slow_poll_ends_with_the_time_limit(service: ScriptedService, lake: Lake, name: str) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(0, SLOW[name] if name != "a body byte by byte" else drip(head(length=10_000_000) + b" " * 1000))
     lake.land(job=JOB, timeout=0.8, process=name == "a body byte by byte").refused("DeadlineExceeded", "time limit")
+
+
+@pytest.mark.own_transport
+@pytest.mark.parametrize("name", ["a head byte by byte", "continue without end"])
+def test_h11_a_head_of_a_poll_without_end_ends_with_the_time_limit(
+    service: ScriptedService, lake: Lake, name: str
+) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.always(0, SLOW_HEADS[name])
+    lake.land(job=JOB, timeout=0.8).refused("DeadlineExceeded", "time limit")
 
 
 def test_h11_slow_errors_end_with_the_time_limit(service: ScriptedService, lake: Lake) -> None:

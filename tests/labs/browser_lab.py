@@ -1,4 +1,4 @@
-"""A service that has a browser, beside a site that the test writes; and the processes of a browser, by their ids."""
+"""A service with a browser, next to a site that the test writes; and the process ids of a browser."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class BrowserLab:
         return dict(reply.json()["data"])
 
     def acted(self, url: str, *actions: dict[str, object], **options: object) -> dict[str, Any]:
-        """What the actions returned."""
+        """Return the results of the actions."""
         return dict(self.scrape(url, actions=list(actions), **options)["actions"])
 
     def asked(self, path: str) -> list[dict[str, str]]:
-        """The headers of every request for a path."""
+        """Return the headers of every request for a path."""
         return [headers for asked, headers in self.site.requests if asked.partition("?")[0] == path]
 
 
 def demand_chromium() -> None:
-    """These tests prove promises about a browser; without one they fail and say what is missing."""
+    """Fail with a message if Chromium is missing: these tests prove promises about a browser."""
     assert shutil.which("chromium"), "there is no chromium; install it: apt-get install -y chromium"
 
 
@@ -70,7 +70,7 @@ def open_lab(allow_private: bool = True, **how: Any) -> Iterator[BrowserLab]:
 
 
 def picture(uri: str) -> tuple[str, int, int]:
-    """The kind of a picture, its width and its height."""
+    """Return the kind of a picture, its width and its height."""
     head, _, data = uri.partition(",")
     body = b64decode(data, validate=True)
     if head == "data:image/png;base64":
@@ -85,7 +85,7 @@ def picture(uri: str) -> tuple[str, int, int]:
 
 
 def children(pid: int) -> set[int]:
-    """All processes that descend from one."""
+    """Return all descendants of a process."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -101,7 +101,7 @@ def children(pid: int) -> set[int]:
 
 
 def running(pids: set[int]) -> set[int]:
-    """Those that are there and no mere corpses."""
+    """Return the processes that exist and are no zombies."""
     alive = set()
     for pid in pids:
         try:

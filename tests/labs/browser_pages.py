@@ -1,4 +1,4 @@
-"""Pages as a person sees them: Debian's Chromium without a window, driven over its own protocol (CDP) through a pipe.
+"""Headless Chromium (Debian's), driven over its debugging protocol (CDP) through a pipe, for tests of rendered pages.
 
     with Browser(tmp_path) as browser:
         browser.open("http://127.0.0.1:8080/connections")
@@ -28,26 +28,26 @@ from lab_processes import Processes, tail
 from typing_extensions import Self
 
 WIDTH, HEIGHT = 1400, 900
-#: Seconds between two looks, and for how long a page must look the same before it is taken for finished.
+#: Seconds between two checks, and seconds for which a page must not change before it counts as finished.
 POLL, QUIET = 0.2, 1.0
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
     *("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-default-apps", "--disable-extensions", "--metrics-recording-only", "--no-pings", "--lang=en-US"),
-    # A page that asks for fonts or scripts elsewhere does not get them: the picture shows what this machine serves.
+    # A page that asks for fonts or scripts from other hosts does not get them: the screenshot shows only local content.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--remote-debugging-pipe",
 )
-#: The program's file descriptors 3 and 4 are what the flag above reads from and writes to.
+#: The flag above makes the program read from file descriptor 3 and write to 4.
 _WITH_PIPES = 'orders=$1 answers=$2; shift 2; exec "$@" 3<"$orders" 4>"$answers"'
 
-#: What a person reads: the text, and what stands in the fields, which is no part of the text; of a key, nothing.
+#: The visible text, and the values of the fields, which are not part of it; values of password fields are left out.
 _TEXT = """[document.body?.innerText ?? '', ...[...document.querySelectorAll('input, textarea')]
     .filter(field => field.type !== 'password').map(field => field.value || field.placeholder)].join('\\n')"""
-#: What the page holds, seen or not: its source, and the values of all fields, those of a key too.
+#: The source of the page and the values of all fields, visible or not, including password fields.
 _SOURCE = """[document.documentElement.outerHTML, ...[...document.querySelectorAll('input, textarea')]
     .map(field => field.value)].join('\\n')"""
-#: The middle of the innermost element that is seen and is called so, brought into the window; %s is the name as JSON.
+#: Scrolls to the innermost visible element of a name and returns its middle; %s is the name as JSON.
 _MIDDLE = """(name => {
     const seen = each => each.getClientRects().length > 0 && getComputedStyle(each).visibility !== 'hidden';
     const called = each => [each.innerText, each.getAttribute('aria-label'), each.getAttribute('placeholder'),
@@ -59,12 +59,12 @@ _MIDDLE = """(name => {
     const box = inner.getBoundingClientRect();
     return [box.x + box.width / 2, box.y + box.height / 2];
 })(%s)"""
-#: What the protocol answers when a page goes while it is asked.
+#: The protocol's errors when a page is left during a command.
 _GOES = ("Cannot find default execution context", "Execution context was destroyed", "navigated or closed")
 
 
 class PageWentError(AssertionError):
-    """The page was left while it was asked; the next one can be asked again."""
+    """The page was left during a command; the next page can be asked again."""
 
 
 class Browser:
@@ -99,21 +99,21 @@ class Browser:
         self.close()
 
     def close(self) -> None:
-        """Ends the browser and everything it started; the folder stays."""
+        """End the browser and everything it started; the folder stays."""
         self._processes.close()
         for pipe in {self._orders, self._answers} - {-1}:
             os.close(pipe)
         self._orders = self._answers = -1
 
     def pids(self) -> set[int]:
-        """Every living process of the browser."""
+        """Return the ids of all living processes of the browser."""
         return self._processes.pids()
 
     def _start(self) -> None:
         pipes = [self._folder / name for name in ("orders", "answers")]
         for pipe in pipes:
             os.mkfifo(pipe, 0o600)
-        # Open for both at our end: neither we nor the browser wait for the other one then.
+        # Opened for reading and writing, so that neither side blocks until the other one opens its end.
         self._orders, self._answers = (os.open(pipe, os.O_RDWR | os.O_CLOEXEC) for pipe in pipes)
         profile = f"--user-data-dir={self._folder / 'profile'}"
         command = ["sh", "-c", _WITH_PIPES, "sh", *map(str, pipes), self._program, *_FLAGS, profile]
@@ -122,25 +122,25 @@ class Browser:
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = {"sessionId": self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
         self.resize(WIDTH, HEIGHT)
-        # The same picture on every machine: what a person may have chosen, and what moves, is set.
+        # Settings that make screenshots the same on every machine: user preferences and animations are fixed.
         wanted = {"prefers-color-scheme": "light", "prefers-reduced-motion": "reduce"}
         features = [{"name": name, "value": value} for name, value in wanted.items()]
         self._call("Emulation.setEmulatedMedia", features=features)
 
     def resize(self, width: int, height: int, *, mobile: bool = False) -> None:
-        """Makes the window another one, or a phone."""
+        """Set the size of the window, or emulate a phone."""
         self._height = height
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
-    # What a person does
+    # User actions
 
     def open(self, url: str) -> None:
-        """Goes to an address; what it shows is to be waited for."""
+        """Go to an address; the caller waits for its content."""
         error = self._call("Page.navigate", url=url).get("errorText")
         assert not error, f"{url}: {error}"
 
     def wait_for(self, *texts: str) -> str:
-        """Waits until all of these can be read on the page, and returns what can be read there."""
+        """Wait until all of these texts are visible on the page, and return its visible text."""
 
         def there() -> str:
             now = self.text()
@@ -150,15 +150,15 @@ class Browser:
         return found
 
     def text(self) -> str:
-        """What can be read on the page; of its fields what stands in them, or else their placeholder."""
+        """Return the visible text of the page, with the values of its fields, or else their placeholders."""
         return str(self.run(_TEXT)).replace("\N{NO-BREAK SPACE}", " ")  # which editors of code show for each space
 
     def source(self) -> str:
-        """The page as HTML with the values of all fields, those of a key too."""
+        """Return the page as HTML with the values of all fields, including password fields."""
         return str(self.run(_SOURCE))
 
     def click(self, name: str) -> None:
-        """Clicks in the middle of what has this text, label, placeholder, name or title, once it stands still."""
+        """Click in the middle of the element with this text, label, placeholder, name or title, once it is still."""
         before: list[float] | None = None
 
         def still() -> list[float] | None:
@@ -171,23 +171,23 @@ class Browser:
             self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=buttons, clickCount=1)
 
     def write(self, name: str, text: str) -> None:
-        """Clicks on a field and writes into it."""
+        """Click on a field and type a text into it."""
         self.click(name)
         self._call("Input.insertText", text=text)
 
     def type(self, text: str) -> None:
-        """Writes where the keyboard's focus is."""
+        """Type a text into the focused element."""
         self._call("Input.insertText", text=text)
 
     def press(self, key: str) -> None:
-        """Presses a key that writes nothing, such as Tab or Enter, where the keyboard's focus is."""
+        """Press a key that types nothing, such as Tab or Enter, in the focused element."""
         code = {"Tab": 9, "Enter": 13}[key]
         for kind in ("keyDown", "keyUp"):
             text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
             self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
 
     def screenshot(self, path: Path) -> None:
-        """Writes the window as a PNG, once it has looked the same for a second; without pointer, cursor and focus."""
+        """Write a PNG of the window, once it has not changed for a second; without pointer, cursor and focus."""
         self._call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=self._height - 1)
         self.run("document.activeElement?.blur()")
         before, since = b"", time.monotonic()
@@ -202,12 +202,12 @@ class Browser:
         path.write_bytes(self._until("the page to stand still", still))
 
     def run(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page, as plain JSON."""
+        """Return the value of a JavaScript expression in the page, as plain JSON."""
         done = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in done, f"{expression}: {done.get('exceptionDetails')}"
         return done["result"].get("value")
 
-    # Inside
+    # Internals
 
     def _until(self, what: str, done: Callable[[], Any]) -> Any:
         deadline = time.monotonic() + self.timeout
@@ -227,14 +227,14 @@ class Browser:
         )
         deadline = time.monotonic() + self.timeout
         while (answer := self._next(method, deadline)).get("id") != number:
-            pass  # events, which nobody has asked for
+            pass  # events, which are not used
         if error := answer.get("error"):
             went = any(words in error["message"] for words in _GOES)
             raise (PageWentError if went else AssertionError)(f"{method}: {error['message']}")
         return answer["result"]
 
     def _next(self, method: str, deadline: float) -> dict[str, Any]:
-        """The next answer or event."""
+        """Return the next response or event."""
         while b"\0" not in self._read:
             if select.select([self._answers], [], [], POLL)[0]:
                 self._read += os.read(self._answers, 1 << 20)

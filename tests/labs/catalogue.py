@@ -1,6 +1,6 @@
-"""The fault catalogue: its rows, and which test proves which, with the one line that turns that test red.
+"""The fault catalogue: its rows, the tests that prove them, and for each test a source change that makes it fail.
 
-A proof stands at its test, in words that need no run to be read:
+A proof is a decorator of its test, which can be read without running the test:
 
     @proves("H8", at="src/weblake/http/transport.py", line="if short:", becomes="if False:")
     def test_h8_a_reply_cut_off_is_read_again() -> None: ...
@@ -20,12 +20,12 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 TESTS = REPOSITORY / "tests"
-#: What is shared by all tests that need minutes or a Debian package.
+#: A shared mark of all tests that need minutes or a Debian package.
 SYSTEM = "system"
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-#: What can break, by number: H on the wire, P in a process, O under an orchestrator, S by somebody's intent.
+#: The faults by number: H in HTTP, P in a process, O under an orchestrator, S in security.
 FAULTS = {
     "H1": "429 without Retry-After",
     "H2": "Retry-After of any value",
@@ -96,10 +96,10 @@ FAULTS = {
 
 
 def proves(number: str, *, at: str, line: str, becomes: str, case: str = "") -> Callable[[T], T]:
-    """Marks a test as the proof of a row, or of a sentence of docs/promise.md such as `1.2`.
+    """Mark a test as the proof of a row, or of a sentence of docs/promise.md such as `1.2`.
 
-    In the file `at` the text `line`, which stands there once and within one line, is replaced by `becomes`: then the
-    test fails. `case` is the one parameter set that shows it, where a test has many.
+    In the file `at` the text `line`, which occurs there once and within one line, is replaced by `becomes`: then the
+    test fails. `case` is the one parameter set that shows it, if a test has many.
     """
 
     def marked(test: T) -> T:
@@ -113,7 +113,7 @@ class Proof:
     """One test as the proof of one row."""
 
     number: str
-    #: The test's file, below the repository.
+    #: The test's file, relative to the repository.
     file: str
     test: str
     at: str
@@ -123,14 +123,14 @@ class Proof:
 
     @property
     def node(self) -> str:
-        """The test as pytest names it."""
+        """Return the test's node id in pytest."""
         return f"{self.file}::{self.test}" + (f"[{self.case}]" if self.case else "")
 
     def sabotaged(self, text: str) -> str:
-        """The source with the change made.
+        """Return the source with the change made.
 
         Raises:
-            ValueError: The line does not stand there once, or the change is none or more than a line.
+            ValueError: The line does not occur exactly once, or the change is empty or longer than a line.
         """
         if text.count(self.line) != 1:
             raise ValueError(f"{self.number}: {self.at} has {text.count(self.line)} times {self.line!r}")
@@ -140,13 +140,13 @@ class Proof:
 
 
 def order(number: str) -> tuple[int, float, str]:
-    """Sorts the promise's sentences before the catalogue, and each by number."""
+    """Return a sort key: the promise's sentences before the catalogue, and each by number."""
     letter = number[0] if number[0].isalpha() else ""
     return ("HPOS".index(letter) + 1 if letter else 0, float(number.lstrip("HPOS")), number)
 
 
 def proofs() -> list[Proof]:
-    """Every proof of the test suite, read from the decorators without importing anything, by number."""
+    """Return every proof of the test suite by number, read from the decorators without importing anything."""
     found = [proof for path in sorted(TESTS.rglob("test_*.py")) for proof in _of_file(path)]
     return sorted(found, key=lambda proof: (*order(proof.number), proof.node))
 
@@ -174,7 +174,7 @@ says what cannot be proven here.
 
 
 def page(found: list[Proof]) -> str:
-    """docs/fault-catalogue.md."""
+    """Return the text of docs/fault-catalogue.md."""
     lines = [PAGE]
     for number in dict.fromkeys([*(proof.number for proof in found if proof.number not in FAULTS), *FAULTS]):
         lines.append(f"## {number}" + (f": {FAULTS[number]}" if number in FAULTS else "") + "\n")

@@ -1,4 +1,4 @@
-"""A Chromium and one client of its debugging protocol (CDP), over a WebSocket; and a viewer that a test plays.
+"""A Chromium with a client of its debugging protocol (CDP) over a WebSocket, and a simulated viewer of a live view.
 
     async with chromium(tmp_path) as address, connected(address) as cdp:
         await cdp.send("Browser.getVersion")
@@ -33,7 +33,7 @@ _FLAGS = (
 
 @asynccontextmanager
 async def chromium(folder: Path, url: str = "about:blank") -> AsyncIterator[str]:
-    """A Chromium with one page; gives the address of its protocol. It ends with the block."""
+    """Start a Chromium with one page and yield the address of its protocol; it ends with the block."""
     demand_chromium()
     process = await asyncio.create_subprocess_exec(
         "chromium",
@@ -57,14 +57,14 @@ async def chromium(folder: Path, url: str = "about:blank") -> AsyncIterator[str]
 
 
 class CdpClient:
-    """One client of the protocol: what `weblake_service.sessions.cdp.Cdp` asks for."""
+    """A client of the protocol, with the interface that `weblake_service.sessions.cdp.Cdp` requires."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._listeners: list[Listener] = []
-        #: Every command that was sent, by name.
+        #: The names of all commands that were sent.
         self.sent: list[str] = []
 
     async def send(
@@ -87,7 +87,7 @@ class CdpClient:
         return lambda: self._listeners.remove(listener)
 
     async def read(self) -> None:
-        """Reads what the browser sends until it is gone."""
+        """Read messages of the browser until the connection is closed."""
         with suppress(ConnectionClosed):
             async for raw in self._socket:
                 self._take(json.loads(raw))
@@ -111,7 +111,7 @@ class CdpClient:
 
 @asynccontextmanager
 async def connected(address: str) -> AsyncIterator[CdpClient]:
-    """A client of the browser at this address."""
+    """Yield a client of the browser at this address."""
     async with connect(address, max_size=None, compression=None) as socket:
         client = CdpClient(socket)
         reading = asyncio.create_task(client.read())
@@ -123,48 +123,48 @@ async def connected(address: str) -> AsyncIterator[CdpClient]:
 
 
 class Page:
-    """One page of the browser, looked at beside the live view."""
+    """One page of the browser, inspected independently of the live view."""
 
     def __init__(self, cdp: CdpClient, session: str) -> None:
         self._cdp, self._session = cdp, session
 
     @classmethod
     async def only(cls, cdp: CdpClient) -> Page:
-        """The browser's only page."""
+        """Return the browser's only page."""
         infos = (await cdp.send("Target.getTargets"))["targetInfos"]
         (target,) = [each["targetId"] for each in infos if each["type"] == "page"]
         reply = await cdp.send("Target.attachToTarget", {"targetId": target, "flatten": True})
         return cls(cdp, reply["sessionId"])
 
     async def run(self, code: str) -> Any:
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         reply = await self._cdp.send("Runtime.evaluate", {"expression": code, "returnByValue": True}, self._session)
         return reply["result"].get("value")
 
     async def close_browser(self) -> None:
-        """Ends the browser, as a session's end does."""
+        """End the browser, as the end of a session does."""
         with suppress(CdpError):  # it may be gone before it has answered
             await self._cdp.send("Browser.close")
 
     async def until(self, code: str, value: object = True) -> None:
-        """Waits until an expression has this value."""
+        """Wait until an expression has this value."""
         async with aio.timeout(20):
             while (found := await self.run(code)) != value:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert found == value
 
     async def middle(self, selector: str) -> tuple[float, float]:
-        """Where an element's middle is."""
+        """Return the middle of an element."""
         box = f"document.querySelector('{selector}').getBoundingClientRect()"
         x, y = await self.run(f"(box => [box.x + box.width / 2, box.y + box.height / 2])({box})")
         return x, y
 
 
 class Viewer:
-    """The other end of a live view: what it was sent, and what it says."""
+    """The client of a live view: the messages that it got, and methods that send messages."""
 
     def __init__(self, *, quick: bool = True) -> None:
-        #: Whether it says at once that it has drawn what it was sent.
+        #: Whether it acknowledges each frame at once.
         self.quick = quick
         self.pictures: list[bytes] = []
         self.texts: list[dict[str, Any]] = []
@@ -182,23 +182,23 @@ class Viewer:
         self.texts.append(json.loads(text))
 
     def say(self, **message: object) -> None:
-        """Says this to the view."""
+        """Send a message to the view."""
         self.raw(json.dumps(message))
 
     def raw(self, message: str | bytes) -> None:
-        """Says whatever this is."""
+        """Send any text or bytes to the view."""
         self._says.put_nowait(message)
 
     def leave(self) -> None:
-        """Is gone."""
+        """Close the connection."""
         self._says.put_nowait(None)
 
     def last(self, kind: str) -> dict[str, Any]:
-        """The last text of this type; empty where there is none."""
+        """Return the last text message of this type; empty if there is none."""
         return next((text for text in reversed(self.texts) if text["type"] == kind), {})
 
     async def until(self, look: Callable[[], object], seconds: float = 20) -> None:
-        """Waits until something is so."""
+        """Wait until a condition holds."""
         async with aio.timeout(seconds):
             while not look():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)

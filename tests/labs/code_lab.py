@@ -1,4 +1,4 @@
-"""A Chromium with a debugging port, as a browser session has one, and code and hands that work on it."""
+"""A Chromium with a debugging port, as in a browser session, and helpers that run code and page actions in it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from weblake_service.sessions.code.runner import Execution, run_code
 from weblake_service.sessions.open_pages import close_page
 from weblake_service.sessions.page_actions import PageActions
 
-#: Where nobody listens.
+#: An address without a listener.
 NOWHERE = "ws://127.0.0.1:9/"
 
 
 @contextmanager
 def chromium() -> Iterator[str]:
-    """A browser of its own; the address at which it speaks its protocol."""
+    """Start a separate browser and yield the address of its debugging protocol."""
     demand_chromium()
     processes = Processes()
     folder = Path(tempfile.mkdtemp(prefix="weblake-test-chromium-"))
@@ -58,7 +58,7 @@ def on_browser(url: str, work: Callable[[WebSocketCdp], Awaitable[Any]]) -> Any:
 
 
 def on_page(url: str, work: Callable[[PageActions], Awaitable[Any]]) -> Any:
-    """What is done with hands on the page in front."""
+    """Run page actions on the active page and return their result."""
 
     async def main(cdp: WebSocketCdp) -> Any:
         hands = await PageActions.attach(cdp)
@@ -71,7 +71,7 @@ def on_page(url: str, work: Callable[[PageActions], Awaitable[Any]]) -> Any:
 
 
 def alone(url: str) -> None:
-    """Leaves one page open, a blank one."""
+    """Open a blank page and close all other pages."""
 
     async def main(cdp: WebSocketCdp) -> None:
         new = (await cdp.send("Target.createTarget", {"url": "about:blank"}))["targetId"]

@@ -1,4 +1,4 @@
-"""Lakes of many small loads, landed without a service, and what two roots have to have in common."""
+"""Datasets of many small loads, landed without a service, and comparisons of two roots."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEGAN = datetime(2026, 11, 21, 6, tzinfo=timezone.utc)
 
 
 def load_id(n: int) -> str:
-    """Ids that do not lie in the order of time."""
+    """Return a load id; the order of the ids differs from the order of time."""
     return f"{(n * 0x9E3779B97F4A7C15) % 2**64:016x}"
 
 
@@ -41,7 +41,7 @@ def intent(n: int, **more: object) -> Intent:
 
 
 def land(dataset: Dataset, what: Intent, documents: int = 3, failed: int = 1, text: int = 200) -> Receipt:
-    """Lands a load as a job of this many documents and failed pages does."""
+    """Land a load as a job with this many documents and failed pages does."""
     dataset.ledger.record_intent(what)
     dataset.layout.claim("documents", tuple(what.partition) if what.partition else ("load_date",))
     job = f"00000000-0000-4000-8000-{what.load_id[:12]}"
@@ -71,7 +71,7 @@ def land(dataset: Dataset, what: Intent, documents: int = 3, failed: int = 1, te
 
 
 def lake(root: Path | str, count: int = 40, **more: object) -> Dataset:
-    """A lake of so many loads over two days; every fifth is larger, every seventh has no failed page."""
+    """Return a dataset of this many loads over two days; every fifth is larger, every seventh has no failed page."""
     dataset = open_dataset(root)
     for n in range(count):
         land(dataset, intent(n, **more), documents=1 + 6 * (n % 5 == 0) + n % 3, failed=int(n % 7 > 0))
@@ -79,25 +79,25 @@ def lake(root: Path | str, count: int = 40, **more: object) -> Dataset:
 
 
 def rows(root: Path | str, table: str, **more: object) -> list[str]:
-    """Every row, with its path keys, in an order that does not hang on files."""
+    """Return every row, with its path keys, in an order that does not depend on files."""
     found = weblake.read(str(root), table, **more).to_table()  # type: ignore[arg-type]
     return sorted(json.dumps(row, default=str, sort_keys=True) for row in found.to_pylist())
 
 
 def same_rows(one: Path | str, other: Path | str) -> None:
-    """Asserts that every row of every table is in both roots, as often, and that schemas are equal."""
+    """Assert that both roots have the same rows in every table, as often, and equal schemas."""
     for table in schemas.TABLES:
         assert rows(one, table) == rows(other, table), table
         assert weblake.read(str(one), table).schema().equals(weblake.read(str(other), table).schema())
 
 
 def histories(dataset: Dataset) -> list[Mapping[str, object]]:
-    """What the ledger says of each load, but for where its rows are."""
+    """Return the ledger's history of each load, without the places of its rows."""
     return [{k: v for k, v in row.to_dict().items() if k != "files"} for row in publishing.history(dataset)]
 
 
 def tree(root: Path | str) -> dict[str, bytes]:
-    """Every file of a local root but for what dead runs left."""
+    """Return every file of a local root, without files that killed runs left."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(Path(root).rglob("*"))

@@ -1,4 +1,4 @@
-"""Replies held against the contract that the package carries."""
+"""Validation of responses against the contract that the package carries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 
 def operation(api: dict[str, Any], method: str, path: str) -> tuple[str, dict[str, Any]]:
-    """The template and the operation that a request is for; the one with the fewest parameters wins."""
+    """Return the template and the operation of a request; the template with the fewest parameters takes precedence."""
     fitting = [
         template
         for template in api["paths"]
@@ -20,7 +20,7 @@ def operation(api: dict[str, Any], method: str, path: str) -> tuple[str, dict[st
 
 
 def validate(api: dict[str, Any], method: str, path: str, status: int, body: object) -> str:
-    """Holds a reply against the contract's schema for it, and returns what was called."""
+    """Validate a response against the contract's schema, and return the name of the operation."""
     template, called = operation(api, method, path)
     response = called["responses"][str(status)]
     if "$ref" in response:

@@ -1,4 +1,4 @@
-"""The programs under docs/, as modules that a test can call."""
+"""The programs under docs/, imported as modules that a test can call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 def load(path: Path) -> ModuleType:
-    """The module in this file, under the file's name."""
+    """Return the module of this file, under the file's name."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

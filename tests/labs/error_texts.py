@@ -1,4 +1,4 @@
-"""All that anybody gets to see of an error, for searches in it."""
+"""All texts of an error that can be observed, for searches in them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from weblake.errors import WeblakeError
 
 
 def everything_of(error: BaseException, *, frames: bool = True) -> list[str]:
-    """All that a log, a debugger or another process gets to see of an error: also the locals of each frame of ours.
+    """Return all texts of an error that a log, a debugger or another process can see, including our frames' locals.
 
-    Frames of the tests are left out: they hold the key that they gave. Without `frames` the locals are, too: those of
-    whoever reads a reply hold what the service said in it, its own words.
+    Frames of the tests are left out: they hold the key that they gave. Without `frames`, all locals are left out: those
+    of functions that read a response hold its text.
     """
     told = [str(error), repr(error), repr(vars(error)) if frames else "", repr(error.args), repr(pickle.dumps(error))]
     if isinstance(error, WeblakeError):

@@ -1,4 +1,4 @@
-"""Every module of an installed package, imported in an interpreter of its own."""
+"""Import of every module of an installed package, in a separate interpreter."""
 
 from __future__ import annotations
 

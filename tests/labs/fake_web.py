@@ -1,4 +1,4 @@
-"""A web that a test writes itself: it stands in for the page half of the service, which has tests of its own."""
+"""A fake web that replaces the page half of the service, which has tests of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FakePage:
 
 
 class FakeWeb:
-    """Every URL is a page that says its own name, unless the test says otherwise."""
+    """Every URL is a page that contains its own name, unless the test sets something else."""
 
     def __init__(self) -> None:
         self.bodies: dict[str, str] = {}
@@ -36,7 +36,7 @@ class FakeWeb:
         self.sitemaps: dict[str, list[str]] = {}
         self.delay: float | None = None
         self.note = ""
-        #: URLs (or all, with "*") that do not answer until they are taken out.
+        #: URLs (or all, with "*") that are not answered until they are removed.
         self.held: set[str] = set()
         self.asked: list[str] = []
         self.flying = 0
@@ -47,7 +47,7 @@ class FakeWeb:
         self.flying += 1
         self.most_flying = max(self.most_flying, self.flying)
         try:
-            while url in self.held or "*" in self.held:  # noqa: ASYNC110 - the test's thread lets go of it
+            while url in self.held or "*" in self.held:  # noqa: ASYNC110 - the test's thread releases it
                 await asyncio.sleep(0.002)
         finally:
             self.flying -= 1

@@ -1,4 +1,4 @@
-"""A site on loopback whose pages under /held wait until the test lets them go: a job that runs as long as it must."""
+"""A site on loopback whose pages under /held wait until the test releases them, to control how long a job runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 from weblake.loopback import Answer, Asked, LoopbackServer
 
-#: Seconds after which a held page is answered all the same: no test hangs for longer.
+#: Seconds after which a held page is answered without a release, so that no test hangs for longer.
 HELD_S = 240.0
 
 
@@ -16,7 +16,7 @@ class GatedSite:
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.gate.set()
-        #: The paths that were asked for.
+        #: The requested paths.
         self.asked: list[str] = []
         self._server = LoopbackServer(self._answer, "gated-site").start()
 
@@ -25,20 +25,20 @@ class GatedSite:
         return self._server.url
 
     def pages(self, count: int, first: int = 0) -> list[str]:
-        """URLs that are answered at once."""
+        """Return URLs that are answered at once."""
         return [f"{self.url}/page/{n}" for n in range(first, first + count)]
 
     def held(self, count: int, first: int = 0) -> list[str]:
-        """URLs that are answered when `release` is called."""
+        """Return URLs that are answered when `release` is called."""
         self.gate.clear()
         return [f"{self.url}/held/{n}" for n in range(first, first + count)]
 
     def release(self) -> None:
-        """Lets every held page go."""
+        """Answer every held page."""
         self.gate.set()
 
     def close(self) -> None:
-        """Ends the site."""
+        """Stop the site."""
         self.gate.set()
         self._server.stop()
 

@@ -1,8 +1,8 @@
-"""The forms in which a key can leak, and where one of them stands: in bytes, in what they hold wrapped, in files.
+"""The encodings in which a key can leak, and the search for them in bytes, in wrapped content and in files.
 
-A text is searched as it is, as JSON and HTML write it, percent-encoded, in hexadecimal, in UTF-16 of both orders, and
-in base64 at each of its three alignments; in bytes as they are, and in what they hold compressed (zlib, gzip, zip,
-Parquet), encrypted (Fernet, where its key is given), encoded (base64) or stored (SQLite).
+A text is searched in plain form, as JSON and HTML write it, percent-encoded, in hexadecimal, in UTF-16 of both byte
+orders, and in base64 at each of its three alignments; the bytes are searched as they are, and after decompression
+(zlib, gzip, zip, Parquet), decryption (Fernet, if its key is given), decoding (base64) or reading (SQLite).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: How many wrappings inside each other are opened, and how many bytes of one.
+#: The depth to which nested wrappings are opened, and the bytes of one.
 DEPTH, MOST = 3, 64 << 20
 _FERNET = re.compile(rb"gAAAA[A-Za-z0-9_-]{60,}={0,2}")
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{40,}={0,2}|[A-Za-z0-9_-]{40,}={0,2}")
-#: Where a stream of zlib begins, at each of its usual levels, and one of gzip.
+#: The first bytes of a zlib stream, at each of its usual levels, and of a gzip stream.
 _DEFLATED = re.compile(rb"\x78[\x01\x5e\x9c\xda]|\x1f\x8b\x08")
 
 
 @lru_cache
 def forms_of(text: str) -> dict[str, bytes]:
-    """A text in every form that is searched for, by the form's name."""
+    """Return a text in every encoding that is searched for, by the encoding's name."""
     plain = text.encode()
     percent = quote(text, safe="").encode()
     found = {
@@ -57,7 +57,7 @@ def forms_of(text: str) -> dict[str, bytes]:
 
 
 def _in_json(text: str) -> set[bytes]:
-    """A text as JSON writes it, also in JSON that lies in JSON, as some columns have it."""
+    """Return a text as JSON writes it, also in JSON inside JSON, as some columns have it."""
     found = {text}
     for _ in range(3):
         found |= {json.dumps(each, ensure_ascii=ascii_only)[1:-1] for each in found for ascii_only in (True, False)}
@@ -65,13 +65,13 @@ def _in_json(text: str) -> set[bytes]:
 
 
 def holds(data: bytes, text: str, fernet_key: str | None = None) -> bool:
-    """Whether a text stands in these bytes in any form, wrapped or not."""
+    """Return whether these bytes contain a text in any encoding, wrapped or not."""
     words = set(forms_of(text).values())
     return any(word in each for each in _unwrapped(data, _decrypter(fernet_key)) for word in words)
 
 
 def in_files(roots: Iterable[Path], text: str, fernet_key: str | None = None) -> list[str]:
-    """The files below these roots in whose bytes or path a text stands."""
+    """Return the files below these roots whose bytes or path contain a text."""
     found = []
     for root in roots:
         for path in sorted(root.rglob("*")):
@@ -79,7 +79,7 @@ def in_files(roots: Iterable[Path], text: str, fernet_key: str | None = None) ->
                 found.append(f"path {path}")
             try:
                 data = path.read_bytes() if path.is_file() else b""
-            except OSError:  # a socket, or gone meanwhile
+            except OSError:  # a socket, or deleted meanwhile
                 continue
             if holds(data, text, fernet_key):
                 found.append(f"file {path}")
@@ -105,7 +105,7 @@ def _decrypter(key: str | None) -> Decrypt | None:
 
 
 def _unwrapped(data: bytes, decrypt: Decrypt | None, depth: int = 0) -> Iterator[bytes]:
-    """The bytes, and what they hold compressed, encrypted, encoded or stored."""
+    """Yield the bytes, and their content if it is compressed, encrypted, encoded or stored."""
     yield data
     if depth < DEPTH:
         for inner in _inside(data, decrypt):
@@ -120,7 +120,7 @@ def _inside(data: bytes, decrypt: Decrypt | None) -> Iterator[bytes]:
     elif data.startswith(b"PK\x03\x04"):
         yield from _of_zip(data)
     else:
-        # Anywhere: a column of a database may have a head of its own before what is compressed.
+        # At any offset: a column of a database may have a header before the compressed content.
         for match in _DEFLATED.finditer(data):
             with contextlib.suppress(zlib.error):
                 yield zlib.decompressobj(wbits=47).decompress(memoryview(data)[match.start() :], MOST)
@@ -133,8 +133,8 @@ def _inside(data: bytes, decrypt: Decrypt | None) -> Iterator[bytes]:
 
 
 def _of_parquet(data: bytes) -> Iterator[bytes]:
-    """Pages are compressed: what stands in them, and in the footer, shows only when they are read."""
-    with contextlib.suppress(pa.ArrowInvalid):  # a part of a file, as a killed writer leaves it
+    """Yield the values and the footer: pages are compressed, so they can only be searched when they are read."""
+    with contextlib.suppress(pa.ArrowInvalid):  # an incomplete file, as a killed writer leaves it
         file = pq.ParquetFile(io.BytesIO(data))
         yield from _texts(file.schema_arrow.metadata or {})
         for group in range(file.num_row_groups):
@@ -142,14 +142,14 @@ def _of_parquet(data: bytes) -> Iterator[bytes]:
 
 
 def _of_sqlite(data: bytes) -> Iterator[bytes]:
-    """Every value: a long one lies in pieces in the file, and a compressed one is opened only whole."""
+    """Yield every value: a long one is split in the file, and a compressed one can only be opened whole."""
     database = sqlite3.connect(":memory:")
     with contextlib.closing(database), contextlib.suppress(sqlite3.DatabaseError):
-        # Bytes 18 and 19 say that there is a journal beside it, which a copy in memory does not have.
+        # Bytes 18 and 19 say that there is a journal beside the file, which a copy in memory does not have.
         database.deserialize(data[:18] + b"\x01\x01" + data[20:])
         database.text_factory = bytes
         for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            with contextlib.suppress(sqlite3.OperationalError):  # an index of an extension that is not there
+            with contextlib.suppress(sqlite3.OperationalError):  # an index of an extension that is not installed
                 for row in database.execute(f'SELECT * FROM "{table.decode()}"'):
                     yield from _texts(row)
 
@@ -162,7 +162,7 @@ def _of_zip(data: bytes) -> Iterator[bytes]:
 
 
 def _texts(value: object) -> Iterator[bytes]:
-    """Every text and every bytes in a value, however deep."""
+    """Yield every text and every bytes object in a value, at any depth."""
     if isinstance(value, bytes):
         yield value
     elif isinstance(value, str):

@@ -1,6 +1,6 @@
-"""Where a text stands in what an orchestrator keeps: files, and every column of every table of its database.
+"""Search for a text in the files of an orchestrator and in every column of every table of its database.
 
-In any form and wrapping that key_forms.py knows.
+It finds all encodings and wrappings that key_forms.py knows.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from key_forms import in_files
 
 __all__ = ["in_bytes", "in_database", "in_files"]
 
-#: Airflow's own vault for secrets: what is encrypted there is where it belongs.
+#: Airflow's own store for secrets: encrypted values are expected there.
 _VAULT = {("connection", "password"), ("connection", "extra"), ("variable", "val")}
 
 
 def in_database(url: str, needle: str, fernet_key: str) -> list[str]:
-    """The rows of any table in which a text stands, as `row table.column {primary key}`."""
+    """Return the rows of any table that contain a text, as `row table.column {primary key}`."""
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     found = []
     with engine.connect() as db:
         inspector = sa.inspect(db)
         for table in inspector.get_table_names():
             keys = inspector.get_pk_constraint(table)["constrained_columns"]
-            # As text: no type of the model in between that could fail on, or change, what is stored.
+            # Read as text, because a type of the model could fail on a stored value or change it.
             for row in db.execute(sa.text(f'SELECT * FROM "{table}"')).mappings():
                 for column, value in row.items():
                     key = None if (table, column) in _VAULT else fernet_key

@@ -1,4 +1,4 @@
-"""Where labs keep what every later one can use again, and how they come by a port."""
+"""The cache directory that labs share, and free ports."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 
 
 def cache() -> Path:
-    """A directory of ours alone, for what every lab of this machine can use again."""
+    """Return a directory of this user alone, for files that every lab of this machine can reuse."""
     path = Path(tempfile.gettempdir(), f"weblake-lab-{os.getuid()}")
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
-    # The name is known to everybody: a link, or somebody else's directory, would choose our database.
+    # The name is predictable: a link, or a directory of another user, could replace our database.
     ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
     assert ours, f"{path} is not a directory of ours; remove it"
     return path
 
 
 def free_port() -> int:
-    """A free loopback port below those that the system gives away by itself, so that it stays free until used."""
+    """Return a free loopback port below the ephemeral range, so that it stays free until it is used."""
     for port in random.sample(range(20000, 32000), 200):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))

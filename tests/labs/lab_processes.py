@@ -1,7 +1,7 @@
-"""Processes in sessions of their own, which end with their owner, however the owner ends.
+"""Processes in sessions of their own that end with their owner, also if the owner is killed.
 
-A leash, one more process, waits at the end of a pipe that only the owner holds: when the owner is gone, were it by
-SIGKILL, the pipe closes and the leash ends what the owner left.
+A helper process, the leash, waits at the end of a pipe that only the owner holds: when the owner ends, even by SIGKILL,
+the pipe closes and the leash ends the processes that the owner left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOKEN = "WEBLAKE_LAB_TOKEN"
 
 @dataclass(frozen=True)
 class Proc:
-    """One living process, from /proc/PID/stat; an id together with its start time is never used twice."""
+    """One living process, from /proc/PID/stat; its id together with its start time is unique."""
 
     pid: int
     parent: int
@@ -39,9 +39,9 @@ def _living() -> dict[int, Proc]:
             continue
         try:
             stat = Path(entry.path, "stat").read_text(errors="replace")
-        except OSError:  # gone meanwhile
+        except OSError:  # ended meanwhile
             continue
-        # The name in brackets may hold spaces and brackets itself.
+        # The name in brackets may contain spaces and brackets.
         fields = stat.rpartition(")")[2].split()
         if fields[0] not in "ZX":
             found[int(entry.name)] = Proc(int(entry.name), int(fields[1]), int(fields[3]), int(fields[19]))
@@ -55,9 +55,9 @@ def _family(living: Mapping[int, Proc], found: set[int]) -> set[int]:
 
 
 def members(sessions: Iterable[int], token: str = "") -> set[int]:
-    """The living processes of these sessions, their descendants in other sessions, and who carries the token.
+    """Return the living processes of these sessions, their descendants in other sessions, and all that carry the token.
 
-    The token, in the environment, finds those that left their session and outlived their parent. It is no help for
+    The token, in the environment, finds processes that left their session and outlived their parent. It does not find
     those that write their title over their environment, as Airflow, Postgres and Redis do.
     """
     wanted, living = set(sessions), _living()
@@ -70,22 +70,22 @@ def members(sessions: Iterable[int], token: str = "") -> set[int]:
 def _carries(pid: int, entry: bytes) -> bool:
     try:
         return entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # gone meanwhile, or not ours to look at
+    except OSError:  # ended meanwhile, or of another user
         return False
 
 
 def descendants(pid: int) -> set[int]:
-    """The living descendants of a process."""
+    """Return the living descendants of a process."""
     return _family(_living(), {pid}) - {pid}
 
 
 def lives(pid: int) -> bool:
-    """Whether there is such a process, and it is no zombie."""
+    """Return whether a process exists and is no zombie."""
     return pid in _living()
 
 
 def stacks(pid: int) -> str:
-    """Where each thread of a Python process stands, down to its C functions; or why nobody can tell."""
+    """Return the stack of each thread of a Python process, down to its C functions; or why it cannot be read."""
     command = ["py-spy", "dump", "--native", "--nonblocking", "--pid", str(pid)]
     try:
         told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -101,10 +101,10 @@ def _signal(pids: Iterable[int], number: int) -> None:
 
 
 def end(sessions: Mapping[int, int], grace: float, token: str = "") -> None:
-    """Ends the sessions: each leader's process group gets its signal, and after `grace` seconds everything SIGKILL.
+    """End the sessions: each leader's process group gets its signal, and after `grace` seconds everything gets SIGKILL.
 
-    :param sessions: session id -> the first signal; SIGKILL strikes all of the session at once.
-    :param token: ends who carries it, too, with SIGKILL.
+    :param sessions: session id -> the first signal; SIGKILL ends all of the session at once.
+    :param token: ends processes that carry it, too, with SIGKILL.
     """
     living = _living()
     known = {(pid, living[pid].started) for pid in members(sessions, token) & living.keys()}
@@ -125,7 +125,7 @@ def end(sessions: Mapping[int, int], grace: float, token: str = "") -> None:
 
 
 class Leash:
-    """Ends sessions and removes directories when the process that made the leash is gone."""
+    """Ends sessions and removes directories when the process that made the leash ends."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -134,17 +134,17 @@ class Leash:
 
     @property
     def pid(self) -> int:
-        """The leash's own process."""
+        """Return the id of the leash's own process."""
         return self._process.pid
 
     def tell(self, *words: str) -> None:
-        """One order: `session ID SIGNAL`, `ended ID`, `token TEXT` or `directory PATH`."""
+        """Send one command: `session ID SIGNAL`, `ended ID`, `token TEXT` or `directory PATH`."""
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(words) + "\n")
         self._process.stdin.flush()
 
     def let_go(self) -> None:
-        """Ends the leash; it first does what is still due."""
+        """End the leash, after it has done what is still due."""
         assert self._process.stdin is not None
         if self._process.poll() is None:
             self._process.stdin.close()
@@ -172,7 +172,7 @@ class Processes:
         user: str | None = None,
         stop_signal: int = signal.SIGTERM,
     ) -> int:
-        """Starts a process and returns its id, which is its session's too; `user` needs root."""
+        """Start a process and return its id, which is also its session's; `user` needs root."""
         assert name not in self._running, f"{name} runs already"
         with log.open("ab") as out:
             process = subprocess.Popen(
@@ -192,25 +192,25 @@ class Processes:
         return process.pid
 
     def remove_at_end(self, directory: Path) -> None:
-        """A directory that goes with the processes."""
+        """Remove a directory when the processes end."""
         self._leash.tell("directory", str(directory))
 
     def pid_of(self, name: str) -> int:
-        """The id of the process that was started under this name."""
+        """Return the id of the process that was started under this name."""
         if name not in self._running:
             raise KeyError(f"no process {name!r}; running: {', '.join(self._running) or 'none'}")
         return self._running[name][0].pid
 
     def names(self) -> list[str]:
-        """The processes that were started and not ended by us."""
+        """Return the names of processes that were started and not ended by `end`."""
         return list(self._running)
 
     def pids(self, *names: str) -> set[int]:
-        """Everything that lives in the sessions of these processes, or of all, and what they left behind."""
+        """Return all living processes in the sessions of these processes, or of all, and what they left behind."""
         return members((self.pid_of(name) for name in names or self._running), "" if names else self._token)
 
     def dead(self) -> dict[str, str]:
-        """The processes that ended by themselves: name -> how, with the end of their log."""
+        """Return the processes that ended by themselves: name -> how, with the end of their log."""
         found = {}
         for name, (process, _, log) in self._running.items():
             if process.poll() is not None:
@@ -218,14 +218,14 @@ class Processes:
         return found
 
     def end(self, name: str, number: int | None = None, grace: float = 10) -> None:
-        """Ends one process and what it started: its signal, `grace` seconds, then SIGKILL for the session."""
+        """End one process and what it started: its signal, `grace` seconds, then SIGKILL for the session."""
         process, stop_signal, _ = self._running.pop(name)
         end({process.pid: stop_signal if number is None else number}, grace)
         process.wait(10)
         self._leash.tell("ended", str(process.pid))
 
     def close(self, grace: float = 2) -> None:
-        """Ends everything at the same time, and the leash with it; a second call does nothing."""
+        """End everything at the same time, and the leash with it; a second call does nothing."""
         atexit.unregister(self.close)
         running, self._running = self._running, {}
         try:
@@ -238,7 +238,7 @@ class Processes:
 
 
 def tail(path: Path, lines: int = 30) -> str:
-    """The last lines of a text file, or why there are none."""
+    """Return the last lines of a text file, or why there are none."""
     try:
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
     except OSError as error:
@@ -246,7 +246,7 @@ def tail(path: Path, lines: int = 30) -> str:
 
 
 def _hold() -> None:
-    """The leash: keeps the orders that come on standard input, and carries them out at its end."""
+    """Run the leash: read commands from standard input, and execute them at its end."""
     sessions: dict[int, int] = {}
     directories: list[str] = []
     token = ""

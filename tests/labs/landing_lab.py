@@ -1,4 +1,4 @@
-"""An embedded service with a fake web, a client of it, and a root to land in: to see what a load leaves behind."""
+"""An embedded service with a fake web, a client of it, and a root to land in, for tests of landed files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LandingLab:
 
     @property
     def dataset(self) -> Dataset:
-        """Opened anew each time, as another process would."""
+        """Return the dataset, opened anew each time, as another process would."""
         return open_dataset(self.root)
 
 
@@ -34,7 +34,7 @@ Lab = TypeVar("Lab", bound=LandingLab)
 
 @contextmanager
 def landing_lab(kind: type[Lab], root: str | Path) -> Iterator[Lab]:
-    """A lab of this kind, with its service up."""
+    """Yield a lab of this kind, with its service running."""
     web = fake_web.FakeWeb()
     with LocalService(web=lambda config: web) as service, Client(service.url, service.key) as client:
         yield kind(service, client, web, root)

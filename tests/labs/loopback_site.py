@@ -1,4 +1,4 @@
-"""A web site on a loopback port whose pages are functions, and the few calls with which tests fetch from it."""
+"""A web site on a loopback port whose pages are functions, and helpers with which tests fetch from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weblake_service.web.fetch import FetchedResponse, Fetcher
 
 
 class Site(ThreadingHTTPServer):
-    """A web site whose pages are functions; it remembers what it was asked."""
+    """A web site whose pages are functions; it records its requests."""
 
     daemon_threads = True
 

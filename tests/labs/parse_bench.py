@@ -1,4 +1,4 @@
-"""What the tests of POST /v2/parse share: documents, and a service that converts them."""
+"""Common parts of the tests of POST /v2/parse: documents, and a service that converts them."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def serve(**limits: Any) -> Iterator[ParseBench]:
 
 @pytest.fixture(scope="module")
 def parsing() -> Iterator[ParseBench]:
-    """One service for all tests of a file: its converters are warm."""
+    """Yield one service for all tests of a file, so that its converters are warm."""
     yield from serve()
 
 
 def pdf_of(*contents: bytes, resources: bytes = b"<< /Font << /F1 3 0 R >> >>", more: bytes = b"") -> bytes:
-    """A PDF with one page for each content stream, written by hand."""
+    """Return a PDF with one page for each content stream, written by hand."""
     kids = b" ".join(b"%d 0 R" % (5 + 2 * at) for at in range(len(contents)))
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
@@ -97,7 +97,7 @@ def text_page(text: str) -> bytes:
 
 
 def scanned_pdf() -> bytes:
-    """One page with a picture and no text, between two with text."""
+    """Return a PDF with a page that has a picture and no text, between two with text."""
     pixels = zlib.compress(bytes(range(256)) * 16)
     image = (
         b"<< /Type /XObject /Subtype /Image /Width 64 /Height 64 /ColorSpace /DeviceGray /BitsPerComponent 8"
@@ -113,7 +113,7 @@ def scanned_pdf() -> bytes:
 
 
 def rezipped(name: str, **parts: bytes) -> bytes:
-    """A committed office file with some of its parts replaced; `__` in a name stands for `/`."""
+    """Return a committed office file with some of its parts replaced; `__` in a name stands for `/`."""
     replaced = {path.replace("__", "/") + ".xml": content for path, content in parts.items()}
     out = io.BytesIO()
     with zipfile.ZipFile(DOCUMENTS / name) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
@@ -123,7 +123,7 @@ def rezipped(name: str, **parts: bytes) -> bytes:
 
 
 def wide_sheet() -> bytes:
-    """A small file of so many cells that it takes seconds."""
+    """Return a small file with so many cells that its conversion takes seconds."""
     rows = "".join(
         f'<row r="{row}">' + "".join(f'<c r="{chr(65 + at)}{row}"><v>{row}</v></c>' for at in range(16)) + "</row>"
         for row in range(1, 40_001)

@@ -1,4 +1,4 @@
-"""What the programs that make the documentation's pictures share: a lake on this machine, the way to docs/images."""
+"""Common parts of the programs that make the documentation's pictures: a local lake and the output folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from browser_pages import Browser
 
 @dataclass(frozen=True)
 class Page:
-    """A page as it was when its picture was taken: what could be read there, and its HTML with all fields' values."""
+    """A page at the time of its screenshot: its visible text, and its HTML with all fields' values."""
 
     text: str
     source: str
@@ -25,7 +25,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Tour:
-    """Someone who looks at the pages of one address, and keeps them by the names of their pictures.
+    """Visits the pages of one address, and keeps them by the names of their pictures.
 
     Pages without a picture are kept too, under names without `.png`.
     """
@@ -36,11 +36,11 @@ class Tour:
     pages: dict[str, Page] = field(default_factory=dict)
 
     def visit(self, path: str) -> None:
-        """Goes to a page; what it shows is to be waited for."""
+        """Go to a page; the caller waits for its content."""
         self.browser.open(f"{self.url}{path}")
 
     def look(self, name: str, *texts: str) -> None:
-        """Keeps the page once all of these can be read there, and a picture if the name is one's."""
+        """Keep the page once all of these texts are visible, and a picture if the name is that of one."""
         text = self.browser.wait_for(*texts)
         if name.endswith(".png"):
             self.browser.screenshot(self.images / name)
@@ -49,7 +49,7 @@ class Tour:
 
 @contextmanager
 def lake_server(bucket: str) -> Iterator[str]:
-    """The address of an S3 server on this machine with a bucket in it; its key and secret are `test-key`."""
+    """Yield the address of a local S3 server with a bucket in it; its key and secret are `test-key`."""
     import boto3
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
@@ -72,9 +72,9 @@ def lake_server(bucket: str) -> Iterator[str]:
 def make_pictures(
     text: str | None, images: Path, make: Callable[[Path], object], arguments: Sequence[str] | None = None
 ) -> int:
-    """Runs the program: `make` gets a folder with `example`, `browser` and `images`, and fills the last.
+    """Run the program: `make` gets a folder with `example`, `browser` and `images`, and fills the last.
 
-    Says where the pictures are; nothing is replaced unless all could be made.
+    Prints where the pictures are; nothing is replaced unless all could be made.
     """
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, default=images, help="the directory (docs/images)")

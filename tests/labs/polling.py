@@ -1,4 +1,4 @@
-"""Waiting for something in another thread or process, with a bound and no fixed sleep."""
+"""Waiting for a condition in another thread or process, with a time limit and no fixed sleep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def until(look: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Looks again and again until it finds something, and returns that; AssertionError at the bound."""
+    """Call a function until it returns a true value, and return that; AssertionError at the time limit."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -1,4 +1,4 @@
-"""The core's remedies and its texts that speak of the command line, read from the source."""
+"""The core's remedies, and its texts that use terms of the command line, read from the source."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import weblake
 
 CORE = Path(weblake.__file__).parent
-#: What belongs to the command line itself, and the words of Python in remedies.py.
+#: Modules of the command line itself, and the terms of Python in remedies.py.
 ELSEWHERE = {"cli", "demo", "testing", "output.py", "remedies.py"}
-#: `weblake serve` is called the same in every interface.
+#: `weblake serve` has the same name in every interface.
 OF_THE_COMMAND_LINE = re.compile(r"--[a-z][a-z-]*|`weblake (?!serve`)[^`]*`|WEBLAKE_[A-Z_]+|the same command")
 _NAME_OF_A_VARIABLE = re.compile(r"WEBLAKE_[A-Z_]+")
 
@@ -23,14 +23,14 @@ class Template:
     """The template of a remedy in the source, with the names of its values."""
 
     place: str
-    #: None where it is no literal.
+    #: None if it is no literal.
     text: str | None
-    #: None where they are no dict of literal keys.
+    #: None if they are no dict of literal keys.
     values: tuple[str, ...] | None
 
     @property
     def fields(self) -> set[str]:
-        """The names in braces."""
+        """Return the names in braces."""
         return set(re.findall(r"\{([^{}]*)\}", self.text or ""))
 
 
@@ -51,7 +51,7 @@ def templates_in(source: str, place: str) -> Iterator[Template]:
 
 
 def texts_in(source: str) -> Iterator[str]:
-    """Yield the texts that are no docstrings; of an f-string, what is written out in it."""
+    """Yield the texts that are no docstrings; of an f-string, its literal parts."""
     passed_over: set[ast.AST] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -64,7 +64,7 @@ def texts_in(source: str) -> Iterator[str]:
 
 
 def speaks_of_the_command_line(text: str) -> bool:
-    """Whether a text names a flag, a command or a variable that has another name in another interface."""
+    """Return whether a text names a flag, a command or a variable that has another name in another interface."""
     return bool(OF_THE_COMMAND_LINE.search(text)) and not _NAME_OF_A_VARIABLE.fullmatch(text)
 
 
@@ -74,5 +74,5 @@ _SOURCES = {
     if path.relative_to(CORE).parts[0] not in ELSEWHERE
 }
 TEMPLATES = [template for place, source in _SOURCES.items() for template in templates_in(source, place)]
-#: Texts with the module that has them.
+#: Texts with their modules.
 TEXTS = [(place, text) for place, source in _SOURCES.items() for text in texts_in(source)]

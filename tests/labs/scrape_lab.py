@@ -53,7 +53,7 @@ class Lab:
 
 @pytest.fixture
 def open_lab(site: Any) -> Iterator[Callable[..., Lab]]:
-    """Opens labs on one site; every field of ServiceConfig may be given."""
+    """Yield a function that opens labs on one site; every field of ServiceConfig may be given."""
     labs: list[Lab] = []
 
     def make(db: str | Path = ":memory:", **limits: Any) -> Lab:
@@ -72,14 +72,14 @@ def open_lab(site: Any) -> Iterator[Callable[..., Lab]]:
 
 @pytest.fixture(scope="module")
 def lab_service() -> Iterator[LocalService]:
-    """One service in memory for the tests of a module."""
+    """Yield one service in memory for the tests of a module."""
     with LocalService(keys=KEYS, allow_private=True) as service:
         yield service
 
 
 @pytest.fixture
 def lab(lab_service: LocalService, site: Any) -> Iterator[Lab]:
-    """The module's service, as if it were new."""
+    """Yield the module's service, reset to its initial state."""
     lab_service.reset()
     headers = {"Authorization": "Bearer test-key"}
     with httpx.Client(base_url=lab_service.url, headers=headers, timeout=30, trust_env=False) as http:

@@ -1,4 +1,4 @@
-"""A transport that plays a script of replies, on a clock that only the flow itself moves."""
+"""A transport that returns scripted responses, with a clock that only the flow itself advances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRAPE = operations.scrape("http://a.test/")
 
 @dataclass
 class ScriptedTransport:
-    """Plays each of the script once and the last for ever."""
+    """Returns each response of the script once and the last one for ever."""
 
     script: list[Reply | NoReply]
     sent: list[Request] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A site whose certificate nobody vouches for."""
+"""A site with a certificate of no trusted authority."""
 
 from __future__ import annotations
 

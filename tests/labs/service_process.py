@@ -1,6 +1,6 @@
-"""A service in a process of its own, with a fake web whose pages take a while: it is killed in mid-job.
+"""A service in a separate process, with a fake web whose pages are slow, to be killed while a job runs.
 
-Arguments: the database, a file to which every page that is asked for is appended before it is answered, and a seed.
+Arguments: the database, a file to which every requested page is appended before it is answered, and a seed.
 """
 
 import asyncio
@@ -33,5 +33,5 @@ config = ServiceConfig(seed=seed)
 service = LocalService(sys.argv[1], keys="test-key", config=config, web=lambda config: SlowWeb()).start()
 print(json.dumps({"url": service.url}), flush=True)
 sys.stdin.readline()
-# The interpreter goes down here, with jobs running and no stop(); it waits for this thread, and takes no more of them.
+# The interpreter shuts down here, with jobs running and no stop(); it waits for this thread, and accepts no new ones.
 ThreadPoolExecutor().submit(time.sleep, 0.5)

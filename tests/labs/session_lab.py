@@ -1,4 +1,4 @@
-"""Browser sessions as their users see them: the calls of the API, and the protocol at the address that it gives."""
+"""Browser sessions from the user's side: the calls of the API, and the protocol at the address that the API returns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _api() -> dict[str, Any]:
 
 
 class Sessions:
-    """The calls of one team; every reply is held against the contract."""
+    """The calls of one team; every response is validated against the contract."""
 
     def __init__(self, lab: BrowserLab, key: str = "red-key") -> None:
         self.lab = lab
@@ -61,11 +61,11 @@ class Sessions:
         return str(next(one["status"] for one in self.listed() if one["id"] == session["id"]))
 
     def used(self) -> int:
-        """Credits of this month."""
+        """Return the credits used this month."""
         return sum(one["totalCredits"] for one in self.ok("GET", "/v2/team/credit-usage/historical")["periods"])
 
     def scrape(self, url: str, **options: object) -> str:
-        """Scrapes a page and returns the id of that."""
+        """Scrape a page and return the scrape's id."""
         found = self.ok("POST", "/v2/scrape", {"url": url, "maxAge": 0, **options})
         return str(found["data"]["metadata"]["scrapeId"])
 
@@ -77,14 +77,14 @@ class Sessions:
 
 
 class Wire:
-    """A client of the protocol that says what it likes."""
+    """A client of the protocol that can send arbitrary commands."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
         self._last = 0
 
     def say(self, method: str, params: dict[str, object] | None = None, session: str | None = None) -> dict[str, Any]:
-        """Sends a command and returns its whole reply; events are passed over."""
+        """Send a command and return its whole response; events are skipped."""
         self._last += 1
         said = {"id": self._last, "method": method, "params": params or {}}
         self._socket.send(json.dumps(said | ({"sessionId": session} if session else {})))
@@ -93,7 +93,7 @@ class Wire:
         return dict(reply)
 
     def page(self) -> str:
-        """A session of the first page's."""
+        """Return the protocol session of the first page."""
         targets = self.say("Target.getTargets")["result"]["targetInfos"]
         target = next(one["targetId"] for one in targets if one["type"] == "page")
         return str(self.say("Target.attachToTarget", {"targetId": target, "flatten": True})["result"]["sessionId"])

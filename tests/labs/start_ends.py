@@ -1,4 +1,4 @@
-"""What must be true at the end of every schedule of a start, and what `weblake orphans` must say of it."""
+"""Assertions for the end of every schedule of a start, and for the output of `weblake orphans` about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weblake.steps import NoReply, Reply, Request, run
 
 
 class Records:
-    """A storage that holds what a schedule left."""
+    """A storage with the records that a schedule left."""
 
     url = "memory://lake"
 
@@ -34,7 +34,7 @@ class Records:
 
 
 class Teller:
-    """A client of a service that does not change any more."""
+    """A client of a service whose state no longer changes."""
 
     service = "given"
 
@@ -51,7 +51,7 @@ class Teller:
 
 
 def looked_at(world: World, state: State) -> tuple[Orphan, ...]:
-    """What `weblake orphans` finds in the ledger, when all requests have arrived and been listed."""
+    """Return what `weblake orphans` finds in the ledger, when all requests have arrived and been listed."""
     when = state.now + 100
     records: Any = Records(state)
     dataset = Dataset.at(records)
@@ -60,7 +60,7 @@ def looked_at(world: World, state: State) -> tuple[Orphan, ...]:
 
 
 def checked(world: World, end: State) -> None:
-    """Paid once at most; whoever ended well has the one job; whoever did not says for which load, and what to do."""
+    """Check that at most one job was paid for, that each success has it, and that each error names the load."""
     jobs = [job for job, _ in end.service.jobs]
     told = f"{world.kind}, {world.request.kind}: {end.trail}: {end.processes}"
     assert len(jobs) <= 1, f"paid {len(jobs)} times; {told}"

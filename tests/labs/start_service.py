@@ -1,4 +1,4 @@
-"""A service as far as a start is concerned: jobs, idempotency keys, requests that arrive late."""
+"""A model of a service for starts: jobs, idempotency keys, requests that arrive late."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def reply(status: int, body: object, now: float, **headers: str) -> Reply:
 
 @dataclass(frozen=True)
 class Service:
-    """What a service would hold."""
+    """The state of a service."""
 
-    #: Each with its time.
+    #: Jobs with their times.
     jobs: tuple[tuple[str, float], ...] = ()
     #: Idempotency keys and the jobs that they made.
     keys: tuple[tuple[str, str], ...] = ()
-    #: Requests that have yet to take effect: when, and their keys.
+    #: Requests that have yet to take effect: their times and keys.
     late: tuple[tuple[float, str], ...] = ()
 
     def at(self, now: float, kind: str) -> Service:
-        """What it holds later on."""
+        """Return the state at a later time."""
         due, found = [each for each in self.late if each[0] <= now], self
         for when, key in due:
             found = found.start(key, when, kind)[0]
         return replace(found, late=tuple(each for each in self.late if each[0] > now))
 
     def start(self, key: str, now: float, kind: str) -> tuple[Service, str | None]:
-        """The service after a start, and the job; None where the key is used up."""
+        """Return the service after a start, and the job; None if the key is used up."""
         known = dict(self.keys).get(key)
         if known is not None and kind != "none":
             return self, known if kind == "replay" else None

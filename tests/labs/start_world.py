@@ -1,9 +1,8 @@
-"""Every schedule of processes that start one load: what may follow a state, worked out by the real start flow itself.
+"""Exploration of every schedule of processes that start one load, with the real start flow.
 
-A process is executed anew from its beginning for each of its acts: it is told again what it was told before, and stops
-at the first thing that nobody has told it yet. So a process is nothing but what it was told, a state can be compared
-with another one, and each is gone on from once. Faults come from a budget of crashes and of losses; what is bought is
-counted.
+A process is executed anew from its beginning for each of its acts: it gets the same results as before, and stops at the
+first operation that has no result yet. So the state of a process is only the list of its results, states can be
+compared, and each is continued once. Faults come from a budget of crashes and of losses; purchases are counted.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from weblake.loads import starts
 from weblake.loads.load_request import LoadRequest
 from weblake.steps import NoReply, Now, Reply, Send, Sleep
 
-#: Seconds until a job shows up in the activity list.
+#: Seconds until a job appears in the activity list.
 LAG_S = 1.5
 
 
 @cache
 def started_by(request: LoadRequest, key: str) -> Operation[object]:
-    """The start, built once for each key."""
+    """Return the start operation, built once for each key."""
     return request.start(key)  # type: ignore[misc]
 
 
 class Untold(BaseException):
-    """A process has come to something that has not happened yet."""
+    """A process has come to an operation that has no result yet."""
 
     def __init__(self, *act: Any) -> None:
         self.act = act
@@ -43,13 +42,13 @@ class Untold(BaseException):
 
 @dataclass(frozen=True)
 class Process:
-    """One process: all that it was told, and what it is about to do."""
+    """One process: all results that it got, and its next operation."""
 
     told: tuple[Any, ...] = field(default=(), compare=False)
     act: tuple[Any, ...] | None = field(default=None, compare=False)
-    #: Stands for both when states are compared.
+    #: Replaces both fields when states are compared.
     mark: int = 0
-    #: When it goes on.
+    #: The time at which it continues.
     ready: float = BEGAN
     #: The job's id, or the error that it ended with.
     job: str | None = None
@@ -62,16 +61,16 @@ class Process:
 
 @dataclass(frozen=True)
 class State:
-    """All there is."""
+    """The state of everything."""
 
     processes: tuple[Process, ...]
-    #: Process deaths, and lost replies and the like, that may still happen.
+    #: Process deaths and lost responses that may still happen.
     crashes: int
     losses: int
     now: float = BEGAN
     records: tuple[tuple[str, bytes], ...] = ()
     service: Service = field(default_factory=Service)
-    #: How it came to this.
+    #: The history of this state.
     trail: tuple[str, ...] = field(default=(), compare=False)
 
     def with_process(self, n: int, process: Process, **changes: Any) -> State:
@@ -81,28 +80,28 @@ class State:
 
 @dataclass(frozen=True)
 class World:
-    """The rules: which order, which kind of service, and how finely processes take turns."""
+    """The rules: which request, which kind of service, and how finely processes are interleaved."""
 
     request: LoadRequest
-    #: replay: same key, same answer; burnt: a key used again is a 409 without an id; none: keys are ignored.
+    #: replay: same key, same response; burnt: a key used again is a 409 without an id; none: keys are ignored.
     kind: str
     lists_activity: bool = True
-    #: Whether another process may come between two reads.
+    #: Whether another process may run between two reads.
     fine: bool = False
     service: str = "given"
     #: Seconds until a process that died runs again.
     again_s: float = 0.0
-    #: How long a slow record takes, and how long the service has a start wait: longer than a lost start is waited for.
+    #: Duration of a slow record, and of a start that the service delays: longer than the wait for a lost start.
     slow_s: float = 20.0
     paced_s: int = 20
 
     @property
     def deadline_s(self) -> float:
-        """How long a start may take to arrive."""
+        """Return how long a start may take to arrive."""
         return started_by(self.request, str(uuid.UUID(int=1, version=4))).request.deadline_s
 
     def explore(self, state: State) -> Iterator[State]:
-        """Every state in which all processes have ended; raises where one never ends."""
+        """Yield every state in which all processes have ended; raise if one never ends."""
         seen, left = {state}, [state]
         while left:
             state = left.pop()
@@ -113,7 +112,7 @@ class World:
             left += following
 
     def after(self, state: State) -> Iterator[State]:
-        """Every state that may follow this one."""
+        """Yield every state that may follow this one."""
         waiting = [process.ready for process in state.processes if not process.ended]
         if waiting and min(waiting) > state.now:
             now = min([*waiting, *(when for when, _ in state.service.late)])
@@ -127,7 +126,7 @@ class World:
                     yield from self.acts(state, n, process)
 
     def resumed(self, state: State, n: int) -> State:
-        """The state in which a process has come to its next act, or to its end."""
+        """Return the state in which a process has come to its next act, or to its end."""
         process = state.processes[n]
         others = [each for k, each in enumerate(state.processes) if k != n and not each.ended]
         telling = Telling(self, state, list(process.told), alone=not others)
@@ -145,7 +144,7 @@ class World:
         return state.with_process(n, came, now=now, service=state.service.at(now, self.kind))
 
     def acts(self, state: State, n: int, process: Process) -> Iterator[State]:
-        """The states after the next act of one process, for each fate that it may have."""
+        """Yield the states after the next act of one process, for each of its possible outcomes."""
         what = process.act[0]  # type: ignore[index]
         if what == "create":
             yield from self._created(state, n, process)
@@ -238,7 +237,7 @@ class World:
         )
 
     def _flow(self, telling: Telling) -> str:
-        """The real start flow, from the intent to the job's id."""
+        """Run the real start flow, from the intent to the job's id, and return the id."""
         ledger = Ledger(telling)  # type: ignore[arg-type]
         intent = ledger.record_intent(self.intent(telling("now")))
         plan = starts.Plan(intent, partial(started_by, self.request), self.request.endpoint, service=self.service)
@@ -259,7 +258,7 @@ class World:
 
 
 class Telling:
-    """Tells a process what it was told, and what it can find out by itself; its storage, too."""
+    """Replays the recorded results to a process and computes local ones; also its storage."""
 
     def __init__(self, world: World, state: State, told: list[Any], alone: bool) -> None:
         self._world, self._state, self._alone = world, state, alone
@@ -294,7 +293,7 @@ class Telling:
 
 
 def local(state: State, act: tuple[Any, ...]) -> Any:
-    """What a look at the records gives."""
+    """Return the result of a read of the records."""
     if act[0] == "read":
         return dict(state.records).get(act[1])
     return tuple(name for name, _ in state.records if name.startswith(act[1]))

@@ -14,7 +14,7 @@ Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaita
 
 @asynccontextmanager
 async def stream_server(serve: Serve, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """Serve each connection with `serve`, and give the port; at the end all connections are closed."""
+    """Serve each connection with `serve`, and yield the port; at the end all connections are closed."""
     under_way: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

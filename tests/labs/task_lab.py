@@ -1,4 +1,4 @@
-"""One task of an orchestrator's run, executed as often as a test likes, on the real service over an invented web."""
+"""One task of an orchestrator's run, executed repeatedly against the real service with a fake web."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from weblake.loads.publishing import Dataset
 from weblake_service.server import LocalService
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
-#: What makes an orchestrator ask: the first time and for a retry, and when somebody cleared the task.
+#: The requests of an orchestrator: for the first try and its retries, and after a user cleared the task.
 RETRY, CLEAR = "max_tries=1", "max_tries=2"
 
 
 @dataclass
 class TaskLab:
-    """One task of one run, executed as often as a test likes."""
+    """One task of one run, which a test can execute repeatedly."""
 
     service: LocalService
     client: Client
@@ -34,7 +34,7 @@ class TaskLab:
     dataset: Dataset
     urls: list[str] = field(default_factory=lambda: list(URLS))
 
-    #: The orchestrator's run and the path keys of what lands now.
+    #: The orchestrator's run and the path keys of the next load.
     run: str = "run-1"
     keys: Mapping[str, str] | None = None
 
@@ -82,7 +82,7 @@ class TaskLab:
 
 @contextmanager
 def task_lab(folder: Path) -> Iterator[TaskLab]:
-    """A lab with a dataset in this folder."""
+    """Yield a lab with a dataset in this folder."""
     web = fake_web.FakeWeb()
     with LocalService(web=lambda config: web) as service, Client(service.url, service.key) as client:
         yield TaskLab(service, client, web, open_dataset(folder / "lake"))

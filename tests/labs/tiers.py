@@ -1,4 +1,4 @@
-"""How much of a sweep a tier of the tests makes: a seeded part in `.ci/run`, all of it in `.ci/nightly`."""
+"""The share of a sweep that each test tier runs: a seeded part in `.ci/run`, all of it in `.ci/nightly`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 T = TypeVar("T")
 
-#: The seed that chooses the part. Another one shows other points.
+#: The seed that selects the part. Another seed selects other points.
 SEED = os.environ.get("WEBLAKE_SWEEP_SEED", "22")
 
 
@@ -23,7 +23,7 @@ def swept(one_in: int) -> pytest.MarkDecorator:
 
 
 def part(points: Sequence[T], one_in: int, seed: str = "") -> list[T]:
-    """Return every nth point from a seeded one on, and the last, which lies beyond the commit, in their order."""
+    """Return every nth point from a seeded one on, and the last, which is beyond the commit, in their order."""
     first = random.Random(SEED + seed).randrange(min(one_in, len(points)))
     chosen = {*range(first, len(points), one_in), len(points) - 1}
     return [points[n] for n in sorted(chosen)]

@@ -152,8 +152,8 @@ class Proxy(Server):
 
     Args:
         tls: For an https:// proxy.
-        login: `user:password` that it wants; none if empty.
-        target: Where all tunnels lead, whatever host a client names.
+        login: The required `user:password`; none if empty.
+        target: The end of all tunnels, whichever host a client names.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""JSON as it is written: numbers keep their letters, objects their repeated keys, and depth has no bound."""
+"""JSON in its written form: numbers keep their digits, objects their repeated keys, and depth has no limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Num(str):
 
 
 class Deep(str):
-    """A list nested beyond every parser, as its text."""
+    """A list nested beyond the limit of every parser, as its text."""
 
     __slots__ = ()
 

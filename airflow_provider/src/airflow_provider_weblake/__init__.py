@@ -1,8 +1,8 @@
 """weblake for Apache Airflow: web data landed as Parquet, exactly once, paid once.
 
-DAGs import from `operators.weblake`, `sensors.weblake`, `hooks.weblake`, `triggers.weblake` and `assets.weblake`, and
-`url_shards`. Every Airflow process loads this package to read get_provider_info; so nothing of ours or of Airflow's is
-imported here.
+DAGs import from `operators.weblake`, `sensors.weblake`, `hooks.weblake`, `triggers.weblake`, `assets.weblake` and
+`url_shards`. Every Airflow process imports this package to read get_provider_info, so this module imports neither
+Airflow nor other modules of the package.
 """
 
 import re
@@ -10,16 +10,16 @@ from importlib.metadata import PackageNotFoundError, version
 
 __version__ = "0.1.0"
 
-#: The oldest release of Airflow with all that is built on here: retry policies, and triggers that hear of a kill.
+#: The oldest supported release of Airflow: the provider needs retry policies, and triggers that are notified of a kill.
 _OLDEST = (3, 3, 2)
 
 
 def _check_airflow() -> None:
-    """Says what is wrong where an installer that minds no dependencies has put this beside an older Airflow."""
+    """Raise an error if the installed Airflow is too old, as an installer that ignores dependencies may leave it."""
     try:
         found = version("apache-airflow")
     except PackageNotFoundError:
-        return  # a worker with the task SDK alone
+        return  # a worker with the task SDK only
     numbers = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", found)
     if numbers and tuple(int(part or 0) for part in numbers.groups()) < _OLDEST:
         needed = ".".join(map(str, _OLDEST))

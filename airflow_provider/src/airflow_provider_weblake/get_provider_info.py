@@ -1,7 +1,6 @@
-"""What Airflow reads at start-up. A plain dict; imports nothing.
+"""The provider's metadata, which every Airflow process reads at start-up; this module imports nothing.
 
-Every Airflow process loads this module, also those that never run a task. `conn-fields` and `ui-field-behaviour` make
-the connection's form without importing the hook.
+`conn-fields` and `ui-field-behaviour` define the connection form, so that Airflow does not import the hook for it.
 """
 
 _PACKAGE = "airflow_provider_weblake"
@@ -9,7 +8,7 @@ _NAME = "weblake"
 
 
 def get_provider_info() -> dict[str, object]:
-    """The provider's description, as Airflow's provider schema has it."""
+    """Return the provider's metadata, as Airflow's provider schema defines it."""
     return {
         "package-name": "airflow-provider-weblake",
         "name": _NAME,

@@ -1,6 +1,7 @@
-"""Who is told that a dataset changed: Airflow's assets, lineage collectors and OpenLineage.
+"""Notification of changed datasets to Airflow's assets, lineage collectors and OpenLineage.
 
-By now the pages are landed and paid for: a dataset that has no address as an asset is a warning and no failed task.
+This runs after the pages are landed and paid for, so a dataset without an asset URI gives a warning and does not fail
+the task.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
     Root = str | os.PathLike[str] | ObjectStoragePath
 
 _LOG = logging.getLogger(__name__)
-#: Bytes of JSON that an asset event carries at most: it stands in the metadata database, once for each event.
+#: Bytes of JSON that an asset event may carry: the metadata database stores them once for each event.
 EXTRA_BYTES = 2000
-#: Hosts that are named as inputs: a batch may have a million.
+#: Hosts that are named as inputs at most: a batch may have a million.
 MAX_HOSTS = 50
-#: Between the values of a key that has several, as Airflow's own partition mappers write it.
+#: The separator between the values of a key that has several, as Airflow's own partition mappers write it.
 _BETWEEN = "|"
 _PRODUCER = "weblake"
 
@@ -46,17 +47,16 @@ def outlets_changed(
     root: Root | None = None,
     partitions: Sequence[str] = (),
 ) -> None:
-    """Puts the receipt on the event of each of the task's outlet assets, and tells lineage collectors.
+    """Put the receipt on the event of each of the task's outlet assets, and notify lineage collectors.
 
     An outlet that is an AssetAlias gets an event for each table that has new files.
 
-    :param context: the running task's.
-    :param receipt: what the load's receipt says, JSON-ready; what would make it larger than 2 KB is left out and named
-        under `omitted`.
+    :param context: the context of the running task.
+    :param receipt: the load's receipt as JSON values; values beyond 2 KB are left out and named under `omitted`.
     :param root: the dataset's root; by default the task's rendered `to`.
     :param partitions: partition keys of the events, for consumers with a partitioned timetable; see `partitions_of`.
-        Airflow 3.3 starts no other consumer for an event that has one (a plain `schedule=[asset]` stays silent), so it
-        is the DAG's author who asks for it.
+        Airflow 3.3 starts no other consumer for an event that has one (a plain `schedule=[asset]` is not triggered), so
+        the DAG's author has to ask for them.
     """
     extra = small(receipt)
     root = _root_of(context, root)
@@ -75,7 +75,7 @@ def outlets_changed(
 
 
 def partitions_of(receipt: Mapping[str, object]) -> list[str]:
-    """Returns the partition keys of a load, from the folders of its files: `2026-11-21`, or `de|2026-11-21`."""
+    """Return the partition keys of a load, from the folders of its files: `2026-11-21`, or `de|2026-11-21`."""
     found: dict[str, None] = {}
     for path in _paths(receipt):
         values = [unquote(part.partition("=")[2]) for part in path.split("/")[1:-1] if "=" in part]
@@ -85,13 +85,13 @@ def partitions_of(receipt: Mapping[str, object]) -> list[str]:
 
 
 def tables_of(receipt: Mapping[str, object]) -> list[str]:
-    """Returns the tables that got files by this load, in the order of the design."""
+    """Return the tables for which this load has files, in the order of the layout."""
     touched = {path.partition("/")[0] for path in _paths(receipt)}
     return [table for table in TABLES if table in touched]
 
 
 def small(receipt: Mapping[str, object]) -> dict[str, JsonValue]:
-    """Returns what of a mapping fits into 2 KB of JSON; the names of what was left out stand under `omitted`."""
+    """Return the part of a mapping that fits into 2 KB of JSON; `omitted` holds the names of the values left out."""
     kept = cast("dict[str, JsonValue]", json.loads(json.dumps(dict(receipt), default=str)))
     by_size = sorted(kept, key=lambda name: len(json.dumps(kept[name])))
     omitted: list[JsonValue] = []
@@ -110,13 +110,13 @@ def openlineage_of(
     *,
     service: str = "",
 ) -> OperatorLineage[Dataset, RunFacet] | None:
-    """Returns what OpenLineage is told of a load, or None where its provider is not installed. Calls nobody.
+    """Return the OpenLineage metadata of a load, or None if its provider is not installed. Makes no network calls.
 
-    :param receipt: the load's.
+    :param receipt: the load's receipt.
     :param root: the dataset's root.
     :param job_id: the service's job, as the external query.
     :param hosts: hosts or URLs that were read; the first 50 different hosts are the inputs.
-    :param service: which service it was, as a tag.
+    :param service: the name of the service, as a tag.
     """
     try:
         from airflow.providers.openlineage.extractors import OperatorLineage
@@ -133,7 +133,7 @@ def openlineage_of(
 
 
 def hosts_of(urls: Iterable[str], limit: int = MAX_HOSTS) -> list[str]:
-    """Returns the first different hosts of these URLs, with a port where one is given; never a user or a path."""
+    """Return the first different hosts of these URLs, with a port if one is given; never a user or a path."""
     found: dict[str, None] = {}
     for url in urls:
         try:
@@ -163,7 +163,7 @@ def _through_alias(
 
 
 def _tell_collectors(context: Context, receipt: Mapping[str, object], root: Root | None) -> None:
-    """For readers of hook lineage: OpenLineage asks the operator instead, and takes this only where it has nothing."""
+    """Notify collectors of hook lineage; OpenLineage uses this only if the operator has no metadata for it."""
     hook = getattr(context["task"], "hook", None)
     if root is None or hook is None:
         return
@@ -208,7 +208,7 @@ def _output(table: str, receipt: Mapping[str, object], root: Root) -> OutputData
 
 
 def _type(kind: object) -> str:
-    """Arrow's name of a type without the name of a list's element, which says nothing and differs between writers."""
+    """Return Arrow's name of a type without the name of a list's element, which differs between writers."""
     return re.sub(r"\blist<\w+: ", "list<", str(kind))
 
 

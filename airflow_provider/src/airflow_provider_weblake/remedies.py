@@ -1,4 +1,4 @@
-"""What Airflow calls the terms of the core's remedies."""
+"""Airflow's terms for the core's remedies."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ AIRFLOW = Interface(
     in_activity="with WeblakeActivityOperator",
 )
 
-#: A context manager: errors of the core that pass through are worded for Airflow.
+#: A context manager in which errors of the core are worded for Airflow.
 in_airflow_terms = partial(in_terms_of, AIRFLOW)

@@ -1,11 +1,11 @@
-"""Runs one of the example DAGs, for real and to its end, without an Airflow that has been set up.
+"""Runs one of the example DAGs to its end against a real service, without an Airflow installation that is set up.
 
     AIRFLOW_CONN_WEBLAKE_DEFAULT='{"conn_type": "weblake", "host": "http://127.0.0.1:8080", "password": "…"}' \
     WEBLAKE_ROOT=$PWD/lake python -m airflow_provider_weblake.run_example site_crawl_by_day \
         --params '{"site": "https://example.org/", "max_credits": 20}'
 
-Airflow gets a home of its own, with a metadata database in it, that is removed at the end; connections come from the
-environment and are written nowhere. What Airflow says goes to standard error; standard output gets one JSON object,
+Airflow gets a temporary home with a metadata database, which is removed at the end; connections come from the
+environment and are not stored. Airflow's output goes to standard error; standard output gets one JSON object,
 `{"dag_id", "state", "tasks": {id: state}, "returned": {id: value}}`. The exit code is 0 if the run has succeeded.
 """
 
@@ -25,21 +25,22 @@ from pathlib import Path
 from typing import TextIO
 
 EXAMPLES = Path(__file__).with_name("example_dags")
-#: A database that lives for a minute need not survive a power failure: creating it is half of the time otherwise.
+#: Settings without durability: a database that lives for a minute need not survive a power failure, and creating a
+#: durable one takes half of the time.
 _FAST_SQLITE = "PRAGMA synchronous = OFF"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the example that the command line names; returns the exit code."""
+    """Run the example that the command line names; return the exit code."""
     names = sorted(path.stem for path in EXAMPLES.glob("[!_]*.py"))
     parser = argparse.ArgumentParser(prog="python -m airflow_provider_weblake.run_example", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("example", choices=names, help="the file, and the first DAG in it")
     parser.add_argument("--params", metavar="JSON", type=json.loads, default={}, help="values for the DAG's params")
     given = parser.parse_args(arguments)
-    # Airflow's start makes millions of objects that stay; to look through them again and again is a fifth of it.
+    # Airflow creates millions of long-lived objects at start; repeated collections of them take a fifth of the start.
     gc.set_threshold(200_000, 20, 50)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the home is removed then, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the home is removed on SIGTERM, too
     with _only_result_on_stdout() as result, _home(given.example):
         told = run(given.example, given.params)
         result.write(json.dumps(told, default=str) + "\n")
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(example: str, params: Mapping[str, object]) -> dict[str, object]:
-    """Runs the DAG that is named like its file, in the home that the environment names."""
+    """Run the DAG that is named like its file, in the home that the environment names; return its result."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.utils.db import initdb
@@ -61,7 +62,7 @@ def run(example: str, params: Mapping[str, object]) -> dict[str, object]:
     sync_bag_to_db(bag, "dags-folder", None)
     dag = bag.dags[example]
     for task in dag.tasks:
-        task.retries = 0  # somebody waits in front of it
+        task.retries = 0  # a user waits for the result
         if hasattr(task, "deferrable"):
             task.deferrable = False  # there is no triggerer here
     ran = dag.test(run_conf=dict(params))
@@ -76,7 +77,7 @@ def run(example: str, params: Mapping[str, object]) -> dict[str, object]:
 
 @contextmanager
 def _home(example: str) -> Iterator[None]:
-    """Airflow's home with the one file in its DAG folder; gone when the block is left."""
+    """Make a temporary Airflow home with the one file in its DAG folder; remove it at the end of the block."""
     home = Path(tempfile.mkdtemp(prefix="weblake-airflow-"))
     try:
         (home / "dags").mkdir()
@@ -96,7 +97,7 @@ def _home(example: str) -> Iterator[None]:
 
 @contextmanager
 def _only_result_on_stdout() -> Iterator[TextIO]:
-    """What is written to standard output meanwhile, by whomever, goes to standard error; the file is the old one."""
+    """Redirect all writes to standard output to standard error; yield the original standard output."""
     kept = os.dup(1)
     sys.stdout.flush()
     os.dup2(2, 1)

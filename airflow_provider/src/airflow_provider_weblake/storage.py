@@ -1,8 +1,8 @@
-"""What an operator's `to` means: a place for a dataset, or one small file.
+"""Resolution of an operator's `to` into a dataset root or one small file.
 
 A storage URL whose user part names an Airflow connection (`s3://aws_default@lake/web`) gets its file system from that
-connection, as Airflow's ObjectStoragePath does. One without such a part gets Airflow's file system for the scheme where
-a provider brings one, and otherwise goes to the core as it is, which has backends of its own (`weblake[s3]`).
+connection, as Airflow's ObjectStoragePath does. A URL without a connection gets Airflow's file system for its scheme if
+a provider brings one, and otherwise goes unchanged to the core, which has backends of its own (`weblake[s3]`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from weblake.orchestration import Dataset
 
-#: What an operator takes as a place.
+#: The types that an operator accepts as a path.
 LakePath = str | os.PathLike[str] | ObjectStoragePath
 
-#: Roots that are plain directories to the core, and need nothing of Airflow.
+#: Schemes of roots that the core treats as plain directories, and that need no Airflow file system.
 _LOCAL = frozenset({"", "file", "local"})
 _AZURE = frozenset({"abfs", "abfss", "adl", "az"})
-#: What to install for a scheme that Airflow has no file system for.
+#: The package to install for a scheme that Airflow has no file system for.
 _PACKAGES = {
     **dict.fromkeys(("s3", "s3a", "s3n"), "apache-airflow-providers-amazon[s3fs]"),
     **dict.fromkeys(("gs", "gcs"), "apache-airflow-providers-google"),
@@ -40,11 +40,11 @@ _PACKAGES = {
 
 
 def root_path(to: LakePath) -> LakePath:
-    """What `weblake.orchestration.open_dataset` is given for an operator's `to`.
+    """Return the root for `weblake.orchestration.open_dataset` from an operator's `to`.
 
-    Local paths, `file://` and path objects without a file system stay as they are. A storage URL becomes an
-    ObjectStoragePath where Airflow has a file system for its scheme, with the connection that the URL names, and else
-    stays as it is.
+    Local paths, `file://` and path objects without a file system are returned unchanged. A storage URL becomes an
+    ObjectStoragePath if Airflow has a file system for its scheme, with the connection that the URL names; otherwise it
+    is returned unchanged.
 
     Raises:
         FeatureMissing: A connection is named, and the provider package that reads it is not installed.
@@ -68,7 +68,7 @@ def root_path(to: LakePath) -> LakePath:
             f"A {scheme}:// path must not hold a password.",
             hint=f"Put the credentials into an Airflow connection and name it: {scheme}://CONNECTION_ID@bucket/path.",
         )
-    # abfs://container@account.host/path is how that scheme itself is written: no container's name has a dot.
+    # abfs://container@account.host/path is the scheme's own form: no container's name has a dot.
     if scheme in _AZURE and user and "." in host:
         return to
     if not user and not _has_fs(scheme):
@@ -78,12 +78,12 @@ def root_path(to: LakePath) -> LakePath:
 
 
 def dataset_of_task(to: LakePath) -> Dataset:
-    """The dataset that a task lands in.
+    """Return the dataset that a task lands in.
 
     A root in memory is refused in a process that Airflow has made for the task; in `dag.test()` it outlives the task.
 
     Raises:
-        StorageRefused: It is no storage that can be landed in, or the data would be lost.
+        StorageRefused: Loads cannot land in this storage, or the data would be lost.
         WeblakeError: As `root_path`.
     """
     dataset = orchestration.open_dataset(root_path(to))
@@ -96,18 +96,18 @@ def dataset_of_task(to: LakePath) -> Dataset:
 
 @dataclass(frozen=True, slots=True)
 class SmallFile:
-    """One file outside any table: a list of URLs, a reply. It is there whole or not at all."""
+    """One file outside any table, such as a list of URLs or a response. It is written in one step."""
 
-    #: How another task names it: absolute where it is local.
+    #: The name by which another task finds the file: absolute if it is local.
     name: str
     _dataset: Dataset
     _file: str
 
     def write(self, data: bytes) -> None:
-        """Puts the file there, or in the place of the one that is there, in one step.
+        """Write the file, or replace the existing one, in one step.
 
         Raises:
-            StorageRefused: The storage does not take it.
+            StorageRefused: The storage refused the write.
         """
         storage = self._dataset.storage
         local = storage.local_path(self._file)
@@ -121,9 +121,9 @@ class SmallFile:
 
 
 def small_file(path: LakePath) -> SmallFile:
-    """The file of this path, which need not be there yet; asked for before anything is paid.
+    """Return the file of a path, which need not exist yet; called before anything is paid.
 
-    A local file's directory is made if the one above it is there.
+    A local file's directory is made if its parent exists.
 
     Raises:
         InvalidOption: The path names a directory.
@@ -147,14 +147,14 @@ def small_file(path: LakePath) -> SmallFile:
 
 
 def write_small(path: LakePath, data: bytes) -> str:
-    """Writes one small file in one step and returns the name by which another task finds it; raises as `small_file`."""
+    """Write one small file in one step and return the name by which another task finds it; raise as `small_file`."""
     file = small_file(path)
     file.write(data)
     return file.name
 
 
 def _has_own_process() -> bool:
-    """Whether a supervisor in another process runs this task: with `dag.test()` it does so in this one."""
+    """Return whether a supervisor in another process runs this task; in `dag.test()` it runs in this one."""
     from airflow.sdk.execution_time import task_runner
 
     comms = getattr(task_runner, "SUPERVISOR_COMMS", None)
@@ -167,8 +167,8 @@ def _check(scheme: str, conn_id: str | None) -> None:
     if not conn_id:
         return
     try:
-        # Airflow's file system for S3 falls back to the environment's credentials where it does not find the
-        # connection: the load would go to whatever those reach.
+        # If it does not find the connection, Airflow's file system for S3 falls back to the environment's credentials,
+        # and the load would go to the storage that those reach.
         BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         raise AskPerson(
@@ -178,7 +178,7 @@ def _check(scheme: str, conn_id: str | None) -> None:
 
 
 def _attached(path: ObjectStoragePath) -> ObjectStoragePath:
-    """The path, with its file system made now: what is missing for it is told here and not in the middle of a load."""
+    """Return the path with its file system made now, so that missing parts are reported before the load."""
     try:
         _ = path.fs
     except ImportError as error:

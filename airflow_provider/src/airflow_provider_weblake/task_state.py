@@ -1,4 +1,4 @@
-"""What Airflow has a task for, asked by code that Airflow is about to stop.
+"""The state that Airflow has on record for a task, for code that Airflow is about to stop.
 
 Airflow stops a worker's process and a trigger in the same way for many reasons, and only some of them mean that the
 task's job is not wanted any more.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-#: States of a task that has its job in hand, or takes it up again.
+#: States of a task that still uses its job, or will take it up again.
 GOES_ON = frozenset({"running", "deferred", "up_for_retry", "up_for_reschedule"})
 
 
 class TaskInstance(Protocol):
-    """What names a task instance, in a worker and in a triggerer."""
+    """The fields that identify a task instance, in a worker and in a triggerer."""
 
     dag_id: str
     task_id: str
@@ -22,7 +22,7 @@ class TaskInstance(Protocol):
 
 
 def state_of(ti: TaskInstance) -> str | None:
-    """The state, None for a task that was cleared; waits for Airflow's answer, so not on an event loop."""
+    """Return the state, None for a cleared task; waits for Airflow's answer, so do not call it on an event loop."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     index = ti.map_index if ti.map_index is not None and ti.map_index >= 0 else None

@@ -6,7 +6,7 @@
 
     WeblakeBatchScrapeOperator.partial(task_id="scrape", to=...).expand(urls=shards())
 
-What goes through XCom is where each part of the list lies, not the URLs.
+XCom carries the position of each shard in the file, not the URLs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weblake import orchestration
 from weblake.errors import InvalidOption
 from weblake.orchestration import UrlShard
 
-#: What an operator takes as `urls`.
+#: The types that an operator accepts as `urls`.
 Urls = Sequence[str] | LakePath | Mapping[str, object]
 
 __all__ = ["UrlShard", "read_urls_or_shard", "url_shards"]
@@ -35,19 +35,19 @@ def url_shards(
     shards: int | None = None,
     max_shards: int | None = None,
 ) -> list[UrlShard]:
-    """Cuts a list of URLs into shards, one for each mapped task; return it from a task and `expand` over it.
+    """Return the shards of a list of URLs, one for each mapped task; return them from a task and `expand` over them.
 
-    Each shard is a small dict that an operator takes as its `urls`. Together they are the list, in its order, with
-    its duplicates. Cleared or retried, a mapped task reads its shard again; where the file has changed by then, it
+    Each shard is a small dict that an operator takes as its `urls`. Together they are the list, in its order, with its
+    duplicates. Cleared or retried, a mapped task reads its shard again; if the file has changed by then, it
     fails and starts nothing: clear the task that cut it too.
 
     :param path: a local path that every worker has, or an object storage path, with the connection in it
-        (``s3://conn_id@bucket/urls.csv``). Its ending says what it is: ``.csv``, ``.parquet``, or else one URL a line,
+        (``s3://conn_id@bucket/urls.csv``). Its ending gives the format: ``.csv``, ``.parquet``, or else one URL a line,
         where empty lines and lines that begin with ``#`` do not count.
     :param column: the column of a CSV or Parquet file (default: ``url``).
-    :param per_shard: URLs of one shard (default: 5000, where ``shards`` is not given).
-    :param shards: into how many shards, of equal size but for one URL.
-    :param max_shards: how many are allowed (default: ``[core] max_map_length``, which is 1024 if nobody changed it).
+    :param per_shard: URLs of one shard (default: 5000, if ``shards`` is not given).
+    :param shards: the number of shards; their sizes differ by one URL at most.
+    :param max_shards: how many are allowed (default: ``[core] max_map_length``, which is 1024 unless configured).
     :raises weblake.errors.AskPerson: its connection does not exist, or no installed provider opens it.
     :raises weblake.errors.InvalidOption: there is no URL in it, or there would be too many shards.
     :raises weblake.errors.FixRequest: the file cannot be read or has no such column.
@@ -63,12 +63,12 @@ def url_shards(
 
 
 def read_urls_or_shard(urls: Urls, column: str | None = None) -> list[str]:
-    """Returns the URLs that an operator's ``urls`` stands for, in order, duplicates included.
+    """Return the URLs that an operator's ``urls`` stands for, in order, duplicates included.
 
-    :param urls: the URLs themselves; the path of a file that lists them, as in :func:`url_shards`; one shard; or a
-        list or shard as JSON text, as a template with ``| tojson`` renders it.
+    :param urls: the URLs themselves; the path of a file that lists them, as in :func:`url_shards`; one shard; or a list
+        or shard as JSON text, as a template with ``| tojson`` renders it.
     :param column: the column of a CSV or Parquet file (default: ``url``). A shard has its own.
-    :raises weblake.errors.InvalidOption: it is none of these, as is the address of a page that is in no list.
+    :raises weblake.errors.InvalidOption: it is none of these, or it is the address of a page instead of a list.
     :raises weblake.errors.FixRequest: the file cannot be read, or has changed since it was cut into shards.
     """
     with in_airflow_terms():
@@ -83,11 +83,11 @@ def read_urls_or_shard(urls: Urls, column: str | None = None) -> list[str]:
 
 
 def _opened(path: LakePath) -> LakePath:
-    """The path with the file system of its Airflow connection, where it is a URL; a local one as it is."""
+    """Return a storage URL with the file system of its Airflow connection; a local path is returned unchanged."""
     if path == "-":
         raise InvalidOption("A task has no standard input to read a list from.", hint="Give the path of a file.")
     page = isinstance(path, str) and path.lower().startswith(("http://", "https://"))
-    return path if page else root_path(path)  # the core says what to do with a page
+    return path if page else root_path(path)  # the core's error says what to do with a page
 
 
 def _listed(urls: Sequence[object]) -> list[str]:

@@ -5,8 +5,8 @@
     docs = build_weblake_assets("docs", CrawlRequest(url="https://docs.example.com/", options={"limit": 500}))
     defs = dg.Definitions(assets=docs, resources={"weblake": WeblakeResource(root="s3://lake/web")})
 
-In the order in which one meets them: the resource, requests, specs and assets, checks, sensors, the IO manager that
-reads, and components for those who write YAML. docs/dagster.md tells the story.
+The package has a resource, requests, specs and assets, checks, sensors, an IO manager for reading, and components for
+YAML. docs/dagster.md describes their use.
 """
 
 from dagster_shared.libraries import DagsterLibraryRegistry

@@ -1,4 +1,4 @@
-"""Assets that land what they ask for: from a request, or from a function that makes one.
+"""Assets that land the data of a request, given directly or returned by a function.
 
     docs = build_weblake_assets("docs", CrawlRequest(url="https://docs.example.com/", options={"limit": 500}))
 
@@ -7,7 +7,8 @@
         return BatchScrapeRequest(urls=url_list, options={"formats": ["markdown"]})
 
 Both return a list: of one asset that starts its job, waits and lands; or with `wait="sensor"` of two, `pages_job` that
-starts it and `pages` that lands it when `build_collect_sensor` has seen its end, so that no process waits.
+starts it and `pages` that lands it after `build_collect_sensor` has found that the job has ended, so that no process
+waits.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.specs import Named, Wait, build_weblake_specs, job_of
 from dagster_weblake.validation import check_terms
 
-#: A function that says what to ask for; its parameters are what those of a Dagster asset are.
+#: A function that returns a request; its parameters are like those of a function under `@dg.asset`.
 Asks = Callable[..., Request]
-#: What a step asks for, from its context and inputs.
+#: A function that returns the request of a step, from its context and inputs.
 _Request = Callable[[dg.AssetExecutionContext, Mapping[str, object]], Request]
-#: The body of every step of an asset, in place of ours: what is asked is known, and in a step that only collects its
-#: limits alone count.
+#: A function that replaces the body of every step of an asset. In a step that only collects, only the limits of the
+#: request count, since the job has been started already.
 Executes = Callable[[dg.AssetExecutionContext, WeblakeResource, Request], Iterator[Result]]
 
 
 class JobConfig(dg.Config):
-    """Which job to land, where the request does not say."""
+    """Run config that names the job to land, if the request does not."""
 
     kind: str
     job_id: str
@@ -62,22 +63,22 @@ def build_weblake_assets(
     execute: Executes | None = None,
     **options: Unpack[AssetOptions],
 ) -> list[dg.AssetsDefinition]:
-    """Returns assets that land a request.
+    """Return assets that land a request.
 
     Args:
         asset: The asset's key or spec.
-        request: What is asked for; its text may name the partition.
+        request: The request; its text may name the partition.
         wait: `step`: the step waits for its job. `sensor`: `<asset>_job` starts it, `<asset>` lands it, and
-            `build_collect_sensor` says when; both may also be materialized by hand, or in one run.
-        to: The dataset's root, where it is not the resource's.
+            `build_collect_sensor` requests the run that lands it; both may also be materialized by hand, or in one run.
+        to: The dataset's root, if it is not the resource's.
         partitions_def: The partitions: days, months, or names of sites, but never one for each URL.
-        execute: What each step does instead, for the one that lands and with `wait="sensor"` also for the one that
-            starts: gets the context, the resource and what is asked, and yields the step's results.
-        **options: What the catalog shows and how the steps run: see SpecOptions and StepOptions.
+        execute: Replaces the body of each step: of the one that lands, and with `wait="sensor"` also of the one that
+            starts. It gets the context, the resource and the request, and yields the step's results.
+        **options: Catalog and execution options: see SpecOptions and StepOptions.
 
     Raises:
-        DagsterInvalidDefinitionError: The contract refuses the request, or `wait="sensor"` is for something that is no
-            job. The service is not asked.
+        DagsterInvalidDefinitionError: The contract refuses the request, or `wait="sensor"` is used for a request that
+            is no job. The service is not asked.
         TypeError: A keyword argument that does not exist.
     """
     check_names("build_weblake_assets", options, _FACTORY)
@@ -113,20 +114,20 @@ def weblake_assets(
     terms: LandingRequest | None = None,
     **options: Unpack[AssetOptions],
 ) -> Callable[[Asks], list[dg.AssetsDefinition]]:
-    """Makes assets of a function that returns a request: whatever it needs is a parameter, as in `@dg.asset`.
+    """Make assets from a function that returns a request; its parameters are its inputs, as in `@dg.asset`.
 
     The function is called once for a run, in the step that starts; it may take `context`, upstream assets, resources
     and config. Everything else is as in `build_weblake_assets`.
 
     Args:
         asset: The asset's key or spec; the function's name by default.
-        wait: As there.
-        to: As there.
-        partitions_def: As there.
+        wait: As in `build_weblake_assets`.
+        to: As in `build_weblake_assets`.
+        partitions_def: As in `build_weblake_assets`.
         ins: Inputs that are not named like their assets.
-        terms: With `wait="sensor"`: tolerances and limits of the landing, which the function, called in another step,
-            cannot give; a request of which only those count. Default: a request's own defaults.
-        **options: What the catalog shows and how the steps run: see SpecOptions and StepOptions.
+        terms: With `wait="sensor"`: a request whose tolerances and limits apply to the landing; its other fields do not
+            count. The function cannot give them, because it is called in another step. Default: a request's defaults.
+        **options: Catalog and execution options: see SpecOptions and StepOptions.
 
     Raises:
         DagsterInvalidDefinitionError: `terms` has a value that is of a wrong type or out of its range.
@@ -161,10 +162,10 @@ def weblake_assets(
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """Makes the ops of an asset, or of a job and what it lands."""
+    """Makes the ops of an asset, or of a job asset and the asset that lands its data."""
 
     ask: _Request
-    #: Those of the op that asks: the context, then what Dagster is to fill in.
+    #: The parameters of the op that starts: the context, then the inputs that Dagster passes.
     parameters: list[inspect.Parameter]
     ins: Mapping[str, dg.AssetIn]
     to: str | None
@@ -173,7 +174,7 @@ class _Maker:
     execute: Executes | None = None
 
     def make(self, specs: list[dg.AssetSpec]) -> list[dg.AssetsDefinition]:
-        # What the first of them takes as an input it depends on.
+        # The first op depends on the assets that it takes as inputs.
         specs = [_depending_on(specs[0], self.ins), *specs[1:]]
         data = specs[-1]
         if len(specs) == 1:
@@ -191,7 +192,7 @@ class _Maker:
         work: Callable[..., Iterator[Result]],
     ) -> dg.AssetsDefinition:
         name = self.step.get("resource_key", "weblake")
-        asked = name in (each.name for each in parameters)  # also by the function that says what to ask for
+        asked = name in (each.name for each in parameters)  # also by the function that returns the request
         if not asked:
             parameters = [*parameters, _parameter(name, WeblakeResource)]
 
@@ -262,7 +263,7 @@ _DECORATOR = (*inspect.signature(weblake_assets).parameters, *AssetOptions.__ann
 
 
 def _is_input(parameter: inspect.Parameter) -> bool:
-    """Whether a parameter of an asset's function is an upstream asset: else it is a resource or the config."""
+    """Return whether a parameter of an asset's function is an upstream asset, and not a resource or the config."""
     kind = parameter.annotation
     if parameter.name == "config" or dg.ResourceParam[object].__metadata__[0] in getattr(kind, "__metadata__", ()):  # type: ignore[attr-defined]
         return False

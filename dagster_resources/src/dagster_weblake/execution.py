@@ -1,4 +1,4 @@
-"""From a request to what lands: which path it takes."""
+"""The dispatch of a request to the function that lands it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def materialize(
     key: dg.AssetKey | None = None,
     to: str | None = None,
 ) -> Iterator[landing.Result]:
-    """Does what a request asks, for each partition of the running step, and yields what Dagster is to know.
+    """Execute a request for each partition of the running step, and yield the results for Dagster.
 
     Args:
-        context: The step's.
-        weblake: The resource, in a step of which this is.
-        request: What is asked.
-        key: The asset; needed where the step has several.
-        to: The dataset's root; the resource's where it is not given.
+        context: The context of the step.
+        weblake: The resource, initialised for this step.
+        request: The request.
+        key: The asset; needed if the step has several.
+        to: The dataset's root; by default the resource's.
 
     Raises:
-        dagster.Failure: It did not come out; `allow_retries` says whether another try may help.
+        dagster.Failure: The load failed; `allow_retries` says whether another try may help.
         dagster.RetryRequested: The service named a time to wait, and the step has a retry policy.
     """
     key = key or context.asset_key

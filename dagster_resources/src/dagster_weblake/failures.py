@@ -1,4 +1,4 @@
-"""Which failures of a step are worth another try, and after how long.
+"""Translation of errors to Dagster's: which failures of a step are retried, and after how long.
 
     a job that ended as failed or cancelled          the step's retry policy decides; the retry buys a new job
                                                      (and none follows in a step that only lands)
@@ -7,8 +7,8 @@
     anything else (400, 401, 402, 403, an option     no retry: the same call would end the same way, or buy twice
     outside the contract, expired, incomplete, ...)
 
-`Failure(allow_retries=False)` ends the step's own retries. A run retry is the instance's; it finds what is on record
-and buys nothing that has been bought.
+`Failure(allow_retries=False)` ends the step's own retries. A run retry is configured in the instance; it continues from
+the ledger and does not buy again what has been bought.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import dagster as dg
 from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import JobEnded, RetryLater, WeblakeError
 
-#: The most that is taken from Retry-After: a service that says "next week" is not worth a worker that waits for it.
+#: The longest pause that is accepted from Retry-After: a worker must not wait for a service that names a week.
 RETRY_AFTER_MOST_S = 6 * 3600.0
-#: What may be added to it, as a share: a thousand partitions are told the same time, each in a process of its own, and
-#: must not come back together.
+#: The maximum addition to that pause, as a share: a thousand partitions get the same time, each in a process of its
+#: own, and must not retry all at once.
 SPREAD = 0.25
 
-#: How assets of this package are retried where their author says nothing: after 15 s, 30 s and 60 s, with jitter.
+#: The default retry policy of this package's assets: after 15 s, 30 s and 60 s, with jitter.
 DEFAULT_RETRIES = dg.RetryPolicy(max_retries=3, delay=15, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 
 
@@ -51,12 +51,12 @@ def as_failure(
     buys: bool = True,
     job_url: str = "",
 ) -> Exception:
-    """The failure or the retry request for an error; a step that buys nothing cannot mend a job that has ended."""
+    """Return the failure or the retry request for an error; an ended job is retried only in a step that buys."""
     pause = error.retry_after if isinstance(error, RetryLater) else None
     policy = context.op_def.retry_policy
     if pause is not None and policy is not None and context.retry_number < policy.max_retries:
-        spread = 1 + SPREAD * random.random()  # noqa: S311  # no secret
-        seconds = min(pause, RETRY_AFTER_MOST_S) * spread + 1.0  # a second more: both sides round
+        spread = 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
+        seconds = min(pause, RETRY_AFTER_MOST_S) * spread + 1.0  # plus a second, because both sides round
         context.log.warning("%s Again in %.0f s.", error, seconds)
         return dg.RetryRequested(max_retries=policy.max_retries, seconds_to_wait=seconds)
     again = isinstance(error, RetryLater) or (buys and isinstance(error, JobEnded))
@@ -67,7 +67,7 @@ def as_failure(
 
 
 def _later(pause: float | None, *, retried: bool) -> str:
-    """When the step may be tried again, and how, where it does not do so by itself."""
+    """Return when and how the step may be tried again, if it is not retried by itself."""
     when = "later"
     if pause is not None:
         at = datetime.now(timezone.utc) + timedelta(seconds=pause)

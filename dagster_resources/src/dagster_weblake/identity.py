@@ -1,4 +1,4 @@
-"""Which load a step means: by the asset, its partition, and what a person or a schedule asked for: a run or a backfill.
+"""The identity of a step's load: the asset, its partition, and the run or backfill that requested it.
 
 Dagster runs a step again in five ways, and only two of them mean "buy again":
 
@@ -6,12 +6,12 @@ Dagster runs a step again in five ways, and only two of them mean "buy again":
     a run retry by the daemon                           a new run, tagged dagster/retry_number
     a person's re-execution of a run from failure       a new run, tagged as resuming
     a person's re-execution of a backfill from failure  a new backfill, whose runs have no parent run
-    a person's re-execution of all steps, or of all of  somebody asks anew
+    a person's re-execution of all steps, or of all of  a new request
     a backfill; a new run, a new backfill
 
-The runs of a re-executed backfill are tagged with the backfill that it repeats and the first one, and with nothing that
-tells "from failure" from "all". Dagster leaves out of the former what the repeated backfill has materialized; so a
-partition that it has materialized is asked for anew, and any other one is gone on with.
+The runs of a re-executed backfill are tagged with the backfill that it repeats and the first one, but not with whether
+it repeats "from failure" or "all". In the former case Dagster leaves out the partitions that the repeated backfill has
+materialized; so a partition that it has materialized is a new request, and any other one is continued.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from weblake.errors import AskPerson
 if TYPE_CHECKING:
     from weblake.orchestration import Dataset, Task
 
-#: Tags of a run that goes on with what its parent began.
+#: Tags of a run that continues the work of its parent.
 _GOES_ON = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
 _RETRY_NUMBER = "dagster/retry_number"
 #: Tags of a run of a backfill: that backfill; the one that it repeats; the first of them.
 _BACKFILL, _REPEATED, _FIRST = "dagster/backfill", "dagster/parent_backfill_id", "dagster/root_backfill_id"
 _PARTITION = "dagster/partition"
-#: Parents, runs and events that are looked up: nothing has been retried so often.
+#: The maximum of parents, runs and events that are looked up; no chain of retries is that long.
 _MOST = 64
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """The runs and backfills that one run goes on with."""
+    """The runs and backfills that one run continues."""
 
     instance: dg.DagsterInstance
     run: dg.DagsterRun
@@ -51,13 +51,13 @@ class Lineage:
         """Return the step's work on one asset partition, under the name that its loads have.
 
         Args:
-            dataset: Where it lands.
-            key: The asset that it lands as.
-            partition: Its partition.
+            dataset: The dataset of the loads.
+            key: The asset that the loads materialize.
+            partition: The asset's partition.
             reported_key: The asset that the step materializes: `key`, or the one that starts jobs for it.
 
         Raises:
-            AskPerson: A load is open, and it cannot be known whether the step is to go on with it.
+            AskPerson: A load is open, and it cannot be known whether the step is to continue it.
             StorageRefused: A record that decides it cannot be read.
         """
         tasks = self.tasks(key, partition, reported_key)
@@ -78,7 +78,7 @@ class Lineage:
         if not self._backfills:
             return [by_run]
         first, asked = self._backfills[-1], self._asked_by
-        if asked is not None and asked.parent_run_id is not None:  # somebody executed all steps of a run again
+        if asked is not None and asked.parent_run_id is not None:  # all steps of a run were executed again
             return [replace(by_run, run=first), by_run]
         occasion = self._asked_in(reported_key, partition)
         found = [replace(by_run, run=first, occasion=occasion), by_run]
@@ -95,19 +95,19 @@ class Lineage:
         return other is not None and other.root_run_id == self.run.root_run_id
 
     def _by_run(self, names: tuple[str | int, ...], partition: str | None) -> Task:
-        """The work under the name of the first run."""
+        """Return the work under the name of the first run."""
         root, asked = self.run.root_run_id or self.run.run_id, self._asked_by
         return orchestration.Task(names, root, root if asked is None else asked.run_id, partition)
 
     @cached_property
     def _first_run(self) -> dg.DagsterRun | None:
-        """The first of the runs that were retried or re-executed up to this one; None if it was deleted."""
+        """Return the first of the runs that were retried or re-executed up to this one; None if it was deleted."""
         root = self.run.root_run_id
         return self.run if root is None or root == self.run.run_id else self.instance.get_run_by_id(root)
 
     @cached_property
     def _asked_by(self) -> dg.DagsterRun | None:
-        """The run with which somebody asked, at the beginning of a chain of retries; None if it was deleted."""
+        """Return the run that requested the work, at the beginning of a chain of retries; None if it was deleted."""
         run = self.run
         for _ in range(_MOST):
             if run.parent_run_id is None or not _goes_on(run):
@@ -120,7 +120,7 @@ class Lineage:
 
     @cached_property
     def _backfills(self) -> list[str]:
-        """The backfill of the first run, the one that it repeats, and so on to the first one; empty without any.
+        """Return the backfill of the first run, the one that it repeats, and so on to the first one; empty without any.
 
         Dagster leaves a backfill's tags out of what follows its runs once it has ended, so the first run's tags count.
         """
@@ -138,7 +138,7 @@ class Lineage:
         return found
 
     def _asked_in(self, reported_key: dg.AssetKey, partition: str | None) -> str:
-        """The backfill that asked for the partition: the one after the newest that materialized it, or the first."""
+        """Return the backfill that requested the partition: after the newest that materialized it, or the first."""
         if len(self._backfills) > 1:
             wanted = dg.AssetRecordsFilter(reported_key, asset_partitions=None if partition is None else [partition])
             told = self.instance.fetch_materializations(wanted, limit=_MOST).records
@@ -151,7 +151,7 @@ class Lineage:
         return self._backfills[-1]
 
     def _runs_repeated(self, partition: str | None) -> Sequence[dg.DagsterRun]:
-        """Runs of the repeated backfills that may have been for a partition, newest first."""
+        """Return runs of the repeated backfills that may have been for a partition, newest first."""
         if len(self._backfills) == 1:
             return []
         within: dict[str, str | Sequence[str]] = {_BACKFILL: self._backfills[1:]}
@@ -163,9 +163,9 @@ class Lineage:
         return [run for run in several if _PARTITION not in run.tags]
 
     def _check_nothing_is_open(self, dataset: Dataset, task: Task) -> None:
-        """Raise AskPerson if a load of the task's slot is open: the first run, which could tell, is deleted.
+        """Raise AskPerson if a load of the task's slot is open: the first run, which would identify it, is deleted.
 
-        This reads the whole ledger, as nothing else here does: nothing but the slot leads to the load.
+        Unlike the rest of this module this reads the whole ledger, because only the slot identifies the load.
         """
         for load in orchestration.open_loads_of_slot(dataset, task.slot(0, None).name):
             job = "" if load.job_id is None else f", job {load.job_id}"

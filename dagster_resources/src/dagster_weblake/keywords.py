@@ -10,7 +10,7 @@ import dagster as dg
 
 
 class SpecOptions(TypedDict, total=False):
-    """What the catalog knows of an asset; each has the meaning that it has in `dg.asset`.
+    """The catalog options of an asset, with the meanings that they have in `dg.asset`.
 
     With `wait="sensor"` the deps and the automation condition belong to `<asset>_job`, which starts the job.
     """
@@ -28,7 +28,7 @@ class SpecOptions(TypedDict, total=False):
 
 
 class StepOptions(TypedDict, total=False):
-    """How the steps of the assets run; each has a default."""
+    """The execution options of an asset's steps; each has a default."""
 
     backfill_policy: dg.BackfillPolicy | None
     """How many partitions a run of a backfill takes; one by default. With several, all of their jobs are started
@@ -56,7 +56,7 @@ def check_names(function: str, given: Iterable[str], known: Iterable[str]) -> No
         known: The names that the function takes.
 
     Raises:
-        TypeError: One of them is unknown; the message has the nearest known name.
+        TypeError: One of them is unknown; the message suggests the nearest known name.
     """
     names = sorted(set(known))
     for name in given:
@@ -67,17 +67,17 @@ def check_names(function: str, given: Iterable[str], known: Iterable[str]) -> No
 
 
 def spec_options(options: AssetOptions) -> SpecOptions:
-    """Return those of the arguments that describe the asset."""
+    """Return the arguments that describe the asset."""
     return cast("SpecOptions", {name: options[name] for name in SpecOptions.__annotations__ if name in options})  # type: ignore[literal-required]
 
 
 def step_options(options: AssetOptions) -> StepOptions:
-    """Return those of the arguments that are about the steps."""
+    """Return the arguments that configure the steps."""
     return cast("StepOptions", {name: options[name] for name in StepOptions.__annotations__ if name in options})  # type: ignore[literal-required]
 
 
 def with_options(spec: dg.AssetSpec, options: SpecOptions) -> dg.AssetSpec:
-    """Return the spec with the arguments in it; tags, kinds and deps are added to its own.
+    """Return the spec with the arguments in it; tags, kinds and deps are added to those of the spec.
 
     Raises:
         DagsterInvalidDefinitionError: The spec and the arguments both give the same attribute.
@@ -105,7 +105,7 @@ def with_options(spec: dg.AssetSpec, options: SpecOptions) -> dg.AssetSpec:
 def _deps(given: Iterable[Any]) -> Iterable[Any]:
     for dep in given:
         if isinstance(dep, list) and dep and all(isinstance(each, dg.AssetsDefinition) for each in dep):
-            # Of the two assets of wait="sensor", the one that holds the data.
+            # With wait="sensor" there are two assets; this is the one that holds the data.
             yield from (spec.key for each in dep for spec in each.specs if "weblake/starts" not in spec.metadata)
         else:
             yield dep

@@ -1,9 +1,9 @@
-"""The one path of every asset that buys or lands pages: first run, retry or re-execution, one partition or many.
+"""The common flow of every asset that buys or lands pages: first run, retry or re-execution, one partition or many.
 
     which generation -> landed already? -> intent, start, job id on record -> wait -> land -> metadata
 
-Each run begins at the top and goes by what the ledger of the dataset has on record, so a step may die on any line.
-A run over several partitions starts all of their jobs before it waits for the first, and one that fails does not keep
+Each run begins at the first step and follows the ledger of the dataset, so a step may be killed at any point. A run
+over several partitions starts all of their jobs before it waits for the first, and a partition that fails does not keep
 the others from landing.
 """
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from weblake import Receipt
     from weblake.orchestration import Dataset, Intent, Job, LandedLoad, LoadRequest
 
-#: It has no value: the data are in the dataset.
+#: The result has no value: the data are in the dataset.
 Result = dg.MaterializeResult[None]
 Metadata = Mapping[str, dg.MetadataValue]
 
-#: The run tag with which a sensor says which load to collect.
+#: The run tag with which a sensor names the load to collect.
 LOAD_TAG = "weblake/load_id"
-#: Materializations that are searched for a load.
+#: Materializations that are searched for a load at most.
 TOLD = 32
-#: Kinds whose start is only the beginning.
+#: Kinds of jobs whose start returns before they have ended.
 
 
 def land(
@@ -53,7 +53,7 @@ def land(
     key: dg.AssetKey,
     to: str | None,
 ) -> Iterator[Result]:
-    """Lands the request for each partition of this step: starts its jobs, unless an earlier run did, and waits."""
+    """Land the request for each partition of this step: start its jobs, unless an earlier run did, and wait."""
     step = Step(context, weblake, request, key, to, buys=request.owns_job)
     load_requests: dict[str | None, LoadRequest] = {}
     started_loads: dict[str | None, orchestration.StartedLoad] = {}
@@ -98,7 +98,7 @@ def start(
     to: str | None,
     data_key: dg.AssetKey,
 ) -> Iterator[Result]:
-    """Starts the job of each partition and leaves it to another run to land it as the asset `data_key`."""
+    """Start the job of each partition, for another run to land it as the asset `data_key`."""
     step = Step(context, weblake, request, key, to)
 
     def start_job(part: Part) -> Metadata:
@@ -131,7 +131,7 @@ def collect(
     to: str | None,
     job_key: dg.AssetKey,
 ) -> Iterator[Result]:
-    """Lands what the asset `job_key` started; waits where it has not ended yet."""
+    """Land the jobs that the asset `job_key` started; wait for jobs that have not ended yet."""
     step = Step(context, weblake, request, key, to, buys=False)
 
     def finish(part: Part) -> Metadata:
@@ -149,7 +149,7 @@ def collect(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of the partitions of a step."""
+    """The results and errors of the partitions of a step."""
 
     found: dict[str | None, Metadata]
     failed: dict[str | None, WeblakeError]
@@ -157,7 +157,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Step:
-    """One execution: the asset, its partitions, and where its loads go."""
+    """One execution of a step: the asset, its partitions, and the dataset of its loads."""
 
     context: dg.AssetExecutionContext
     weblake: WeblakeResource
@@ -169,30 +169,30 @@ class Step:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """Where it lands."""
+        """Return the dataset that the step lands in."""
         return self.weblake.dataset_of_step(self.context, self.to)
 
     @cached_property
     def terms(self) -> orchestration.Terms:
-        """On which terms."""
+        """Return the tolerances and limits."""
         return self.request.terms()
 
     @cached_property
     def lineage(self) -> Lineage:
-        """Which runs and backfills this one goes on with."""
+        """Return the runs and backfills that this run continues."""
         return Lineage(self.context.instance, self.context.run)
 
     @cached_property
     def parts(self) -> list[Part]:
-        """The partitions of this step; one without a key where the asset has none."""
+        """Return the partitions of this step; one without a key if the asset has none."""
         return parts_of(self.context, self.key)
 
     def stopping(self) -> AbstractContextManager[Stopping]:
-        """Decides what becomes of the jobs when the step is stopped."""
+        """Return the context manager that decides about the jobs when the step is stopped."""
         return Stopping(self.context, self.weblake.get_client, self.dataset).watching()
 
     def load_request(self, part: Part, key: dg.AssetKey | None = None) -> LoadRequest:
-        """The load that is meant for a partition of this asset, or of another one for which this one starts."""
+        """Return the load request for a partition of this asset, or of another one for which this one starts jobs."""
         load_request = self.request.load_request(part)
         task = self.lineage.task(self.dataset, key or self.key, part.key, self.key)
         if load_request.job_id is not None:
@@ -201,7 +201,7 @@ class Step:
         return orchestration.place(load_request, task, generation)
 
     def load_to_collect(self, part: Part, job_key: dg.AssetKey) -> str:
-        """The load that this run started itself, or that a sensor names, or the newest started for the partition."""
+        """Return the load that this run started, or that a sensor names, or the partition's newest started one."""
         task, ledger = self.lineage.task(self.dataset, self.key, part.key, self.key), self.dataset.ledger
         own = next(n for n in count() if ledger.intent(task.load_id(n)) is None)
         found = task.load_id(own - 1) if own else self._find_reported_load(part, job_key)
@@ -236,7 +236,7 @@ class Step:
         )
 
     def _is_reported(self, load_id: str, part: Part) -> bool:
-        """Whether another run has materialized this asset with the load: that would be an old load as a new event."""
+        """Return whether another run has materialized this asset with the load, so that an event would be outdated."""
         wanted = dg.AssetRecordsFilter(self.key, asset_partitions=None if part.key is None else [part.key])
         events = self.context.instance.fetch_materializations(wanted, limit=TOLD).records
         return any(
@@ -254,14 +254,14 @@ class Step:
         if not receipt.job_id:
             return ""
         has_console = False
-        with suppress(WeblakeError):  # a record that cannot be read costs the better address and nothing else
+        with suppress(WeblakeError):  # an unreadable record only costs the better address
             intent = self.dataset.ledger.intent(receipt.load_id)
             # Only the embedded service says that it replays a start.
             has_console = intent is not None and bool(intent.replay)
         return self.weblake.job_url(receipt.kind, receipt.job_id, has_console=has_console)
 
     def record_landing(self, landing: LandedLoad) -> Metadata:
-        """What is told of a landing."""
+        """Log a landed load and return its metadata."""
         if landing.landed_at is not None:
             self.context.log.info(f"Load {landing.receipt.load_id} had landed before, at {landing.landed_at}.")
         return metadata.load_metadata(
@@ -272,7 +272,7 @@ class Step:
         )
 
     def each(self, work: Callable[[Part], Metadata], but: Mapping[str | None, WeblakeError] = {}) -> Outcome:
-        """Does the work for each partition but those that have failed; one that fails does not stop the others."""
+        """Call the work for each partition except those that have failed; a failure does not stop the others."""
         found: dict[str | None, Metadata] = {}
         failed = dict(but)
         for part in self.parts:
@@ -283,18 +283,18 @@ class Step:
                 except WeblakeError as error:
                     failed[part.key] = error
                 except dg.DagsterExecutionInterruptedError:
-                    self.tell(found)  # nothing else will
+                    self.tell(found)  # the interrupted step returns no result for them
                     raise
         return Outcome(found, failed)
 
     def tell(self, found: Mapping[str | None, Metadata]) -> None:
-        """Has Dagster know of partitions that came out well in a step that does not."""
+        """Report the partitions that succeeded to Dagster, in a step that fails."""
         for partition, values in found.items():
             if values:
                 self.context.log_event(dg.AssetMaterialization(self.key, partition=partition, metadata=values))
 
     def results(self, outcome: Outcome) -> Iterator[Result]:
-        """What is told of the partitions that came out well; raises for those that did not."""
+        """Yield the results of the partitions that succeeded; raise for those that failed."""
         if not outcome.failed:
             yield result_of(self.context, self.key, outcome.found)
             return
@@ -310,11 +310,11 @@ class Step:
 
 
 def result_of(context: dg.AssetExecutionContext, key: dg.AssetKey, found: Mapping[str | None, Metadata]) -> Result:
-    """One result for the step, with the metadata of each of its partitions."""
+    """Return one result for the step, with the metadata of each of its partitions."""
     version = None
     loads = [str(values["weblake/load_id"].value) for values in found.values() if "weblake/load_id" in values]
     if loads:
-        # The same loads are the same data: what is downstream of a retry is not stale.
+        # The same loads are the same data: assets downstream of a retry are not stale.
         version = dg.DataVersion(hashlib.blake2b("+".join(loads).encode(), digest_size=8).hexdigest())
     if len(found) == 1:
         return dg.MaterializeResult(key, metadata=next(iter(found.values())), data_version=version)
@@ -324,7 +324,7 @@ def result_of(context: dg.AssetExecutionContext, key: dg.AssetKey, found: Mappin
 
 
 def parts_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Part]:
-    """The partitions that a step is for, in order; one without a key where its asset has none."""
+    """Return the partitions of a step, in order; one without a key if its asset has none."""
     definition = context.assets_def.specs_by_key[key].partitions_def
     if definition is None:
         return [Part()]
@@ -332,7 +332,7 @@ def parts_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Part]:
 
 
 def _worth_a_retry(error: WeblakeError) -> tuple[bool, float]:
-    """The one that decides about a step with several: if any is worth a retry, the step is."""
+    """Return the sort key by which one error decides for a step with several: if one is worth a retry, the step is."""
     return isinstance(error, RetryLater | JobEnded), getattr(error, "retry_after", None) or 0.0
 
 

@@ -1,6 +1,6 @@
-"""What a run tells while it waits: a line in its log, at changes and now and then.
+"""Progress of a waiting run in its log: a message at changes and at intervals.
 
-The asset's page gets nothing before the load has landed: observations would hide the materializations there.
+Nothing is reported on the asset's page before the load has landed: observations would hide the materializations there.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import dagster as dg
 from dagster_weblake.metadata.text_format import amount, number, plain
 from weblake import orchestration
 
-#: Seconds between two lines about a job that goes on.
+#: Seconds between two messages about a job that goes on.
 EVERY_S = 30.0
-#: Characters of a status word, and what no count of pages reaches.
+#: Characters of a status word, and an upper bound for any count of pages.
 _WORD, _LARGEST = 120, 2**53
 
 
 @dataclass(slots=True)
 class Progress:
-    """One load of one asset partition."""
+    """Logs the progress of one load of one asset partition."""
 
     context: dg.AssetExecutionContext
     partition: str | None
@@ -31,7 +31,7 @@ class Progress:
     _at: float = float("-inf")
 
     def callbacks(self) -> orchestration.ProgressCallbacks:
-        """Who is told by the core how it goes."""
+        """Return the callbacks by which the core reports progress."""
         return orchestration.ProgressCallbacks(on_poll=self._polled, on_message=self.context.log.warning)
 
     def _polled(self, head: Mapping[str, object]) -> None:
@@ -48,7 +48,7 @@ class Progress:
 
 
 def progress_of(head: Mapping[str, object]) -> str:
-    """Return a line about a job from the head of a poll; what is of a wrong type is left out."""
+    """Return a message about a job from the head of a poll; values of a wrong type are left out."""
     told: list[str] = []
     status = head.get("status")
     if isinstance(status, str) and status.strip():

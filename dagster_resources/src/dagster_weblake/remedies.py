@@ -1,4 +1,4 @@
-"""What Dagster calls the terms of the core's remedies."""
+"""Dagster's terms for the core's remedies."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ DAGSTER = Interface(
     in_activity="with an asset of an ActivityRequest",
 )
 
-#: A context manager: errors of the core that pass through are worded for Dagster.
+#: A context manager in which errors of the core are worded for Dagster.
 in_dagster_terms = partial(in_terms_of, DAGSTER)

@@ -1,6 +1,6 @@
-"""What the service knows about the team, landed: usage by month and recent activity.
+"""Landing of the service's reports on the team: usage by month and recent activity.
 
-One reading brings every month, so a run over several partitions asks once.
+One report has every month, so a run over several partitions requests it once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def land_usage(
     context: dg.AssetExecutionContext, weblake: WeblakeResource, request: UsageRequest, key: dg.AssetKey, to: str | None
 ) -> Iterator[Result]:
-    """Lands the months of this step's partitions, or all that the service reports; each file is replaced whole.
+    """Land the months of this step's partitions, or all that the service reports; each file is replaced whole.
 
-    A month of which the service reports nothing keeps the file that it has, if it has one.
+    A month for which the service reports nothing keeps its file, if it has one.
     """
     with translate_errors(context):
         client, dataset, parts = weblake.client, weblake.dataset_of_step(context, to), parts_of(context, key)
@@ -44,7 +44,7 @@ def land_usage(
 def land_activity(
     context: dg.AssetExecutionContext, weblake: WeblakeResource, key: dg.AssetKey, to: str | None
 ) -> Iterator[Result]:
-    """Merges the calls that the service lists (24 hours) into the files of their UTC days."""
+    """Merge the calls that the service lists (24 hours) into the files of their UTC days."""
     with translate_errors(context):
         client, dataset, parts = weblake.client, weblake.dataset_of_step(context, to), parts_of(context, key)
         entries = client.run(orchestration.activity(client.retry))

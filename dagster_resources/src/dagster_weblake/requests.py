@@ -1,12 +1,13 @@
-"""What an asset asks of the service: a crawl, a batch, one page, one file, usage, activity, or a job that is there.
+"""The requests of an asset: a crawl, a batch, one page, one file, usage, activity, or a job that was started elsewhere.
 
 A request is plain data. Text in it may name the partition that is being materialized:
 
     {partition_key}                       the key, such as 2026-11-21 or docs.example.com
     {partition_key[site]}                 one dimension of a multi-partition
-    {partition_start} {partition_end}     where the time window begins and where it ends, as 2026-11-21
+    {partition_start} {partition_end}     start and end of the time window, as 2026-11-21
 
-A `dg.EnvVar` in it is looked up when the step runs: for a cookie in the headers, which must stand in no code.
+A `dg.EnvVar` in it is looked up when the step runs: for secrets such as a cookie in the headers, which must not be in
+code.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from weblake.options import BatchScrapeOptions, CrawlOptions, ParseOptions, ScrapeOptions
     from weblake.orchestration import LoadRequest, Terms
 
-#: The version of what lands: another one makes assets stale.
+#: The version of the landed data; a new version makes assets stale.
 _SCHEMA = 1
-#: What is said beside the options, and not among them.
+#: Options that are fields of the request, and not keys of `options`.
 _NO_OPTIONS = frozenset({"url", "urls", "file", "naming", "terms", "idempotency_key"})
 
 _Options = TypeVar("_Options", bound=Mapping[str, object])
@@ -40,15 +41,15 @@ _Options = TypeVar("_Options", bound=Mapping[str, object])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LandingRequest:
-    """What every request that buys or lands pages has.
+    """Base of the requests that buy or land pages.
 
     Args:
         partition: Path keys and values in place of `load_date`, such as `{"day": "{partition_key}"}`. All assets of a
             root have the same keys. A later load of an asset's partition takes the earlier one's place in any case.
-        allow_partial: Stores what there is of a load that does not add up, with `complete: false`.
+        allow_partial: Stores the available pages of a load whose counts do not add up, with `complete: false`.
         missing_ratio: The share of submitted URLs that may be missing, from 0 to 1; default 0.
-        fail_ratio: The share that may have failed before the load is refused; default 1, so that failed pages are
-            rows of `page_errors` and no failure.
+        fail_ratio: The share that may have failed before the load is refused; default 1, so that failed pages are rows
+            of `page_errors` and no failure.
         max_credits: Refuses to start what would cost more, lowers the limit of a crawl, and cancels a job that passes
             it.
         deadline: How long the load may take from the record of its intent, retries included; then its job is cancelled
@@ -99,11 +100,11 @@ class LandingRequest:
         )
 
     def load_request(self, part: Part) -> LoadRequest:
-        """What is bought for one partition; raises InvalidOption for what the contract does not know."""
+        """Return the load request of one partition; raise InvalidOption for options outside the contract."""
         raise NotImplementedError
 
     def naming(self, part: Part) -> orchestration.Naming:
-        """Where it lands."""
+        """Return the partition keys and values of the load."""
         return orchestration.Naming(partition=filled(self.partition, part) if self.partition else None)
 
 
@@ -112,7 +113,7 @@ class CrawlRequest(LandingRequest):
     """A crawl of a site, as one job.
 
     Args:
-        url: Where it begins; may name the partition, such as `https://{partition_key}/`.
+        url: The start URL; may name the partition, such as `https://{partition_key}/`.
         options: Crawl options of the contract in snake_case, such as `{"limit": 500, "scrape_options": {"formats":
             ["markdown"]}}`.
     """
@@ -121,7 +122,7 @@ class CrawlRequest(LandingRequest):
     options: CrawlOptions = field(default_factory=lambda: cast("CrawlOptions", {}))
 
     def load_request(self, part: Part) -> LoadRequest:
-        """One job; `max_credits` lowers its limit."""
+        """Return the load request of one job; `max_credits` lowers its limit."""
         options = _options(self.options, part)
         return orchestration.crawl_request(filled(self.url, part), self.naming(part), self.terms(), **options)
 
@@ -132,9 +133,9 @@ class BatchScrapeRequest(LandingRequest):
 
     Args:
         urls: The URLs; or the path or storage URL of a text, CSV or Parquet file of them; or the `dg.AssetKey` of an
-            upstream asset that returns them: a list, or an Arrow, pandas or Polars table, of which `column` is taken.
-            A function under `@weblake_assets` gives what it got from upstream. Of what upstream has for several
-            partitions, by their keys, each partition takes its own.
+            upstream asset that returns them: a list, or an Arrow, pandas or Polars table, of which `column` is taken. A
+            function under `@weblake_assets` passes the value that it got from upstream. If that is a mapping of several
+            partitions by their keys, each partition takes its own value.
         column: The column of a table or of a CSV or Parquet file; `url` by default.
         options: Scrape options of the contract in snake_case, such as `{"formats": ["markdown", "links"]}`.
     """
@@ -144,21 +145,21 @@ class BatchScrapeRequest(LandingRequest):
     options: BatchScrapeOptions = field(default_factory=lambda: cast("BatchScrapeOptions", {}))
 
     def __post_init__(self) -> None:
-        # What can be read only once is read once: a step may have several partitions.
+        # An iterator can be read only once, and a step may have several partitions, so it is read here.
         if hasattr(self.urls, "read_all"):
             object.__setattr__(self, "urls", self.urls.read_all())
         elif isinstance(self.urls, Iterator):
             object.__setattr__(self, "urls", list(self.urls))
 
     def load_request(self, part: Part) -> LoadRequest:
-        """One job for all URLs, which are read now."""
+        """Return the load request of one job for all URLs, which are read now."""
         given = self.urls
         if isinstance(given, dg.AssetKey):
             raise InvalidOption(
                 f"The URLs of {given.to_user_string()} were not loaded.",
                 hint="A function takes an upstream asset as a parameter, and gives what it got.",
             )
-        if isinstance(given, Mapping) and part.key in given:  # what upstream has, by partition
+        if isinstance(given, Mapping) and part.key in given:  # a mapping of upstream values by partition
             given = given[part.key]
         if isinstance(given, str | list | tuple):
             given = filled(given, part)
@@ -170,7 +171,7 @@ class BatchScrapeRequest(LandingRequest):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScrapeRequest(LandingRequest):
-    """One page; the step waits for it, which takes a minute at most unless the options say otherwise.
+    """One page; the step waits for it, for a minute at most unless the options set another time.
 
     Args:
         url: The page.
@@ -181,7 +182,7 @@ class ScrapeRequest(LandingRequest):
     options: ScrapeOptions = field(default_factory=lambda: cast("ScrapeOptions", {}))
 
     def load_request(self, part: Part) -> LoadRequest:
-        """One page."""
+        """Return the load request of one page."""
         return orchestration.scrape_request(filled(self.url, part), self.naming(part), **_options(self.options, part))
 
 
@@ -198,7 +199,7 @@ class ParseRequest(LandingRequest):
     options: ParseOptions = field(default_factory=lambda: cast("ParseOptions", {}))
 
     def load_request(self, part: Part) -> LoadRequest:
-        """One file, known by its name and content."""
+        """Return the load request of one file, identified by its name and content."""
         path = Path(filled(self.file, part))
         if not path.is_file():
             raise InvalidOption(f"{path} is no file here.", hint="Give a path that the step's process can read.")
@@ -210,8 +211,8 @@ class JobRequest(LandingRequest):
     """A job that was started elsewhere; landing it buys nothing, and nothing here cancels it.
 
     Args:
-        kind: `batch_scrape` (or `batch`) or `crawl`; where it is not given, the run's config says it.
-        job_id: The job's UUID, likewise.
+        kind: `batch_scrape` (or `batch`) or `crawl`; by default from the run's config.
+        job_id: The job's UUID; by default from the run's config.
     """
 
     kind: str | None = None
@@ -219,7 +220,7 @@ class JobRequest(LandingRequest):
     owns_job: ClassVar[bool] = False
 
     def load_request(self, part: Part) -> LoadRequest:
-        """The job that is there."""
+        """Return the load request of the existing job."""
         if not self.kind or not self.job_id:
             raise InvalidOption("It is not said which job to land.", hint="Give kind and job_id in the run's config.")
         return orchestration.existing_job_request(self.kind, self.job_id.strip(), self.naming(part).partition)
@@ -227,12 +228,12 @@ class JobRequest(LandingRequest):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsageRequest:
-    """What the team has used, month by month; reading it costs nothing.
+    """The team's usage by month; reading it costs nothing.
 
     Args:
         report: `credits` (default) or `tokens`.
         by_api_key: Splits the report by API key: a report of its own, `credits_by_key` or `tokens_by_key`.
-        budget: Credits or tokens that a month may use; stands in the metadata, and checks hold the report against it.
+        budget: Credits or tokens that a month may use; it is in the metadata, and checks compare the report with it.
     """
 
     report: Literal["credits", "tokens"] = "credits"
@@ -247,7 +248,7 @@ class UsageRequest:
 
     @property
     def name(self) -> str:
-        """The report's name in the layout."""
+        """Return the report's name in the layout."""
         return f"{self.report}_by_key" if self.by_api_key else self.report
 
 
@@ -262,7 +263,7 @@ Request = CrawlRequest | BatchScrapeRequest | ScrapeRequest | ParseRequest | Job
 
 
 def check_option_names(options: Mapping[str, object]) -> None:
-    """Raise InvalidOption for what a request has a field for, and for a name that is no text."""
+    """Raise InvalidOption for an option that is a field of the request, and for a name that is no text."""
     for name in options:
         if not isinstance(name, str) or name in _NO_OPTIONS:
             raise InvalidOption(f"{name!r} is no option.", hint="What the request has a field for is given there.")
@@ -274,10 +275,10 @@ def _options(options: _Options, part: Part) -> _Options:
 
 
 def code_version_of(request: Request) -> str:
-    """A digest of what is asked and of the schema: what lands after it has changed is of another kind.
+    """Return a digest of the request and of the schema: if either changes, landed data are outdated.
 
-    Limits and tolerances do not count, and neither do URLs from an upstream asset, which are data. Nothing can be read
-    back from it: headers may hold cookies.
+    Limits and tolerances do not count, and neither do URLs from an upstream asset, which are data. The digest reveals
+    nothing of the request: headers may hold cookies.
     """
     terms = LandingRequest.__dataclass_fields__ if isinstance(request, LandingRequest) else {}
     body = {each.name: getattr(request, each.name) for each in fields(request) if each.name not in terms}

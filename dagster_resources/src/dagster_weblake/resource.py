@@ -1,8 +1,8 @@
-"""The resource: which service, which key, which dataset root; one pooled client for each step.
+"""The resource: service, API key and dataset root, with one pooled client for each step.
 
-Dagster writes the configuration of a resource into the snapshots that it stores and shows, unless it is an EnvVar. So
-a key that is given as text (in Python, or by a template in YAML) is taken out of the configuration when the resource
-is made, and kept in this process only: `given` says how.
+Dagster writes the configuration of a resource into the snapshots that it stores and shows, unless it is an EnvVar. So a
+key that is given as text (in Python, or by a template in YAML) is replaced by a placeholder when the resource is made,
+and kept in this process only: see `secret_config`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from dagster_weblake.requests import Request
     from weblake.orchestration import Dataset
 
-#: The executor that Dagster puts into a job for `dg.materialize` and `execute_in_process`.
+#: The executor that Dagster uses in a job of `dg.materialize` and `execute_in_process`.
 _IN_ONE_PROCESS = "execute_in_process_executor"
 
 
 class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it is its own value
-    """The web data extraction service and the dataset that its data lands in.
+    """The web data extraction service and the dataset in which its data land.
 
     Usable without assets: `weblake.client.scrape(url)` in an op, or `weblake.get_client()` anywhere.
 
@@ -99,7 +99,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[WeblakeResource]:
-        """One client for the step, closed at its end; nothing is contacted before it is used."""
+        """Yield the resource with one client for the step, closed at its end; it connects when it is first used."""
         self._client = self.get_client()
         try:
             yield self
@@ -109,17 +109,17 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
 
     @property
     def client(self) -> weblake.Client:
-        """The client of this step, with every operation of the service as a method.
+        """Return the client of this step, with every operation of the service as a method.
 
         Raises:
-            RuntimeError: Outside a step or a sensor; `get_client` makes a client there.
+            RuntimeError: Outside a step or a sensor; use `get_client` there.
         """
         if self._client is None:
             raise RuntimeError("WeblakeResource.client is there while a step runs; use get_client() elsewhere.")
         return self._client
 
     def get_client(self) -> weblake.Client:
-        """Returns a new blocking client, which the caller closes: it is a context manager.
+        """Return a new blocking client, which the caller closes: it is a context manager.
 
         Raises:
             AskPerson: The base URL or the key is not set.
@@ -132,17 +132,17 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=policy, http_options=options)
 
     def get_async_client(self) -> weblake.AsyncClient:
-        """The same for an event loop."""
+        """Return a new client for an event loop, which the caller closes; raise as `get_client` does."""
         policy, options = self._policy(), self._http_options()
         with in_dagster_terms():
             return weblake.AsyncClient(*self._endpoint(), insecure=self.insecure, patience=policy, http_options=options)
 
     def dataset(self, to: str | None = None) -> Dataset:
-        """Returns the dataset at `to`, or at the resource's root. Nothing is created or contacted yet.
+        """Return the dataset at `to`, or at the resource's root. Nothing is created or contacted yet.
 
         Raises:
             AskPerson: There is neither.
-            StorageRefused: It is no storage that can be landed in.
+            StorageRefused: Loads cannot land in this storage.
         """
         where = to or self.root
         if not where:
@@ -154,7 +154,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             return orchestration.open_dataset(where, storage_options=self.options_of_storage())
 
     def dataset_of_step(self, context: dg.AssetExecutionContext, to: str | None = None) -> Dataset:
-        """Returns the same dataset for a step that lands in it.
+        """Return the dataset for a step that lands in it.
 
         A root in memory is refused unless the run is of `dg.materialize` or `execute_in_process`: any other run ends
         with its process, and its steps may have processes of their own.
@@ -173,7 +173,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         return dataset
 
     def options_of_storage(self) -> Mapping[str, object] | None:
-        """The storage options as they were given, for readers of the dataset."""
+        """Return the storage options as they were given, for readers of the dataset."""
         options = self.storage_options
         return None if options is None else {name: secret_config.resolve(value) for name, value in options.items()}
 
@@ -185,7 +185,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         key: dg.AssetKey | None = None,
         to: str | None = None,
     ) -> Iterator[dg.MaterializeResult[None]]:
-        """Does what a request asks for each partition of the running step: the body of an asset of your own.
+        """Execute a request for each partition of the running step: the body of a custom asset.
 
         Example:
             .. code-block:: python
@@ -194,14 +194,14 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
                 def docs(context: dg.AssetExecutionContext, weblake: WeblakeResource):
                     yield from weblake.run(context, REQUEST)
 
-        Raises and takes what `execution.materialize` does.
+        Arguments and errors are those of `execution.materialize`.
         """
         from dagster_weblake.execution import materialize
 
         return materialize(context, self, request, key=key, to=to)
 
     def job_url(self, kind: str, job_id: str, *, has_console: bool = False) -> str:
-        """Returns where a person or a program sees how a job is doing; empty for a kind that has no such address.
+        """Return the address at which the state of a job is shown; empty for a kind without such an address.
 
         Args:
             kind: `batch_scrape`, `crawl`, `scrape` or `parse`.
@@ -215,9 +215,9 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     def _endpoint(self) -> tuple[str, str]:
         values = []
         for name, variable in (("base_url", "WEBLAKE_BASE_URL"), ("api_key", "WEBLAKE_API_KEY")):
-            value = secret_config.resolve(getattr(self, name))  # outside a run nobody has done so yet
+            value = secret_config.resolve(getattr(self, name))  # outside a run Dagster has not resolved it yet
             if not isinstance(value, str) or not value.strip():
-                # Without a base URL the core would use its embedded service, which nobody meant here.
+                # Without a base URL the core would use its embedded service, which is not intended here.
                 raise AskPerson(
                     f"WeblakeResource has no {name}.",
                     hint=f"Set the environment variable {variable}, where Dagster's processes see it.",

@@ -1,11 +1,11 @@
-"""Materializes the example project's assets, for real and to the end, without a Dagster that has been set up.
+"""Materializes the example project's assets against a real service, without a Dagster installation that is set up.
 
     WEBLAKE_BASE_URL=http://127.0.0.1:8080 WEBLAKE_API_KEY=… WEBLAKE_ROOT=$PWD/lake EXAMPLE_SITE=https://example.org/ \
         python -m dagster_weblake.run_example
 
-Dagster gets a home of its own, with its databases in it, that is removed at the end, and tells nobody of it. Its log
-goes to standard error; standard output gets one JSON object, `{"state", "failed", "loads": {asset: receipt},
-"partitions": {asset: how many}, "checks": {"passed", "failed": [name]}}`. The exit code is 0 if all has succeeded.
+Dagster gets a temporary home with its databases, which is removed at the end, and sends no telemetry. Its log goes to
+standard error; standard output gets one JSON object, `{"state", "failed", "loads": {asset: receipt}, "partitions":
+{asset: how many}, "checks": {"passed", "failed": [name]}}`. The exit code is 0 if all has succeeded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import dagster as dg
 
 PROJECT = Path(__file__).with_name("example_project")
-#: What has to be set; the values are the example's and the resource's own.
+#: Required environment variables; their values are used by the example and the resource.
 SETTINGS = ("WEBLAKE_BASE_URL", "WEBLAKE_API_KEY", "WEBLAKE_ROOT", "EXAMPLE_SITE")
 #: The assets of each run: without partitions, for one site, and for all months.
 SITE, SITES, ACCOUNT = (
@@ -35,18 +35,18 @@ SITE, SITES, ACCOUNT = (
     ("site_documents_job", "site_documents"),
     ("usage", "activity"),
 )
-#: And those that not every service can do: one takes a browser, the other leave to run code in it.
+#: Assets that not every service can land: one needs a browser, the other permission to run code in it.
 BROWSER = {"pictures": ("page_pictures",), "visit": ("page_visit",)}
-#: What Dagster writes on a run of several partitions.
+#: The tag that Dagster puts on a run of several partitions.
 _RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
-#: Nobody is told of it, and its log has what happens and no more.
+#: Settings without telemetry, and a log that has only the events.
 _INSTANCE = "telemetry: {enabled: false}\nnux: {enabled: false}\npython_logs: {python_log_level: INFO}\n"
-#: A database that lives for a minute need not survive a power failure.
+#: Settings without durability: a database that lives for a minute need not survive a power failure.
 _FAST_SQLITE = "PRAGMA synchronous = OFF"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the example; returns the exit code."""
+    """Run the example; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m dagster_weblake.run_example", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
@@ -65,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unset = [name for name in SETTINGS if not os.environ.get(name)]
     if unset:
         parser.error(f"{', '.join(unset)} must be set in the environment")
-    # Dagster's start makes very many objects that stay; to look through them again and again is a tenth of it.
+    # Dagster creates many long-lived objects at start; repeated collections of them take a tenth of the start.
     gc.set_threshold(200_000, 20, 50)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the home is removed then, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the home is removed on SIGTERM, too
     with tempfile.TemporaryDirectory(prefix="weblake-dagster-", ignore_cleanup_errors=True) as home:
         (Path(home) / "dagster.yaml").write_text(_INSTANCE)
         os.environ["DAGSTER_HOME"] = home
@@ -78,10 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(sites: Sequence[str], browser: Sequence[str] = ()) -> dict[str, object]:
-    """Materializes everything in the instance that the environment names, with the sites as partitions.
+    """Materialize everything in the environment's instance, with the sites as partitions; return the summary.
 
     Args:
-        sites: Where crawls begin.
+        sites: Start URLs of crawls.
         browser: Keys of BROWSER, whose assets are materialized as well.
     """
     import dagster as dg
@@ -103,7 +103,7 @@ def run(sites: Sequence[str], browser: Sequence[str] = ()) -> dict[str, object]:
 
 @dataclass
 class _Ran:
-    """The runs of the example, and what came of them."""
+    """The runs of the example, and their results."""
 
     definitions: dg.Definitions
     instance: dg.DagsterInstance
@@ -120,7 +120,7 @@ class _Ran:
         config: Mapping[str, object] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """One run of these assets and their checks, unless an earlier one has failed."""
+        """Run these assets and their checks, unless an earlier run has failed."""
         import dagster as dg
 
         if self.failed:
@@ -136,7 +136,7 @@ class _Ran:
         for failure in result.get_step_failure_events():
             said = failure.step_failure_data
             why = said.user_failure_data.description if said.user_failure_data else said.error_display_string
-            # Once more, at the end: the log has it somewhere above a long traceback.
+            # Repeated at the end, because the log shows it above a long traceback.
             print(f"{failure.step_key}: {why}", file=sys.stderr)  # noqa: T201
             self.failed.append(failure.step_key or "")
         if not result.success and not self.failed:
@@ -152,7 +152,7 @@ class _Ran:
             self.checks[f"{check.asset_key.to_user_string()}:{check.check_name}"] = check.passed
 
     def to_dict(self) -> dict[str, object]:
-        """What is printed."""
+        """Return the summary that is printed."""
         bad = [name for name, passed in self.checks.items() if not passed]
         return {
             "state": "failure" if self.failed else "success",
@@ -175,7 +175,7 @@ def _receipt_of(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, object] |
 
 
 def _keys(definitions: dg.Definitions, asset: str) -> Sequence[str]:
-    """The partitions of an asset."""
+    """Return the partitions of an asset."""
     (spec,) = (spec for spec in definitions.resolve_all_asset_specs() if spec.key.to_user_string() == asset)
     if spec.partitions_def is None:
         raise RuntimeError(f"{asset} has no partitions.")

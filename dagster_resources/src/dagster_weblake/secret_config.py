@@ -20,7 +20,7 @@ _PLACEHOLDER = re.compile(r"\(kept out of Dagster's records: [0-9a-f]+\)")
 _KEY = secrets.token_bytes(32)
 #: The secrets of this process by their placeholders.
 _VALUES: dict[str, object] = {}
-#: What Dagster has for a text and for a number of the environment.
+#: Dagster's classes for a text and for a number from the environment.
 ENV_VARS = (dg.EnvVar, type(dg.EnvVar.int("")))
 
 
@@ -29,8 +29,8 @@ def hide(value: object) -> object:
     if isinstance(value, ENV_VARS) or _is_placeholder(value):
         return value
     if isinstance(value, dict) and set(value) == {"env"}:
-        return value  # an EnvVar in the form that configuration has it
-    # Of its repr: True is equal to 1, and is another setting.
+        return value  # an EnvVar in the form that it has in configuration
+    # The digest is of its repr: True is equal to 1, but is another setting.
     digest = hashlib.blake2b(repr(value).encode("utf-8", "backslashreplace"), key=_KEY, digest_size=16).hexdigest()
     placeholder = f"(kept out of Dagster's records: {digest})"
     _VALUES[placeholder] = value
@@ -41,7 +41,7 @@ def reveal(value: object) -> object:
     """Return the value that a placeholder stands for; any other value is returned unchanged.
 
     Raises:
-        AskPerson: The value stands for a secret that another process was given.
+        AskPerson: The placeholder was made in another process.
     """
     if not _is_placeholder(value):
         return value
@@ -61,10 +61,10 @@ def _is_placeholder(value: object) -> bool:
 def resolve(value: object) -> object:
     """Return the value with its placeholders and environment variables replaced by what they stand for.
 
-    Dagster looks up an EnvVar that is a whole field of a resource, and nothing that is deeper.
+    Dagster looks up an EnvVar that is a whole field of a resource, but not one inside a field.
 
     Raises:
-        AskPerson: One of them is not set, or a secret is known to another process only.
+        AskPerson: A variable is not set, or a placeholder was made in another process.
     """
     value = reveal(value)
     if isinstance(value, Mapping) and set(value) == {"env"}:

@@ -1,4 +1,4 @@
-"""Asset specs for what lands: table, columns, kinds, code version."""
+"""Asset specs of landed data: table, columns, kinds, code version."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from dagster_weblake.requests import (
 from dagster_weblake.validation import check_request, invalid
 from weblake.errors import InvalidOption
 
-#: How an asset waits for its job: in the step that started it, or not at all, until a sensor sees its end.
+#: How an asset waits for its job: in the step that started it, or by a sensor, without a waiting process.
 Wait = Literal["step", "sensor"]
-#: How an asset is named: a key in any of Dagster's forms, or a spec with more.
+#: The name of an asset: a key in any of Dagster's forms, or a spec with more.
 Named = dg.AssetSpec | dg.AssetKey | str | Sequence[str]
 
-#: What an asset is that starts a job for another one.
+#: The kind of an asset that starts a job for another one.
 JOB_SUFFIX = "_job"
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
 
@@ -44,23 +44,23 @@ def build_weblake_specs(
     partitions_def: dg.PartitionsDefinition[str] | None = None,
     **options: Unpack[SpecOptions],
 ) -> list[dg.AssetSpec]:
-    """Returns the spec of an asset that lands a request; with `wait="sensor"` before it that of its job.
+    """Return the spec of an asset that lands a request; with `wait="sensor"`, the spec of its job asset before it.
 
-    For those who write the body of the asset themselves: see `WeblakeResource.run`.
+    For assets with a custom body: see `WeblakeResource.run`.
 
     Args:
-        asset: The asset's key, or a spec of which everything is kept: group, owners, tags, description, deps,
-            automation condition, freshness policy, metadata.
-        request: What is asked; its digest is the code version where the spec has none. None: pages, and the code
-            version is the author's.
+        asset: The asset's key, or a spec, all of which is kept: group, owners, tags, description, deps, automation
+            condition, freshness policy, metadata.
+        request: The request; its digest is the code version if the spec has none. None: pages, and the author sets the
+            code version.
         wait: As for `build_weblake_assets`.
-        to: The dataset's root, where it is not the resource's.
-        partitions_def: The partitions, where the spec has none.
+        to: The dataset's root, if it is not the resource's.
+        partitions_def: The partitions, if the spec has none.
         **options: See SpecOptions.
 
     Raises:
-        DagsterInvalidDefinitionError: The contract refuses the request, or `wait="sensor"` is for something that is no
-            job. The service is not asked.
+        DagsterInvalidDefinitionError: The contract refuses the request, or `wait="sensor"` is used for a request that
+            is no job. The service is not asked.
         TypeError: A keyword argument that does not exist.
     """
     check_names(
@@ -114,10 +114,10 @@ def build_weblake_specs(
 
 
 def job_of(request: Request) -> CrawlRequest | BatchScrapeRequest:
-    """The request, if what it asks for is a job.
+    """Return the request, if it is for a job.
 
     Raises:
-        InvalidOption: It is not, so that there is nothing that a sensor could wait for.
+        InvalidOption: It is not, so that a sensor has nothing to wait for.
     """
     if not isinstance(request, CrawlRequest | BatchScrapeRequest):
         raise InvalidOption(
@@ -127,12 +127,12 @@ def job_of(request: Request) -> CrawlRequest | BatchScrapeRequest:
 
 
 def job_key(key: dg.AssetKey) -> dg.AssetKey:
-    """The key of the asset that starts the jobs of another one: `docs_job` for `docs`."""
+    """Return the key of the asset that starts the jobs of another one: `docs_job` for `docs`."""
     return dg.AssetKey([*key.path[:-1], key.path[-1] + JOB_SUFFIX])
 
 
 def _described(request: Request) -> str | None:
-    """A sentence for the catalog; it names an address without what may hold secrets, user and query."""
+    """Return a sentence for the catalog; it names an address without user and query, which may hold secrets."""
     if isinstance(request, CrawlRequest):
         if isinstance(request.url, dg.EnvVar):
             return f"Pages of a crawl of the site in {request.url.env_var_name}."

@@ -1,8 +1,9 @@
-"""Whether a step that is being stopped means that its job is not wanted any more.
+"""The decision whether to cancel a job when Dagster stops the step that waits for it.
 
-Dagster interrupts a step when somebody terminates its run or the run's time is up, and also when the machine is taken
+Dagster interrupts a step when a user terminates its run or the run's time is up, and also when the machine is taken
 away (a pod is evicted, a worker shuts down). Only the first two are a reason to cancel a paid job: after the others a
-retry goes on with it. The signal is the same, so the run's status is asked: CANCELING is somebody's wish.
+retry continues with it. The signal is the same, so the run's status is read: CANCELING means that a user or the time
+limit ended the run.
 
 A step body has to be synchronous: Dagster 1.13 never resumes an async one after the interrupt, so that it could not
 cancel anything.
@@ -26,25 +27,25 @@ if TYPE_CHECKING:
     import weblake
     from weblake.orchestration import Dataset, JobRef, LoadRequest
 
-#: Seconds in which a start that was being answered is looked up again: a pod has thirty until it is killed.
+#: Seconds in which an interrupted start is looked up again: a pod has thirty until it is killed.
 FIND_S = 15.0
 _UNWANTED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 
 
 @dataclass(slots=True)
 class Stopping:
-    """What a step has to cancel when it is not wanted any more."""
+    """Cancels the jobs of a step when they are not wanted any more."""
 
     context: dg.AssetExecutionContext
-    #: Makes a client of its own: the interrupted one may be in the middle of a reply.
+    #: Makes a separate client: the interrupted one may be in the middle of a response.
     connect: Callable[[], weblake.Client]
     dataset: Dataset
-    #: What is being landed, by load id; None for a load that another step has started.
+    #: The requests that are being landed, by load id; None for a load that another step has started.
     open: dict[str, LoadRequest | None] = field(default_factory=dict)
 
     @contextmanager
     def watching(self) -> Iterator[Stopping]:
-        """Decides when the block is interrupted; what interrupted it goes on."""
+        """Return a context manager that decides about the jobs if its block is interrupted, and re-raises."""
         try:
             yield self
         except dg.DagsterExecutionInterruptedError:
@@ -77,7 +78,7 @@ class Stopping:
             self.context.log.warning(f"The job of load {load_id} could not be cancelled: {error}")
 
     def _job(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> JobRef | None:
-        """The job of a load; where its start was just being answered, a service with true replay is asked again."""
+        """Return the job of a load; if its start was interrupted, repeat it at a service that replays starts."""
         job = self.dataset.ledger.job(load_id)
         if job is None and load_request is not None and load_request.start is not None:
             intent, last = self.dataset.ledger.intent(load_id), self.dataset.ledger.last_start(load_id)

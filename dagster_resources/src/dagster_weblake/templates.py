@@ -1,7 +1,7 @@
-"""The partition's name put into a request's text.
+"""Substitution of the partition's name into a request's text.
 
-Only the words that requests.py documents are replaced; any other brace stands as it is, for URLs and regular
-expressions have braces of their own.
+Only the words that requests.py documents are replaced; any other brace is kept, because URLs and regular expressions
+contain braces.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Part:
     key: str | None = None
     #: The key of each dimension of a multi-partition.
     dimensions: Mapping[str, str] = field(default_factory=dict)
-    #: The time window, where the partitions are of time.
+    #: The time window, if the partitions are of time.
     start: datetime | None = None
     end: datetime | None = None
 
     @property
     def month(self) -> str | None:
-        """`2026-11`, of a time window or of a key that begins so."""
+        """Return the month, such as `2026-11`, of a time window or of a key that begins with one."""
         return self._time("%Y-%m", 7)
 
     @property
     def day(self) -> str | None:
-        """`2026-11-21`, likewise."""
+        """Return the day, such as `2026-11-21`, of a time window or of a key that begins with one."""
         return self._time("%Y-%m-%d", 10)
 
     def _time(self, form: str, length: int) -> str | None:
@@ -50,7 +50,7 @@ class Part:
 
     @classmethod
     def of(cls, definition: dg.PartitionsDefinition | None, key: str) -> Part:
-        """The partition of this key."""
+        """Return the partition of a key."""
         if isinstance(definition, dg.TimeWindowPartitionsDefinition):
             window = definition.time_window_for_partition_key(key)
             return cls(key, {}, window.start, window.end)
@@ -60,7 +60,7 @@ class Part:
 
 
 def filled(value: T, part: Part) -> T:
-    """The value with the partition in place of the words that name it, and EnvVars looked up, in every text of it."""
+    """Return the value with the partition's words replaced, and EnvVars looked up, in every text of it."""
     if isinstance(value, ENV_VARS):
         return cast("T", resolve(value))
     if isinstance(value, str):

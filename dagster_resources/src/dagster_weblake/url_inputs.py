@@ -1,4 +1,4 @@
-"""URLs in whatever form they come: a list, a table of an upstream asset, or a file."""
+"""Conversion of URL inputs of any supported type: a list, a table of an upstream asset, or a file."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from weblake.errors import InvalidOption
 
 
 def urls_of(given: object, column: str | None = None) -> list[str]:
-    """Returns the URLs, in order, duplicates included.
+    """Return the URLs, in order, duplicates included.
 
     Args:
-        given: A list or any other iterable of text; an Arrow table, dataset, record batch or reader; a pandas or
-            Polars frame, lazy or not, or a series; or the path or storage URL of a text, CSV or Parquet file.
-        column: The column of a table or file; `url` where it is not given. A table of one column needs none.
+        given: A list or any other iterable of text; an Arrow table, dataset, record batch or reader; a pandas or Polars
+            frame, lazy or not, or a series; or the path or storage URL of a text, CSV or Parquet file.
+        column: The column of a table or file; `url` by default. A table of one column needs none.
 
     Raises:
-        InvalidOption: No URL in it, no such column, or something that is none of these.
+        InvalidOption: It has no URL or no such column, or is of an unsupported type.
         FixRequest: The file cannot be read.
     """
     if isinstance(given, str | os.PathLike):
@@ -27,7 +27,7 @@ def urls_of(given: object, column: str | None = None) -> list[str]:
     urls = []
     for number, value in enumerate(values):
         if _missing(value):
-            continue  # as an empty line of a file
+            continue  # skipped like an empty line of a file
         if not isinstance(value, str):
             raise InvalidOption(
                 f"Entry {number} of the URLs is of type {type(value).__name__}.", hint="Give texts, such as https://…"
@@ -40,9 +40,9 @@ def urls_of(given: object, column: str | None = None) -> list[str]:
 
 
 def _values(given: object, column: str | None) -> Iterable[object]:
-    if hasattr(given, "collect_schema") and hasattr(given, "collect"):  # a lazy frame: the column alone is computed
+    if hasattr(given, "collect_schema") and hasattr(given, "collect"):  # a lazy frame: only the column is computed
         given = given.select(_column(list(given.collect_schema().names()), column)).collect()  # type: ignore[attr-defined]
-    if hasattr(given, "schema") and hasattr(given, "to_table"):  # a dataset: the column alone is read
+    if hasattr(given, "schema") and hasattr(given, "to_table"):  # a dataset: only the column is read
         given = given.to_table(columns=[_column(list(given.schema.names), column)])
     if hasattr(given, "read_all"):
         given = given.read_all()
@@ -68,7 +68,7 @@ def _texts(series: object) -> Iterable[object]:
 
 
 def _missing(value: object) -> bool:
-    """Whether it is no value: None, or how pandas writes that in columns of its several kinds."""
+    """Return whether a value is missing: None, or one of the missing values of pandas."""
     return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
 
 

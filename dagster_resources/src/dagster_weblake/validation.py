@@ -1,4 +1,4 @@
-"""Checks requests when definitions load: against the contract, without the environment, storage or the service."""
+"""Checks of requests when definitions load: against the contract, without the environment, storage or the service."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from weblake import options as contract
 from weblake import orchestration
 from weblake.errors import InvalidOption
 
-#: In place of a text that is known when the step runs only.
+#: A replacement for a text that is only known when the step runs.
 _ANY_TEXT, _ANY_URL = "x", "https://example.com/"
 
 
 def check_request(request: object, asset: dg.AssetKey) -> None:
-    """Check what a definition says of a request.
+    """Check the request of a definition.
 
-    Values that are known when the step runs only are left to the step: an EnvVar, a text with `{partition_…}`, the
+    Values that are only known when the step runs are left to the step: an EnvVar, a text with `{partition_…}`, the
     content of a file, and what an upstream asset returns.
 
     Raises:
@@ -61,7 +61,7 @@ def check_terms(terms: LandingRequest, asset: dg.AssetKey) -> None:
 
 
 def invalid(asset: dg.AssetKey, error: InvalidOption) -> dg.DagsterInvalidDefinitionError:
-    """Return the error of a definition, in place of the error of an option."""
+    """Return the error of a definition for the error of an option."""
     return dg.DagsterInvalidDefinitionError(f"Asset {asset.to_user_string()!r}: {error}")
 
 
@@ -88,13 +88,13 @@ def _check_options(form: type, options: Mapping[str, object], **more: object) ->
     try:
         contract.to_wire(form, {**_without_env_vars(options), **more})
     except InvalidOption as error:
-        # What is filled in later may well fit: the step checks it again.
+        # The final value may be valid: the step checks it again.
         if not any(f"`{path}`" in error.message for path in _unknown_yet(options)):
             raise
 
 
 def _url(value: object) -> str:
-    """Return an address in place of one that is known when the step runs only; no message shows the value."""
+    """Return an address in place of one that is only known when the step runs; no message shows the value."""
     if _is_unknown_yet(value):
         return _ANY_URL
     if not isinstance(value, str):
@@ -124,7 +124,7 @@ def _is_unknown_yet(value: object) -> bool:
 
 
 def _unknown_yet(value: object, path: str = "") -> Iterator[str]:
-    """Yield the paths of values that are known when the step runs only, as messages have them: `a.b[0]`."""
+    """Yield the paths of values that are only known when the step runs, in the form of messages: `a.b[0]`."""
     if _is_unknown_yet(value):
         yield path
     elif isinstance(value, Mapping):

@@ -1,1 +1,1 @@
-"""What the contract of the service says: its operations and options, its responses and webhooks, and their JSON."""
+"""The contract of the service in Python: operations, options, responses, webhooks, and the parsing of their JSON."""

@@ -1,7 +1,7 @@
-"""The contract itself, as it is packaged: an OpenAPI 3.1 file.
+"""Access to the packaged contract, an OpenAPI 3.1 file.
 
-The client does not read it: options/ and models/ say the same in Python, and tests/api/test_contract.py holds the
-two together. The embedded service shows it at /openapi.yaml.
+The client does not read it: options/ and models/ define the same in Python, and tests/api/test_contract.py compares
+the two. The embedded service serves it at /openapi.yaml.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from importlib.resources import files
 
 from weblake.errors import FeatureMissing
 
-#: The file's place below the package.
+#: The path of the file, relative to the package.
 NAME = "spec/service-api.openapi.yaml"
 
 
 def text() -> str:
-    """The contract file's text, YAML."""
+    """Return the text of the contract file, YAML."""
     return files("weblake.api").joinpath(NAME).read_text(encoding="utf-8")
 
 
 def load() -> dict[str, object]:
-    """The contract as a decoded document; each call decodes it anew.
+    """Return the contract as a decoded document; each call decodes it again.
 
     Raises:
-        FeatureMissing: PyYAML is not installed; weblake itself never needs it.
+        FeatureMissing: PyYAML is not installed; no other function of the client needs it.
     """
     try:
         import yaml

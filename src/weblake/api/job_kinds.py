@@ -1,4 +1,4 @@
-"""The kinds of job that are polled to their end, page by page: batch scrapes and crawls."""
+"""The kinds of jobs that are polled until they end and whose results are paged: batch scrapes and crawls."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ JobKindName = Literal["batch_scrape", "crawl"]
 class JobKind:
     """One kind of job and its operations."""
 
-    #: As receipts, records and integrations name it.
+    #: The name in receipts, records and integrations.
     name: JobKindName
-    #: As the command line names it.
+    #: The name on the command line.
     command: Literal["batch", "crawl"]
-    #: Where the service reports its status, below the base URL and without the job id.
+    #: The path of the status, relative to the base URL and without the job id.
     path: str
     #: The operation that reads the status and a page of results.
     read: Callable[[str], Operation[models.JobStatus]]
-    #: The operation that lists the pages which failed.
+    #: The operation that lists the pages that failed.
     errors: Callable[[str], Operation[models.JobErrors]]
     cancel: Callable[[str], Operation[models.Cancelled]]
 
 
-#: By name. Whoever has the id of such a job can land it.
+#: The kinds by name. Jobs of these kinds can be landed by job id.
 JOB_KINDS: Mapping[str, JobKind] = {
     kind.name: kind
     for kind in (
@@ -51,10 +51,10 @@ JOB_KINDS: Mapping[str, JobKind] = {
 
 
 def job_kind(name: str) -> JobKind:
-    """Return the kind of a name: `batch_scrape`, `batch` or `crawl`.
+    """Return the kind with this name: `batch_scrape`, `batch` or `crawl`.
 
     Raises:
-        InvalidOption: Any other name.
+        InvalidOption: The name is any other.
     """
     for kind in JOB_KINDS.values():
         if name in (kind.name, kind.command):

@@ -1,7 +1,7 @@
-"""JSON cut apart and checked without recursion, in time that grows with its length alone.
+"""Splits and validates JSON text without recursion, in linear time.
 
-The cutters look only at what they need: strings and brackets. What lies inside a value is its reader's business.
-`is_json` looks at every letter. Both are for what the fast parser refuses, so they may take a hundred times as long.
+The splitting functions examine only strings and brackets and do not validate the content of values; `is_json` validates
+every byte. Both are used only for text that the fast parser refuses, so they may take a hundred times as long.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOKEN = re.compile(
     rb"(?P<mark>[\[\]{},:]))"
 )
 
-#: What may follow what: (what is expected, what came) to what is expected then.
+#: Transitions of the validator: (expected token, actual token) to the token expected next.
 _FOLLOWS = {
     **{(place, value): "end" for place in ("value", "value or ]") for value in ("text", "scalar")},
     **{(place, "["): "value or ]" for place in ("value", "value or ]")},
@@ -40,18 +40,18 @@ _OPENS = {"]": "[", "}": "{"}
 
 
 class Short(Exception):
-    """The bytes end inside a value."""
+    """The text ends within a value."""
 
     def __str__(self) -> str:
         return "it ends too early"
 
 
 class Broken(Exception):
-    """The bytes are no JSON; says why."""
+    """The text is not valid JSON; the message says why."""
 
 
 def is_json(view: memoryview) -> bool:
-    """Whether this is one JSON value to the letter, however deep."""
+    """Return whether this is exactly one valid JSON value, of any depth."""
     expected, stack, end = "value", [], 0
     while found := _TOKEN.match(view, end):
         end = found.end()
@@ -70,7 +70,7 @@ def is_json(view: memoryview) -> bool:
 
 
 def fields(view: memoryview) -> Iterator[tuple[int, int, int, int]]:
-    """Yields where each key and each value of the one object in these bytes begins and ends.
+    """Yield the start and end of each key and of its value in a text that is one object.
 
     Raises Short or Broken, possibly after the first fields.
     """
@@ -83,7 +83,7 @@ def fields(view: memoryview) -> Iterator[tuple[int, int, int, int]]:
 
 
 def elements(view: memoryview) -> Iterator[tuple[int, int]]:
-    """Yields where each element of the one array in these bytes begins and ends; raises as `fields` does."""
+    """Yield the start and end of each element in a text that is one array; raises as `fields` does."""
     at = open_(view, "[")
     while at >= 0:
         end = value_end(view, at)
@@ -92,7 +92,7 @@ def elements(view: memoryview) -> Iterator[tuple[int, int]]:
 
 
 def open_(view: memoryview, bracket: str) -> int:
-    """Returns where the first member after this opening bracket begins; -1 where there is none."""
+    """Return the start of the first member after the opening bracket, or -1 if there is none."""
     at = past_space(view, 0)
     if view[at] != ord(bracket):
         raise Broken(f"it does not begin with {bracket}")
@@ -104,7 +104,7 @@ def open_(view: memoryview, bracket: str) -> int:
 
 
 def next_member(view: memoryview, at: int, close: str) -> int:
-    """Returns where the member after the comma at `at` begins; -1 where this closing bracket ends the whole there."""
+    """Return the start of the member after the comma at `at`, or -1 if `close` is at `at` and ends the text."""
     at = past_space(view, at)
     if view[at] == ord(close):
         _nothing_after(view, at + 1)
@@ -115,7 +115,7 @@ def next_member(view: memoryview, at: int, close: str) -> int:
 
 
 def key(view: memoryview, at: int) -> tuple[int, int, int]:
-    """Returns where the field name at `at` begins and ends, and where its value begins."""
+    """Return the start and end of the field name at `at`, and the start of its value."""
     if view[at] != ord('"'):
         raise Broken(f"no field name at byte {at}")
     end = value_end(view, at)
@@ -126,7 +126,7 @@ def key(view: memoryview, at: int) -> tuple[int, int, int]:
 
 
 def past_space(view: memoryview, at: int) -> int:
-    """Returns where the white space at `at` ends. Raises Short where nothing follows it."""
+    """Return the end of the white space at `at`; raises Short if it ends the text."""
     found = _SPACE.match(view, at)
     if found is None or found.end() >= len(view):
         raise Short
@@ -134,7 +134,7 @@ def past_space(view: memoryview, at: int) -> int:
 
 
 def value_end(view: memoryview, at: int) -> int:
-    """Returns where the value that begins at `at` ends. Raises Short for a number at the very end: it may go on."""
+    """Return the end of the value that begins at `at`; raises Short for a number at the end: it may be incomplete."""
     if view[at] in b"[{":
         return _nest_end(view, at)
     found = (_STRING if view[at] == ord('"') else _SCALAR).match(view, at)
@@ -150,7 +150,7 @@ def _nest_end(view: memoryview, at: int) -> int:
     for found in _NEST.finditer(view, at):
         first, run = view[found.start()], found.end() - found.start()
         if first == ord('"'):
-            if run == 1:  # a quote that nothing closes
+            if run == 1:  # a quote that is not closed
                 raise Short
         elif first in b"[{":
             depth += run

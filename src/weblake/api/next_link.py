@@ -1,4 +1,4 @@
-"""Where the next chunk is: only ever below our own base, whatever the service writes."""
+"""Reads the `next` link of a chunk. Only its query is used, so requests never leave the client's own base URL."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from weblake.compat import re
 from weblake.credentials import one_line
 from weblake.errors import MalformedReply
 
-#: Nothing but an offset and a size has to fit.
+#: Maximum characters of a link; its query holds only an offset and a size.
 MAX_QUERY = 4096
 
 Query = tuple[tuple[str, str], ...]
 
-#: A link as services write them, without a letter that stands for anything but itself.
+#: A link in the usual form, without characters that need decoding.
 _WORD = r"[A-Za-z0-9_-]++"
 _PLAIN = re.compile(
     rf"https?://[A-Za-z0-9.-]++(?::[0-9]++)?((?:/{_WORD})++)\?({_WORD}={_WORD}(?:&{_WORD}={_WORD}){{0,31}}+)"
@@ -21,19 +21,19 @@ _PLAIN = re.compile(
 
 
 def query_of(link: object, path: str) -> Query | None:
-    """The query of a `next` link, to be asked on our own base and path; None at the end of the chain.
+    """Return the query of a `next` link, to be requested at the client's own base URL and path, or None at the end.
 
-    Scheme and host are ignored: servers build them from a Host header, and a proxy in between makes them name another
-    one. The path has to end as our own does, in kind and job id, or the link belongs to something else.
+    Scheme and host are ignored: servers build them from the Host header, which a proxy may change. The path must end
+    with the kind and id of the job, else the link belongs to another job.
 
     Args:
-        link: What stands in `next`: null or absent at the end, and with some an empty text or false.
-        path: The path of the job's own status read, such as `/v2/crawl/<id>`.
+        link: The value of `next`: null or absent at the end; some services send an empty text or false instead.
+        path: The path of the job's status, such as `/v2/crawl/<id>`.
 
     Raises:
-        MalformedReply: The link is no text, too long, or leads elsewhere.
+        MalformedReply: The link is not a text, is too long, or has another path.
     """
-    if link is None or link is False or link == "":  # three ways to write none
+    if link is None or link is False or link == "":  # three encodings of "no link"
         return None
     if not isinstance(link, str) or len(link) > MAX_QUERY:
         raise _elsewhere(link)
@@ -44,7 +44,7 @@ def query_of(link: object, path: str) -> Query | None:
 
 
 def _plain(link: str) -> tuple[str, Query] | None:
-    """Path and query of a plain link, without which a chunk costs a twentieth more; None for any other one."""
+    """Return the path and query of a link in the usual form (makes a chunk 5 % cheaper), or None for any other link."""
     found = _PLAIN.fullmatch(link)
     if found is None:
         return None
@@ -53,7 +53,7 @@ def _plain(link: str) -> tuple[str, Query] | None:
 
 
 def _parsed(link: str) -> tuple[str, Query]:
-    """The same of any link."""
+    """Return the path and query of any link; raises MalformedReply if it is malformed."""
     if re.search(r"[\x00-\x20\x7f\\]", link):
         raise _elsewhere(link)
     try:

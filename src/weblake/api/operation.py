@@ -1,6 +1,6 @@
-"""One call of the contract, ready to be sent and to be read.
+"""The `Operation` class, a request together with the decoder of its response, and the functions that build requests.
 
-operations.py makes them; how requests are put together is here.
+operations.py defines the operations.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from weblake.steps import Request, Upload
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-#: Seconds for a start, which returns an id only.
+#: Deadline of a start in seconds; a start returns only an id.
 START_S = 30.0
-#: Seconds for a read.
+#: Deadline of a read in seconds.
 READ_S = 120.0
-#: Seconds that a call may take beyond the time that it gives its page or its code.
+#: Seconds that are added to the timeout of the page or the code for the deadline of the call.
 MARGIN_S = 30.0
-#: Milliseconds for a page and seconds for code where the contract names no default.
+#: Milliseconds for a page and seconds for code if `timeout` is not given.
 PAGE_MS = 60_000
 CODE_S = 30.0
 
 
 class Operation(msgspec.Struct, Generic[T_co], frozen=True):
-    """One call of the contract."""
+    """One call of the contract: a request and the decoder of its response."""
 
     #: The contract's operationId in snake_case.
     name: str
     request: Request
-    #: Makes the typed reply of the decoded JSON value; never fails.
+    #: Converts the decoded JSON value to the typed response; never fails.
     decode: Callable[[object], T_co]
-    #: Whether sending it twice is the same as sending it once.
+    #: Whether the request is idempotent.
     repeatable: bool
 
 
 def read(
     name: str, path: str, decode: Callable[[object], T], query: Mapping[str, object] | None = None
 ) -> Operation[T]:
-    """A GET; `query` is under wire names."""
+    """Return a GET operation; `query` has wire names."""
     pairs = tuple((key, _query_text(value)) for key, value in (query or {}).items())
     return Operation(name, Request("GET", path, query=pairs, deadline_s=READ_S), decode, repeatable=True)
 
 
 def delete(name: str, path: str, decode: Callable[[object], T]) -> Operation[T]:
-    """A DELETE."""
+    """Return a DELETE operation."""
     return Operation(name, Request("DELETE", path, deadline_s=READ_S), decode, repeatable=True)
 
 
 def post(
     name: str, path: str, decode: Callable[[object], T], body: Mapping[str, object], deadline_s: float = READ_S
 ) -> Operation[T]:
-    """A POST of a JSON body under wire names."""
+    """Return a POST operation with a JSON body, which has wire names."""
     request = Request("POST", path, body=encode(body), deadline_s=deadline_s)
     return Operation(name, request, decode, repeatable=False)
 
@@ -68,7 +68,7 @@ def post(
 def start(
     name: str, path: str, decode: Callable[[object], T], body: Mapping[str, object], key: str | None
 ) -> Operation[T]:
-    """A POST that starts a paid job: short, on a connection of its own, with an idempotency key where one is given."""
+    """Return a POST that starts a paid job: short deadline, own connection, and the idempotency key if given."""
     if key is not None and (not isinstance(key, str) or uuid_problem(key)):
         raise InvalidOption(
             "`idempotency_key` is not a UUID, and services refuse any other text as a conflict.",
@@ -80,10 +80,11 @@ def start(
 
 
 def upload(file: Path | str | bytes, filename: str | None, options: Mapping[str, object]) -> Upload:
-    """A file as form data, with its options under wire names in a field of their own.
+    """Return a file as form data, with its options under wire names in a separate field.
 
     Raises:
-        InvalidOption: No such file, bytes without a name, or a file that is not parsed (see options.values.file_name).
+        InvalidOption: The file does not exist, bytes have no name, or the file type is not supported (see
+            options.values.file_name).
     """
     source, size = _source(file)
     if filename is None:
@@ -95,33 +96,33 @@ def upload(file: Path | str | bytes, filename: str | None, options: Mapping[str,
 
 
 def encode(body: Mapping[str, object]) -> bytes:
-    """JSON as it goes over the wire."""
+    """Return the JSON bytes of a request body."""
     return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def page_deadline(wire: Mapping[str, object]) -> float:
-    """Seconds for a call with a `timeout` in milliseconds."""
+    """Return the deadline in seconds of a call with a `timeout` in milliseconds."""
     timeout = wire.get("timeout", PAGE_MS)
     assert isinstance(timeout, int)
     return max(0, timeout) / 1000 + MARGIN_S
 
 
 def code_deadline(wire: Mapping[str, object]) -> float:
-    """Seconds for a call with a `timeout` in seconds."""
+    """Return the deadline in seconds of a call with a `timeout` in seconds."""
     timeout = wire.get("timeout", CODE_S)
     assert isinstance(timeout, int | float)
     return timeout + MARGIN_S
 
 
 def many(urls: Iterable[str]) -> object:
-    """URLs as a list; a single text is left for the check, which says that it is no list."""
+    """Return URLs as a list; a single text is returned unchanged, so that the option check reports it."""
     if isinstance(urls, str | bytes | Mapping) or not isinstance(urls, Iterable):
         return urls
     return list(urls)
 
 
 def given(cls: type, options: Mapping[str, object], **more: object) -> dict[str, object]:
-    """The options and what was given by position, checked, under wire names."""
+    """Return the options and the positional arguments, checked, under wire names."""
     return to_wire(cls, {**more, **options})
 
 

@@ -1,8 +1,7 @@
-"""Every operation of the contract as a function.
+"""Every operation of the contract as a function that returns an `Operation` and sends nothing.
 
-Each checks its options (errors.InvalidOption: nothing was sent), and returns what to send and how to read the reply;
-none of them sends. Options not given are not sent, but for two whose default services disagree on:
-`ignore_invalid_urls` of a batch and `ttl` of a browser.
+Each function checks its options and raises errors.InvalidOption. Options that are not given are not sent, except two
+whose defaults differ between services: `ignore_invalid_urls` of a batch and `ttl` of a browser.
 """
 
 from __future__ import annotations
@@ -23,133 +22,133 @@ from weblake.steps import Request
 
 
 def scrape(url: str, **options: Unpack[o.ScrapeOptions]) -> Operation[m.ScrapeResponse]:
-    """Scrapes one page, within `timeout` (60 s unless given)."""
+    """Scrape one page, within `timeout` (default 60 s)."""
     body = given(o.ScrapeRequest, options, url=url)
     return post("scrape", "/v2/scrape", m.ScrapeResponse.decode, body, page_deadline(body))
 
 
 def get_scrape(job_id: str) -> Operation[m.ScrapeResponse]:
-    """Reads a scrape that has ended, by its scrape id."""
+    """Read a scrape that has ended, by its scrape id."""
     return read("get_scrape", f"/v2/scrape/{checked_job(job_id)}", m.ScrapeResponse.decode)
 
 
 def interact(job_id: str, **options: Unpack[o.InteractOptions]) -> Operation[m.ExecutionResult]:
-    """Runs `code` or a `prompt` in the browser of a scrape; `timeout` is in seconds (30 unless given)."""
+    """Run `code` or a `prompt` in the browser of a scrape; `timeout` is in seconds (default 30)."""
     path = f"/v2/scrape/{checked_job(job_id)}/interact"
     body = given(o.InteractOptions, options)
-    # The first call loads the scrape's page anew, for as long as a page may take.
+    # The first call loads the page of the scrape again, which may take as long as a scrape.
     deadline = code_deadline(body) + page_deadline({})
     operation = post("interact", path, m.ExecutionResult.decode, body, deadline)
-    # It costs, and what it did on the page cannot be asked about afterwards: an answer that was lost has to say so.
+    # The call costs money and its effect on the page cannot be queried later, so a lost response must be reported.
     return replace(operation, request=replace(operation.request, fresh=True))
 
 
 def stop_interact(job_id: str) -> Operation[m.SessionClosed]:
-    """Ends the browser of a scrape, which is when it is billed."""
+    """Close the browser of a scrape; it is billed at this time."""
     return delete("stop_interact", f"/v2/scrape/{checked_job(job_id)}/interact", m.SessionClosed.decode)
 
 
 def parse_file(
     file: Path | str | bytes, *, filename: str | None = None, **options: Unpack[o.ParseOptions]
 ) -> Operation[m.ScrapeResponse]:
-    """Converts a file of at most 50 MB: a path, or bytes with a `filename`, whose extension says what it is."""
+    """Convert a file of at most 50 MB: a path, or bytes with a `filename`, whose extension is the file type."""
     wire = given(o.ParseOptions, options)
     request = Request("POST", "/v2/parse", upload=upload(file, filename, wire), deadline_s=page_deadline(wire))
     return Operation("parse_file", request, m.ScrapeResponse.decode, repeatable=False)
 
 
 def create_browser(**options: Unpack[o.BrowserOptions]) -> Operation[m.BrowserSession]:
-    """Opens a remote browser for `ttl` seconds (300 unless given)."""
+    """Open a remote browser for `ttl` seconds (default 300)."""
     body = {"ttl": 300, **given(o.BrowserOptions, options)}
     return post("create_browser", "/v2/browser", m.BrowserSession.decode, body)
 
 
 def list_browsers(**query: Unpack[o.BrowserFilter]) -> Operation[m.BrowserList]:
-    """The team's browsers, of one `status` where it is given."""
+    """List the team's browsers, of one `status` if given."""
     return read("list_browsers", "/v2/browser", m.BrowserList.decode, given(o.BrowserFilter, query))
 
 
 def execute_in_browser(session_id: str, code: str, **options: Unpack[o.ExecuteOptions]) -> Operation[m.ExecutionResult]:
-    """Runs code in a remote browser; `timeout` is in seconds."""
+    """Run code in a remote browser; `timeout` is in seconds."""
     path = f"/v2/browser/{checked_session(session_id)}/execute"
     body = given(o.ExecuteRequest, options, code=code)
     return post("execute_in_browser", path, m.ExecutionResult.decode, body, code_deadline(body))
 
 
 def delete_browser(session_id: str) -> Operation[m.SessionClosed]:
-    """Closes a remote browser."""
+    """Close a remote browser."""
     return delete("delete_browser", f"/v2/browser/{checked_session(session_id)}", m.SessionClosed.decode)
 
 
 def start_batch_scrape(
     urls: Iterable[str], *, idempotency_key: str | None = None, **options: Unpack[o.BatchScrapeOptions]
 ) -> Operation[m.JobStarted]:
-    """Starts a job that scrapes many pages.
+    """Start a job that scrapes many pages.
 
-    URLs that cannot be scraped come back in `invalid_urls`; with `ignore_invalid_urls=False` one of them is refused
-    together with all the rest.
+    URLs that cannot be scraped are returned in `invalid_urls`; with `ignore_invalid_urls=False` the whole request is
+    refused if there is one.
     """
     body = {"ignoreInvalidURLs": True, **given(o.BatchScrapeRequest, options, urls=many(urls))}
     return start("start_batch_scrape", "/v2/batch/scrape", m.JobStarted.decode, body, idempotency_key)
 
 
 def get_batch_scrape(job_id: str, *, skip: int | None = None, limit: int | None = None) -> Operation[m.JobStatus]:
-    """Reads one chunk of a batch scrape: at most 10 MB, from result number `skip` on."""
+    """Read one chunk of a batch scrape: at most 10 MB, starting at result number `skip`."""
     return read("get_batch_scrape", _batch(job_id), m.JobStatus.decode, _chunk(skip, limit))
 
 
 def cancel_batch_scrape(job_id: str) -> Operation[m.Cancelled]:
-    """Cancels a batch scrape; what it has scraped stays readable."""
+    """Cancel a batch scrape; pages that it has scraped remain readable."""
     return delete("cancel_batch_scrape", _batch(job_id), m.Cancelled.decode)
 
 
 def get_batch_scrape_errors(job_id: str) -> Operation[m.JobErrors]:
-    """The pages of a batch scrape that failed or that robots.txt forbids."""
+    """List the pages of a batch scrape that failed or that robots.txt forbids."""
     return read("get_batch_scrape_errors", f"{_batch(job_id)}/errors", m.JobErrors.decode)
 
 
 def start_crawl(
     url: str, *, idempotency_key: str | None = None, **options: Unpack[o.CrawlOptions]
 ) -> Operation[m.JobStarted]:
-    """Starts a job that follows the links of a site; how each page is scraped goes into `scrape_options`."""
+    """Start a job that follows the links of a site; `scrape_options` are the options of each page."""
     body = given(o.CrawlRequest, options, url=url)
     return start("start_crawl", "/v2/crawl", m.JobStarted.decode, body, idempotency_key)
 
 
 def get_crawl(job_id: str, *, skip: int | None = None, limit: int | None = None) -> Operation[m.JobStatus]:
-    """Reads one chunk of a crawl: at most 10 MB, from result number `skip` on."""
+    """Read one chunk of a crawl: at most 10 MB, starting at result number `skip`."""
     return read("get_crawl", _crawl(job_id), m.JobStatus.decode, _chunk(skip, limit))
 
 
 def cancel_crawl(job_id: str) -> Operation[m.Cancelled]:
-    """Cancels a crawl; what it has scraped stays readable."""
+    """Cancel a crawl; pages that it has scraped remain readable."""
     return delete("cancel_crawl", _crawl(job_id), m.Cancelled.decode)
 
 
 def get_crawl_errors(job_id: str) -> Operation[m.JobErrors]:
-    """The pages of a crawl that failed or that robots.txt forbids."""
+    """List the pages of a crawl that failed or that robots.txt forbids."""
     return read("get_crawl_errors", f"{_crawl(job_id)}/errors", m.JobErrors.decode)
 
 
 def list_active_crawls() -> Operation[m.ActiveCrawls]:
-    """The team's crawls that are running."""
+    """List the team's running crawls."""
     return read("list_active_crawls", "/v2/crawl/active", m.ActiveCrawls.decode)
 
 
 def preview_crawl_params(url: str, prompt: str) -> Operation[m.CrawlParamsPreview]:
-    """The crawl options that a prompt would be turned into; starts nothing."""
+    """Return the crawl options that a prompt would be converted to; no crawl is started."""
     body = given(o.CrawlParamsPreviewRequest, {}, url=url, prompt=prompt)
     return post("preview_crawl_params", "/v2/crawl/params-preview", m.CrawlParamsPreview.decode, body)
 
 
 def map_site(url: str, **options: Unpack[o.MapOptions]) -> Operation[m.SiteMap]:
-    """The addresses of a site."""
+    """List the URLs of a site."""
     body = given(o.MapRequest, options, url=url)
     return post("map_site", "/v2/map", m.SiteMap.decode, body, page_deadline(body))
 
 
 def search(query: str, **options: Unpack[o.SearchOptions]) -> Operation[m.SearchResponse]:
-    """Searches; with `scrape_options` the hits are scraped as well."""
+    """Search the web; with `scrape_options` the results are scraped as well."""
     body = given(o.SearchRequest, options, query=query)
     return post("search", "/v2/search", m.SearchResponse.decode, body, page_deadline(body))
 
@@ -157,69 +156,69 @@ def search(query: str, **options: Unpack[o.SearchOptions]) -> Operation[m.Search
 def start_extract(
     urls: Iterable[str] | None = None, *, idempotency_key: str | None = None, **options: Unpack[o.ExtractOptions]
 ) -> Operation[m.JobStarted]:
-    """Starts an extraction from `urls`, which may hold globs, from what a `prompt` finds, or both."""
+    """Start an extraction from `urls`, which may hold globs, from pages that a `prompt` finds, or both."""
     more = {} if urls is None else {"urls": many(urls)}
     body = given(o.ExtractRequest, options, **more)
     return start("start_extract", "/v2/extract", m.JobStarted.decode, body, idempotency_key)
 
 
 def get_extract(job_id: str) -> Operation[m.ExtractStatus]:
-    """Reads an extract job, or an agent job."""
+    """Read an extract job, or an agent job."""
     return read("get_extract", f"/v2/extract/{checked_job(job_id)}", m.ExtractStatus.decode)
 
 
 def start_agent(
     prompt: str, *, idempotency_key: str | None = None, **options: Unpack[o.AgentOptions]
 ) -> Operation[m.JobStarted]:
-    """Starts an agent that gathers what the prompt asks for."""
+    """Start an agent that gathers the data that the prompt asks for."""
     body = given(o.AgentRequest, options, prompt=prompt)
     return start("start_agent", "/v2/agent", m.JobStarted.decode, body, idempotency_key)
 
 
 def get_agent(job_id: str) -> Operation[m.AgentStatus]:
-    """Reads an agent job; services that have no such path answer get_extract instead."""
+    """Read an agent job; for services without this path use get_extract."""
     return read("get_agent", f"/v2/agent/{checked_job(job_id)}", m.AgentStatus.decode)
 
 
 def cancel_agent(job_id: str) -> Operation[m.Cancelled]:
-    """Cancels an agent job."""
+    """Cancel an agent job."""
     return delete("cancel_agent", f"/v2/agent/{checked_job(job_id)}", m.Cancelled.decode)
 
 
 def list_activity(**query: Unpack[o.ActivityOptions]) -> Operation[m.ActivityPage]:
-    """One page of the team's calls of the last 24 hours, newest first."""
+    """List one page of the team's API calls of the last 24 hours, newest first."""
     return read("list_activity", "/v2/team/activity", m.ActivityPage.decode, given(o.ActivityOptions, query))
 
 
 def historical_credit_usage(**query: Unpack[o.UsageOptions]) -> Operation[m.HistoricalUsage]:
-    """Credits by month, and by key with `by_api_key`."""
+    """Return the credits used by month, and by API key with `by_api_key`."""
     wire = given(o.UsageOptions, query)
     return read("historical_credit_usage", "/v2/team/credit-usage/historical", m.HistoricalUsage.decode, wire)
 
 
 def historical_token_usage(**query: Unpack[o.UsageOptions]) -> Operation[m.HistoricalUsage]:
-    """Tokens by month, and by key with `by_api_key`."""
+    """Return the tokens used by month, and by API key with `by_api_key`."""
     wire = given(o.UsageOptions, query)
     return read("historical_token_usage", "/v2/team/token-usage/historical", m.HistoricalUsage.decode, wire)
 
 
 def credit_usage() -> Operation[m.Usage]:
-    """Credits that are left."""
+    """Return the remaining credits."""
     return read("credit_usage", "/v2/team/credit-usage", m.Usage.decode)
 
 
 def token_usage() -> Operation[m.Usage]:
-    """Tokens that are left."""
+    """Return the remaining tokens."""
     return read("token_usage", "/v2/team/token-usage", m.Usage.decode)
 
 
 def queue_status() -> Operation[m.QueueStatus]:
-    """How many jobs wait and run."""
+    """Return the number of queued and running jobs."""
     return read("queue_status", "/v2/team/queue-status", m.QueueStatus.decode)
 
 
 def concurrency_check() -> Operation[m.ConcurrencyCheck]:
-    """How much of the team's concurrency is in use."""
+    """Return the team's concurrency limit and how much of it is in use."""
     return read("concurrency_check", "/v2/concurrency-check", m.ConcurrencyCheck.decode)
 
 

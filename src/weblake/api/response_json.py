@@ -1,8 +1,8 @@
-"""Hostile JSON in, values out: whatever bytes the service sends, no error but MalformedReply.
+"""Decodes untrusted JSON: for any bytes that the service sends, the only error is MalformedReply.
 
-Good JSON takes msgspec's fast path. What msgspec refuses as a whole (one lone surrogate, one NaN, one document nested
-too deeply for its recursion) is cut apart by scanners that do not recurse, so that one bad document never sinks the
-page it came in. Slices of JSON travel as `msgspec.Raw`: views of the body they were cut from, which must stay as it is.
+Valid JSON is decoded by msgspec. A text that msgspec refuses as a whole (one lone surrogate, one NaN, one document
+nested too deeply for its recursion) is split by scanners without recursion, so that one bad document does not affect
+the other documents of its chunk. Parts of JSON are `msgspec.Raw`: views of the response body, which must not change.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from weblake.api import json_scanner
 from weblake.compat import re
 from weblake.errors import MalformedReply
 
-#: JSON text as it travels. A Raw is a buffer too: bytes(raw) copies it, memoryview(raw) does not.
+#: Types of JSON text. A Raw is also a buffer: bytes(raw) copies it, memoryview(raw) does not.
 JsonBytes = bytes | bytearray | memoryview | Raw
 
-#: The most bytes of a reply in which a head is looked for. One that is longer is read to its end instead.
+#: Maximum bytes of a response in which a head is searched. For a longer head the response is read to its end.
 HEAD_BYTES = 64 << 10
 
-#: The most bytes before `data` that are worth a try to decode them at once.
+#: Maximum bytes before `data` that are decoded in one step.
 FRONT_BYTES = 4 << 10
 
-#: Every way in which msgspec says no.
+#: All errors that msgspec raises for a text that it refuses.
 REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -44,7 +44,7 @@ _SPACE = b" \t\n\r"
 _COLON = re.compile(rb"[ \t\n\r]*+:[ \t\n\r]*+")
 _BLANKED = bytes.maketrans(bytes(range(0x20)), b" " * 0x20)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-# A string that never ends is matched to the end of the text: looked for again at each quote, it would cost its square.
+# An unterminated string matches up to the end of the text: searching again at each quote would take quadratic time.
 _MENDABLE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|NaN|-?Infinity', re.DOTALL)
 _ESCAPE = re.compile(
     rb"[\x00-\x1f]|\\(?:"
@@ -56,17 +56,17 @@ _ESCAPE = re.compile(
 
 
 class Documents:
-    """The elements of `data`, undecoded, one JSON text each. An element need not be an object."""
+    """Sequence of the JSON texts of the elements of `data`, undecoded. An element may be any JSON value."""
 
     def __init__(self, texts: Sequence[JsonBytes]) -> None:
-        #: The top-level fields of each, where all of them are flawless objects.
+        #: The top-level fields of each element, if all elements are valid objects.
         self.objects: list[dict[str, Raw]] | None = None
         self._texts = texts
         self._array = _NO_ARRAY
 
     @classmethod
     def of_objects(cls, array: memoryview) -> Documents:
-        """Those of an array of flawless objects: scanned once, and their texts cut only if somebody asks for one."""
+        """Return the elements of an array of valid objects. It is scanned once; the texts are split on first access."""
         made = cls(())
         made._array, made.objects = array, _objects(array)
         return made
@@ -91,29 +91,29 @@ _Cut = Callable[[memoryview], Documents]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One reply of a job's status: its documents as they came, and everything around them."""
+    """One status response of a job: its undecoded documents, and its other fields."""
 
-    #: Every top-level field but `data`, decoded. One that cannot be decoded at all is left out.
+    #: All top-level fields except `data`, decoded. Fields that cannot be decoded are left out.
     head: dict[str, object]
     documents: Documents
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the first bytes of a status reply tell."""
+    """The fields at the beginning of a status response."""
 
-    #: The top-level fields that stand before `data`; all but `data` where the whole body was needed.
+    #: The top-level fields before `data`; all fields except `data` if the whole body was read.
     fields: dict[str, object]
-    #: Whether `data` has no element (or is null, or is not there).
+    #: Whether `data` has no element, is null or is absent.
     empty: bool
 
 
 def loads(body: JsonBytes) -> object:
-    """Returns the value of any JSON text.
+    """Return the value of a JSON text.
 
-    A byte order mark is passed over; invalid UTF-8 and lone surrogates become U+FFFD; NaN and Infinity become None; a
-    number beyond what Python holds becomes an infinite float. Raises MalformedReply for what is no JSON, or is nested
-    too deeply to be a Python value.
+    A byte order mark is skipped; invalid UTF-8 and lone surrogates become U+FFFD; NaN and Infinity become None; a
+    number that Python cannot represent becomes an infinite float. Raises MalformedReply for text that is not JSON or is
+    nested too deeply for a Python value.
     """
     view = _without_mark(body)
     with contextlib.suppress(*REFUSALS):
@@ -128,11 +128,11 @@ def loads(body: JsonBytes) -> object:
 
 
 def mend(body: JsonBytes) -> bytes:
-    """Returns the JSON text with everything mended that a strict reader refuses and a value survives.
+    """Return the JSON text with the defects repaired that strict parsers refuse.
 
-    Invalid UTF-8 and lone surrogate escapes become U+FFFD, NaN and Infinity null, a control character inside a string
-    its escape, and a backslash that escapes nothing a backslash. Nothing else is touched: where nothing was to mend,
-    the text is equal to `body` (but for a byte order mark).
+    Invalid UTF-8 and lone surrogate escapes become U+FFFD, NaN and Infinity become null, a control character inside a
+    string becomes its escape, and a backslash of an invalid escape becomes an escaped backslash. The text is otherwise
+    unchanged; without a defect it is equal to `body` (except for a byte order mark).
     """
     text = bytes(_without_mark(body))
     try:
@@ -143,7 +143,7 @@ def mend(body: JsonBytes) -> bytes:
 
 
 def is_json(text: JsonBytes) -> bool:
-    """Whether this is one JSON value to the letter, however deep; text that is no UTF-8 may pass."""
+    """Return whether this is exactly one valid JSON value, of any depth; text that is not UTF-8 may be accepted."""
     try:
         msgspec.json.decode(text, type=Raw)
     except RecursionError:
@@ -154,10 +154,10 @@ def is_json(text: JsonBytes) -> bool:
 
 
 def split_object(raw: JsonBytes) -> dict[str, Raw]:
-    """Returns the top-level fields of one JSON object, undecoded; of equal keys the last wins.
+    """Return the top-level fields of one JSON object, undecoded; of equal keys the last one is used.
 
-    Raises MalformedReply where this is no object, or ends too early. Where msgspec refuses the whole, what stands
-    inside a field is not looked at: `is_json` tells.
+    Raises MalformedReply if the text is not an object or is truncated. If msgspec refuses the text, the values of the
+    fields are not validated: use `is_json`.
     """
     view = _without_mark(raw)
     with contextlib.suppress(*REFUSALS):
@@ -169,7 +169,7 @@ def split_object(raw: JsonBytes) -> dict[str, Raw]:
 
 
 def split_array(raw: JsonBytes) -> list[Raw]:
-    """Returns the elements of one JSON array, undecoded; otherwise as `split_object`."""
+    """Return the elements of one JSON array, undecoded; raises as `split_object`."""
     view = _without_mark(raw)
     with contextlib.suppress(*REFUSALS):
         return _array(view)
@@ -180,9 +180,10 @@ def split_array(raw: JsonBytes) -> list[Raw]:
 
 
 def read_chunk(body: JsonBytes) -> Chunk:
-    """Cuts a status reply into its head and its documents.
+    """Split a status response into its head and its documents.
 
-    Raises MalformedReply where the body is truncated or no object, or its `data` no list; null or absent is empty.
+    Raises MalformedReply if the body is truncated or not an object, or if `data` is not a list. If `data` is null or
+    absent, there are no documents.
     """
     view = _without_mark(body)
     with contextlib.suppress(*REFUSALS, json_scanner.Short, json_scanner.Broken):
@@ -197,14 +198,15 @@ def read_chunk(body: JsonBytes) -> Chunk:
 
 
 def read_head(body: JsonBytes) -> Head | None:
-    """Returns the head of a status reply as soon as these first bytes of it hold one, else None: read on.
+    """Return the head of a status response from its first bytes, or None if more bytes are needed.
 
-    They do once `data` has begun, its first character is there, and `status` came before it. Otherwise only the whole
-    body will do. None too for what will never be a status reply: `read_chunk` of the whole body says why.
+    The head is known when `status` and the first character of the value of `data`, in this order, are in the bytes.
+    Otherwise the whole body is needed. The result is also None for a body that is not a status response: `read_chunk`
+    of the whole body raises the error.
     """
     head = None
     with contextlib.suppress(json_scanner.Short, json_scanner.Broken):
-        # A copy, because a view that lives on in a traceback would keep a bytearray from growing.
+        # Copied, because a view that a traceback keeps alive would prevent a bytearray from being resized.
         head = _prefix(_without_mark(bytes(body[:HEAD_BYTES])))
     if head is None and bytes(body[-64:]).rstrip().endswith(b"}"):
         with contextlib.suppress(MalformedReply):
@@ -214,7 +216,7 @@ def read_head(body: JsonBytes) -> Head | None:
 
 
 def excerpt(body: JsonBytes, characters: int = 120) -> str:
-    """Returns the first characters of a text, those that do not print as their escapes: for an error message."""
+    """Return the first characters of a text for an error message, with unprintable ones escaped."""
     begins = bytes(memoryview(body)[: 4 * characters]).decode(errors="replace")[:characters]
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in begins)
 
@@ -236,7 +238,7 @@ def _chunk(fields: dict[str, Raw], cut: _Cut) -> Chunk:
 
 
 def _data_last(view: memoryview, cut: _Cut) -> Chunk:
-    """The usual order: where `data` is the last field it alone need be scanned, once, after the head."""
+    """Return the chunk if `data` is the last field, the usual order: only `data` is scanned after the head."""
     fields, at = _before_data(view)
     tail = bytes(view[-64:])
     end = len(view) - len(tail) + len(tail.rstrip()) - 1
@@ -250,10 +252,10 @@ def _by_text(cut: Callable[[memoryview], list[Raw]]) -> _Cut:
 
 
 def _array_by_mask(view: memoryview) -> list[Raw]:
-    """Cuts an array at msgspec's speed although msgspec refuses it, where the reason is one that a mask can hide.
+    """Return the elements of an array that msgspec refuses, at the speed of msgspec, by splitting a masked copy.
 
-    The mask has the length of the text and its brackets, but no surrogates, control characters, NaN or Infinity; so
-    its elements end where those of the text do.
+    The copy has the same length and brackets as the text, but no surrogates, control characters, NaN or Infinity, so
+    its elements have the same offsets.
     """
     masked = bytes(view).translate(_BLANKED).replace(b"NaN", b"1e0").replace(b"Infinity", b"1e000000")
     elements, at = [], json_scanner.open_(view, "[")
@@ -265,14 +267,14 @@ def _array_by_mask(view: memoryview) -> list[Raw]:
 
 
 def _before_data(view: memoryview) -> tuple[dict[str, object], int]:
-    """The fields before `data`, decoded, and where the value of `data` begins (-1: there is none)."""
+    """Return the decoded fields before `data`, and the start of the value of `data`, or -1 without `data`."""
     return _front_at_once(bytes(view[:FRONT_BYTES])) or _front_by_steps(view)
 
 
 def _front_at_once(begin: bytes) -> tuple[dict[str, object], int] | None:
-    """The same with one decode of all that stands before the first `"data"`; None where that is no flawless front.
+    """Return the same by decoding the text before the first `"data"` at once, or None if that is not possible.
 
-    Where the word stands inside a value, what is before it lacks a quote, a bracket or a value, and is refused.
+    If the word is part of a value, the text before it is invalid JSON and is refused.
     """
     name = begin.find(b'"data"')
     value = _COLON.match(begin, name + 6)

@@ -1,7 +1,7 @@
-"""What a reply means: the value it holds, or the error it stands for. Pure.
+"""Converts a response to its value or to the typed error that it stands for. Pure functions.
 
-The table is contract/facts.md section 4. The HTTP status is read first: cancel and `/errors` answer without `success`,
-and a failed job is told with `success: false` in a reply that is no error at all.
+The contract defines the errors by status and code. The HTTP status is read first: responses to cancel and `/errors`
+have no `success`, and the status of a failed job has `success: false` although the response is not an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from weblake.errors import (
 from weblake.remedies import Remedy
 from weblake.steps import NoReply, Reply
 
-#: Fields that an error body may hold and nothing else: with only these, `success: false` at 200 is an error.
+#: The only fields of an error body: if a body with status 200 and `success: false` has no others, it is an error.
 _ERROR_FIELDS = frozenset({"success", "error", "code", "details", "message", "warning", "requestId"})
 _RETRY_TEXT = re.compile(r"retry after (\d{1,9}(?:\.\d+)?)\s*s", re.IGNORECASE)
 _NOT_SET_UP = re.compile(r"NOT_CONFIGURED|DISABLED|NOT_ENABLED")
@@ -45,10 +45,10 @@ _REASONS = {
 
 
 def value_of(reply: Reply, what: str) -> object:
-    """The decoded JSON of a good reply.
+    """Return the decoded JSON of a successful response.
 
     Raises:
-        WeblakeError: The typed error of any other one; `what` names the operation in its message.
+        WeblakeError: The typed error of any other response; `what` names the operation in its message.
     """
     if not 200 <= reply.status < 300:
         raise error_of(reply, what)
@@ -59,12 +59,12 @@ def value_of(reply: Reply, what: str) -> object:
 
 
 def tells_error(fields: Mapping[str, object]) -> bool:
-    """Whether these fields of a reply are an error, whatever its HTTP status; a failed job's status is none."""
+    """Return whether these fields of a response are an error at any HTTP status; a failed job's status is not."""
     return fields.get("success") is False and set(fields) <= _ERROR_FIELDS
 
 
 def error_of(reply: Reply | NoReply, what: str) -> WeblakeError:
-    """The error that stands for a reply that is none, or is no success."""
+    """Return the typed error for a missing response or one that is not successful."""
     if isinstance(reply, NoReply):
         if reply.final and reply.sent:
             return MalformedReply(f"{what}: {reply.reason}.", hint=reply.hint)
@@ -116,10 +116,10 @@ def _by_status(reply: Reply, what: str, said: str, code: str | None) -> WeblakeE
 
 
 def hint_s(reply: Reply) -> float | None:
-    """Seconds that the service asks to wait, or None.
+    """Return the seconds that the service asks the client to wait, or None.
 
-    In this order: Retry-After in seconds or as a date (against the reply's own Date where it has one, so that a wrong
-    clock here does not matter), `details.retryAfterSeconds`, "retry after Ns" in the text.
+    Read in this order: Retry-After in seconds or as a date (relative to the Date of the response if it has one, so that
+    a wrong local clock has no effect), `details.retryAfterSeconds`, "retry after Ns" in the text.
     """
     asked = _asked(reply)
     return None if asked is None else max(0.0, asked)
@@ -143,7 +143,7 @@ def _asked(reply: Reply) -> float | None:
 
 
 def goes_on(reply: Reply) -> bool:
-    """Whether a 408 says that the work goes on, so that the same request would join it (facts.md section 4)."""
+    """Return whether a 408 says that the work continues, so that repeating the request joins it."""
     if reply.status != 408:
         return False
     details = _error_fields(reply)[2]
@@ -151,7 +151,7 @@ def goes_on(reply: Reply) -> bool:
 
 
 def _error_fields(reply: Reply) -> tuple[str, str | None, object]:
-    """Text, code and details of an error body, whatever it is: proxies answer with HTML."""
+    """Return the text, code and details of an error body; empty values if it is not JSON, such as a proxy's HTML."""
     try:
         body = response_json.loads(bytes(reply.body)) if reply.body else {}
     except MalformedReply:
@@ -174,7 +174,7 @@ def _until(text: str, reply: Reply) -> float | None:
 
 
 def http_date(text: str) -> float | None:
-    """Seconds since 1970 of a date in a header, or None. One that names no zone is in UTC, as all of HTTP is."""
+    """Return a date of a header in seconds since the epoch, or None; a date without a time zone is UTC, as in HTTP."""
     try:
         then = parsedate_to_datetime(text)
         return (then if then.tzinfo else then.replace(tzinfo=timezone.utc)).timestamp()

@@ -1,10 +1,10 @@
-"""What an answer to a start says of the job that it asked for: the one table by which a start is decided.
+"""The table that maps each response to a start to a verdict about the job.
 
-A POST that costs money may have started a job although its answer says nothing of one: a proxy answers 502 or 504 for a
-service that took the request, and a connection may break after it. Such an answer is never evidence that nothing was
-started. Evidence is what the service says before it takes a request on (its own 4xx), what shows that the request never
-reached it (a refused connection, a redirect, 405, 501), and 429. Contract: facts.md sections 3 and 4; the reasons row
-by row: docs/decisions/046-start-response-verdicts.md.
+A POST that costs money may have started a job even if the response does not name one: a proxy may answer 502 or 504 for
+a service that accepted the request, and the connection may break afterwards. Such a response is not evidence that
+nothing was started. Evidence is a refusal by the service before it accepts the request (its own 4xx), proof that the
+request did not reach it (a refused connection, a redirect, 405, 501), and 429. The reason for each row is in
+docs/decisions/046-start-response-verdicts.md.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from weblake.steps import NoReply, Reply
 
 
 class Verdict(Enum):
-    """What is known after an answer to a start, and what follows."""
+    """What is known after a response to a start, and what to do next."""
 
-    #: Nothing was started, and the same request would get the same answer: fail at once.
+    #: Nothing was started, and the same request would get the same response: fail immediately.
     REFUSED = "refused"
     #: Nothing was started, and the same request may be sent again later.
     LATER = "later"
-    #: It may have been started: look for the job, and start again only if there is none.
+    #: A job may have been started: search for it, and start again only if there is none.
     OPEN = "open"
-    #: It may have been started, and the same request would get the same answer: fail at once; the next run looks.
+    #: A job may have been started, and the same request would get the same response: fail; the next run searches.
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One class of answers."""
+    """One class of responses and its verdict."""
 
     name: str
     fits: Callable[[Reply | NoReply, WeblakeError], bool]
@@ -57,7 +57,7 @@ def _not_set_up(reply: Reply | NoReply, error: WeblakeError) -> bool:
 
 
 def _web_page(reply: Reply | NoReply, error: WeblakeError) -> bool:
-    """A web page where JSON should be, with a good status: a login page or a proxy's own."""
+    """Return whether a successful response is a web page instead of JSON: a login page or a page of a proxy."""
     if not isinstance(reply, Reply) or not 200 <= reply.status < 300 or not isinstance(error, MalformedReply):
         return False
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -72,7 +72,7 @@ def _any(reply: Reply | NoReply, error: WeblakeError) -> bool:
     return True
 
 
-#: Every class of answers that names no job; the first row that fits decides.
+#: All classes of responses that name no job; the first row that fits decides.
 ANSWERS: tuple[Row, ...] = (
     Row("no connection: refused, no such host, too late to send", _no_reply(sent=False, final=False), Verdict.LATER),
     Row("no connection: a certificate that is not valid", _no_reply(sent=False, final=True), Verdict.REFUSED),
@@ -96,10 +96,10 @@ ANSWERS: tuple[Row, ...] = (
 
 
 def verdict(reply: Reply | NoReply, error: WeblakeError) -> Verdict:
-    """Return what an answer to a start says, by the first row of ANSWERS that fits.
+    """Return the verdict of the first row of ANSWERS that fits a response to a start.
 
     Args:
-        reply: The answer, or why there is none.
-        error: The typed error that stands for it.
+        reply: The response, or the reason why there is none.
+        error: The typed error of the response.
     """
     return next(row.verdict for row in ANSWERS if row.fits(reply, error))

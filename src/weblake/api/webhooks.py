@@ -1,12 +1,12 @@
-"""Webhook deliveries: the signature is checked on the raw bytes first, and only then are they read.
+"""Verifies the signature of webhook deliveries on the raw bytes, and parses them afterwards.
 
     event = webhooks.receive(body, headers.get("X-Service-Signature"), secret)
     if event.type == "batch_scrape.completed":
         weblake.land("batch", event.id, to=root)
 
-A delivery is a hint to read the job, not the result. It may come twice, late, or not at all, and one that was caught
-on its way can be sent again, for its signature knows no time: keep the `delivery_key` of what was acted on, and drop
-what comes with it again.
+A delivery is a hint to read the job, not its result. It may arrive twice, late, or not at all, and an intercepted
+delivery can be replayed, because the signature does not cover a time: store the `delivery_key` of processed deliveries
+and ignore repeated ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SignatureMismatch(AskPerson):
 
 
 def sign(secret: str | bytes, body: bytes) -> str:
-    """The signature of a raw body: `sha256=` and 64 lower-case hex digits.
+    """Return the signature of a raw body: `sha256=` and 64 lower-case hex digits.
 
     Raises:
         InvalidOption: The secret is empty.
@@ -40,15 +40,15 @@ def sign(secret: str | bytes, body: bytes) -> str:
 
 
 def verify(body: bytes, signature: str | None, secret: str | bytes) -> None:
-    """Checks the signature of a delivery, in constant time, on the bytes as they came.
+    """Verify the signature of a delivery in constant time, on the raw bytes.
 
     Args:
         body: The raw request body, before any parsing.
-        signature: The value of the `X-Service-Signature` header; None where it is absent.
-        secret: What both sides share.
+        signature: The value of the `X-Service-Signature` header; None if absent.
+        secret: The shared secret.
 
     Raises:
-        SignatureMismatch: The signature is absent, malformed (only `sha256=` and lower-case hex is taken) or wrong.
+        SignatureMismatch: The signature is absent, malformed (only `sha256=` and lower-case hex is accepted) or wrong.
         InvalidOption: The secret is empty.
     """
     expected = sign(secret, body)
@@ -63,10 +63,10 @@ def verify(body: bytes, signature: str | None, secret: str | bytes) -> None:
 
 
 def parse(body: bytes) -> WebhookEvent:
-    """Reads a delivery; unknown fields are ignored, so that new ones break nobody.
+    """Return the event of a delivery; unknown fields are ignored, so that new ones cause no error.
 
     Raises:
-        FixRequest: It is no JSON object with the texts `type` and `id`.
+        FixRequest: The body is not a JSON object with the texts `type` and `id`.
     """
     try:
         event = WebhookEvent.decode(response_json.loads(body))
@@ -81,10 +81,10 @@ def parse(body: bytes) -> WebhookEvent:
 
 
 def delivery_key(event: WebhookEvent) -> str:
-    """What every repeat of a delivery has in common, and no two deliveries have.
+    """Return a key that is equal for all repeats of a delivery and differs between deliveries.
 
-    It is made of what the signature covers: the event's type, the job, and `webhookId`; where the service sends none,
-    what a page's event tells of its page.
+    It is built from fields that the signature covers: the event type, the job id, and `webhookId`; if the service sends
+    no `webhookId`, the scrape id or source URL of a page event.
     """
     page = event.data[0].metadata if event.data else None
     told = event.webhook_id or (page and (page.scrape_id or page.source_url)) or ""
@@ -92,6 +92,6 @@ def delivery_key(event: WebhookEvent) -> str:
 
 
 def receive(body: bytes, signature: str | None, secret: str | bytes) -> WebhookEvent:
-    """Checks a delivery with `verify` and reads it with `parse`; it raises what they raise."""
+    """Verify a delivery with `verify` and return its event from `parse`; raises what these raise."""
     verify(body, signature, secret)
     return parse(body)

@@ -1,4 +1,1 @@
-"""A dataset root: where its files lie, what its ledger records of each load, and reading and compacting its tables.
-
-Nothing here talks to the service.
-"""
+"""Files, ledger, slot index, reading and compaction of a dataset root. Nothing here sends a request to the service."""

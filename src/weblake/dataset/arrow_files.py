@@ -1,7 +1,7 @@
-"""The files of a table as Arrow has them: their rows with path keys, and a dataset on any storage.
+"""Arrow access to the files of a table: record batches with path keys, and an Arrow dataset on any storage.
 
-Arrow reads a local root by itself. Everything else it reads through the storage, whose credentials, read-ahead and
-error messages hold here too; a URL is never handed to Arrow.
+Arrow opens the files of a local root itself. Files of any other root are read through the storage, so that its
+credentials, read-ahead and error messages apply; a URL is never passed to Arrow.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 def dataset(
     storage: Storage, names: Sequence[str], schema: pa.Schema, loads: Sequence[str] | None = None
 ) -> ds.Dataset:
-    """The files as one dataset of exactly this schema; what it has beyond their columns are their path keys.
+    """Return the files as one Arrow dataset with exactly this schema.
 
-    With `loads`, only their rows; the schema has load_id then.
+    Columns of the schema that the files lack are path keys. With `loads`, the dataset holds only the rows of these
+    loads; the schema must have the column load_id then.
     """
     import pyarrow.dataset as ds
 
@@ -43,17 +44,18 @@ def dataset(
 
 
 def in_memory(table: pa.Table) -> ds.Dataset:
-    """A table as a dataset."""
+    """Return a table as an Arrow dataset."""
     import pyarrow.dataset as ds
 
     return ds.InMemoryDataset(table)
 
 
 def opened(storage: Storage, name: str) -> IO[bytes]:
-    """A file of a table, open for reading. The caller closes it.
+    """Return a file of a table, open for reading. The caller closes it.
 
     Raises:
-        StorageRefused: It cannot be read; or it is gone, because a newer load has taken its place since the listing.
+        StorageRefused: The file cannot be read, or no longer exists because a newer load has replaced it since the
+            listing.
     """
     try:
         return storage.open_input(name)
@@ -67,9 +69,9 @@ def opened(storage: Storage, name: str) -> IO[bytes]:
 
 
 def with_keys(rows: pa.RecordBatch, keys: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of one file in exactly these columns: path keys are filled in, a column that the file lacks is null."""
+    """Return a batch of one file's rows with the columns of `schema`; path keys are filled in, missing columns null."""
     stored = rows.schema.names
-    if stored == schema.names[: len(stored)]:  # as nearly always, and in a table of many files it shows
+    if stored == schema.names[: len(stored)]:  # the usual case, measurably faster for tables of many files
         rest = (pa.repeat(pa.scalar(keys.get(f.name), f.type), rows.num_rows) for f in list(schema)[len(stored) :])
         return pa.RecordBatch.from_arrays([*rows.columns, *rest], schema=schema)
     places = {name: place for place, name in enumerate(stored)}
@@ -84,7 +86,7 @@ def with_keys(rows: pa.RecordBatch, keys: Mapping[str, str], schema: pa.Schema) 
 
 
 def _holds(name: str) -> ds.Expression:
-    """What is true of every row of a file: the values of its path keys."""
+    """Return the partition expression of a file: each path key equals its value."""
     import pyarrow.dataset as ds
 
     true = [ds.field(key) == ds.scalar(value) for key, value in layout.keys_of(name).items()]
@@ -92,7 +94,7 @@ def _holds(name: str) -> ds.Expression:
 
 
 class _StorageFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
-    """A storage as a file system that Arrow can read files of, and nothing else."""
+    """Arrow file system over a storage that supports reading files only."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

@@ -1,8 +1,7 @@
-"""Files that hold several loads, as `weblake compact` writes them: the rows of some loads out of one, and a load taken
-out of one because a later load has its place.
+"""Files that hold several loads, as `weblake compact` writes them: reading the rows of some loads, and removing a load.
 
-Such a file names its loads and their rows in its footer, in the order in which they lie. Which file holds a load is in
-the ledger: its done record names it.
+The footer of such a file lists its loads and their row counts in file order. The done record of a load in the ledger
+names the file that holds it.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from weblake.storage import Storage
 from weblake.tables import parquet
 
 _LOAD_ID = "load_id"
-#: Rows that are held at once while a file is written anew.
+#: Rows in memory at once while a file is rewritten.
 _ROWS = 1024
-#: Bytes of a row group, not compressed, that is read in one go.
+#: Largest row group that is read in one call, in uncompressed bytes.
 _LITTLE = 1 << 20
-#: How often one run writes a file anew while others go on retiring loads of it.
+#: How many times one run rewrites a file while other runs continue to retire loads of it.
 ROUNDS = 50
 
 
@@ -35,15 +34,16 @@ def batches(
     loads: Collection[str] | None = None,
     row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in batches of these columns, which it has; with `loads` only the rows of these.
+    """Yield the rows of a file in record batches with these columns, which the file must have.
 
-    Row groups that hold none of the loads are not read: rows lie in the order of their loads, which statistics show.
+    With `loads`, only the rows of these loads. Row groups whose statistics exclude all of the loads are not read: rows
+    are sorted by load.
     """
     groups = range(file.num_row_groups) if row_groups is None else row_groups
     if loads is None:
         yield from _batches(file, groups, columns, batch_size)
         return
-    import pyarrow.compute as pc  # a third of a small job's time, and no landing of one needs it
+    import pyarrow.compute as pc  # takes a third of a small job's time; landing does not need it
 
     wanted = pa.array(sorted(loads), pa.string())
     groups = [group for group in groups if _may_hold(file.metadata.row_group(group), loads)]
@@ -57,7 +57,7 @@ def batches(
 def _batches(
     file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str], batch_size: int
 ) -> Iterator[pa.RecordBatch]:
-    # What fits into a batch is read as a row group: that takes Arrow half the time, which many small files show.
+    # A row group that fits into a batch is read whole: Arrow needs half the time, which matters with many small files.
     if len(groups) == 1:
         group = file.metadata.row_group(groups[0])
         if 0 < group.num_rows <= batch_size and group.total_byte_size <= _LITTLE and columns:
@@ -69,29 +69,29 @@ def _batches(
 def load_batches(
     file: pq.ParquetFile, name: str, load_id: str, columns: Sequence[str], batch_size: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one load out of a file that its receipt names, whether it is the load's own or holds others, too."""
+    """Yield the rows of one load from a file that its receipt names: the load's own file or a compacted file."""
     loads = (load_id,) if layout.is_compacted(name) else None
     return batches(file, columns, batch_size, loads=loads)
 
 
 def take_out(storage: Storage, name: str, load_id: str, retired: Callable[[], Collection[str]]) -> None:
-    """Writes a compacted file anew without a load whose place another one has; nothing where it is not in there.
+    """Rewrite a compacted file without the loads that are retired; do nothing if it does not hold `load_id`.
 
-    The file is replaced whole and in one step. Any number of runs may do so at once: each looks again after it has
-    replaced the file, so that whoever comes last has seen every retirement that was on record before.
+    The file is replaced in one atomic step. Several runs may do so at once: each run reads the retirements again after
+    it has replaced the file, so the last run has seen every retirement that was recorded before.
 
     Args:
-        storage: Where it lies.
+        storage: The storage of the root.
         name: The file.
-        load_id: The load; its retirement is on record.
-        retired: Reads which loads are on record as retired.
+        load_id: The retired load; its retirement is recorded.
+        retired: Returns the ids of the loads that are recorded as retired.
 
     Raises:
-        StorageRefused: The storage failed; or others retire loads of this file without end.
+        StorageRefused: The storage failed; or other runs still retired loads of this file after ROUNDS attempts.
     """
     for attempt in range(ROUNDS):
         if not storage.exists(name):
-            return  # it went with the last of its loads
+            return  # deleted together with the last of its loads
         with storage.open_input(name) as source, _opened(source, name) as file:
             held = parquet.read_loads(file.metadata) or {}
             if attempt == 0 and load_id not in held:
@@ -128,7 +128,7 @@ def _opened(source: IO[bytes], name: str) -> pq.ParquetFile:
 
 
 def _may_hold(group: pq.RowGroupMetaData, loads: Collection[str]) -> bool:
-    """Whether a row group may hold rows of one of these loads, by its statistics."""
+    """Return whether a row group may hold rows of one of these loads, according to its statistics."""
     for number in range(group.num_columns):
         column = group.column(number)
         if column.path_in_schema == _LOAD_ID:

@@ -1,8 +1,8 @@
-"""The ledger of the root that a compaction makes: its size follows the number of live and open loads.
+"""Ledger of the root that a compaction makes. Its size depends on the number of live and open loads only.
 
-Records of live and open loads are copied; those of retired loads go into the archive (ledger_archive.py), with the
-records that are filed under their jobs, so that a retry of one is still answered by what is on record. Done records and
-index entries name the files that hold the rows in the new root. A load whose records cannot be read is copied as it is.
+Records of live and open loads are copied. Records of retired loads, and the records that are filed under their jobs,
+move to the archive (ledger_archive.py), so that a retry of such a load still finds them. Done records and index
+entries are changed to name the files of the new root; a load whose records cannot be read is copied unchanged.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _MOST_STARTS = 20
 
 
 class LedgerCopy:
-    """One run of it."""
+    """One run of the copy of a ledger."""
 
     def __init__(self, source: Storage, target: Storage, known: Mapping[int, int]) -> None:
         self._ledger, self._source, self._target = Ledger(source), source, target
-        #: Which records there are of each load and each job.
+        #: The records that exist of each load and each job.
         self._known = known
         self._archived: set[int] = set()
 
     def retires(self, load: LoadRecords) -> None:
-        """Have a retired load archived, with the name under which its job is filed."""
+        """Mark a retired load for the archive, with the id under which its job is filed."""
         assert load.done is not None
         ids = {int(load.load_id, 16)}
         kind, job_id = load.done.receipt.get("kind"), load.done.receipt.get("job_id")
         if isinstance(kind, str) and isinstance(job_id, str):
             filed = int(job_load_id(kind, job_id), 16)
-            if not self._known.get(filed, 0) & INTENT:  # else it is a load of its own
+            if not self._known.get(filed, 0) & INTENT:  # with an intent it is a load of its own
                 ids.add(filed)
         self._archived |= {each for each in ids if each in self._known}
 
     def archive(self) -> int:
-        """Write the archive, and return how many shards it has."""
+        """Write the archive and return the number of its shards."""
         old = self._ledger.archive.count()
         held: Counter[int] = Counter()
         for number in range(old):
@@ -56,7 +56,7 @@ class LedgerCopy:
         at = 0
         for number in range(count):
             records = dict[str, bytes]()
-            if old:  # both are powers of two, so that a new shard is a part of one old shard
+            if old:  # both counts are powers of two, so a new shard is a subset of one old shard
                 kept = self._ledger.archive.shard(number % old).items()
                 records |= {name: data for name, data in kept if int(name[:16], 16) % count == number}
             until = at
@@ -72,7 +72,7 @@ class LedgerCopy:
         return count
 
     def _records(self, number: int) -> dict[str, bytes] | None:
-        """All records under an id, by their names below the ledger; None where one of them is damaged."""
+        """Return all records of an id by their names below the ledger, or None if one of them is damaged."""
         found: dict[str, bytes] = {}
         has = self._known[number]
         later = range(2, _MOST_STARTS + 1) if has & LATER_START else ()
@@ -93,10 +93,10 @@ class LedgerCopy:
         return found
 
     def copy(self, moved: Mapping[str, tuple[str, int]]) -> None:
-        """Copy all that is not archived; intents come last, so a process that finds one finds all records.
+        """Copy all records that are not archived; intents last, so that a process that finds one finds all records.
 
         Args:
-            moved: The files that hold the rows now, by the old files' names: their names and bytes.
+            moved: The name and size in bytes of the new file that holds the rows of each old file, by its name.
         """
         for folder, intents in ((layout.LEDGER, False), (layout.SLOTS, None), (layout.LEDGER, True)):
             names = (name for page in self._source.pages(folder) for name in page)
@@ -126,12 +126,12 @@ class LedgerCopy:
 
 
 def _renamed(data: bytes, moved: Mapping[str, tuple[str, int]]) -> bytes:
-    """A record whose receipt names the files that hold the rows now; one that cannot be read stays what it is."""
+    """Return a record with the new file names in its receipt; a record that cannot be read is returned unchanged."""
     try:
         record = msgspec.json.decode(data)
         files = record["receipt"].get("files") or []
         if not any(file["path"] in moved for file in files):
-            return data  # of a load that was retired: its files are gone here as they are there
+            return data  # a retired load: its files exist in neither root
         for file in files:
             file["path"], file["bytes"] = moved.get(file["path"], (file["path"], file["bytes"]))
     except (msgspec.DecodeError, ValueError, RecursionError, TypeError, KeyError, AttributeError):

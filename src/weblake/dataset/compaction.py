@@ -1,11 +1,11 @@
-"""Many small loads, rewritten into files of a chosen size in a new root. The old root is only read.
+"""Compaction: rewrites the small files of a dataset into files of a chosen size in a new root, reading the old one.
 
-    what the old root holds -> record of the compaction -> tables, folder by folder -> refused files and lists of URLs
-      -> the ledger (compacted_ledger.py) -> layout -> nothing has changed meanwhile -> whole
+    list the old root -> record the compaction -> tables, folder by folder -> refused files and lists of URLs
+      -> the ledger (compacted_ledger.py) -> layout -> check that the old root has not changed -> record completion
 
-Until the last record is there the new root is no dataset: nothing is read from it or begun in it. Intents come last of
-the ledger: whoever finds one finds everything that was done for it, and whoever finds none is refused before anything
-is paid. Killed anywhere, the same command goes on, and comes to the same.
+Until the last record exists, the new root is not a dataset: nothing can be read from it or landed in it. Intents are
+copied last, so a process that finds an intent finds all records of its load, and a process that finds none is refused
+before it has paid. After a kill at any point, the same command continues and has the same result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import RootPath, Storage, open_storage
 from weblake.tables import schemas
 
-#: Bytes of a file where nobody says otherwise.
+#: Default size of a new file, in bytes.
 FILE_SIZE = 256_000_000
 
 
@@ -48,25 +48,25 @@ def compact(
     storage_options: Mapping[str, object] | None = None,
     to_storage_options: Mapping[str, object] | None = None,
 ) -> Compacted:
-    """Rewrites a dataset into a new root, with its small files merged, and returns what became of it.
+    """Rewrite a dataset into a new root with its small files merged, and return the result.
 
-    Every row, load id, path key and ledger record is kept. The new root is whole once this returns, and not before. It
-    takes the old one's place: what runs on landing in the old one has to be stopped before. A compaction that was cut
-    off goes on with the same call; one that is done is not done again.
+    Every row, load id, path key and ledger record is kept. The new root is complete when this function returns, not
+    before. It replaces the old root: stop all runs that land in the old root first. An interrupted compaction
+    continues with the same call; a finished compaction is not repeated.
 
     Args:
         root: The dataset; it is only read.
-        to: Where the new one goes: a root that holds nothing.
-        file_size: Bytes that a new file should have at most. A load is never split, and a file that has as many already
-            is copied as it is.
-        progress: Called with the files done and the files there are.
-        storage_options: For the file system of `root`, as fsspec takes them.
+        to: The new root, which must be empty.
+        file_size: Maximum size of a new file, in bytes. A load is never split, and a file that is this large already
+            is copied unchanged.
+        progress: Called with the number of files done and the total number of files.
+        storage_options: Options for the file system of `root`, as fsspec takes them.
         to_storage_options: The same for `to`.
 
     Raises:
-        InvalidOption: The size is no number of bytes.
-        StorageRefused: There is no whole dataset at `root`, `to` holds something else or lies within it, `root` changed
-            meanwhile, or a file or record cannot be read or written.
+        InvalidOption: `file_size` is not a number of bytes.
+        StorageRefused: `root` holds no complete dataset, `to` holds something else or one root is within the other,
+            `root` changed during the compaction, or a file or record cannot be read or written.
     """
     if isinstance(file_size, bool) or not isinstance(file_size, int) or file_size < 1:
         raise InvalidOption(f"{file_size!r} is no number of bytes for a file.", hint="Give 256_000_000, say.")
@@ -82,7 +82,7 @@ def compact(
 
 
 class _Compaction:
-    """One run."""
+    """One run of a compaction."""
 
     def __init__(
         self, source: Storage, target: Storage, held: Held, file_size: int, progress: Callable[[int, int], None]
@@ -97,7 +97,7 @@ class _Compaction:
         self._moved: dict[str, tuple[str, int]] = {}
 
     def run(self) -> Compacted:
-        """All of it; what an earlier run has done is found and not done again."""
+        """Run all steps and return the result; steps that an earlier run has completed are skipped."""
         tables = self._tables()
         self._copy_beside()
         shards = self._ledger.archive()
@@ -139,7 +139,7 @@ class _Compaction:
         return found
 
     def _copy_beside(self) -> None:
-        """Files that may be large, so one by one and never in memory."""
+        """Copy refused files and lists of URLs, one at a time through disk because they may be large."""
         there = set(self._target.list("_weblake"))
         with self._target.scratch() as scratch:
             for name in self._held.beside:
@@ -161,7 +161,7 @@ class _Compaction:
             raise changed(self._source, self._target, sorted(now.names() ^ self._held.names()))
 
     def _landed(self) -> LedgerContents:
-        """What the ledger knows of files and loads; the loads that can be archived are noted."""
+        """Return the files and loads on record in the ledger; mark the loads that can be archived."""
         rows: dict[tuple[str, str], int] = {}
         retired: set[str] = set()
         ledger = Ledger(self._source)
@@ -182,7 +182,7 @@ class _Compaction:
         return LedgerContents(rows, retired)
 
     def _open(self) -> tuple[str, ...]:
-        """Loads that have not landed, and whose job no other load has."""
+        """Return the ids of the loads that have not landed and whose job no other load has landed, sorted."""
         ledger = Ledger(self._source)
         started = (id_of(each) for each, has in self._known.items() if has & INTENT and not has & DONE)
 
@@ -199,7 +199,7 @@ class _Compaction:
 
 
 class _Count:
-    """What became of the files of one table."""
+    """Counts of the files and rows of one table."""
 
     def __init__(self) -> None:
         self._rows = self._files = self._bytes = 0
@@ -223,7 +223,7 @@ class _Count:
 
 
 def _check_apart(source: Storage, target: Storage) -> None:
-    """Refuses two roots of which one lies in the other."""
+    """Raise StorageRefused if one of the two roots is within the other."""
     ways = []
     for storage in (source, target):
         local = storage.local_path("x")

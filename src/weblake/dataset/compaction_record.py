@@ -1,9 +1,9 @@
-"""What is on record of a compaction in the root that it makes, and what it is of: two files.
+"""Records of a compaction, and the listing of the old root that they refer to.
 
-    _weblake/compaction.json    what is being made, before anything else is there
-    _weblake/compacted.json     what came of it: the root is whole
+    _weblake/compaction.json    start of the compaction, written before any other file
+    _weblake/compacted.json     result of the compaction; its presence marks the root as complete
 
-Both lie in the new root.
+Both records are in the new root.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from weblake.remedies import Remedy
 from weblake.storage import Storage
 from weblake.tables import schemas
 
-#: What is copied as it is, beside the ledger.
+#: Folders that are copied unchanged, beside the ledger.
 _BESIDE = (layout.REFUSED, layout.SUBMITTED, layout.LISTS, layout.PENDING_ACTIVITY)
-#: What may be replaced under its name: there a change shows in the size.
+#: Folders whose files may be replaced under the same name: their size is part of the digest, to detect a change.
 _REPLACED = ("usage_periods", "activity", layout.REFUSED, layout.SUBMITTED, layout.LISTS)
 _VERSION = 1
-#: Names that a message shows.
+#: Maximum number of file names in an error message.
 _NAMED = 3
 
 
 class TableFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one table."""
+    """Rows, files and bytes of one table, before and after."""
 
     rows: int = 0
     files_before: int = 0
@@ -42,35 +42,35 @@ class TableFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compacted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compaction came to; it stands in the new root, and its being there makes that one whole."""
+    """Result of a compaction, recorded in the new root; its presence marks that root as complete."""
 
-    #: The old root and the new one, as they were called.
+    #: URLs of the old root and the new root at the time of the compaction.
     root: str
     to: str
     file_size: int
-    #: When it was done: ISO 8601, UTC.
+    #: When the compaction finished: ISO 8601, UTC.
     at: str
-    #: Loads that have landed, also those retired since.
+    #: Number of loads that have landed, including those retired since.
     loads: int
-    #: Loads that have not landed: either root can go on with them, and only one should.
+    #: Ids of loads that have not landed: they can be continued in either root, but only in one of them.
     open: tuple[str, ...]
     tables: dict[str, TableFiles]
-    #: What it is a compaction of.
+    #: Digest of the listing of the old root.
     snapshot: str
-    #: Loads with a record that cannot be read, and why: their files and records are copied as they are.
+    #: Loads with an unreadable record, and the reason: their files and records are copied unchanged.
     unreadable: dict[str, str] = {}
-    #: In how many files the records of retired loads are (ledger_archive.py).
+    #: Number of files that hold the records of retired loads (ledger_archive.py).
     retired_shards: int = 0
     version: int = _VERSION
 
     def to_dict(self) -> dict[str, object]:
-        """JSON-ready, for people and programs."""
+        """Return the result as a JSON-ready dict, without internal fields."""
         shown: dict[str, object] = msgspec.to_builtins(self)
         return {name: value for name, value in shown.items() if name not in ("snapshot", "version", "retired_shards")}
 
 
 class CompactionStart(msgspec.Struct, frozen=True, kw_only=True):
-    """What is being made in the new root."""
+    """Start of a compaction, recorded in the new root."""
 
     snapshot: str
     file_size: int
@@ -83,23 +83,27 @@ T = TypeVar("T", CompactionStart, Compacted)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the old root holds, by name."""
+    """Listing of the old root: file names, number of records and a digest."""
 
     tables: Mapping[str, list[str]]
     beside: list[str]
-    #: How many records its ledger and its archive have.
+    #: Number of files in its ledger and its archive.
     records: int
-    #: Whether there is a record of the tables' path keys.
+    #: Whether the record of the tables' path keys exists.
     layout: bool
     digest: str
 
     def names(self) -> set[str]:
-        """All files but those of the ledger."""
+        """Return the names of all files except those of the ledger."""
         return {*self.beside, *(name for names in self.tables.values() for name in names)}
 
 
 def begin_compaction(source: Storage, target: Storage, held: Held, file_size: int) -> Compacted | None:
-    """Puts on record what is to be made, or finds that it is being made, or, which it returns, that it is."""
+    """Record the start of a compaction unless it is on record; return its result if it has finished, else None.
+
+    Raises:
+        StorageRefused: The new root holds something else, a compaction with another file size or of another listing.
+    """
     mine = CompactionStart(snapshot=held.digest, file_size=file_size, root=source.url)
     if target.read(layout.COMPACTION) is None:
         there = target.list("")
@@ -130,7 +134,7 @@ def begin_compaction(source: Storage, target: Storage, held: Held, file_size: in
 
 
 def list_files(storage: Storage) -> Held:
-    """What a root holds that a compaction is made from."""
+    """Return the listing of a root that a compaction reads."""
     tables = {table: parquet_files(storage, table) for table in schemas.TABLES}
     beside = [name for folder in _BESIDE for name in storage.list(folder)]
     digest = 0
@@ -146,26 +150,26 @@ def list_files(storage: Storage) -> Held:
 
 
 def _digest_of(name: str, size: int = 0) -> int:
-    """A number for one file. Those of many are combined without regard to their order, so they need not be sorted."""
+    """Return a digest of one file. Digests are combined independently of their order, so names need not be sorted."""
     return int.from_bytes(blake2b(f"{name}\0{size}".encode(), digest_size=16).digest(), "big")
 
 
 def parquet_files(storage: Storage, table: str) -> list[str]:
-    """The files of a table, sorted, folder by folder."""
+    """Return the Parquet files of a table, sorted by folder, then by name."""
     names = (name for name in storage.list(table) if name.endswith(".parquet"))
     return sorted(names, key=lambda name: (folder_of(name), name))
 
 
 def folder_of(name: str) -> str:
-    """The folder in which a file lies."""
+    """Return the folder of a file."""
     return name.rpartition("/")[0]
 
 
 def read(storage: Storage, name: str, kind: type[T]) -> T | None:
-    """One of the two records, or None where it is not there.
+    """Return one of the two records, or None if it does not exist.
 
     Raises:
-        StorageRefused: It cannot be read.
+        StorageRefused: The record cannot be read.
     """
     data = storage.read(name)
     if data is None:
@@ -183,7 +187,7 @@ def read(storage: Storage, name: str, kind: type[T]) -> T | None:
 
 
 def changed(source: Storage, target: Storage, names: list[str]) -> StorageRefused:
-    """The error that the old root is not any more what the new one was begun from, with what has changed."""
+    """Return the error that the old root has changed since the compaction began, with the names of changed files."""
     which = f" ({', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''})" if names else ""
     return StorageRefused(
         f"{source.url} has changed since its compaction into {target.url} began{which}.",

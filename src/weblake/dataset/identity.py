@@ -1,7 +1,7 @@
-"""What makes two loads the same load. Pure.
+"""Load ids: 16 hexadecimal digits of a digest over the logical identity of a load. Pure functions.
 
-A `load_id` is 16 hexadecimal digits of a digest over the load's logical identity, so the same load always has the same
-name, and a repeat finds what the first run did (design: "Load").
+The same load always has the same id, so a repeated run finds the records of the first run
+(docs/decisions/027-load-id-without-root.md).
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ _LOAD_ID = re.compile(r"[0-9a-f]{16}")
 
 
 def load_id_of(*parts: object) -> str:
-    """The id of the load with this identity: JSON-ready parts, in a fixed order."""
+    """Return the id of the load with this identity: JSON-ready parts, in a fixed order."""
     return blake2b(canonical(list(parts)), digest_size=8).hexdigest()
 
 
 def job_load_id(kind: str, job_id: str) -> str:
-    """The id of the load that lands a job by its kind (batch_scrape, crawl) and id alone."""
+    """Return the id of the load that lands a job, derived from its kind (batch_scrape, crawl) and job id alone."""
     return load_id_of("elsewhere", kind, job_id.lower())
 
 
 def new_load_id() -> str:
-    """A fresh id, for a load that is meant to be bought anew."""
+    """Return a random load id, for a load that is meant to be bought again."""
     return secrets.token_hex(8)
 
 
 def request_digest(body: object) -> str:
-    """A digest of a request body, to tell whether two requests are the same without keeping either."""
+    """Return a digest of a request body, which allows comparing two requests without storing either."""
     return blake2b(canonical(body), digest_size=16).hexdigest()
 
 
 def checked_load_id(load_id: str) -> str:
-    """The id itself.
+    """Return the load id unchanged after checking its form.
 
     Raises:
-        InvalidOption: It is not 16 lower-case hexadecimal digits; it becomes part of file names.
+        InvalidOption: It is not 16 lower-case hexadecimal digits. Load ids become part of file names.
     """
     if not _LOAD_ID.fullmatch(load_id):
         raise InvalidOption(f"{load_id[:40]!r} is no load id.", hint="A load id has 16 hexadecimal digits.")
@@ -48,5 +48,5 @@ def checked_load_id(load_id: str) -> str:
 
 
 def canonical(value: object) -> bytes:
-    """JSON with sorted keys and nothing to choose."""
+    """Return the canonical JSON of a value: sorted keys, no whitespace, ASCII only."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str).encode()

@@ -1,4 +1,4 @@
-"""Find loads that have landed, without changing anything and without the service."""
+"""Functions that find landed loads. They change no file and send no request to the service."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from weblake.tables import parquet
 
 
 def find(dataset: Dataset, load_id: str) -> LandedLoad | None:
-    """Return a load that has landed, or None where it has not; nothing is changed.
+    """Return a load that has landed, or None; nothing is changed.
 
-    A file under its final name counts even if the run that published it died on the very next line.
+    A file under its final name counts as landed even if the run that published it ended before it wrote the done
+    record.
 
     Raises:
         StorageRefused: A record of the load, or its file, cannot be read.
@@ -27,19 +28,19 @@ def find(dataset: Dataset, load_id: str) -> LandedLoad | None:
 
 
 def find_published(dataset: Dataset, intent: Intent) -> LandedLoad | None:
-    """Return a load that was published and has no done record yet, or None where it was not published."""
+    """Return a load that was published and has no done record yet, or None if it was not published."""
     entry = dataset.slots.entry(intent)
     if entry is not None:
         return LandedLoad(Receipt.from_dict(entry.receipt), entry.at)
     name = dataset.path(DOCUMENTS, intent)
-    # Settled, and not only there: a done record must not outlive what it stands for.
+    # The file must be durable, not only visible: a done record must not survive a crash that loses the file.
     if not dataset.storage.settled(name):
         return None
     return LandedLoad(with_files(dataset, intent, receipt_of(dataset, name)), intent.created_at)
 
 
 def find_job(dataset: Dataset, kind: str, job_id: str) -> LandedLoad | None:
-    """Return the landing of a batch or crawl, as whichever load it was; None where it has not landed."""
+    """Return the load as which a batch or crawl was landed, or None if it has not landed."""
     by = dataset.ledger.lander(kind, job_id)
     return None if by is None else find(dataset, by)
 
@@ -48,7 +49,7 @@ def receipt_of(dataset: Dataset, name: str) -> Receipt:
     """Return the receipt in the footer of a published or refused file.
 
     Raises:
-        StorageRefused: The file is not one of weblake's.
+        StorageRefused: The file holds no receipt, so weblake did not write it.
     """
     with dataset.storage.open_input(name) as source:
         found = parquet.read_receipt(source)
@@ -61,7 +62,7 @@ def receipt_of(dataset: Dataset, name: str) -> Receipt:
 
 
 def with_files(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
-    """Return the receipt of a published load with the files that it has."""
+    """Return the receipt of a published load with the list of its files."""
     storage, files = dataset.storage, []
     for table, rows in ((DOCUMENTS, receipt.stored), (PAGE_ERRORS, None)):
         name = dataset.path(table, intent)

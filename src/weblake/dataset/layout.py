@@ -1,8 +1,8 @@
-"""Where everything lies below a root, and how partition values become folder names.
+"""Paths of all files below a root, and the encoding of partition values as folder names.
 
-Folders are Hive's `key=value`, escaped as Hive and Spark do it: ASCII that means something in a path, a URL or a glob
-is percent-encoded as are percent signs, and all other text stands as it is. pyarrow, DuckDB, Polars and Spark read the
-value back. They also guess types from the text (`007` becomes a number in pyarrow and Polars) unless told a schema.
+Folders have Hive's form `key=value`, escaped as Hive and Spark do it: ASCII characters with a meaning in a path, a URL
+or a glob, and percent signs, are percent-encoded; all other text is unchanged. pyarrow, DuckDB, Polars and Spark decode
+the value. They also infer types from the text (`007` becomes a number in pyarrow and Polars) unless a schema is given.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from weblake.dataset.identity import checked_load_id
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import Storage
 
-#: All that weblake keeps about a root.
+#: Folder of the records that weblake keeps about a root.
 ROOT_RECORDS = "_weblake"
 LAYOUT = "_weblake/layout.json"
 LEDGER = "_weblake/ledger"
 REFUSED = "_weblake/refused"
 SUBMITTED = "_weblake/submitted"
-#: The open load of each file of URLs that the command line was given (list_sources.py).
+#: The load last started for each file of URLs that was given to the command line (loads/list_sources.py).
 LISTS = "_weblake/lists"
 #: The landed loads of each slot (slots.py).
 SLOTS = "_weblake/slots"
-#: Says that every landed load that has a slot is in the index; holds the load ids that could not be read for it.
+#: Its presence states that every landed load with a slot is in the index; it lists the loads that were unreadable.
 SLOT_INDEX, EMPTY_SLOT_INDEX = f"{SLOTS}/index.json", b'{"version":1,"unreadable":[]}'
-#: The records of retired loads, in a root that `weblake compact` has made (ledger_archive.py).
+#: The archived records of retired loads, in a root that `weblake compact` has made (ledger_archive.py).
 RETIRED = "_weblake/retired"
-#: Which loads have been taken out of files that hold several, or are to be.
+#: The loads that have been removed, or are to be removed, from files that hold several loads.
 REMOVED = "_weblake/removed"
-#: What each run read of the service's activity list and has not been folded into a day's file for good.
+#: Entries of the service's activity list that a run has read and that are not yet merged into a day's file.
 PENDING_ACTIVITY = "_weblake/activity"
-#: What `weblake compact` puts into the root that it makes: first the one, and when all is there the other.
+#: The records of `weblake compact` in the new root: the first at its start, the second when the root is complete.
 COMPACTION, COMPACTED = "_weblake/compaction.json", "_weblake/compacted.json"
 
-#: The keys of a table whose user names none.
+#: The partition keys of the load tables by default.
 DEFAULT_KEYS = ("load_date",)
-#: Most characters of a partition value, and most bytes of `key=value` once encoded: what file systems take.
+#: Maximum characters of a partition value, and maximum bytes of the encoded `key=value`: the limit of file systems.
 MAX_VALUE, MAX_SEGMENT = 200, 255
 REPORTS = ("credits", "tokens", "credits_by_key", "tokens_by_key")
 
-#: The columns of each table; here as names only, because whoever plans a path must not need pyarrow.
+#: The columns of each table, as names only: computing a path must not require pyarrow.
 DOCUMENTS_COLUMNS = (
     *("load_id", "job_id", "job_kind", "position", "url", "source_url", "scrape_id", "status_code", "title"),
     *("description", "language", "keywords", "content_type", "og_locale_alternate", "markdown", "summary", "html"),
@@ -55,7 +55,7 @@ DOCUMENTS_COLUMNS = (
 )
 PAGE_ERRORS_COLUMNS = ("load_id", "job_id", "job_kind", "url", "outcome", "code", "error", "occurred_at")
 
-#: The tables that loads go to; they share one set of keys, so that a document and the errors of its load lie alike.
+#: The tables that loads are landed in. They share one set of keys: documents and errors of a load have equal folders.
 LOAD_TABLES = ("documents", "page_errors")
 #: The tables whose keys are always the same.
 FIXED_KEYS = {"usage_periods": ("report", "period"), "activity": ("activity_date",)}
@@ -63,22 +63,22 @@ FIXED_KEYS = {"usage_periods": ("report", "period"), "activity": ("activity_date
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
 _ESCAPED = re.compile(r"""["#%'*/:=?\\{}\[\]^]""")
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-#: How Hive writes null: a value of that name would come back as null.
+#: Hive's name for null: readers would return null for this value.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _MONTH, _DAY = re.compile(r"\d{4}-(0[1-9]|1[0-2])"), re.compile(r"\d{4}-\d{2}-\d{2}")
 _VERSION = 1
-#: The end of the name of a file that holds several loads; before it stands the load that lay first in it.
+#: End of the name of a file that holds several loads; the part before it is the id of the first load in the file.
 _COMPACTED = "-compacted.parquet"
 
 
 def check_partition(partition: Mapping[str, str]) -> None:
-    """Refuses partition keys and values that some reader would not read back.
+    """Raise InvalidOption for partition keys and values that some reader would not read back.
 
-    Keys are `[a-z][a-z0-9_]*` (pyarrow skips folders that begin with an underscore) and no column's name; values are
-    1 to 200 characters without control characters, and not Hive's word for null.
+    Keys are `[a-z][a-z0-9_]*` (pyarrow skips folders that begin with an underscore) and not the name of a column;
+    values have 1 to 200 characters, no control characters, and are not Hive's name for null.
 
     Raises:
-        InvalidOption: Names the key and what is wrong with it.
+        InvalidOption: The message names the key and the reason.
     """
     for key, value in partition.items():
         if not isinstance(key, str) or not _KEY.fullmatch(key):
@@ -97,12 +97,12 @@ def check_partition(partition: Mapping[str, str]) -> None:
 
 
 def load_path(table: str, partition: Mapping[str, str] | None, created: datetime, load_id: str) -> str:
-    """The final name of a load's file in `documents` or `page_errors`.
+    """Return the final path of a load's file in `documents` or `page_errors`, relative to the root.
 
     Args:
         table: One of LOAD_TABLES.
         partition: Path keys and values in their order; None or empty for the default, `load_date`.
-        created: When the intent was recorded: its UTC date is the load's `load_date`, however late it is written.
+        created: When the intent was recorded. Its UTC date is the load's `load_date`, however late the file is written.
         load_id: 16 hexadecimal digits.
     """
     keys = dict(partition) if partition else {DEFAULT_KEYS[0]: created.astimezone(timezone.utc).date().isoformat()}
@@ -111,28 +111,28 @@ def load_path(table: str, partition: Mapping[str, str] | None, created: datetime
 
 
 def compacted_path(folder: str, load_id: str) -> str:
-    """The name of a file that holds several loads of one folder of a table, by the first of them.
+    """Return the path of a file that holds several loads of one folder of a table, named after the first load in it.
 
-    A load lies in one file, so no two files have one name.
+    A load is in one file only, so names are unique.
     """
     return f"{folder}/{checked_load_id(load_id)}{_COMPACTED}"
 
 
 def is_compacted(name: str) -> bool:
-    """Whether a file may hold several loads; any other of ours holds the one that it is named by."""
+    """Return whether a file may hold several loads; any other file of weblake holds the load that it is named after."""
     return name.endswith(_COMPACTED)
 
 
 def load_id_in(name: str) -> str:
-    """What stands where a load's own file has its load id."""
+    """Return the part of a file's name where the file of a single load has its load id."""
     return name.rpartition("/")[2].partition("-")[0]
 
 
 def check_whole(storage: Storage) -> None:
-    """Refuses a root that `weblake compact` has begun to make and not finished: half of its loads may be unknown there.
+    """Refuse a root that `weblake compact` has not finished: records of its loads may be missing there.
 
     Raises:
-        StorageRefused: It is one.
+        StorageRefused: The compaction that makes this root has not finished.
     """
     if storage.read(COMPACTION) is not None and storage.read(COMPACTED) is None:
         raise StorageRefused(
@@ -142,10 +142,10 @@ def check_whole(storage: Storage) -> None:
 
 
 def check_holds_dataset(storage: Storage) -> None:
-    """Refuse a root in which nothing has landed and nothing was meant to: most likely it is another path.
+    """Refuse a root without a dataset, most likely a wrong path.
 
     Raises:
-        StorageRefused: It holds no dataset.
+        StorageRefused: The root holds no records and no tables.
     """
     places = (ROOT_RECORDS, *LOAD_TABLES, *FIXED_KEYS)
     if not storage.exists(LAYOUT) and not any(storage.list(place) for place in places):
@@ -158,43 +158,43 @@ def no_dataset(storage: Storage) -> StorageRefused:
 
 
 def refused_path(table: str, load_id: str) -> str:
-    """Where a checked file is kept that may not be published."""
+    """Return the path of a checked file that must not be published."""
     return f"{REFUSED}/{checked_load_id(load_id)}.{_table(table)}.parquet"
 
 
 def submitted_folder(load_id: str) -> str:
-    """The folder of the lists of URLs that were sent for a load."""
+    """Return the folder of the lists of URLs that were sent for a load."""
     return f"{SUBMITTED}/{checked_load_id(load_id)}"
 
 
 def submitted_path(load_id: str, digest: str | None = None) -> str:
-    """Where a list of URLs that was sent for a load is kept; without a digest, where earlier versions kept it."""
+    """Return the path of a list of URLs that was sent for a load; without a digest, the path that old versions used."""
     folder = submitted_folder(load_id)
     return f"{folder}.json.gz" if digest is None else f"{folder}/{digest}.json.gz"
 
 
 def list_source_path(source: str) -> str:
-    """The record of the load that a file of URLs was last started as."""
+    """Return the path of the record that names the load last started for a file of URLs."""
     return f"{LISTS}/{checked_load_id(source)}.json"
 
 
 def slot_entry_path(group: str, load_id: str) -> str:
-    """The index entry of a landed load in a group of loads that may replace each other."""
+    """Return the path of the index entry of a landed load in a group of loads that may replace each other."""
     return f"{SLOTS}/{checked_load_id(group)}/{checked_load_id(load_id)}.json"
 
 
 def retired_path(shard: int) -> str:
-    """The file that holds a part of the archived records of retired loads."""
+    """Return the path of one shard of the archived records of retired loads."""
     return f"{RETIRED}/{shard:05d}.json.gz"
 
 
 def removed_folder(name: str) -> str:
-    """The folder that names the loads to be taken out of a compacted file."""
+    """Return the folder that lists the loads to be removed from a compacted file."""
     return f"{REMOVED}/{name.partition('/')[0]}/{load_id_in(name)}"
 
 
 def usage_path(report: str, period: str) -> str:
-    """The file of one report and month, such as `2026-11`."""
+    """Return the path of the file of one usage report and month, such as `2026-11`."""
     if report not in REPORTS or not _MONTH.fullmatch(period):
         raise InvalidOption(
             f"There is no usage report {report!r} of {period!r}.",
@@ -204,7 +204,7 @@ def usage_path(report: str, period: str) -> str:
 
 
 def activity_path(day: date | str) -> str:
-    """The file of one UTC day."""
+    """Return the path of the activity file of one UTC day."""
     text = day if isinstance(day, str) else f"{day:%Y-%m-%d}"
     if not _DAY.fullmatch(text):
         raise InvalidOption(f"{text!r} is no day.", hint="Days are YYYY-MM-DD.")
@@ -212,33 +212,33 @@ def activity_path(day: date | str) -> str:
 
 
 def keys_of(name: str) -> dict[str, str]:
-    """The path keys of a file's name, decoded, in their order."""
+    """Return the path keys and decoded values in a file's path, in order."""
     pairs = (part.partition("=") for part in name.split("/")[:-1] if "=" in part)
     return {unquote(key): unquote(value) for key, _, value in pairs}
 
 
 class LayoutRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Which path keys each table of a root has, in their order."""
+    """Record of the path keys of each table of a root, in order."""
 
     version: int
     tables: dict[str, tuple[str, ...]]
 
 
 class Layout:
-    """The record of a root's path keys, which its first load fixes for good.
+    """Reads and creates the record of a root's path keys, which the first load fixes permanently.
 
-    There is one record and it is created whole, so of two first loads with different keys one wins, and the other is
-    refused before it has paid.
+    There is one record, created atomically: of two concurrent first loads with different keys one succeeds, and the
+    other is refused before it has paid.
     """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def read(self) -> LayoutRecord | None:
-        """The record, or None in a root where nothing has landed.
+        """Return the record, or None in a root where nothing has landed.
 
         Raises:
-            StorageRefused: It cannot be read.
+            StorageRefused: The record cannot be read.
         """
         data = self._storage.read(LAYOUT)
         if data is None:
@@ -252,15 +252,15 @@ class Layout:
         return record
 
     def keys(self, table: str) -> tuple[str, ...]:
-        """A table's path keys; where nothing has fixed them yet, those that it has by default."""
+        """Return a table's path keys; the default keys if none are recorded yet."""
         record = self.read()
         return record.tables.get(table, ()) if record else FIXED_KEYS.get(table, DEFAULT_KEYS)
 
     def claim(self, table: str, keys: Sequence[str]) -> None:
-        """Fixes a load table's path keys, or holds them against those that are fixed.
+        """Record a load table's path keys, or compare them with the recorded ones.
 
         Raises:
-            StorageRefused: The table has other keys, or the same in another order. Nothing has been paid by then.
+            StorageRefused: The table has other keys, or the same keys in another order. Nothing has been paid yet.
         """
         record = self.read() or self._first(_table(table), tuple(keys))
         fixed = record.tables.get(table, ())
@@ -272,11 +272,11 @@ class Layout:
             )
 
     def _first(self, table: str, keys: tuple[str, ...]) -> LayoutRecord:
-        # Nothing has landed here yet, so the index of slots is complete from the first load on.
+        # Nothing has landed in this root yet, so the index of slots is complete from the first load on.
         self._storage.create(SLOT_INDEX, EMPTY_SLOT_INDEX)
         tables = {**dict.fromkeys(LOAD_TABLES, keys), **FIXED_KEYS}
         record = LayoutRecord(version=_VERSION, tables=tables)
-        # Equal bytes from another writer mean the same keys: this record needs no nonce.
+        # Equal bytes from another writer mean the same keys, so this record needs no nonce.
         self._storage.create(LAYOUT, msgspec.json.encode(record))
         found = self.read()
         if found is None:

@@ -1,8 +1,8 @@
-"""The files of a table as a Polars LazyFrame, on any storage.
+"""Polars LazyFrame over the files of a table, on any storage.
 
-Polars hands its columns, filter and limit over, and takes frames back one by one. A filter is applied here by Polars
-itself and not by Arrow, whose nulls answer otherwise (`~is_in` keeps them there). It is applied to the columns that it
-names before any other column is read: a table of pages is mostly text that a filter never looks at.
+Polars passes the columns, filter and limit, and receives frames one by one. Polars applies the filter itself, because
+Arrow treats nulls differently (`~is_in` keeps them in Arrow). The filter is applied to the columns that it names before
+any other column is read: most bytes of a page table are text columns that filters do not use.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from weblake.dataset.prefetch import Source, in_order
 from weblake.storage import Storage
 from weblake.tables import parquet
 
-#: Most rows that are read at once where no filter is given: pages are large; and bytes that make a frame.
+#: Maximum rows that are read at once without a filter (pages are large), and minimum bytes of a frame.
 FRAME_ROWS, FRAME_BYTES = 1024, 4 << 20
 
-#: No column's name: path keys have neither capitals nor signs.
+#: Cannot be the name of a column: path keys have only lower-case letters, digits and underscores.
 _MATCHES = "*matches"
 
 
 def lazy_frame(
     storage: Storage, names: Sequence[str], schema: pa.Schema, loads: Collection[str] | None = None
 ) -> pl.LazyFrame:
-    """The files as one LazyFrame of exactly this schema; what it has beyond their columns are their path keys.
+    """Return the files as one LazyFrame with exactly this schema; columns that the files lack are path keys.
 
-    With `loads`, only their rows out of files that hold others, too.
+    With `loads`, only the rows of these loads are read from files that hold several loads.
     """
     source = partial(_frames, storage, tuple(names), schema, loads)
     return register_io_source(source, schema=_frame(schema.empty_table()).schema)
@@ -60,14 +60,14 @@ def _frames(
     if predicate is not None and n_rows is None:
         yield from in_order(storage, names, lambda name, source: opened(name, source).matching(wanted, predicate))
         return
-    # With the columns that the filter needs beside those wanted.
+    # The columns of the filter are read in addition to the columns of the result.
     asked = predicate.meta.root_names() if predicate is not None else []
     read = pa.schema([schema.field(name) for name in dict.fromkeys([*wanted.names, *asked])])
     most = min(batch_size or FRAME_ROWS, n_rows or FRAME_ROWS, FRAME_ROWS)
     left = n_rows
     rows = in_order(storage, names, lambda name, source: opened(name, source).all(read, most))
     for frame in _gathered(rows, n_rows):
-        # A limit counts rows before the filter sees them: `head(30).filter(…)`.
+        # The limit applies before the filter: `head(30).filter(…)`.
         some = frame if left is None else frame.head(left)
         yield (some if predicate is None else some.filter(predicate)).select(wanted.names)
         left = None if left is None else left - some.height
@@ -76,9 +76,9 @@ def _frames(
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[pl.DataFrame]:
-    """Frames of FRAME_BYTES, or as soon as they have `most` rows.
+    """Yield frames of at least FRAME_BYTES, or of `most` rows if these are fewer bytes.
 
-    A frame for each of many small files, or for a thousand short rows, costs Polars more than reading it costs us.
+    A frame for each small file, or for each thousand short rows, would cost Polars more time than reading the file.
     """
     pending: list[pa.RecordBatch] = []
     rows = size = 0
@@ -93,7 +93,7 @@ def _gathered(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[p
 
 
 class _File:
-    """One open file."""
+    """One open Parquet file of a table."""
 
     def __init__(
         self, file: pq.ParquetFile, keys: Mapping[str, str], schema: pa.Schema, loads: Collection[str] | None
@@ -106,12 +106,12 @@ class _File:
         self._names = set(parquet.stored(file, own.names, own))
 
     def all(self, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
-        """Every row, in batches of at most so many."""
+        """Yield all rows in record batches of at most `most` rows."""
         for batch in batches(self._file, self._stored(schema.names), most, loads=self._loads):
             yield with_keys(batch, self._keys, schema)
 
     def matching(self, wanted: pa.Schema, predicate: pl.Expr) -> Iterator[pl.DataFrame]:
-        """The rows that match, row group by row group; one without a match is read no further."""
+        """Yield the rows that match, per row group; other columns than the filter's are read only after a match."""
         asked = predicate.meta.root_names() or wanted.names[:1]
         rest = [name for name in wanted.names if name not in asked]
         for group in range(self._file.num_row_groups):
@@ -135,7 +135,7 @@ class _File:
 
 
 def _possible(predicate: pl.Expr, keys: Mapping[str, str]) -> bool:
-    """Whether a file of these path keys can hold a match; where the filter asks for more than them, it can."""
+    """Return whether a file with these path keys can hold a match; True if the filter uses other columns."""
     if not keys.keys() >= set(predicate.meta.root_names()):
         return True
     return bool(pl.DataFrame(dict(keys)).select(predicate.alias(_MATCHES))[_MATCHES].any())

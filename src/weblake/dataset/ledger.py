@@ -1,17 +1,18 @@
-"""What has been done for each load, step by step, so that any later run goes on from there.
+"""The ledger: one record for each completed step of a load, from which any later run continues.
 
-    _weblake/ledger/<load_id>.json               intent: what is to be bought, before anything is
+    _weblake/ledger/<load_id>.json               intent: the request, recorded before anything is bought
                     <load_id>.start-1.json       a start request is about to be sent
-                    <load_id>.start-1.void.json  it surely started nothing, and the next one may be sent
-                    <load_id>.owner.json         which load a job belongs to; the name is that of its id alone
+                    <load_id>.start-1.void.json  the start certainly started nothing; the next one may be sent
+                    <load_id>.owner.json         the load that a job belongs to; filed under an id derived from the job
+                    <load_id>.lander.json        the load as which a job is landed; filed likewise
                     <load_id>.job.json           the job's id
-                    <load_id>.done.json          the receipt: it has landed, and in which file its rows are
-                    <load_id>.retired.json       a later load of its slot has taken its place
+                    <load_id>.done.json          the receipt: the load has landed, in the files that it names
+                    <load_id>.retired.json       a later load of the slot has replaced this one
 
-Each record is created whole and only if absent, and never changed: each step has one winner, and who comes second gets
-the winner's record. A record that cannot be read is unknown and stops the load; it is never taken for absent, which
-would buy again. No request body or key is kept: headers may hold cookies. Lists of URLs are kept beside the ledger
-(sent_lists.py).
+Each record is created atomically, only if absent, and never changed. Of two writers of one step the first wins, and the
+second receives the first one's record. An unreadable record stops the load: treating it as absent would buy again. No
+request body or API key is stored, because headers may hold cookies. Lists of URLs are stored beside the ledger
+(loads/sent_lists.py).
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from weblake.errors import StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import Storage
 
-#: The version of every record that is written here.
+#: The version of all records that this module writes.
 VERSION = 1
-#: Records that are read at a time where many are.
+#: Number of records that are read concurrently.
 READERS = 16
 
 _TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|\+00:00)$"
@@ -43,22 +44,22 @@ _TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|\+00:00)$"
 LoadId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}$")]
 #: A time in UTC, ISO 8601, such as 2026-11-21T06:00:00+00:00.
 UtcTime = Annotated[str, msgspec.Meta(pattern=_TIME)]
-#: Anything but empty.
+#: A string that is not empty.
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 def new_nonce() -> str:
-    """What tells a record of ours from an equal one of another writer."""
+    """Return a random nonce that distinguishes a record from an equal record of another writer."""
     return secrets.token_hex(8)
 
 
 def utc_now() -> str:
-    """The time, as records have it."""
+    """Return the current UTC time in the format of records."""
     return datetime.now(timezone.utc).isoformat()
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """What all records have. Fields that a later version adds are ignored."""
+    """Base of all records. Fields that a later version adds are ignored when a record is read."""
 
     load_id: LoadId
     version: int = msgspec.field(default_factory=lambda: VERSION)
@@ -66,44 +67,44 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Intent(Record, frozen=True, kw_only=True):
-    """A load that is to be bought."""
+    """A load that is about to be bought."""
 
-    #: batch_scrape, crawl, scrape or parse.
+    #: The kind of job: batch_scrape, crawl, scrape or parse.
     kind: Text
-    #: The name under which the service's activity list has such jobs.
+    #: The endpoint name of such jobs in the service's activity list.
     endpoint: str
     created_at: UtcTime
     request_sha256: str
-    #: The base URL, for people; without credentials.
+    #: The base URL of the service without credentials, for display only.
     service: str | None = None
     submitted: int | None = None
     first_target: str | None = None
-    #: The digest of the list of URLs that is to be sent; another run may come to send another one.
+    #: The digest of the list of URLs to be sent; a later run of the load may send another list.
     urls: str | None = None
     #: Path keys and values in their order; None for the default, `load_date`.
     partition: dict[str, str] | None = None
     slot: str | None = None
     slot_has_partition: bool = False
     generation: int = 0
-    #: The orchestrator's run.
+    #: The id of the orchestrator's run.
     run: str | None = None
-    #: What made it ask: a retry has the same, another request by a person has another.
+    #: The cause of the request: equal for retries, different for another request by a person.
     occasion: str | None = None
-    #: What the orchestrator calls the work (Slot.task); empty where an earlier version recorded it.
+    #: The orchestrator's name of the work (Slot.task); empty in records of earlier versions.
     task: tuple[str, ...] = ()
-    #: Whether the service declared true replay; None where it was not asked.
+    #: Whether the service declared that it replays starts by idempotency key; None if it was not queried.
     replay: bool | None = None
 
     def created(self) -> datetime:
-        """`created_at`, UTC-aware."""
+        """Return `created_at` as an aware datetime in UTC."""
         return read_time(self.created_at)
 
     def created_seconds(self) -> float:
-        """`created_at` in seconds of the epoch."""
+        """Return `created_at` in seconds since the epoch."""
         return self.created().timestamp()
 
     def age_s(self) -> float:
-        """Seconds since it went on record, by this machine's clock; never below zero."""
+        """Return the age of this record in seconds by this machine's clock; never negative."""
         return max(0.0, (datetime.now(timezone.utc) - self.created()).total_seconds())
 
 
@@ -111,24 +112,24 @@ class Start(Record, frozen=True, kw_only=True):
     """A start request that is about to be sent."""
 
     n: Annotated[int, msgspec.Meta(ge=1)]
-    #: The idempotency key.
+    #: The idempotency key of the request.
     key: Text
     at: UtcTime
-    #: The digest of the list of URLs that is sent (sent_lists.py); None for a request without a list.
+    #: The digest of the list of URLs that is sent (loads/sent_lists.py); None for a request without a list.
     urls: str | None = None
-    #: The digest of the request, and what the activity list would show as its target.
+    #: The digest of the request, and the target that the activity list would show for it.
     request_sha256: str | None = None
     first_target: str | None = None
-    #: Whether it is on record that it started nothing.
+    #: Whether a record states that this start started nothing.
     void: bool = False
 
     def at_seconds(self) -> float:
-        """`at` in seconds of the epoch."""
+        """Return `at` in seconds since the epoch."""
         return read_time(self.at).timestamp()
 
 
 class Void(Record, frozen=True, kw_only=True):
-    """The evidence that a start did nothing."""
+    """Evidence that a start request started no job."""
 
     n: int
     why: str
@@ -136,26 +137,26 @@ class Void(Record, frozen=True, kw_only=True):
 
 
 class Job(Record, frozen=True, kw_only=True):
-    """The job that was started, or found."""
+    """The job of a load, started or found in the activity list."""
 
     job_id: Text
     kind: Text
     at: UtcTime
-    #: URLs that the service refused when it started.
+    #: URLs that the service rejected when the job was started.
     rejected: tuple[str, ...] = ()
-    #: The digest of the list of URLs that it was started with, and that of the request.
+    #: The digests of the list of URLs that the job was started with, and of the request.
     urls: str | None = None
     request_sha256: str | None = None
-    #: Whether it was found in the activity list after its start's answer was lost.
+    #: Whether the job was found in the activity list after the response to its start was lost.
     adopted: bool = False
 
     def age_s(self) -> float:
-        """Seconds since it went on record, by this machine's clock; never below zero."""
+        """Return the age of this record in seconds by this machine's clock; never negative."""
         return max(0.0, (datetime.now(timezone.utc) - read_time(self.at)).total_seconds())
 
 
 class Owner(Record, frozen=True, kw_only=True):
-    """Which load a job belongs to, or as which it is landed: whoever would take it for another finds this first."""
+    """The load that a job belongs to, or as which it is landed; prevents another load from claiming the job."""
 
     job_id: Text
     owner: LoadId
@@ -167,12 +168,12 @@ class Done(Record, frozen=True, kw_only=True):
 
     at: UtcTime
     receipt: dict[str, object]
-    #: Older loads of its slot whose place it took.
+    #: Older loads of its slot that it replaced.
     retired: tuple[LoadId, ...] = ()
 
 
 class Retired(Record, frozen=True, kw_only=True):
-    """A load whose place a later one has taken."""
+    """A load that a later one has replaced."""
 
     by: LoadId
     at: UtcTime
@@ -183,9 +184,9 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Ledger:
-    """The records of one root.
+    """Reads and creates the records of one root.
 
-    Every method raises StorageRefused where a record is there and cannot be read, or cannot be written.
+    Every method raises StorageRefused if an existing record cannot be read, or a record cannot be written.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -195,19 +196,19 @@ class Ledger:
 
     @property
     def storage(self) -> Storage:
-        """The root's storage."""
+        """The storage of the root."""
         return self._storage
 
     def intent(self, load_id: str) -> Intent | None:
-        """The intent of a load, if there is one."""
+        """Return the intent of a load, or None."""
         return self._read(load_id, "", Intent)
 
     def record_intent(self, intent: Intent) -> Intent:
-        """Records an intent; returns the one that is on record, ours (same `writer`) or an earlier one."""
+        """Record an intent and return the recorded one: this one (same `writer`) or an earlier one."""
         return self._record(intent, "")[0]
 
     def starts(self, load_id: str) -> list[Start]:
-        """The starts of a load, first to last, each with `void` as it is on record."""
+        """Return the starts of a load, oldest first, with `void` set from the records."""
         found: list[Start] = []
         while (start := self._read(load_id, f".start-{len(found) + 1}", Start)) is not None:
             void = self._read(load_id, f".start-{start.n}.void", Void) is not None
@@ -215,12 +216,12 @@ class Ledger:
         return found
 
     def last_start(self, load_id: str) -> Start | None:
-        """The newest start of a load."""
+        """Return the newest start of a load, or None."""
         starts = self.starts(load_id)
         return starts[-1] if starts else None
 
     def record_start(self, start: Start) -> bool:
-        """Records that a start is about to be sent. True: send it. False: somebody else is about to send it."""
+        """Record that a start is about to be sent; return whether the caller is to send it and no other process is."""
         if start.n > 1 and self._read(start.load_id, f".start-{start.n - 1}.void", Void) is None:
             raise StorageRefused(
                 f"Start {start.n} of load {start.load_id} is not recorded: what became of start {start.n - 1} is open.",
@@ -229,33 +230,33 @@ class Ledger:
         return self._record(start, f".start-{start.n}")[1]
 
     def void_start(self, start: Start, why: str) -> None:
-        """Records the evidence that a start did nothing, so that another one may be sent."""
+        """Record the evidence that a start started nothing, so that another one may be sent."""
         self._record(Void(load_id=start.load_id, n=start.n, why=why[:500], at=utc_now()), f".start-{start.n}.void")
 
     def job(self, load_id: str) -> Job | None:
-        """The job of a load, if it is on record."""
+        """Return the recorded job of a load, or None."""
         return self._read(load_id, ".job", Job)
 
     def record_job(self, job: Job) -> Job:
-        """Records a load's job; returns the one that is on record."""
+        """Record the job of a load and return the recorded one."""
         return self._record(job, ".job")[0]
 
     def own(self, kind: str, job_id: str, load_id: str) -> str:
-        """Records that a job belongs to a load unless it has an owner; returns the owner."""
+        """Record that a job belongs to a load unless it has an owner; return the id of the owner."""
         return self._claim(kind, job_id, load_id, ".owner")
 
     def land_as(self, kind: str, job_id: str, load_id: str) -> str:
-        """Records that a job is landed as this load unless it is as another; returns which.
+        """Record that a job is landed as this load unless another load is recorded; return the id of the recorded load.
 
-        Only batches and crawls can be landed by anybody who has their ids: of any other kind nothing is recorded.
+        Only batches and crawls can be landed by job id; for any other kind nothing is recorded.
         """
         return self._claim(kind, job_id, load_id, ".lander") if kind in JOB_KINDS else load_id
 
     def owner(self, kind: str, job_id: str) -> str | None:
-        """The load that a job belongs to; None where that is not on record.
+        """Return the id of the load that a job belongs to, or None if none is recorded.
 
-        The fields of this record keep their meaning in later versions, so one of a newer version is read, too: a job
-        of a newer worker's load is recognised as such.
+        The fields of this record keep their meaning in later versions, so a record of a newer version is also read: a
+        job that belongs to a load of a newer worker is recognised as such.
         """
         name = _record_name(job_load_id(kind, job_id), ".owner")
         data = self._bytes_of(name)
@@ -264,7 +265,7 @@ class Ledger:
         return self._decoded(name, data, Owner).owner
 
     def lander(self, kind: str, job_id: str) -> str | None:
-        """The load as which a job is landed; None if unclaimed. Kinds as `land_as`."""
+        """Return the id of the load as which a job is landed, or None if unclaimed. Kinds as in `land_as`."""
         if kind not in JOB_KINDS:
             return None
         found = self._read(job_load_id(kind, job_id), ".lander", Owner)
@@ -275,7 +276,7 @@ class Ledger:
         return self._record(Owner(load_id=filed, job_id=job_id, owner=load_id, at=utc_now()), step)[0].owner
 
     def done(self, load_id: str) -> dict[str, object] | None:
-        """The receipt of a load that has landed, with `at` and, where it took the place of others, `retired`."""
+        """Return the receipt of a landed load with `at` and, if it replaced other loads, `retired`; or None."""
         found = self.done_record(load_id)
         return _flat(found) if found else None
 
@@ -284,7 +285,7 @@ class Ledger:
         return self._read(load_id, ".done", Done)
 
     def files(self, load_ids: Sequence[str]) -> set[str]:
-        """The files that these loads landed, and which hold their rows unless they were retired."""
+        """Return the paths of the files that these loads landed; they hold the rows unless the loads were retired."""
         with ThreadPoolExecutor(READERS) as readers:
             found = readers.map(lambda load_id: self._read(load_id, ".done", Done), load_ids)
             listed = [done.receipt.get("files") for done in found if done is not None]
@@ -293,20 +294,20 @@ class Ledger:
     def record_done(
         self, load_id: str, receipt: Mapping[str, object], *, retired: Sequence[str] = (), at: str | None = None
     ) -> dict[str, object]:
-        """Records that a load has landed; returns what is on record, as `done` does. `at`: default now."""
+        """Record that a load has landed; return the recorded receipt as `done` does. `at`: default now."""
         record = Done(load_id=load_id, at=at or utc_now(), receipt=dict(receipt), retired=tuple(retired))
         return _flat(self._record(record, ".done")[0])
 
     def retired(self, load_id: str) -> Retired | None:
-        """Which load has taken the place of this one, if one has."""
+        """Return the record that a later load has replaced this one, or None."""
         return self._read(load_id, ".retired", Retired)
 
     def is_archived(self, load_id: str) -> bool:
-        """Whether a load had been retired before the root was compacted; nothing of it is left then but its records."""
+        """Return whether a load was retired before the root was compacted; only its records are left then."""
         return self.archive.read(_record_name(load_id, ".retired")) is not None
 
     def standing(self, load_id: str) -> str:
-        """The load that has this one's place now: itself, or the last of those that took it one after another."""
+        """Return the id of the load that is current for this one: itself, or the last in its chain of replacements."""
         seen = {load_id}
         while (retired := self.retired(load_id)) is not None and retired.by not in seen:
             load_id = retired.by
@@ -314,21 +315,22 @@ class Ledger:
         return load_id
 
     def record_retired(self, load_id: str, by: str) -> Retired:
-        """Records that a later load has taken the place of this one; returns what is on record."""
+        """Record that a later load has replaced this one; return the recorded retirement."""
         return self._record(Retired(load_id=load_id, by=by, at=utc_now()), ".retired")[0]
 
     def record_retirement(self, load_id: str, receipt: Mapping[str, object], *, at: str, by: str, version: int) -> None:
-        """Record that another load has landed and been replaced, unless that is on record.
+        """Record that another load has landed and has been replaced, unless that is recorded already.
 
-        Records of it that exist are not read: they may be damaged or of a newer version, which must not stop this load.
+        Existing records of that load are not read: they may be damaged or of a newer version, which must not stop the
+        load that replaces it.
 
         Args:
             load_id: The replaced load.
-            receipt: Its receipt.
+            receipt: The receipt of the replaced load.
             at: When it landed.
-            by: The load that has taken its place.
-            version: The version of its own records. A worker of that version may be landing it at this moment, and
-                must be able to read what is recorded here.
+            by: The load that has replaced it.
+            version: The version of its own records. A worker of that version may be landing it at this moment and
+                must be able to read the records that this method creates.
         """
         version = min(version, VERSION)
         name = _record_name(load_id, ".done")
@@ -339,18 +341,18 @@ class Ledger:
         self._storage.create(_record_name(load_id, ".retired"), msgspec.json.encode(retired))
 
     def _record(self, record: R, step: str) -> tuple[R, bool]:
-        """Creates a record; returns the one that is there now and whether it is this one."""
+        """Create a record; return the recorded one and whether it is this one."""
         return self.create_record(_record_name(record.load_id, step), record)
 
     def create_record(self, name: str, record: R) -> tuple[R, bool]:
         """Create a record under a name, only if absent; return the record of that name and whether it is this one.
 
         Raises:
-            StorageRefused: It could not be written, or the one that is there cannot be read.
+            StorageRefused: The record could not be written, or the existing one cannot be read.
         """
         try:
             data = msgspec.json.encode(record)
-            # What could not be read back must not be written: it would stop the load for good.
+            # A record that cannot be read back must not be written: it would stop the load permanently.
             msgspec.json.decode(data, type=type(record))
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
             raise StorageRefused(
@@ -368,16 +370,16 @@ class Ledger:
         return self.read_record(_record_name(load_id, step), load_id, kind)
 
     def read_record(self, name: str, load_id: str, kind: type[R]) -> R | None:
-        """Return the record of this name, or None where there is none.
+        """Return the record of this name, or None if there is none.
 
         Raises:
-            StorageRefused: It is damaged, of a newer version, or of another load than `load_id`.
+            StorageRefused: The record is damaged, of a newer version, or of another load than `load_id`.
         """
         data = self._bytes_of(name)
         return None if data is None else self.decode_record(name, data, load_id, kind)
 
     def decode_record(self, name: str, data: bytes, load_id: str, kind: type[R]) -> R:
-        """Return the record of these bytes; raises as `read_record`."""
+        """Return the record that these bytes encode; raises as `read_record`."""
         version = self._decoded(name, data, _Versioned).version
         if not 1 <= version <= VERSION:
             raise self._unknown(name, f"it has version {version}, which this weblake does not know")

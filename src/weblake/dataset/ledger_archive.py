@@ -1,11 +1,11 @@
-"""The records of the retired loads of a compacted root, in few files.
+"""Archive of the ledger: the records of the retired loads of a compacted root, in few files.
 
-    _weblake/retired/<shard>.json.gz    record by name, for the loads whose ids belong to this shard
+    _weblake/retired/<shard>.json.gz    records by name, for the loads whose ids belong to this shard
 
-A compaction moves the records of retired loads here, so that the folder of the ledger holds live and open loads only.
-The records still answer a retry of their load, which must not be bought again. The files are written before the root
-is whole and never change; how many shards there are is on record in `_weblake/compacted.json`. Loads that are retired
-later keep their records in the ledger until the next compaction.
+A compaction moves the records of retired loads to the archive, so that the folder of the ledger holds live and open
+loads only. A retry of such a load still finds its records, so it is not bought again. The files are written before the
+root is complete and never change; `_weblake/compacted.json` records the number of shards. Loads that are retired later
+keep their records in the ledger until the next compaction.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.storage import Storage
 
-#: Names (of a load, or of a job under which it is filed) in a shard.
+#: Maximum number of ids (of loads, or of jobs under which loads are filed) in a shard.
 SHARD_IDS = 2000
-#: Shards that are held in memory: those of a load and of its job, and some more.
+#: Shards that are cached in memory: those of a load and of its job, and two more.
 _HELD = 4
 _LEVEL = 6
 
@@ -39,16 +39,16 @@ class LedgerArchive:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._count: int | None = None
-        #: Whether the root is known to be one that a compaction has made and finished, which stays so.
+        #: Whether the root is known to be the complete result of a compaction; once True it stays True.
         self.is_whole = False
         self._shards: OrderedDict[int, Mapping[str, bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a record, by its name below the root, or None where it is not archived.
+        """Return the content of a record, by its name below the root, or None if it is not archived.
 
         Raises:
-            StorageRefused: The archive cannot be read; whether the record exists is not known then.
+            StorageRefused: The archive cannot be read, so it is unknown whether the record exists.
         """
         folder, _, own = name.rpartition("/")
         if folder != layout.LEDGER or self.count() == 0:
@@ -95,7 +95,7 @@ class LedgerArchive:
 
 
 def shards_for(ids: int, *, at_least: int) -> int:
-    """Return how many shards hold so many ids: none, or a power of two."""
+    """Return the number of shards for a number of ids: 0 or a power of two, at least `at_least`."""
     count = at_least
     while count * SHARD_IDS < ids:
         count = max(1, 2 * count)
@@ -103,6 +103,6 @@ def shards_for(ids: int, *, at_least: int) -> int:
 
 
 def encode_shard(records: Mapping[str, bytes]) -> bytes:
-    """Return the content of a shard: the same for the same records."""
+    """Return the content of a shard, which is deterministic: equal records give equal bytes."""
     whole = {name: msgspec.Raw(records[name]) for name in sorted(records)}
     return gzip.compress(msgspec.json.encode(whole), _LEVEL, mtime=0)

@@ -1,8 +1,8 @@
-"""Reading the whole ledger of a root: for lists of loads, compaction and watchers. Landing a load never does it.
+"""Reads the whole ledger of a root: for lists of loads, compaction and watchers. Landing a load never does this.
 
-A ledger may hold millions of records. Names are listed a page at a time and kept as one number and a few flags per load
-(about 100 bytes). Records are read once, wait in a temporary file, and are handed out one load at a time. A record
-that cannot be read is reported with its load and leaves all other loads alone.
+A ledger may hold millions of records. Names are listed in pages and kept as one number and a few flags per load (about
+100 bytes). Records are read once, stored in a temporary file, and yielded one load at a time. An unreadable record is
+reported with its load and does not affect other loads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weblake.dataset.layout import LEDGER, check_whole
 from weblake.dataset.ledger import READERS, Done, Intent, Ledger, Retired
 from weblake.errors import StorageRefused
 
-#: Which records there are of a load.
+#: Flags of the records that exist of a load.
 INTENT, START, JOB, DONE, RETIRED, OWNER, LANDER, LATER_START, VOID = (1 << bit for bit in range(9))
 _STEPS = {
     "": INTENT,
@@ -39,9 +39,9 @@ _NAME = re.compile(
     rf"{LEDGER}/(?P<load_id>[0-9a-f]{{16}})(?P<step>\.start-[1-9]\d*(?:\.void)?|\.owner|\.lander|\.job|\.done|"
     r"\.retired)?\.json"
 )
-#: Loads whose records are read before the first of them is handed on.
+#: Number of items that are submitted to the threads at a time.
 _AT_ONCE = 256
-#: Bytes of records that wait in memory; more wait in a temporary file.
+#: Maximum bytes of records in memory; beyond that they are in a temporary file.
 _IN_MEMORY = 8 << 20
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
 
@@ -50,26 +50,26 @@ B = TypeVar("B")
 
 
 class LoadRecords(msgspec.Struct, frozen=True, kw_only=True):
-    """What is on record of one load."""
+    """The records of one load."""
 
     load_id: str
-    #: Only of a load that has not landed.
+    #: Read only for a load that has not landed.
     intent: Intent | None = None
     done: Done | None = None
     retired: Retired | None = None
-    #: Why a record of it could not be read; the message names the file. Nothing else is known of the load then.
+    #: Why a record of the load could not be read; the message names the file. All other records are None then.
     unreadable: str | None = None
 
     def at(self) -> str:
-        """When it landed, or was recorded if it has not; empty where that could not be read."""
+        """Return when the load landed, or when its intent was recorded; empty if that could not be read."""
         return self.done.at if self.done else self.intent.created_at if self.intent else ""
 
 
 def steps(ledger: Ledger) -> dict[int, int]:
-    """Return which records there are of each load, by the number that its id is: INTENT | START | ....
+    """Return the flags of the records of each load (INTENT | START | ...), by the load id as an integer.
 
     Raises:
-        StorageRefused: The root cannot be listed, or is half a root, which a compaction has begun to make.
+        StorageRefused: The root cannot be listed, or is the unfinished result of a compaction.
     """
     check_whole(ledger.storage)
     found: dict[int, int] = {}
@@ -85,17 +85,17 @@ def steps(ledger: Ledger) -> dict[int, int]:
 
 
 def names_of(has: int) -> list[str]:
-    """Return what follows the id in the names of these records, but for later starts and voids, which have numbers."""
+    """Return the name suffixes of these records, except later starts and voids, whose suffixes hold numbers."""
     return [step for step, flag in _STEPS.items() if has & flag]
 
 
 def loads(ledger: Ledger) -> Iterator[LoadRecords]:
-    """Yield all loads in the order in which they landed; those that have not stand where their intents do.
+    """Yield all loads ordered by the time they landed, or by the time of their intent if they have not landed.
 
     Loads with an unreadable record come first.
 
     Raises:
-        StorageRefused: The root cannot be listed, or the machine's temporary directory cannot hold the records.
+        StorageRefused: The root cannot be listed, or the machine's temporary directory has no space for the records.
     """
     known = steps(ledger)
     with _Waiting() as waiting:
@@ -106,7 +106,7 @@ def loads(ledger: Ledger) -> Iterator[LoadRecords]:
 
 
 def loads_of(ledger: Ledger, known: Mapping[int, int]) -> Iterator[LoadRecords]:
-    """Yield the loads that `steps` has listed, in no order."""
+    """Yield the loads that `steps` has listed, in no particular order."""
 
     def read(item: tuple[int, int]) -> LoadRecords:
         load_id = id_of(item[0])
@@ -122,12 +122,12 @@ def loads_of(ledger: Ledger, known: Mapping[int, int]) -> Iterator[LoadRecords]:
 
 
 def has_landed(ledger: Ledger, known: Mapping[int, int], load_id: str) -> bool:
-    """Whether a load has landed, by what `steps` has listed or by the archive."""
+    """Return whether a load has landed, according to the result of `steps`, the ledger or the archive."""
     return bool(known.get(int(load_id, 16), 0) & DONE) or ledger.done_record(load_id) is not None
 
 
 def archived_loads(ledger: Ledger) -> Iterator[LoadRecords]:
-    """Yield the loads that a compaction has moved into the archive, in no order."""
+    """Yield the loads that a compaction has moved into the archive, in no particular order."""
     for shard in map(ledger.archive.shard, range(ledger.archive.count())):
         for name, data in shard.items():
             if name.endswith(".done.json"):
@@ -146,13 +146,13 @@ def archived_loads(ledger: Ledger) -> Iterator[LoadRecords]:
 
 
 def read_each(ledger: Ledger, items: Iterable[A], read: Callable[[A], B]) -> Iterator[B]:
-    """Yield what `read` makes of each item, in their order; it is called in several threads."""
-    local = ledger.storage.local_path("x") is not None  # where it waits for the processor and not for a network
+    """Yield the result of `read` for each item, in order; `read` is called in several threads."""
+    local = ledger.storage.local_path("x") is not None  # local reads are bound by the processor, not by a network
     return do_each(items, read, max(2, os.cpu_count() or 1) if local else READERS)
 
 
 def do_each(items: Iterable[A], do: Callable[[A], B], threads: int = READERS) -> Iterator[B]:
-    """Yield what `do` makes of each item, in their order; it is called in so many threads, for some items at a time."""
+    """Yield the result of `do` for each item, in order; `threads` threads process a limited number of items ahead."""
     left = iter(items)
     with ThreadPoolExecutor(threads, "weblake-ledger") as pool:
         while some := [*islice(left, _AT_ONCE)]:
@@ -160,17 +160,17 @@ def do_each(items: Iterable[A], do: Callable[[A], B], threads: int = READERS) ->
 
 
 def id_of(number: int) -> str:
-    """Return the load id that is this number."""
+    """Return the load id of an integer that `steps` returned."""
     return f"{number:016x}"
 
 
 class _Waiting:
-    """Records that wait to be handed out in the order of time."""
+    """Temporary file of load records that sorts them by time."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed by __exit__
         self._bytes = 0
-        #: Microseconds since 1970, load id and place in the file of each load, in one number that sorts as they do.
+        #: Of each load: microseconds since 1970, load id and offset in the file, packed into one integer for sorting.
         self._order: list[int] = []
 
     def __enter__(self) -> _Waiting:

@@ -1,12 +1,12 @@
-"""The files of one folder of a table, merged into files of a chosen size in another root.
+"""Merges the files of one folder of a table into files of a chosen size in another root.
 
-Files are taken in the order of their names and each load stays in one file, its rows together and in their order. What
-a file holds and where the next one begins follow from the old files alone, so that a run that was killed is gone on
-with by another one, file by file, and comes to the same.
+Files are read in the order of their names. Each load stays in one file, with its rows contiguous and in order. The
+content of each new file depends on the old files only, so another run can continue a killed run, file by file, with the
+same result.
 
-Merged is what the ledger knows to have landed, with the columns of its table. Anything else (a file whose run died
-before it was on record, or that somebody else put there) and whatever is as large as the size already is copied byte
-for byte. What a later load has retired is left out, as its rows would be gone if the run that retired them had lived.
+Files are merged if the ledger records that their loads have landed and if they have exactly the columns of the table.
+All other files (not recorded because the run ended before, or written by another program) and files that have the
+chosen size already are copied unchanged. Retired loads are left out: their retirement would have deleted their rows.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from weblake.errors import StorageRefused
 from weblake.storage import Storage
 from weblake.tables import parquet
 
-#: Files that are opened ahead, and the bytes up to which one is read whole by that: small files on object stores cost
-#: a round trip each, and little else.
+#: Files that are prefetched, and the maximum bytes of a file that is prefetched whole: a small file on an object store
+#: costs mainly one round trip.
 AHEAD, WHOLE = 16, 2 << 20
-#: Rows that are read at once, and bytes that are copied at once.
+#: Rows per batch that is read, and bytes per block that is copied.
 ROWS, BLOCK = 1024, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Where the rows of an old file lie now."""
+    """The new location of the rows of an old file."""
 
     old: str
     old_bytes: int
-    #: The new file; None where a retirement left nothing of the old one.
+    #: The new file; None if all loads of the old file are retired.
     new: str | None
     new_bytes: int
     rows: int
@@ -51,44 +51,44 @@ class Moved:
 class LedgerContents:
     """The files and loads on record in the ledger of the source root."""
 
-    #: Rows by the file and the load whose they are, as receipts have them; of loads that are not retired.
+    #: Row counts by file and load id, from the receipts of the loads that are not retired.
     rows: Mapping[tuple[str, str], int]
-    #: Loads whose place later ones have taken.
+    #: Ids of the loads that later loads have replaced.
     retired: Collection[str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """One old file."""
+    """One old file and what is to be merged of it."""
 
     name: str
     bytes: int
     rows: int
-    #: What is to be merged of it: rows by load; None where the file is copied as it is.
+    #: The row counts to be merged, by load id; None if the file is copied unchanged.
     loads: Mapping[str, int] | None = None
-    #: Whether loads of it are left out.
+    #: Whether some of its loads are left out.
     cut: bool = False
-    #: Bytes without the footer.
+    #: Size in bytes without the footer.
     data: int = 0
     file: pq.ParquetFile | None = None
 
 
 class Merge:
-    """From one root into another one."""
+    """Merges files of one root into files of another root."""
 
     def __init__(self, source: Storage, target: Storage, landed: LedgerContents, file_size: int) -> None:
         self._source, self._target, self._landed, self._size = source, target, landed, file_size
 
     def folder(self, names: Sequence[str], schema: pa.Schema, there: Collection[str]) -> Iterator[Moved]:
-        """Merges the files of one folder, and tells of each old file where its rows are once they are there.
+        """Merge the files of one folder; yield the new location of each old file once it is published.
 
         Args:
             names: The files, sorted.
             schema: The columns of their table.
-            there: What an earlier run has put into this folder of the new root.
+            there: The files that an earlier run has published in this folder of the new root.
 
         Raises:
-            StorageRefused: A file cannot be read, is not as its receipt says, or the new root is written by others.
+            StorageRefused: A file cannot be read, disagrees with its receipt, or others write into the new root.
         """
         there = set(there)
         merged = {name: self._loads_of(name) for name in sorted(there) if layout.is_compacted(name)}
@@ -114,7 +114,7 @@ class Merge:
                     yield from self._closed(output, scratch)
             finally:
                 if output is not None:
-                    output.file.abort()  # does nothing to a file that was closed
+                    output.file.abort()  # no effect on a closed file
 
     def _describe(self, name: str, schema: pa.Schema) -> _Input:
         size = self._source.size(name)
@@ -147,7 +147,7 @@ class Merge:
             return parquet.read_loads(_open(name, source).metadata) or {}
 
     def _placed(self, each: _Input, name: str, found: Mapping[str, int]) -> Moved:
-        """What an earlier run has done."""
+        """Return the location of a file that an earlier run has merged."""
         if any(found.get(load_id) != rows for load_id, rows in (each.loads or {}).items()):
             raise strange(self._target, name)
         return Moved(each.name, each.bytes, name, self._target.size(name), each.rows)
@@ -179,7 +179,7 @@ class Merge:
 
 
 def copy_file(source: Storage, target: Storage, name: str, scratch: Path) -> int:
-    """Publishes a file of one root in another one under the same name, if that is free; returns its bytes."""
+    """Publish a file of one root in another root under the same name, only if absent; return its size in bytes."""
     copy = scratch / "copy"
     with source.open_input(name) as opened, copy.open("wb") as out:
         copyfileobj(opened, out, BLOCK)
@@ -190,7 +190,7 @@ def copy_file(source: Storage, target: Storage, name: str, scratch: Path) -> int
 
 
 class _Output:
-    """One new file while it is written."""
+    """A merged file that is being written."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.file = parquet.ParquetFile(path, schema)
@@ -200,12 +200,12 @@ class _Output:
         self._data = self._arrow = 0
 
     def has_room(self, each: _Input, size: int) -> bool:
-        """Whether the file stays within the size with this one, too."""
+        """Return whether the file stays within `size` bytes if this input is added."""
         written, waiting = self.file.progress
         return written + waiting * self._data // max(1, self._arrow) + each.data <= size
 
     def add(self, each: _Input, source: Storage) -> None:
-        """Adds a file's rows; memory holds one row group of it."""
+        """Add the rows of an old file; at most one row group of it is in memory."""
         assert each.loads is not None
         if each.file is not None:
             self._add(each, each.file)
@@ -241,7 +241,7 @@ def _damaged(name: str, why: str) -> StorageRefused:
 
 
 def strange(target: Storage, name: str) -> StorageRefused:
-    """The error that something else stands in the new root under this name."""
+    """Return the error that the new root holds different content under this name."""
     return StorageRefused(
         f"{target.url} holds another {name} than this compaction writes.",
         hint="Remove that root, into which somebody else has written, or compact into another one.",

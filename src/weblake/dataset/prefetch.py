@@ -1,8 +1,8 @@
-"""Many files, read in their order with the small ones ahead: a file of a few rows costs its opening and little else, on
-an object store a round trip or two.
+"""Reads many files in order and prefetches the small ones, whose cost is mainly opening: one or two round trips on an
+object store.
 
-A small file is read whole and turned into what is wanted of it by one of several threads; a larger one is streamed when
-its turn comes, so that memory holds one row group of it. What is held ahead is bounded in files and bytes.
+A small file is read whole and processed in one of several threads. A larger file is streamed when its turn comes, so
+that at most one row group of it is in memory. The number and the bytes of prefetched files are bounded.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from weblake.dataset.arrow_files import opened
 from weblake.storage import Storage
 
 T = TypeVar("T")
-#: What a file is read from.
+#: Sources that a file is read from.
 Source: TypeAlias = IO[bytes] | pa.BufferReader
-#: Most bytes of a file that is read ahead.
+#: Maximum bytes of a file that is prefetched.
 SMALL = 256 << 10
-#: Files that are read at a time where each waits for a network; a local root has as many as there are processors.
+#: Files that are read concurrently over a network; on a local root the number is that of the processors.
 READERS = 16
-#: Below so many files no thread is begun.
+#: Minimum number of files for which threads are started.
 FEW = 4
 
 
 def in_order(storage: Storage, names: Sequence[str], read: Callable[[str, Source], Iterable[T]]) -> Iterator[T]:
-    """What `read` makes of each file, file by file; it is called in several threads.
+    """Yield the results of `read` for each file, in order; `read` is called in several threads.
 
     Raises:
-        StorageRefused: A file cannot be read, or is gone.
+        StorageRefused: A file cannot be read or no longer exists.
     """
     if len(names) < FEW:
         for name in names:
@@ -51,7 +51,7 @@ def in_order(storage: Storage, names: Sequence[str], read: Callable[[str, Source
 
 
 def each_ahead(names: Iterable[str], do: Callable[[str], T], threads: int, most: int) -> Iterator[tuple[str, T]]:
-    """Each name with what `do` makes of it, in their order; so many threads are ahead by `most` of them."""
+    """Yield each name with the result of `do`, in order; `threads` threads work on at most `most` names ahead."""
     waiting: deque[tuple[str, Future[T]]] = deque()
     left = iter(names)
     with ThreadPoolExecutor(threads, "weblake-read") as pool:
@@ -69,7 +69,7 @@ def each_ahead(names: Iterable[str], do: Callable[[str], T], threads: int, most:
 
 
 def _small(storage: Storage, read: Callable[[str, Source], Iterable[T]], name: str) -> list[T] | None:
-    """What is made of a small file; None of a larger one."""
+    """Return the results of `read` for a small file, or None for a larger one."""
     with opened(storage, name) as source:
         if source.seek(0, os.SEEK_END) > SMALL:
             return None

@@ -1,4 +1,4 @@
-"""Reading a table back, as Arrow, pandas or Polars, whole or lazily."""
+"""Reading a landed table as Arrow, pandas or Polars, eagerly or lazily."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow.dataset
 
-#: Rows of a record batch, where nobody asks for another number.
+#: Default number of rows of a record batch.
 BATCH_ROWS = 1024
 
 
@@ -34,21 +34,21 @@ def read(
     keys: Mapping[str, str | Sequence[str]] | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> Reading:
-    """A table of a dataset, to be read in one of several ways. Nothing is read yet.
+    """Return a `Reading` of a table of a dataset, which offers several formats. Nothing is read yet.
 
     Args:
         root: The dataset's root.
         table: documents, page_errors, usage_periods or activity.
-        columns: The columns wanted, path keys among them, in this order; all where it is not given.
-        loads: Load ids: only what these loads landed. One that has no file here adds no rows.
-        keys: Path keys and the values wanted, such as `{"report": "credits", "period": ["2026-10", "2026-11"]}`.
-        storage_options: For the file system of a URL, as fsspec takes them. Default: what its backend reads from the
-            environment.
+        columns: The columns to read, which may include path keys, in this order. Default: all.
+        loads: Load ids: read only the rows of these loads. A load without a file in this table adds no rows.
+        keys: Path keys and the values to read, such as `{"report": "credits", "period": ["2026-10", "2026-11"]}`.
+        storage_options: Options for the file system of a URL, as fsspec takes them. Default: the settings that its
+            backend reads from the environment.
 
     Raises:
-        InvalidOption: There is no such table, a load id is none, or loads of a table that has none are asked for.
-            Unknown columns and path keys are told when the table is read.
-        StorageRefused: The root is no storage that weblake knows.
+        InvalidOption: There is no such table, a load id is malformed, or `loads` is given for a table without loads.
+            Unknown columns and path keys are reported when the table is read.
+        StorageRefused: weblake does not support the storage of the root.
     """
     if table not in schemas.TABLES:
         raise InvalidOption(f"There is no table {table!r}.", hint=f"Tables: {', '.join(schemas.TABLES)}.")
@@ -67,12 +67,12 @@ def read(
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One table: its files, and the forms in which its rows come back.
+    """One table: its files, and methods that return its rows in several formats.
 
-    The columns are those of the table's schema, then its path keys (load_date and the like) as strings: nothing is
-    inferred, `007` stays text. A table that holds nothing yet comes back empty, with the same columns. to_batches,
-    to_reader and to_polars_lazy hold a row group or two in memory, however large the table is; a dataset holds what
-    Arrow reads ahead, and `to_batches(batch_readahead=2, fragment_readahead=1)` of it makes that little.
+    The columns are those of the table's schema, then its path keys (such as load_date) as strings: no type is
+    inferred, `007` stays text. An empty table has the same columns and no rows. to_batches, to_reader and
+    to_polars_lazy hold one or two row groups in memory, whatever the size of the table. An Arrow dataset holds what
+    Arrow reads ahead; its method `to_batches(batch_readahead=2, fragment_readahead=1)` reads little ahead.
     """
 
     storage: Storage
@@ -80,11 +80,11 @@ class Reading:
     columns: tuple[str, ...] | None = None
     #: Load ids; None for all.
     loads: tuple[str, ...] | None = None
-    #: The values wanted of each path key; keys that are not named may have any.
+    #: The values to read of each path key; keys that are not named may have any value.
     keys: Mapping[str, tuple[str, ...]] | None = None
 
     def files(self) -> list[str]:
-        """The files that hold the rows, relative to the root, sorted.
+        """Return the paths of the files that hold the rows, relative to the root, sorted.
 
         Raises:
             InvalidOption: The table has no such path key or column.
@@ -92,11 +92,11 @@ class Reading:
         return self._plan()[0]
 
     def schema(self) -> pa.Schema:
-        """The columns of every form and their Arrow types; raises as `files`."""
+        """Return the columns of every format and their Arrow types; raises as `files`."""
         return self._plan()[1]
 
     def count_rows(self) -> int:
-        """How many rows there are: of each file only the footer is read, and of compacted ones that `loads` names."""
+        """Return the number of rows; only the footers of the files are read, which also hold row counts by load."""
         names, _ = self._plan()
 
         def read(name: str, source: prefetch.Source) -> Iterator[int]:
@@ -107,24 +107,24 @@ class Reading:
         return sum(prefetch.in_order(self.storage, names, read))
 
     def to_batches(self, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """The rows in record batches, file by file: memory holds one batch and one row group, or a few small files."""
+        """Yield the rows in record batches, by file; memory holds one batch and row group, or a few small files."""
         return self._batches(*self._plan(), batch_size)
 
     def to_reader(self, batch_size: int = BATCH_ROWS) -> pa.RecordBatchReader:
-        """The rows as an Arrow stream, such as DuckDB and database drivers take; it can be read once."""
+        """Return the rows as an Arrow stream, which DuckDB and database drivers accept; it can be read once."""
         names, schema = self._plan()
         return pa.RecordBatchReader.from_batches(schema, self._batches(names, schema, batch_size))
 
     def to_table(self) -> pa.Table:
-        """All rows as one Arrow table."""
+        """Return all rows as one Arrow table."""
         names, schema = self._plan()
         return pa.Table.from_batches(list(self._batches(names, schema, BATCH_ROWS)), schema=schema)
 
     def to_dataset(self) -> pyarrow.dataset.Dataset:
-        """The files of this moment as an Arrow dataset; columns and filters that it is asked for are pushed down.
+        """Return the current files as an Arrow dataset; it pushes columns and filters down to the files.
 
-        Arrow selects rows by columns of the dataset only. So of a compacted table, `loads` together with `columns` that
-        leave out load_id are read into memory here.
+        Arrow filters by columns of the dataset only. So for a compacted table, if `loads` is given and `columns` lacks
+        load_id, the rows are read into memory.
         """
         names, schema = self._plan()
         loads = self._loads_within(names)
@@ -135,7 +135,7 @@ class Reading:
         return arrow_files.dataset(self.storage, names, schema, loads)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """All rows as a pandas DataFrame.
+        """Return all rows as a pandas DataFrame.
 
         Raises:
             FeatureMissing: pandas is not installed.
@@ -147,7 +147,7 @@ class Reading:
         return self.to_table().to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
-        """All rows as a Polars DataFrame.
+        """Return all rows as a Polars DataFrame.
 
         Raises:
             FeatureMissing: Polars is not installed.
@@ -161,10 +161,10 @@ class Reading:
         return frame
 
     def to_polars_lazy(self) -> polars.LazyFrame:
-        """The files of this moment as a Polars LazyFrame: columns, filters and limits are pushed down to them.
+        """Return the current files as a Polars LazyFrame; it pushes columns, filters and limits down to the files.
 
-        A file that a filter on path keys rules out is not opened; of a row group without a match only the columns that
-        the filter needs are read.
+        A file that a filter on path keys excludes is not opened. Of a row group without a match only the columns that
+        the filter uses are read.
 
         Raises:
             FeatureMissing: Polars is not installed.
@@ -179,9 +179,9 @@ class Reading:
         return lazy_frames.lazy_frame(self.storage, names, schema, self.loads)
 
     def _plan(self) -> tuple[list[str], pa.Schema]:
-        """The files and the columns, from one listing.
+        """Return the files and the columns, from one listing.
 
-        Which compacted files hold a load is in the ledger, and looked up only where loads are asked for.
+        The ledger names the compacted files that hold a load; it is read only if `loads` is given.
         """
         layout.check_whole(self.storage)
         names = [name for name in self.storage.list(self.table) if name.endswith(".parquet")]
@@ -205,7 +205,7 @@ class Reading:
         return all(values.get(key) in wanted for key, wanted in (self.keys or {}).items())
 
     def _loads_within(self, names: list[str]) -> tuple[str, ...] | None:
-        """The loads whose rows have to be picked out of these files; None where they are all rows of them."""
+        """Return the loads whose rows must be filtered from these files, or None if the files hold no other rows."""
         return self.loads if any(layout.is_compacted(name) for name in names) else None
 
     def _check(self, keys: list[str], columns: list[str]) -> None:

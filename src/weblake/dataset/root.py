@@ -1,4 +1,4 @@
-"""One dataset root, and what a landing comes to."""
+"""The `Dataset` of one root (storage, ledger, layout and slot index) and the result of a landing."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ DOCUMENTS, PAGE_ERRORS = layout.LOAD_TABLES
 
 @dataclass(frozen=True, slots=True)
 class LandedLoad:
-    """A load that has landed: its receipt, and when it landed."""
+    """A landed load: its receipt, and when it landed."""
 
     receipt: Receipt
-    #: When it had landed, if an earlier run did it; None for this one.
+    #: When it landed, if an earlier run landed it; None if this run did.
     landed_at: str | None = None
 
 
@@ -36,16 +36,16 @@ class Dataset:
 
     @classmethod
     def at(cls, storage: Storage) -> Dataset:
-        """The dataset in this storage."""
+        """Return the dataset in this storage."""
         ledger = Ledger(storage)
         return cls(storage, ledger, Layout(storage), Slots(storage, ledger))
 
     def preflight(self, partition: Mapping[str, str] | None, load_id: str = "0" * 16) -> None:
-        """Proves that a load can be recorded, published and kept here, before anything is paid.
+        """Prove that a load can be recorded, published and kept in this root, before anything is paid.
 
         Raises:
-            StorageRefused: It cannot; the tables have another set of partition keys; or the root is being made by
-                `weblake compact`.
+            StorageRefused: The proof failed; the tables have another set of partition keys; or the root is the
+                unfinished result of `weblake compact`.
         """
         layout.check_partition(partition or {})
         now = datetime.now(timezone.utc)
@@ -57,13 +57,14 @@ class Dataset:
         self.layout.claim(DOCUMENTS, tuple(partition) if partition else layout.DEFAULT_KEYS)
 
     def path(self, table: str, intent: Intent) -> str:
-        """The final name of a load's file in a table."""
+        """Return the final path of a load's file in a table, relative to the root."""
         return layout.load_path(table, intent.partition, intent.created(), intent.load_id)
 
 
 def open_dataset(root: RootPath, *, storage_options: Mapping[str, object] | None = None) -> Dataset:
-    """The dataset at a root: a local path, an s3://, gs://, abfs:// or memory:// URL, or a path that brings its fs.
+    """Return the dataset at a root: a local path, an s3://, gs://, abfs:// or memory:// URL, or an `FsspecPath`.
 
-    `storage_options` are for the file system of a URL, as fsspec takes them; by default the environment's.
+    `storage_options` are options for the file system of a URL, as fsspec takes them. Default: the settings of the
+    environment.
     """
     return Dataset.at(open_storage(root, storage_options=storage_options))

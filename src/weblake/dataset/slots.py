@@ -1,14 +1,15 @@
-"""Index of the landed loads of each slot: landing a load reads the records of its own slot and no others.
+"""Index of the landed loads of each slot, so that landing a load reads only the records of its own slot.
 
     _weblake/slots/<group>/<load_id>.json    a landed load that has not been retired
     _weblake/slots/index.json                every landed load of the root is in the index
 
 A group holds the loads that may replace each other: all loads of a slot with a partition value, or the loads of one
-run in a slot without. An entry is created after the documents are published and before the group is listed, so of two
-loads that land at the same moment at least one sees the other. It is removed at the end of a retirement.
+run in a slot without one. An entry is created after the documents are published and before the group is listed, so of
+two loads that land at the same time at least one sees the other. It is removed at the end of a retirement.
 
-An entry holds all that retiring its load needs. Its fields keep their meaning in every later version, which may only
-add fields: so a load can be retired although its other records are damaged or were written by a newer weblake.
+An entry holds all data that retiring its load needs. Later versions may add fields and never change the meaning of a
+field, so a load can be retired even if its other records are damaged or were written by a newer weblake
+(docs/decisions/040-slot-index.md).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class SlotEntry(Record, frozen=True, kw_only=True):
-    """A landed load of a slot."""
+    """Index entry of a landed load of a slot."""
 
     slot: str
     slot_has_partition: bool
@@ -48,26 +49,26 @@ class SlotEntry(Record, frozen=True, kw_only=True):
 
     @property
     def group(self) -> str:
-        """The group of loads in which it may be replaced."""
+        """The id of the group of loads in which this load may be replaced."""
         return group_of(self.slot, self.run, has_partition=self.slot_has_partition)
 
     @property
     def name(self) -> str:
-        """The name of the entry below the root."""
+        """The path of the entry, relative to the root."""
         return layout.slot_entry_path(self.group, self.load_id)
 
     def created(self) -> datetime:
-        """`created_at`, UTC-aware."""
+        """Return `created_at` as an aware datetime in UTC."""
         return read_time(self.created_at)
 
     def path(self, table: str) -> str:
-        """The name that the load's own file has in a table."""
+        """Return the path of the load's own file in a table, relative to the root."""
         return layout.load_path(table, self.partition, self.created(), self.load_id)
 
     def replaces(self, other: SlotEntry) -> bool:
-        """Whether this load takes the place of another one of its group (design: "Slots").
+        """Return whether this load replaces another one of its group.
 
-        A load without a document takes no other load's place.
+        A load without a document replaces no load.
         """
         return (
             bool(self.receipt.get("stored"))
@@ -78,25 +79,25 @@ class SlotEntry(Record, frozen=True, kw_only=True):
 
 
 class _Index(msgspec.Struct, frozen=True, kw_only=True):
-    """The record that every landed load is in the index."""
+    """Record which states that every landed load is in the index."""
 
     version: int = 1
-    #: Loads whose records could not be read when the index was made.
+    #: Ids of loads whose records could not be read when the index was built.
     unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The index of one root."""
+    """Reads and changes the slot index of one root."""
 
     storage: Storage
     ledger: Ledger
 
     def entry(self, intent: Intent) -> SlotEntry | None:
-        """Return the entry of a load, or None where it has no slot, has not landed or was retired.
+        """Return the entry of a load, or None if it has no slot, has not landed or was retired.
 
         Raises:
-            StorageRefused: It cannot be read.
+            StorageRefused: The entry cannot be read.
         """
         if intent.slot is None:
             return None
@@ -104,7 +105,7 @@ class Slots:
         return self.ledger.read_record(name, intent.load_id, SlotEntry)
 
     def add(self, intent: Intent, receipt: Receipt) -> SlotEntry:
-        """Create the entry of a load that has just been published, and return the one that is in the index."""
+        """Create the entry of a load that has just been published, and return the entry in the index."""
         entry = _entry(intent, receipt.to_dict(), utc_now())
         return self.ledger.create_record(entry.name, entry)[0]
 
@@ -115,9 +116,9 @@ class Slots:
     def others(self, entry: SlotEntry) -> list[SlotEntry]:
         """Return the other landed loads of a load's group.
 
-        A load that cannot be read is left out with a warning that names the file: it stops nothing but itself.
+        An unreadable load is left out with a warning that names the file, so that it does not stop other loads.
         """
-        # The first load of a run in a slot without a partition value has no older ones.
+        # The first load of a run in a slot without a partition value has no older loads.
         unindexed = self._unindexed() if entry.slot_has_partition or entry.generation > 0 else ()
         names = self.storage.list(f"{layout.SLOTS}/{entry.group}")
         load_ids = {name.rpartition("/")[2].removesuffix(".json") for name in names} - {entry.load_id}
@@ -128,9 +129,9 @@ class Slots:
         return [other for other in found.values() if other is not None and other.group == entry.group]
 
     def find(self, group: str, load_id: str) -> SlotEntry | None:
-        """Return the entry of another load, or None where it is not there or cannot be read.
+        """Return the entry of another load, or None if it does not exist or cannot be read.
 
-        Its version is not looked at, and where the entry is damaged the load's own records stand in for it.
+        Entries of any version are accepted. If the entry is damaged, it is rebuilt from the load's own records.
         """
         name = layout.slot_entry_path(group, load_id)
         data = self.storage.read(name)
@@ -145,10 +146,10 @@ class Slots:
         return found if found.load_id == load_id else self.from_readable_records(load_id)
 
     def from_records(self, load_id: str) -> SlotEntry | None:
-        """Return what the entry of a landed load would be, from its intent and its done record; None without a slot.
+        """Return the entry of a landed load, built from its intent and its done record, or None if it has no slot.
 
         Raises:
-            StorageRefused: A record of it cannot be read.
+            StorageRefused: A record of the load cannot be read.
         """
         intent = self.ledger.intent(load_id)
         if intent is None or intent.slot is None:
@@ -157,7 +158,7 @@ class Slots:
         return None if done is None else _entry(intent, done.receipt, done.at)
 
     def from_readable_records(self, load_id: str) -> SlotEntry | None:
-        """Do the same, and return None with a warning where a record cannot be read."""
+        """Return the same as `from_records`, or None with a warning if a record cannot be read."""
         try:
             return self.from_records(load_id)
         except StorageRefused as error:
@@ -165,7 +166,7 @@ class Slots:
             return None
 
     def _unindexed(self) -> tuple[str, ...]:
-        """Return the landed loads that are not in the index; make the index where a root has none."""
+        """Return the ids of the landed loads that are not in the index; build the index if the root has none."""
         data = self.storage.read(layout.SLOT_INDEX)
         if data is not None:
             try:
@@ -176,7 +177,7 @@ class Slots:
         return self._build()
 
     def _build(self) -> tuple[str, ...]:
-        """Make the index of a root that weblake landed in before there was one: once, by reading its whole ledger."""
+        """Build the index of a root that older versions of weblake landed in, once, by reading its whole ledger."""
         known = ledger_listing.steps(self.ledger)
         landed = (ledger_listing.id_of(each) for each, has in known.items() if has & DONE and not has & RETIRED)
         added = ledger_listing.read_each(self.ledger, landed, lambda load_id: (load_id, self._add(load_id)))
@@ -185,7 +186,7 @@ class Slots:
         return unreadable
 
     def _add(self, load_id: str) -> bool:
-        """Add a landed load to the index from its records; return False where they cannot be read."""
+        """Add a landed load to the index from its records; return False if they cannot be read."""
         try:
             entry = self.from_records(load_id)
         except StorageRefused as error:
@@ -197,24 +198,24 @@ class Slots:
 
 
 def group_of(slot: str, run: str | None, *, has_partition: bool) -> str:
-    """Return the group of a slot's loads that may replace each other, as 16 hexadecimal digits."""
+    """Return the id of the group of loads that may replace each other, as 16 hexadecimal digits."""
     return load_id_of("slot", slot) if has_partition else load_id_of("slot of a run", slot, run)
 
 
 def group_of_intent(intent: Intent) -> str:
-    """Return the group of a load that has a slot."""
+    """Return the id of the group of a load that has a slot."""
     assert intent.slot is not None
     return group_of(intent.slot, intent.run, has_partition=intent.slot_has_partition)
 
 
 def rivals(entry: SlotEntry, others: list[SlotEntry]) -> tuple[list[SlotEntry], SlotEntry | None]:
-    """Return the loads whose place this one takes, and the load that takes its own place, if any.
+    """Return the loads that this one replaces, and the load that replaces this one or None.
 
-    The second exists where a job that was started later ended first.
+    The second exists if a job that was started later ended first.
     """
     older = [other for other in others if entry.replaces(other)]
     newer = [other for other in others if other.replaces(entry)]
-    if not entry.receipt.get("stored"):  # a load without a document neither takes a place nor has one
+    if not entry.receipt.get("stored"):  # a load without a document neither replaces a load nor is replaced
         return [], None
     return older, max(newer, key=SlotEntry.created, default=None)
 

@@ -1,1 +1,1 @@
-"""Sending requests to the service over httpx: transports, total deadlines, bounded response bodies."""
+"""HTTP requests to the service over httpx: transports, total deadlines, bounded response bodies."""

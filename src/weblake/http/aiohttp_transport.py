@@ -1,7 +1,7 @@
 """An httpx transport over aiohttp, for thousands of requests on one event loop.
 
-httpx's own pool walks all waiting requests whenever one comes or goes, and takes seven times the CPU of aiohttp for a
-poll. Needs the package httpx-aiohttp, which the Airflow provider depends on.
+httpx's own pool iterates over all waiting requests whenever a request arrives or ends, and takes seven times the CPU of
+aiohttp for a poll. Needs the package httpx-aiohttp, which the Airflow provider depends on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weblake.http.library import httpx
 from weblake.http.pools import KEEPALIVE_S, NEXT_ADDRESS_S
 from weblake.http.resolver import look_up
 
-#: Most bytes of one header field, as in h11, which reads the responses of the other transports.
+#: Most bytes of one header field; the same as in h11, which reads the responses of the other transports.
 MAX_FIELD = 100 << 10
 
 
@@ -28,7 +28,7 @@ def aiohttp_transport(
     ssl_context: ssl.SSLContext | None, proxy: httpx.Proxy | None, *, max_connections: int, keep_alive: bool
 ) -> httpx.AsyncBaseTransport:
     """Return a transport for one event loop, with the arguments of `pools.AsyncPoolTransport`."""
-    # For plain http a context without certificates: to load those takes 20 ms.
+    # For plain http, a context without certificates: loading them takes 20 ms.
     verify = ssl_context or httpx.create_ssl_context(verify=False)
     session = partial(_session, verify, max_connections, keep_alive)
     return httpx_aiohttp.AiohttpTransport(verify=verify, proxy=proxy, client=session)
@@ -42,7 +42,7 @@ def _session(verify: ssl.SSLContext, max_connections: int, keep_alive: bool) -> 
         limit=max_connections,
         happy_eyeballs_delay=NEXT_ADDRESS_S,
         use_dns_cache=False,
-        # aiohttp accepts only one of the two.
+        # aiohttp accepts only one of these two arguments.
         **({"keepalive_timeout": KEEPALIVE_S} if keep_alive else {"force_close": True}),
     )
     return aiohttp.ClientSession(
@@ -56,20 +56,20 @@ def _session(verify: ssl.SSLContext, max_connections: int, keep_alive: bool) -> 
 
 
 class _Request(aiohttp.ClientRequest):
-    """A request that is not sent on a connection which delivered more than the responses before it.
+    """A request that is not sent on a connection that delivered bytes after the previous response.
 
-    aiohttp closes such a connection only where all its bytes came at once (see response_end.py for why it matters).
+    aiohttp closes such a connection only if all of its bytes arrived at once; response_end.py gives the reason.
     """
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        """Send the request, or fail before its first byte, as if there were no connection."""
+        """Send the request; if the connection must not be used, raise a connection error before the first byte."""
         if conn.protocol is not None and conn.protocol.should_close:
             raise aiohttp.ClientConnectorError(self.connection_key, OSError("more came than a response"))
         return await super().send(conn)
 
 
 class _Resolver(AbstractResolver):
-    """Looks hosts up in daemon threads."""
+    """A resolver that looks up host names in daemon threads."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -89,4 +89,4 @@ class _Resolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing; the resolver holds no resources."""

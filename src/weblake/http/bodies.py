@@ -1,6 +1,6 @@
-"""Response bodies: decompressed under a bound while they arrive, and buffers that are used again.
+"""Response bodies: bounded decompression while they arrive, and a pool of buffers.
 
-A body of 300 KB can hold 64 MB and more, so its own statement of its size is never believed.
+A compressed body of 300 KB can contain 64 MB and more, so the size that a response declares is not used.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ else:
     except ImportError:
         import zlib
 
-#: Bytes that one step of decompression may put out, so that a decompression bomb is noticed before it is held.
+#: Most output bytes of one decompression step, so that a decompression bomb is detected before it fills the memory.
 STEP = 1 << 20
-#: The `wbits` of zlib that mean a gzip header and trailer.
+#: The `wbits` value of zlib for a gzip header and trailer.
 _GZIP = 31
 
 
 class BodyRefused(Exception):
-    """A body that is too large, cut off, or compressed in a way nobody asked for."""
+    """A body that is too large, truncated, or compressed with an encoding that was not requested."""
 
     def __init__(self, text: str, *, final: bool) -> None:
         super().__init__(text)
-        #: Whether reading it again would end the same way.
+        #: Whether requesting it again would fail the same way.
         self.final = final
 
 
 class BoundedBody:
-    """Collects one reply's body; `feed` says when enough is there."""
+    """Collects the body of one response, up to `Request.max_body` bytes or until `Request.enough` is true."""
 
     def __init__(self, raw_headers: Iterable[tuple[bytes, bytes]], request: Request) -> None:
         self.headers = _headers(raw_headers)
@@ -46,7 +46,7 @@ class BoundedBody:
         self._gzip = _gzip(self.headers.get("content-encoding", ""))
 
     def feed(self, part: bytes) -> bool:
-        """Adds bytes from the wire; returns True when no more are wanted."""
+        """Add bytes as received; return True if no more are needed."""
         if self._gzip is None:
             self._grow(part)
         else:
@@ -59,7 +59,7 @@ class BoundedBody:
         return self._enough
 
     def reply(self, status: int, wall: float) -> Reply:
-        """The finished reply; a compressed body that was cut off is refused."""
+        """Return the response with its body; raise BodyRefused if a compressed body was truncated."""
         if self._gzip is not None and not self._enough and not self._gzip.finished:
             raise BodyRefused("the compressed body was cut off", final=False)
         del self._data[self._size :]
@@ -78,7 +78,7 @@ class BoundedBody:
 
 
 class BufferPool:
-    """Reuses the buffers of bodies that have been read: memory that is new to a process costs page faults."""
+    """A pool of body buffers, because memory that is new to a process costs page faults."""
 
     def __init__(self) -> None:
         self._free: list[_FreeBuffer] = []
@@ -88,13 +88,13 @@ class BufferPool:
         """Return an unused buffer; its contents are undefined."""
         with self._one_at_a_time:
             for at, buffer in enumerate(self._free):
-                with suppress(BufferError):  # a document still has a view of it
+                with suppress(BufferError):  # raised if a document still has a view of it
                     buffer.pop()
                     return self._free.pop(at)
         return _FreeBuffer()
 
     def give(self, body: bytes | bytearray) -> None:
-        """Return a body's buffer to the pool; views of it may remain. A body from elsewhere is ignored."""
+        """Return a body's buffer to the pool; views of it may still exist. Other objects are ignored."""
         if isinstance(body, _FreeBuffer) and body:
             with self._one_at_a_time:
                 self._free.append(body)

@@ -1,7 +1,7 @@
 """Total deadlines for httpcore's blocking connections.
 
-httpcore's timeouts begin anew with each byte that arrives, and the standard library's with each address of a host. The
-network backend here bounds every connect, handshake, read and write by one deadline for the whole request.
+httpcore's timeouts restart with each byte that arrives, and those of the standard library with each address of a host.
+This network backend limits every connect, handshake, read and write by one deadline for the whole request.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from weblake.http.response_end import ResponseEnd
 
 T = TypeVar("T")
 
-#: Least seconds for one address, however many a host has.
+#: Least seconds for one address of a host with many addresses.
 LEAST_S = 0.01
-#: Bytes written at once, so that a slow peer is noticed between two writes.
+#: Most bytes of one write, so that the deadline is checked between two writes to a slow peer.
 WRITE_SIZE = 1 << 16
 
-#: Monotonic seconds by which the current thread's request has to be complete.
+#: Deadline of the current thread's request, in monotonic seconds.
 _deadline: ContextVar[float] = ContextVar("weblake_deadline", default=0.0)
 
 
 @contextmanager
 def ending(until: float) -> Iterator[None]:
-    """Bound all network operations inside by `until`, in monotonic seconds."""
+    """Limit all network operations in the block by the deadline `until`, in monotonic seconds."""
     token = _deadline.set(until)
     try:
         yield
@@ -42,14 +42,14 @@ def ending(until: float) -> Iterator[None]:
 
 
 class DeadlineStream(httpcore.NetworkStream):
-    """A connection whose reads and writes end by the deadline of the current request."""
+    """A network stream whose reads and writes end by the deadline of the current request."""
 
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
         self._end = ResponseEnd()
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return the bytes that are there, at most `max_bytes`; b"" at the end."""
+        """Return the bytes that have arrived, at most `max_bytes`; b"" at the end of the stream."""
         data = self._inner.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
         self._end.received(data)
         return data
@@ -67,26 +67,26 @@ class DeadlineStream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        """Return the same connection, encrypted; on failure it is closed."""
+        """Return the connection with TLS; on failure it is closed."""
         if self.get_extra_info("ssl_object") is not None:
             return DeadlineStream(_TlsInTls(self._inner, ssl_context, server_hostname))
         left = _left(timeout, httpcore.ConnectTimeout)
         return DeadlineStream(self._inner.start_tls(ssl_context, server_hostname, left))
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what httpcore asks about the socket. It does not use an idle connection that `is_readable` again."""
+        """Return information about the socket; httpcore does not reuse an idle connection that `is_readable`."""
         if info == "is_readable" and self._end.exceeded:
             return True
         return self._inner.get_extra_info(info)
 
 
 class DeadlineBackend(httpcore.SyncBackend):
-    """Opens TCP connections that obey the deadline of the current request."""
+    """A network backend whose TCP connections obey the deadline of the current request."""
 
     def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, *args: Any, **kwargs: Any
     ) -> DeadlineStream:
-        """Try the addresses of a host in turn, each for its share of the time that is left for all of them."""
+        """Connect to the first address that accepts; each is tried in order for its share of the remaining time."""
         until = min(_deadline.get(), time.monotonic() + (math.inf if timeout is None else timeout))
         addresses = _addresses_in_time(host, port, until)
         failure: Exception | None = None
@@ -102,8 +102,8 @@ class DeadlineBackend(httpcore.SyncBackend):
 class _TlsInTls(httpcore.NetworkStream):
     """TLS inside the TLS connection to a proxy, because the standard library cannot wrap an encrypted socket again.
 
-    httpcore's own class for this waits on the socket with a timeout for each record, which a peer that sends a byte at
-    a time can prolong for ever.
+    httpcore's class for this waits on the socket with a timeout for each record, which a peer that sends single bytes
+    can prolong without limit.
     """
 
     def __init__(self, outer: httpcore.NetworkStream, ssl_context: ssl.SSLContext, server_hostname: str | None) -> None:
@@ -120,7 +120,7 @@ class _TlsInTls(httpcore.NetworkStream):
             raise httpcore.ConnectError(str(error)) from error
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return the bytes that are there, at most `max_bytes`; b"" at the end."""
+        """Return the bytes that have arrived, at most `max_bytes`; b"" at the end of the stream."""
         try:
             return self._complete(lambda: self._tls.read(max_bytes))
         except ssl.SSLZeroReturnError:
@@ -142,11 +142,11 @@ class _TlsInTls(httpcore.NetworkStream):
         self._outer.close()
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what httpcore asks about the socket."""
+        """Return information about the socket."""
         return self._tls if info == "ssl_object" else self._outer.get_extra_info(info)
 
     def _complete(self, operation: Callable[[], T]) -> T:
-        """Repeat a TLS operation until it needs no more bytes from the peer."""
+        """Repeat a TLS operation until it needs no more bytes from the peer, and return its result."""
         while True:
             try:
                 result = operation()
@@ -159,7 +159,7 @@ class _TlsInTls(httpcore.NetworkStream):
                     self._incoming.write_eof()
                 continue
             except ssl.SSLError:
-                self._send_pending()  # the alert, which tells the peer why
+                self._send_pending()  # the alert that gives the peer the reason
                 raise
             self._send_pending()
             return result

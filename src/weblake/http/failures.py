@@ -1,7 +1,7 @@
-"""What an HTTP library's exception says about a request: whether it was sent, whether it can be repeated.
+"""Classify the exceptions of HTTP libraries: whether a request was sent, and whether it can be repeated.
 
-httpx, httpx2 and httpcore name their exceptions alike, so classes are told apart by name. httpx-aiohttp reports
-a connection that the server closed as a ConnectTimeout, so for aiohttp the original exception decides.
+httpx, httpx2 and httpcore use the same exception names, so classes are compared by name. httpx-aiohttp reports a
+connection that the server closed as a ConnectTimeout, so for aiohttp the original exception is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyEr
 #: Base classes of the exceptions of httpx and httpx2, and of aiohttp.
 _FAILURES = frozenset({"TransportError", "InvalidURL", "ClientError"})
 _LIBRARIES = frozenset({"httpx", "httpx2", "aiohttp"})
-#: aiohttp's exceptions, the first that fits, under httpx's names.
+#: The names in httpx of aiohttp's exceptions; the first match counts.
 _AIOHTTP = (
     ("ConnectionTimeoutError", frozenset({"ConnectTimeout", "TimeoutException"})),
     ("ServerTimeoutError", frozenset({"ReadTimeout", "TimeoutException"})),
@@ -30,19 +30,19 @@ _AIOHTTP = (
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether an exception is a network's or a server's failure, and not a defect."""
+    """Return whether an exception is a failure of the network or the server, and not a defect of weblake."""
     if isinstance(error, OSError | BodyRefused | asyncio.TimeoutError):
         return True
     return any(_library(base) in _LIBRARIES and base.__name__ in _FAILURES for base in type(error).__mro__)
 
 
 def was_sent(error: BaseException) -> bool:
-    """Return False if the request surely never left."""
+    """Return False if no byte of the request was sent."""
     return not kinds(error) & _NOT_SENT
 
 
 def kinds(error: BaseException) -> frozenset[str]:
-    """Return the names of an exception's classes, in httpx's terms."""
+    """Return the names of an exception's classes, as httpx names them."""
     for each in _chain(error):
         if _library(type(each)) == "aiohttp":
             names = {base.__name__ for base in type(each).__mro__}
@@ -51,9 +51,9 @@ def kinds(error: BaseException) -> frozenset[str]:
 
 
 def certificate_error(error: BaseException) -> str | None:
-    """Return why a certificate was refused, or None if the failure is another one."""
+    """Return why a server certificate was refused, or None if the failure has another reason."""
     for each in _chain(error):
-        # aiohttp's own subclass has no `verify_message`; the original error stands behind it.
+        # aiohttp's subclass has no `verify_message`; the original error follows in the chain.
         if isinstance(each, ssl.SSLCertVerificationError) and hasattr(each, "verify_message"):
             return one_line(each.verify_message or str(each))
     return None
@@ -74,7 +74,7 @@ def client_certificate_refused(error: BaseException) -> str | None:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an exception's text, or that of its cause if it has none, or the name of its class."""
+    """Return the text of an exception or of the first cause that has one, or the name of its class."""
     return next((text for each in _chain(error) if (text := str(each))), type(error).__name__)
 
 

@@ -1,7 +1,7 @@
-"""The HTTP library. Nothing else in weblake imports httpx or httpcore on the client's side.
+"""The HTTP library: the only module of the client that imports httpx or httpcore.
 
-A client of httpx or of its successor httpx2 can be given to `weblake.Client`: `library_of` returns the library that a
-given client belongs to, because each accepts its own request objects only.
+`weblake.Client` accepts a client of httpx or of its successor httpx2. `library_of` returns the library of such a
+client, because each library accepts only its own request objects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class HttpClient(Protocol):
 
     @property
     def headers(self) -> Any:
-        """Headers that the client adds to its requests."""
+        """Headers that the client adds to each request."""
 
     def send(self, request: Any, *, stream: bool = ..., auth: Any = ..., follow_redirects: Any = ...) -> Any:
         """Send a request and return its response, whose body has not been read."""
@@ -33,21 +33,21 @@ class AsyncHttpClient(Protocol):
 
     @property
     def headers(self) -> Any:
-        """Headers that the client adds to its requests."""
+        """Headers that the client adds to each request."""
 
     async def send(self, request: Any, *, stream: bool = ..., auth: Any = ..., follow_redirects: Any = ...) -> Any:
         """Send a request and return its response, whose body has not been read."""
 
 
 def library_of(client: object, name: str) -> Any:
-    """Return the module httpx or httpx2: the library of a given client, httpx if `client` is None.
+    """Return the module httpx or httpx2: the library of the client, or httpx if `client` is None.
 
     Args:
         client: An object whose class, or a base of it, has the name `name` in one of the two libraries.
         name: `Client` or `AsyncClient`.
 
     Raises:
-        InvalidOption: Any other object.
+        InvalidOption: It is any other object.
     """
     if client is None:
         return httpx

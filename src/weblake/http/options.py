@@ -1,4 +1,4 @@
-"""The settings that say how requests reach the service: proxy, certificate authorities, client certificate."""
+"""HTTP settings: proxy, certificate authorities, client certificate."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class TrustStoreUnreadable(OSError):
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """Proxy and TLS settings for the HTTP client that weblake sets up itself.
+    """Proxy and TLS settings for the HTTP client that weblake creates.
 
-    For everything else (HTTP/2, SOCKS, event hooks) give an httpx client to `Client(http_client=...)` instead.
+    For other settings (HTTP/2, SOCKS, event hooks) pass an httpx client to `Client(http_client=...)` instead.
     """
 
-    #: Proxy URL such as `http://user:password@proxy.example:3128`; None takes HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and
-    #: NO_PROXY from the environment. Requests to a loopback address never use a proxy from the environment, and those
-    #: over plain http no proxy on another machine.
+    #: Proxy URL such as `http://user:password@proxy.example:3128`; None uses HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and
+    #: NO_PROXY of the environment. Requests to a loopback address never use a proxy of the environment; over plain http
+    #: they also use no proxy on another machine.
     proxy: str | None = field(default=None, repr=False)
     #: PEM file of certificate authorities to trust instead of the default ones (SSL_CERT_FILE, SSL_CERT_DIR, certifi).
     ca_bundle: str | Path | None = None
@@ -38,10 +38,10 @@ class HttpOptions:
     client_key: str | Path | None = None
 
     def check(self) -> None:
-        """Check the settings that are given, so that a mistake in them is reported before the first request.
+        """Check the settings, so that an invalid one is reported before the first request.
 
         Raises:
-            InvalidOption: One of them cannot be used; the message begins with its name.
+            InvalidOption: A setting cannot be used; the message begins with its name.
         """
         self._own_proxy()
         if self.client_key is not None and self.client_certificate is None:
@@ -57,7 +57,7 @@ class HttpOptions:
         """Return a TLS context with these settings.
 
         Raises:
-            InvalidOption: A file of these options cannot be read or does not hold what it should.
+            InvalidOption: A file of these options cannot be read or has the wrong content.
             TrustStoreUnreadable: The environment names certificates that cannot be read.
         """
         context = _default_context() if self.ca_bundle is None else self._load_authorities()
@@ -66,7 +66,7 @@ class HttpOptions:
         return context
 
     def proxy_for(self, base: BaseUrl) -> httpx.Proxy | None:
-        """Return the proxy for requests to an origin, or None.
+        """Return the proxy for requests to a base URL, or None.
 
         Raises:
             InvalidOption: The proxy's URL cannot be used.
@@ -89,7 +89,7 @@ class HttpOptions:
         try:
             return _proxy(self.proxy, "`proxy` names", "Give an http:// or https:// URL.")
         except InvalidOption as error:
-            raise error.with_traceback(None) from None  # the locals below hold the URL with its password
+            raise error.with_traceback(None) from None  # frames of the traceback have locals with the proxy's password
 
     def _load_authorities(self) -> ssl.SSLContext:
         assert self.ca_bundle is not None
@@ -144,7 +144,7 @@ def _default_context() -> ssl.SSLContext:
 
 def _unusable(name: str, path: str | Path | None, error: OSError) -> InvalidOption:
     reason = error.strerror or str(error)
-    if isinstance(error, ssl.SSLError):  # whose text names lines of OpenSSL's source
+    if isinstance(error, ssl.SSLError):  # its text names lines of OpenSSL's source
         reason = "it does not hold what it should, or the key is encrypted or another certificate's"
         if name == "ca_bundle":
             reason = "it is not a PEM file of certificates"

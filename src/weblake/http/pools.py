@@ -1,7 +1,7 @@
-"""httpx transports over httpcore's connection pools, with a network backend that knows total deadlines.
+"""httpx transports over httpcore's connection pools, with a network backend that keeps total deadlines.
 
-`httpx.HTTPTransport` takes no network backend, so these two classes do what it does: translate requests, responses and
-exceptions between httpx and httpcore.
+`httpx.HTTPTransport` accepts no network backend, so these two classes do its work: they translate requests, responses
+and exceptions between httpx and httpcore.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from weblake.http.library import httpcore, httpx
 from weblake.http.resolver import look_up
 from weblake.http.response_end import ResponseEnd
 
-#: Idle connections that a pool keeps: after many requests at once, few are wanted.
+#: Most idle connections of a pool: after a burst of requests, few connections are needed.
 MAX_IDLE = 20
 #: Seconds that an idle connection is kept.
 KEEPALIVE_S = 15.0
-#: Seconds until the next address of a host is tried beside the ones before (RFC 8305).
+#: Seconds until the next address of a host is tried while earlier tries continue (RFC 8305).
 NEXT_ADDRESS_S = 0.25
 
 _FAILURES = (
@@ -37,13 +37,13 @@ _FAILURES = (
 
 
 class PoolTransport(httpx.BaseTransport):
-    """Sends requests from any thread, each within the deadline that `deadlines.ending` sets.
+    """A blocking, thread-safe transport; each request obeys the deadline that `deadlines.ending` sets.
 
     Args:
-        ssl_context: For https, of the service and of the proxy.
-        proxy: Where requests go through.
-        max_connections: Connections at a time; further requests wait.
-        keep_alive: Whether a connection serves more than one request.
+        ssl_context: TLS context for an https service or proxy.
+        proxy: The proxy for all requests, or None.
+        max_connections: Most connections at a time; further requests wait.
+        keep_alive: Whether a connection is used for more than one request.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PoolTransport(httpx.BaseTransport):
 
 
 class AsyncPoolTransport(httpx.AsyncBaseTransport):
-    """The same for one event loop. The caller bounds each request's time, because only a task knows its deadline."""
+    """A transport for one event loop, with PoolTransport's arguments. The caller sets the timeout of each request."""
 
     def __init__(
         self, ssl_context: ssl.SSLContext | None, proxy: httpx.Proxy | None, *, max_connections: int, keep_alive: bool
@@ -115,7 +115,7 @@ class _AsyncBody(httpx.AsyncByteStream):
 
 
 class _AsyncStream(httpcore.AsyncNetworkStream):
-    """A connection that is not used again if more came than a response."""
+    """A network stream that is not reused if bytes arrived after the end of a response."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
@@ -139,18 +139,18 @@ class _AsyncStream(httpcore.AsyncNetworkStream):
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.AsyncNetworkStream:
-        """Return the same connection, encrypted."""
+        """Return the connection with TLS."""
         return _AsyncStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what httpcore asks about the socket. It does not use an idle connection that `is_readable` again."""
+        """Return information about the socket; httpcore does not reuse an idle connection that `is_readable`."""
         if info == "is_readable" and self._end.exceeded:
             return True
         return self._inner.get_extra_info(info)
 
 
 class _AsyncBackend(httpcore.AsyncNetworkBackend):
-    """Looks a host up in a daemon thread, and connects to the first of its addresses that answers."""
+    """A network backend that looks up hosts in daemon threads and connects to the first address that accepts."""
 
     def __init__(self) -> None:
         self._network = httpcore.AnyIOBackend()
@@ -158,7 +158,7 @@ class _AsyncBackend(httpcore.AsyncNetworkBackend):
     async def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, *args: Any, **kwargs: Any
     ) -> httpcore.AsyncNetworkStream:
-        """Connect within `timeout` seconds, for the look-up and all addresses together."""
+        """Connect within `timeout` seconds in total, for the lookup and all addresses."""
         try:
             async with aio.timeout(timeout):
                 addresses = await asyncio.wrap_future(look_up(host, port))
@@ -169,9 +169,9 @@ class _AsyncBackend(httpcore.AsyncNetworkBackend):
             raise httpcore.ConnectError(str(error)) from error
 
     async def _first_to_answer(self, addresses: Sequence[str], port: int) -> httpcore.AsyncNetworkStream:
-        """Return a connection to the first address that answers.
+        """Return a connection to the first address that accepts.
 
-        The next address is tried when one fails, and beside one that is slow.
+        The next address is tried if the previous one fails, or in parallel if it takes longer than NEXT_ADDRESS_S.
         """
         left, tries = deque(addresses), set[asyncio.Task[httpcore.AsyncNetworkStream]]()
         failure: BaseException | None = None
@@ -191,14 +191,14 @@ class _AsyncBackend(httpcore.AsyncNetworkBackend):
             for task in tries:
                 task.cancel()
             for ended in await asyncio.gather(*tries, return_exceptions=True):
-                if isinstance(ended, httpcore.AsyncNetworkStream):  # it answered at the same moment
+                if isinstance(ended, httpcore.AsyncNetworkStream):  # it was connected at the same moment
                     await ended.aclose()
         assert failure is not None
         raise failure
 
 
 def _alternating(addresses: Sequence[str]) -> list[str]:
-    """Order addresses so that those of IPv6 and IPv4 alternate, beginning with the kind of the first (RFC 8305)."""
+    """Return the addresses with IPv6 and IPv4 alternating, beginning with the family of the first (RFC 8305)."""
     same = [each for each in addresses if (":" in each) == (":" in addresses[0])]
     other = [each for each in addresses if each not in same]
     return [each for pair in zip_longest(same, other) for each in pair if each is not None]
@@ -233,7 +233,7 @@ def _core_request(request: httpx.Request) -> httpcore.Request:
 
 @contextmanager
 def _as_httpx() -> Iterator[None]:
-    """Raise httpcore's exceptions as those of the same name in httpx."""
+    """Convert httpcore's exceptions to the httpx exceptions of the same name."""
     try:
         yield
     except _FAILURES as error:

@@ -1,4 +1,4 @@
-"""Host name lookups in daemon threads, because the system's resolver knows no deadline."""
+"""Host name lookups in daemon threads, because the system's resolver has no timeout."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
 
 def look_up(host: str, port: int) -> Future[list[str]]:
-    """Return a future of the addresses of a host: at least one, or an OSError.
+    """Return a future of the addresses of a host: at least one address, or an OSError.
 
-    The thread is a daemon: one that hangs in the resolver keeps neither the process nor an event loop from ending.
+    The thread is a daemon, so a lookup that hangs does not prevent the process or an event loop from ending.
     """
     if not _is_address(host):
         return run_in_thread(partial(_addresses, host, port))

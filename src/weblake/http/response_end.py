@@ -1,8 +1,8 @@
-"""Finds the end of an HTTP/1.1 response in the bytes of a connection.
+"""Find the end of an HTTP/1.1 response in the bytes of a connection.
 
-httpcore keeps bytes that follow a response on a kept-alive connection and takes them for the answer to the next
-request. A confused proxy can so hand one job's documents to another. A connection that delivered such bytes is not used
-again.
+httpcore keeps bytes that follow a response on a keep-alive connection and reads them as the response to the next
+request. With a faulty proxy, one job could so get the documents of another job. A connection that delivered such bytes
+is not reused.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ _STATUS = re.compile(rb"HTTP/1\.\d (\d{3})")
 _LENGTH = re.compile(rb"\ncontent-length:[ \t]*(\d+)[ \t]*\r?\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\ntransfer-encoding:[^\n]*chunked[ \t]*\r?\n", re.IGNORECASE)
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,16})")
-#: Most bytes of a head or a line that are kept in search of its end.
+#: Most bytes of an incomplete head or chunk-size line that are kept.
 _MOST_HELD = 200 << 10
 
 
 class ResponseEnd:
-    """Follows the bytes of one connection; `exceeded` says whether more came than the responses that were asked for."""
+    """Parser state of one connection; `exceeded` is True if more bytes arrived than the expected responses."""
 
     def __init__(self) -> None:
-        #: Whether bytes came behind the end of a response, or an end could not be found.
+        #: Whether bytes arrived after the end of a response, or its end could not be found.
         self.exceeded = False
         self._held = b""
-        #: Bytes of a body or a chunk that are still to come; None while a head or a line is read.
+        #: Remaining bytes of a body or a chunk; None while a head or a line is read.
         self._left: int | None = None
-        #: What is read: `idle`, `head`, `length`, `close`, `size`, `chunk` or `trailers`.
+        #: State of the parser: `idle`, `head`, `length`, `close`, `size`, `chunk` or `trailers`.
         self._reads = "idle"
 
     def requested(self) -> None:
-        """Expect a response. Further calls before it has begun change nothing."""
+        """Expect a response; further calls before it ends change nothing."""
         if self._reads == "idle":
             self._reads = "head"
 
     def received(self, data: bytes) -> None:
-        """Follow bytes that the peer sent."""
+        """Parse bytes that the peer sent."""
         if self._reads == "close" or self.exceeded:
             return
         at = 0
@@ -67,7 +67,7 @@ class ResponseEnd:
         if status is None:
             self.exceeded = True
         elif status[1].startswith(b"1"):
-            pass  # an interim response, before the one that counts
+            pass  # an interim response before the final one
         elif status[1] in (b"204", b"304"):
             self._reads = "idle"
         elif _CHUNKED.search(head):
@@ -87,7 +87,7 @@ class ResponseEnd:
         if self._reads == "trailers":
             self._reads = "trailers" if line else "idle"
         elif (size := _CHUNK_SIZE.match(line)) is None:
-            self.exceeded = bool(line)  # the line end behind a chunk is an empty line
+            self.exceeded = bool(line)  # the line end after a chunk is read as an empty line
         elif int(size[1], 16):
             self._left, self._reads = int(size[1], 16), "chunk"
         else:

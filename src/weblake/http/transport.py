@@ -1,8 +1,8 @@
-"""Sends requests to the one origin that may see the API key.
+"""Send requests to the service's origin, the only one that gets the API key.
 
-The transports follow no redirect, keep no cookie, and turn whatever a network does into a Reply or a NoReply. They send
-over httpx: a client that the caller has set up, or transports of our own whose network layer keeps a total deadline
-(docs/decisions/054-http-on-httpx.md).
+The transports follow no redirects, keep no cookies, and return every outcome of the network as a Reply or a NoReply.
+They send over httpx: with the caller's client, or with weblake's own transports, whose network layer keeps a total
+deadline (docs/decisions/054-http-on-httpx.md).
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from weblake.http.pools import AsyncPoolTransport, PoolTransport
 from weblake.remedies import Remedy
 from weblake.steps import NoReply, Reply, Request
 
-#: One DEBUG record for each request and each response, without headers.
+#: Logs each request and each response at level DEBUG, without headers.
 _LOG = logging.getLogger(__name__)
 
-#: Seconds to open a connection, inside the request's own deadline.
+#: Most seconds to open a connection, within the request's deadline.
 CONNECT_S = 10.0
-#: The part of a short deadline that a connection may take, so that it ends as a connection that was never made.
+#: Share of a short deadline for connecting, so that the failure is reported as a connection that was not made.
 CONNECT_SHARE = 0.9
-#: Connections that one client holds open.
+#: Most open connections of one client.
 MAX_CONNECTIONS = 100
-#: Of these, connections for polls on an event loop: a cancel must not wait behind ten thousand polls.
+#: Most of these for polls on an event loop, so that a cancel does not wait for ten thousand polls.
 MAX_POLLS = 64
 
 
 class _Requests:
-    """What both transports share: address, headers, proxy, and the meaning of an exception."""
+    """Base class of both transports: builds requests (address, headers, proxy) and converts exceptions to NoReply."""
 
     def __init__(
         self, base: BaseUrl, key: ApiKey | None, client: Any, kind: str, options: HttpOptions | None, user_agent: str
@@ -56,14 +56,14 @@ class _Requests:
         self._client = client
         self._library = library_of(client, kind)
         self._options = options or HttpOptions()
-        #: A given client knows its own proxies.
+        #: None for a caller's client, which has its own proxies.
         self._proxy = self._options.proxy_for(base) if client is None else None
         self._user_agent = user_agent
         self._ssl: ssl.SSLContext | None = None
         self._headers = self._own_headers()
 
     def hide_key(self, error: WeblakeError) -> None:
-        """Take the key out of an error's texts, for services that repeat it in theirs."""
+        """Remove the API key from an error's texts, because a service may repeat it in a message."""
         if self._key is not None:
             self._key.hide_in(error)
 
@@ -77,7 +77,7 @@ class _Requests:
         headers: dict[str, Any] = {
             "host": self.base.netloc,
             "accept": "application/json",
-            # On loopback the bytes are free and the processor is not.
+            # On loopback, compression costs more CPU time than it saves in transfer.
             "accept-encoding": "identity" if is_loopback(self.base.host) else "gzip",
             "user-agent": self._user_agent,
         }
@@ -86,9 +86,9 @@ class _Requests:
         return headers
 
     def _build(self, request: Request, client_headers: Any = ()) -> Any:
-        """Return the library's request. `client_headers` are those that a given client adds to its own requests."""
+        """Return the HTTP library's request object; `client_headers` are the headers of a caller's client."""
         _LOG.debug("request %s %s", request.method, request.path)
-        # A request's headers replace those of all requests, and those replace the client's; nothing replaces the key.
+        # A request's headers override the common ones, and those override the client's. The key is never overridden.
         headers = {**dict(client_headers), **self._headers, **dict(request.headers)}
         if self._key is not None:
             headers["authorization"] = self._headers["authorization"]
@@ -122,7 +122,7 @@ class _Requests:
                 whose += f" or of the proxy {self._proxy.url}"
             return NoReply(f"the TLS certificate of {whose} is not valid: {certificate}", sent, final=True)
         if "InvalidURL" in kinds(error):
-            # A given client reads the address of a redirect although it must not follow it.
+            # A caller's client parses the address of a redirect although it does not follow redirects.
             reason = f"{self.base.origin} answered with a redirect to an address that cannot be read"
             return NoReply(
                 reason, final=True, hint=Remedy("Set {base_url} to the address that the service itself uses.")
@@ -152,17 +152,17 @@ class _Requests:
 
 
 class HttpTransport(_Requests):
-    """Sends requests from any thread; a forked child opens connections of its own.
+    """A blocking, thread-safe transport; a forked child process opens its own connections.
 
     Args:
-        base: Where the service is.
-        key: Sent as a bearer token.
+        base: The service's base URL.
+        key: The API key, sent as a bearer token.
         http_client: An httpx or httpx2 client to send with; it is not closed.
-        options: Proxy and TLS settings, where no client is given.
-        user_agent: Of all requests.
+        options: Proxy and TLS settings, used if `http_client` is None.
+        user_agent: The User-Agent header of all requests.
 
     Raises:
-        InvalidOption: The proxy cannot be used, or `http_client` is no blocking client.
+        InvalidOption: The proxy cannot be used, or `http_client` is not a blocking client.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class HttpTransport(_Requests):
         self._pid = os.getpid()
 
     def send(self, request: Request) -> Reply | NoReply:
-        """Send one request; see steps.Request for its bounds."""
+        """Send one request within the limits that it sets, and return its response or a NoReply."""
         until = time.monotonic() + request.deadline_s
         try:
             with ending(until), closing(self._response(request)) as response, self._cut_off(response, until):
@@ -203,14 +203,14 @@ class HttpTransport(_Requests):
         if self._client is None:
             return self._pool(request.fresh).handle_request(self._build(request))
         built = self._build(request, self._client.headers)
-        # The client's own authentication would replace the key.
+        # The client's authentication would replace the key.
         return self._client.send(built, stream=True, auth=None, follow_redirects=False)
 
     def _pool(self, fresh: bool) -> PoolTransport:
         if self._pid != os.getpid():
             self._pools, self._pid = {}, os.getpid()
         pool = self._pools.get(fresh)
-        if pool is None:  # two threads that come first share one
+        if pool is None:  # of two threads that create one, both use the first
             made = PoolTransport(
                 self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not fresh
             )
@@ -219,7 +219,7 @@ class HttpTransport(_Requests):
 
     @contextmanager
     def _cut_off(self, response: Any, until: float) -> Iterator[None]:
-        """Shut down the connection of a given client's response at the deadline: its own timeouts are per read."""
+        """Shut down the connection of a caller's client at the deadline, because the client's timeouts are per read."""
         network = None if self._client is None else response.extensions.get("network_stream")
         connection = None if network is None else network.get_extra_info("socket")
         if not isinstance(connection, socket.socket):
@@ -242,10 +242,10 @@ class HttpTransport(_Requests):
 
 
 class AsyncHttpTransport(_Requests):
-    """The same on one event loop, which keeps the deadline itself. Requests wait inside their deadline for their turn.
+    """A transport for an event loop, with HttpTransport's arguments. The deadline includes the time in the queue.
 
-    Without a given client it sends over aiohttp where the package httpx-aiohttp is installed, and over httpcore's pool
-    otherwise.
+    Without a caller's client it sends over aiohttp if the package httpx-aiohttp is installed, and otherwise over
+    httpcore's pool.
     """
 
     def __init__(
@@ -258,14 +258,14 @@ class AsyncHttpTransport(_Requests):
         user_agent: str = "weblake",
     ) -> None:
         super().__init__(base, key, http_client, "AsyncClient", options, user_agent)
-        # To import aiohttp can take a second, which belongs to no request's deadline.
+        # Importing aiohttp can take a second, which must not count for a request's deadline.
         self._make_pool = _async_transport(base, self._proxy) if http_client is None else AsyncPoolTransport
         self._pools: dict[bool, httpx.AsyncBaseTransport] = {}
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def send(self, request: Request) -> Reply | NoReply:
-        """Send one request; see steps.Request for its bounds."""
+        """Send one request within the limits that it sets, and return its response or a NoReply."""
         waiting = True
         try:
             async with aio.timeout(request.deadline_s), self._turn(request):
@@ -286,7 +286,7 @@ class AsyncHttpTransport(_Requests):
     def _turn(self, request: Request) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            # Connections belong to the loop that opened them; those of a closed loop are lost with it.
+            # Connections belong to the loop that opened them and cannot be used after it is closed.
             self._pools, self._turns, self._loop = {}, {}, loop
         kind = "start" if request.fresh else "call" if request.enough is None else "poll"
         if kind not in self._turns:
@@ -298,12 +298,12 @@ class AsyncHttpTransport(_Requests):
         if self._client is None:
             return await self._pool(request.fresh).handle_async_request(self._build(request))
         built = self._build(request, self._client.headers)
-        # The client's own authentication would replace the key.
+        # The client's authentication would replace the key.
         return await self._client.send(built, stream=True, auth=None, follow_redirects=False)
 
     def _timeouts(self, request: Request) -> dict[str, float | None]:
         connect = super()._timeouts(request)["connect"]
-        # The event loop keeps the whole deadline. aiohttp takes `pool` for the wait, the look-up and the connection.
+        # `send` keeps the whole deadline. aiohttp uses `pool` for queueing, lookup and connecting together.
         return {"connect": connect, "read": None, "write": None, "pool": connect if self._client is None else None}
 
     def _pool(self, fresh: bool) -> httpx.AsyncBaseTransport:
@@ -323,7 +323,7 @@ class AsyncHttpTransport(_Requests):
 
 def _async_transport(base: BaseUrl, proxy: httpx.Proxy | None) -> Callable[..., httpx.AsyncBaseTransport]:
     if sys.version_info < (3, 11) and base.scheme == "https" and proxy is not None and proxy.url.scheme == "https":
-        return AsyncPoolTransport  # aiohttp needs asyncio's TLS inside TLS, which came with Python 3.11
+        return AsyncPoolTransport  # aiohttp needs TLS in TLS of asyncio, which Python 3.11 added
     try:
         from weblake.http.aiohttp_transport import aiohttp_transport
     except ImportError:
@@ -333,5 +333,5 @@ def _async_transport(base: BaseUrl, proxy: httpx.Proxy | None) -> Callable[..., 
 
 def _shut_down(connection: socket.socket) -> None:
     with suppress(OSError):
-        # Of an SSLSocket, too, this shuts down the socket only: its own method would change what a reader is using.
+        # Not SSLSocket.shutdown, which would change state that a reading thread uses.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -1,1 +1,1 @@
-"""Following a job of the service: requests and their retries, polls until its end, and its results page by page."""
+"""Requests about a job of the service: retries, polls until the job ends, and paging through its results."""

@@ -1,7 +1,7 @@
 """Find the jobs of a kind that have ended, with the activity list and one status poll of each job.
 
-`EndedJobs` does a round of polls; `WatcherState` is what a watcher keeps between rounds and over restarts, in bounds;
-`poll_all` polls any jobs, a few at a time. The activity list goes back 24 hours.
+`EndedJobs` runs a round of polls; `WatcherState` is the bounded state that a watcher keeps between rounds and across
+restarts; `poll_all` polls any jobs, a few at a time. The activity list goes back 24 hours.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from weblake.steps import Flow
 
 T = TypeVar("T")
 
-#: A job's own words for its end, and ours for one that the service no longer knows.
+#: The service's final statuses of a job, and weblake's own status for a job that the service no longer has.
 ENDS, GONE = ("completed", "failed", "cancelled"), "gone"
 #: Status polls at the same time.
 AT_ONCE = 8
-#: Failed status polls after which a round is broken off: the next one goes on.
+#: Failed status polls after which a round ends early; the next round continues.
 ROUND_TRIES = 5
-#: A job just started may not be found yet: so many polls and seconds of "not found" are borne before it counts as gone.
+#: Polls and seconds of "not found" before a job counts as gone: a job just started may not be found yet.
 GONE_POLLS, GONE_S = 3, 30.0
-#: Running jobs that one watcher follows, and ended ones that it remembers: 1000 ids with their times are 55 KB of JSON,
-#: below the 64 KB that an orchestrator's state should stay under.
+#: Most running jobs that one watcher follows, and most ended jobs that it remembers: 1000 ids with their times are
+#: 55 KB of JSON, below the 64 KB that an orchestrator's state should not exceed.
 MAX_PENDING, MAX_OVER = 600, 400
-#: How long ended jobs are remembered by id: the activity list's 24 hours and one more.
+#: Milliseconds that the ids of ended jobs are remembered: the activity list's 24 hours and one more.
 WINDOW_MS = 25 * 3_600_000
 
-#: What is known of a job's own: the service has no such job, or keeps this one from us.
+#: Errors about the job and not the service: there is no such job, or the client may not read it.
 _ABOUT_THE_JOB = (JobGone, PermissionDenied, FixRequest)
 
 
 class AsyncFlowRunner(Protocol):
-    """The part of `AsyncClient` that is used here."""
+    """The part of `AsyncClient` that this module uses."""
 
     @property
     def retry(self) -> Retry:
-        """Its retry policy."""
+        """The retry rules of the client."""
 
     async def run(self, flow: Flow[T]) -> T:
-        """Drive a conversation with the service and return what it comes to."""
+        """Run a flow to its end and return its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ListedJob:
     target: str | None
 
     def fits(self, target: str | None) -> bool:
-        """Whether this is its target, where `*` stands for any characters; None is any target."""
+        """Return whether the job's target matches; `*` matches any characters, and None any target."""
         if target is None:
             return True
         return re.fullmatch(".*".join(map(re.escape, target.split("*"))), self.target or "", re.DOTALL) is not None
@@ -77,11 +77,11 @@ class PollRound:
 
     #: Oldest first.
     jobs: tuple[ListedJob, ...]
-    #: The last status of those that are over, by id.
+    #: The last status fields of the jobs that have ended, by id.
     ended: Mapping[str, Mapping[str, object]]
     #: Whether the status of every job is known.
     complete: bool
-    #: Has jobs polled with the next round that the activity list no longer shows.
+    #: Adds the ids of jobs to the next round that the activity list no longer shows.
     also: Callable[[Iterable[str]], None]
 
 
@@ -89,24 +89,24 @@ class PollRound:
 class PollResults:
     """The results of status polls; a job in neither mapping was not polled."""
 
-    #: The head of each status reply, by job id.
+    #: The head of each status response, by job id.
     heads: Mapping[str, Mapping[str, object]]
-    #: Why a job's status could not be read, by job id.
+    #: The error of each poll that failed, by job id.
     errors: Mapping[str, WeblakeError]
 
 
 async def poll_all(
     client: AsyncFlowRunner, jobs: Sequence[JobRef], *, at_once: int = AT_ONCE, until: float | None = None
 ) -> PollResults:
-    """Asks for the status of each job once, a few at a time, without its documents.
+    """Poll the status of each job once, a few at a time, without its documents, and return the results.
 
-    Breaks off when the service is in trouble: after ROUND_TRIES polls that failed for a reason of the service's.
+    It ends early if the service fails: after ROUND_TRIES polls with an error that does not concern the job only.
 
     Args:
         client: The client.
-        jobs: In the order in which they are asked about.
-        at_once: Polls at the same time.
-        until: Monotonic seconds at which it is broken off; never, where it is not given.
+        jobs: The jobs, in the order of the polls.
+        at_once: Most polls at the same time.
+        until: Deadline in monotonic seconds; None for no deadline.
     """
     heads, failed = dict[str, Mapping[str, object]](), dict[str, WeblakeError]()
     waiting, trouble = iter(jobs), 0
@@ -136,19 +136,19 @@ class EndedJobs:
         self._kind = kind
         self._over: dict[str, Mapping[str, object]] = {}
         self._also: set[str] = set()
-        #: When a job was first not found (monotonic seconds), and how often since.
+        #: When a job was first not found (monotonic seconds), and how many polls did not find it.
         self._missed: dict[str, tuple[float, int]] = {}
 
     async def __call__(
         self, client: AsyncFlowRunner, *, watcher: WatcherState | None = None, until: float | None = None
     ) -> PollRound:
-        """One round; raises the last error where not one status could be read.
+        """Run one round of polls and return its results; raise the last error if no status could be read.
 
         Args:
             client: The client.
-            watcher: What the only watcher remembers: what it has settled needs no poll, what it follows needs one.
-            until: Monotonic seconds at which the polls are broken off. With it they go in no order, so that each job
-                has its turn in some round.
+            watcher: The state of the only watcher: jobs that it has reported are not polled, jobs that it follows are.
+            until: Deadline of the polls in monotonic seconds. If it is given, the order is random, so that each job is
+                polled in some round.
         """
         listed = await client.run(usage_reports.activity(client.retry, endpoint=self._kind))
         jobs = tuple(_jobs((entry.id, entry.created_at, entry.target) for entry in listed))
@@ -161,7 +161,7 @@ class EndedJobs:
         return PollRound(jobs, dict(self._over), complete, self._also.update)
 
     async def _poll(self, client: AsyncFlowRunner, job_ids: list[str], until: float | None) -> bool:
-        """Polls these; returns whether each of them answered."""
+        """Poll these jobs; return whether the status of each of them is known."""
         if until is not None:
             random.shuffle(job_ids)
         answers = await poll_all(client, [JobRef(self._kind, job_id) for job_id in job_ids], until=until)
@@ -189,15 +189,16 @@ class EndedJobs:
 class WatcherState:
     """The jobs that a watcher has reported or follows.
 
-    Every job created up to `watermark` is settled, unless it is among `pending`; of later ones, those in `over` are.
+    Every job created up to `watermark` has been reported, unless it is in `pending`; of later jobs, those in `over`
+    have been reported.
     """
 
     watermark: int = -1
-    #: Running jobs, and when they were created.
+    #: Running jobs and the times of their creation, by id; milliseconds since 1970.
     pending: dict[str, int] = field(default_factory=dict)
-    #: Ended ones, likewise.
+    #: Ended jobs, in the same form.
     over: dict[str, int] = field(default_factory=dict)
-    #: How many memories like this one share the room of one.
+    #: Number of states that share the size limits of one state.
     share: int = 1
 
     @classmethod
@@ -229,14 +230,14 @@ class WatcherState:
                 self.over[job.job_id] = job.created
                 fresh.append(job)
             elif job.job_id not in self.pending and len(self.pending) >= MAX_PENDING // self.share:
-                break  # no room to follow it, so nothing later may be settled before it
+                break  # it cannot be followed, so no later job may be recorded before it
             else:
                 self.pending[job.job_id] = job.created
         self._forget()
         return fresh
 
     def _forget(self) -> None:
-        """Drops the oldest of `over` into the watermark."""
+        """Remove the oldest jobs from `over` and raise the watermark to cover them."""
         by_age = sorted(self.over.items(), key=lambda item: item[1])
         horizon = max([*self.over.values(), *self.pending.values()], default=0) - WINDOW_MS
         kept = [item for item in by_age if item[1] >= horizon][-(MAX_OVER // self.share) :]
@@ -246,12 +247,12 @@ class WatcherState:
             self.over = dict(kept)
 
 
-#: What is kept of a status reply.
+#: Fields of a status response that are kept.
 _COUNTS = ("completed", "total", "creditsUsed")
 
 
 def _jobs(entries: Iterable[tuple[str | None, str | None, str | None]]) -> Iterator[ListedJob]:
-    """The entries as jobs, oldest first. One without a time takes that of the entry before it, which is newer."""
+    """Yield the entries as jobs, oldest first. An entry without a time gets that of the previous, newer entry."""
     created, found = int(time.time() * 1000), list[ListedJob]()
     for job_id, created_at, target in entries:
         at = parse_time(created_at)

@@ -1,8 +1,8 @@
-"""Waiting for a job's end with polls that cost next to nothing.
+"""Wait for the end of a job with polls of a few hundred bytes each.
 
-A poll of the job's own address would bring all documents so far. So a poll reads a reply only up to its first
-document, and moves on to the address in `next` when there are documents: from then on it asks for what is new, which
-is a few hundred bytes. No undocumented parameter is used (research: performance.md, "Waiting").
+A complete status response contains all documents so far. So a poll reads a response only up to its first document. If
+there are documents, the next poll uses the address in `next`, which returns only newer documents. No undocumented
+parameter is used.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
 from weblake.remedies import Remedy
 from weblake.steps import Flow, Reply, now, sleep
 
-#: Seconds between polls: small jobs are seen soon, long ones cost little.
+#: Seconds between polls, growing from the first to the last value: short jobs end soon, long jobs need few polls.
 FIRST_POLL_S, LAST_POLL_S, POLL_GROWTH = 0.3, 10.0, 1.5
-#: The share of a pause that is left to chance: jobs that were started together must not be asked after together.
+#: Random share of each pause, so that jobs that were started together are not polled together.
 SPREAD = 0.25
-#: A job just started may not be found yet (contract/facts.md section 1): seconds in which a 404 is asked again.
+#: Seconds in which a 404 is retried, because the service may not find a job that was just started.
 UNSEEN_S = 10.0
-#: HTTP's word for "there is no such job", which may only mean "not yet".
+#: HTTP status: there is no such job, or not yet.
 NOT_FOUND = 404
-#: Failed polls in a row that are borne: about one and about four minutes.
+#: Most failed polls in a row before and after the first success: about one and about four minutes.
 UNSEEN_TRIES, SEEN_TRIES = 8, 20
-#: Chunks skipped in a row before a breath is taken: a chain without end must not become a busy loop.
+#: Chunks skipped without a pause: an endless chain must not become a busy loop.
 MAX_HOPS = 1000
-#: Bytes in which the head of a reply has to stand to be read without the rest.
+#: Most bytes of a response head that is read without the rest.
 HEAD_BYTES = 1 << 16
 
-#: The most bytes of a first chunk that are read on with the poll that found it; most have ten million.
+#: Most bytes of a first chunk that a poll reads to its end; most chunks have ten million.
 MOST_KEPT = 32 << 20
 
 Progress = Callable[[Mapping[str, object]], None]
 
 
 class OverBudget(Exception):
-    """A running job has used more credits than it may: whoever waits decides what follows."""
+    """A running job has used more credits than its limit; the caller decides whether to cancel it."""
 
     def __init__(self, job: JobRef, used: object) -> None:
         super().__init__(f"{job.words} has used {used} credits")
 
 
 def over_budget(head: Mapping[str, object], max_credits: float | None) -> bool:
-    """Whether a job's status says that it has used more credits than it may; no limit allows all."""
+    """Return whether a job's status shows more credits than `max_credits`; None is no limit."""
     used = head.get("creditsUsed")
     return max_credits is not None and isinstance(used, int | float) and used > max_credits
 
@@ -65,12 +65,12 @@ class JobRef:
     job_id: str
 
     def read(self) -> Operation[models.JobStatus]:
-        """The status read."""
+        """Return the operation that reads the status of the job."""
         return JOB_KINDS[self.kind].read(self.job_id)
 
     @property
     def words(self) -> str:
-        """As the command line names it."""
+        """The job's kind and id, as the command line writes them."""
         return f"{JOB_KINDS[self.kind].command} {self.job_id}"
 
 
@@ -86,29 +86,29 @@ def wait(
     progress: Progress | None = None,
     keep: Callable[[Reply], None] | None = None,
 ) -> Flow[dict[str, object]]:
-    """Polls until the job has ended and returns the head of its last status reply.
+    """Poll until the job has ended, and return the head of its last status response.
 
     Args:
         job: The job.
         retry: The client's retry rules.
-        until: Monotonic seconds at which waiting ends.
-        unseen_s: Seconds in which a 404 counts as "not there yet", from now on; 0 for a job seen before.
+        until: Deadline in monotonic seconds.
+        unseen_s: Seconds from now in which a 404 counts as "not there yet"; 0 for a job that was found before.
         first_s: Seconds between the first two polls; the pauses grow from there.
-        poll_s: Seconds between polls at most; they are spread, so that many who wait do not ask at once.
-        max_credits: What the job may use while it runs.
-        progress: Called with the head of each reply.
-        keep: Called with the job's first chunk, read to its end, where a poll found there that the job has ended: so
-            that nobody has to ask for it again.
+        poll_s: Most seconds between polls; a random part is subtracted, so that many clients do not poll at once.
+        max_credits: Most credits that the job may use while it runs; None for no limit.
+        progress: Called with the head of each response.
+        keep: Called with the response that holds the job's first chunk, complete, if a poll found there that the job
+            has ended: the caller then need not request it again.
 
     Raises:
-        OverBudget: It runs and has used more than `max_credits`.
-        DeadlineExceeded: The job had not ended by then; it goes on remotely.
-        JobGone: Unknown or expired.
+        OverBudget: The job is running and has used more than `max_credits`.
+        DeadlineExceeded: The job had not ended by the deadline; it continues at the service.
+        JobGone: The job is unknown or expired.
     """
     operation = _heads(job, keep)
     path = operation.request.path
     asked: Query = ()
-    visited = {asked}  # links that lead in a circle must not become a busy loop either
+    visited = {asked}  # circular links must not become a busy loop either
     pause, seen = first_s, False
     unseen_until = (yield from now()) + unseen_s
     while True:
@@ -124,7 +124,7 @@ def wait(
                 raise OverBudget(job, head.fields["creditsUsed"])
             following = query_of(head.fields.get("next"), path)
             if not head.empty and following is not None and following not in visited:
-                asked = following  # there are documents: what is new lies behind them
+                asked = following  # there are documents: newer ones are at the next address
                 visited.add(asked)
                 operation = replace(operation, request=replace(operation.request, query=asked, enough=_head_is_there))
                 if len(visited) % MAX_HOPS:
@@ -146,7 +146,7 @@ def _poll(
     until: float,
     unseen_until: float,
 ) -> Flow[response_json.Head | None]:
-    """One poll; None where the job is not there yet."""
+    """Poll once and return the head of the response; None if the job is not there yet."""
     policy = RetryPolicy(tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until)
     try:
         return (yield from retry.exchange(operation, partial(_head, operation.name, keep=keep), policy))
@@ -157,13 +157,13 @@ def _poll(
     except RetryLater as error:
         if error.retry_after is None:
             raise
-        raise _too_late(job, error) from error  # it is to be asked again only after the time limit
+        raise _too_late(job, error) from error  # the service asks to retry only after the time limit
     except DeadlineExceeded as error:
         raise _too_late(job, error.__cause__) from error
 
 
 def _heads(job: JobRef, keep: object = None) -> Operation[models.JobStatus]:
-    """The status read, cut off before the first document; of a job that has ended only where nobody keeps it."""
+    """Return the status read, cut off before the first document; with `keep`, that of an ended job is read whole."""
     read = job.read()
     return replace(read, request=replace(read.request, enough=_head_is_there if keep is None else _runs_still))
 
@@ -176,10 +176,10 @@ def get_status(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[
 
 
 def _seen(body: memoryview) -> response_json.Head | None:
-    """The head of a reply with documents, as soon as it is there."""
+    """Return the head of a response with documents as soon as it has arrived, or None."""
     head = response_json.read_head(body) if len(body) <= 2 * HEAD_BYTES else None
-    # A reply without documents ends a few bytes further on. Read to there, it leaves a connection that the next poll
-    # can use; one that is left in the middle has to be closed, and a handshake costs more than all the rest of a poll.
+    # A response without documents ends a few bytes later. After reading it to its end, the next poll can reuse the
+    # connection; after an early stop the connection has to be closed, and a handshake costs more than the whole poll.
     return None if head is None or head.empty else head
 
 
@@ -189,7 +189,7 @@ def _head_is_there(body: memoryview) -> bool:
 
 def _runs_still(body: memoryview) -> bool:
     if len(body) > MOST_KEPT:
-        # Too much to keep. A head that stands behind the documents is waited for all the same.
+        # Too large to keep. A head behind the documents is still waited for.
         return response_json.read_head(body[:HEAD_BYTES]) is not None
     head = _seen(body)
     return head is not None and not models.is_terminal(head.fields.get("status"))

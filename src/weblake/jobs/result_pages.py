@@ -1,7 +1,6 @@
-"""Following a job's chunks safely to their end.
+"""Page through the chunks of a job's results, and detect chains that loop, lead elsewhere or do not end.
 
-A chunk ends at 10 MB or at 100 documents, whichever comes first, and `next` is where the following one begins. What
-can go wrong with that chain, and what is done about it, is contract/facts.md section 1.
+A chunk ends at 10 MB or at 100 documents, whichever comes first; `next` is the address of the following chunk.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from weblake.steps import Flow, Reply, now, sleep
 
 T = TypeVar("T")
 
-#: A chunk is 10 MB, but a single page may be larger than that and then is a chunk of its own.
+#: Most bytes of a chunk. Chunks are 10 MB, but a larger single page is a chunk by itself.
 MAX_CHUNK = 256 << 20
-#: Chunks in a row that may bring nothing new. A service may count results that its storage lost, 100 to a chunk.
+#: Most chunks in a row without a new document. A service may count results that its storage lost, 100 in a chunk.
 MAX_STALE = 200
-#: Seconds between reads of a chunk that says that the job has not ended after all.
+#: Seconds between reads of a chunk whose status says that the ended job is still running.
 LAG_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
-#: Chunks of one job: a million documents at 100 each, ten times over.
+#: Most chunks of one job: ten times a million documents with 100 in a chunk.
 MAX_CHUNKS = 100_000
 
 
 class ResultPager:
     """Pages through the chunks of a job once, from the first to the last.
 
-    Call `read_chunk` until `ended`: each call is a flow that reads one chunk. Call `record_new` with how many documents
-    of the last chunk were new, so that a chain that only repeats itself is noticed.
+    Call `read_chunk` until `ended`: each call is a flow that reads one chunk. Call `record_new` with the number of new
+    documents in the last chunk, so that a chain that repeats itself is detected.
     """
 
     def __init__(self, job: JobRef, retry: Retry, *, until: float, max_chunk: int = MAX_CHUNK) -> None:
@@ -59,9 +58,9 @@ class ResultPager:
         """Read the next chunk and return its documents, undecoded; possibly none.
 
         Raises:
-            MalformedReply: The chain leads elsewhere, loops or does not end, or the job is not ended after all.
+            MalformedReply: The chain leads elsewhere, loops or does not end, or the job has not ended.
             DeadlineExceeded: The job's time limit passed.
-            JobGone: The job's data expired on the way.
+            JobGone: The job's data expired during the download.
         """
         asked = self._asked
         operation = replace(self._read, request=replace(self._read.request, query=asked))
@@ -72,7 +71,7 @@ class ResultPager:
         return chunk.documents
 
     def _ended_chunk(self, operation: Operation[models.JobStatus]) -> Flow[response_json.Chunk]:
-        """The chunk, once it says again that the job has ended: one of several servers may lag behind the others."""
+        """Return the chunk, read again until its status is final: one of several servers may lag behind the others."""
         for pause in (*LAG_PAUSES_S, None):
             exchange = self._retry.exchange(operation, partial(_chunk, operation.name), self._policy)
             chunk = yield from with_read_errors(self.job, exchange)
@@ -87,7 +86,7 @@ class ResultPager:
         )
 
     def is_new(self, query: Query) -> bool:
-        """Return whether no chunk of this address has been read."""
+        """Return whether no chunk at this address has been read."""
         return query not in self._visited
 
     def record_new(self, documents: int) -> None:
@@ -104,7 +103,7 @@ class ResultPager:
         if following is None:
             self.ended = True
         elif following == self._asked and empty:
-            # "No more yet". After the end it may be the last write settling: asked once more, then believed.
+            # "No more yet" after the end of the job: a last write may be delayed, so the chunk is read once more.
             self.ended, self._repolled = self._repolled, True
         elif following in self._visited:
             raise MalformedReply(
@@ -116,7 +115,7 @@ class ResultPager:
 
 
 def with_read_errors(job: JobRef, flow: Flow[T]) -> Flow[T]:
-    """Return the flow's result; where reading an ended job is given up, raise an error that says how to go on."""
+    """Return the flow's result; if reading an ended job is given up, raise an error that says how to continue."""
     try:
         return (yield from flow)
     except DeadlineExceeded as error:

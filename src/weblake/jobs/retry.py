@@ -1,7 +1,7 @@
-"""When a call is sent again, and after how long.
+"""Retry rules: whether a call is sent again, and after how many seconds.
 
-Reads and cancels are repeatable. A POST that costs money is sent again only where it surely did not happen: the
-connection was refused, or the service answered 429. Everything else about a start is decided in starts.py.
+Reads and cancels are repeatable. A POST that costs money is sent again only if it certainly had no effect: the
+connection was refused, or the service responded with 429. loads/starts.py decides all other cases of a start.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from weblake.steps import Flow, NoReply, Reply, Request, now, send, sleep
 T = TypeVar("T")
 U = TypeVar("U")
 
-#: A reply that is cut off or unreadable is fetched again this often: what is broken at the source stays broken.
+#: Most tries that return a truncated or unreadable response: more tries would not repair a defect of the service.
 MALFORMED_TRIES = 3
-#: Seconds between two tries on average, once the pauses have grown.
+#: Average seconds between two tries, once the pauses have grown.
 MEAN_PAUSE_S = 10.0
 
 
 class RetryBudget:
-    """Retry tokens shared by all calls of one client, so that an outage is not answered with a multiple of calls.
+    """Retry tokens that all calls of a client share, so that an outage does not multiply the number of requests.
 
-    A retry takes five tokens, a success gives one back, as in the AWS SDKs' standard mode.
+    A retry takes five tokens, a success returns one, as in the standard mode of the AWS SDKs.
     """
 
     def __init__(self, capacity: int = 500) -> None:
@@ -43,7 +43,7 @@ class RetryBudget:
         self._lock = threading.Lock()
 
     def take(self, cost: int = 5) -> bool:
-        """Takes the tokens for one retry; False when too few are left."""
+        """Take the tokens for one retry; return False if too few are left."""
         with self._lock:
             if self._tokens < cost:
                 return False
@@ -51,62 +51,62 @@ class RetryBudget:
             return True
 
     def give(self, tokens: int = 1) -> None:
-        """Gives tokens back after a success."""
+        """Return tokens after a success."""
         with self._lock:
             self._tokens = min(self._capacity, self._tokens + tokens)
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """Limits for the tries of one call, and for the waits between them."""
+    """Limits of the tries of one call, and of the pauses between them."""
 
-    #: Failed tries in a row before the call is given up.
+    #: Most failed tries of the call; responses with Retry-After do not count.
     tries: int = 6
-    #: Seconds of waiting in all; a longer Retry-After is handed to the caller.
+    #: Most seconds of all pauses; a longer Retry-After is raised to the caller.
     wait_s: float = 60.0
-    #: Seconds between two tries at most, where the service names no time.
+    #: Most seconds between two tries if the service sends no Retry-After.
     cap_s: float = 20.0
-    #: Tries that ran into their own deadline before the call is given up: with the two minutes of a read, a reply that
-    #: drips for ever is given up in seven.
+    #: Most tries that reach the request's deadline: with the two minutes of a read, a response that never completes is
+    #: given up within seven minutes.
     timeouts: int = 3
-    #: The job's deadline on the monotonic clock: with it, Retry-After is obeyed up to there, however long.
+    #: The job's deadline in monotonic seconds; if set, any Retry-After up to it is obeyed and `wait_s` is ignored.
     until: float | None = None
 
     @classmethod
     def lasting(cls, seconds: float) -> RetryPolicy:
-        """Return the policy of a call that is retried for so many seconds, without running out of tries before."""
+        """Return the policy of a call that is retried for `seconds`; it does not run out of tries before that."""
         more = math.ceil(seconds / MEAN_PAUSE_S)
         return cls(tries=cls().tries + more, timeouts=cls().timeouts + more, wait_s=seconds)
 
 
-#: The former name of RetryPolicy, which docs/testing.md told programs to import.
+#: The former name of RetryPolicy; kept because docs/testing.md documented it.
 Patience = RetryPolicy
 
-#: One call on its own.
+#: The default policy of a single call.
 SINGLE = RetryPolicy()
 
 
 @dataclass(slots=True)
 class RetryState:
-    """Counts of one call so far: failures, timeouts, seconds waited, and its last error."""
+    """State of one call: failures, timeouts, seconds waited, and the last error."""
 
     policy: RetryPolicy = SINGLE
     failures: int = 0
     malformed: int = 0
     timeouts: int = 0
-    #: Seconds of all pauses, and of the tries that were answered with a time to come again.
+    #: Seconds of all pauses, and of the tries that got a response with Retry-After.
     waited: float = 0.0
-    #: What the last try that failed came to, and what that says if it is a start.
+    #: Error of the last failed try, and its verdict on whether a start had an effect.
     error: WeblakeError | None = None
     verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A try that failed, and how long to wait before the next."""
+    """A failed try, and the seconds to wait before the next try."""
 
     seconds: float
     error: WeblakeError
-    #: Whether what was asked for may have happened all the same.
+    #: Whether the request may have had an effect.
     open: bool
 
 
@@ -115,20 +115,20 @@ class Retry:
     """The retry rules of one client."""
 
     budget: RetryBudget = field(default_factory=RetryBudget)
-    #: A number in [0, 1): replaced in tests, so that waits can be reckoned.
+    #: Returns a number in [0, 1); tests replace it, so that pauses are predictable.
     jitter: Callable[[], float] = random.random
 
     def call(self, operation: Operation[T], policy: RetryPolicy = SINGLE) -> Flow[T]:
-        """Sends an operation until it is answered and returns its decoded value.
+        """Send an operation, retry it if the policy allows, and return the decoded value of its response.
 
         Raises:
-            OutcomeUnknown: It is a start, and no answer came: it may have happened.
-            WeblakeError: What the service answered, or that it did not.
+            OutcomeUnknown: The operation is a start without a response: it may have had an effect.
+            WeblakeError: The error that the service returned, or the reason why there was no response.
         """
         return self.exchange(operation, lambda r: operation.decode(responses.value_of(r, operation.name)), policy)
 
     def exchange(self, operation: Operation[T], read: Callable[[Reply], U], policy: RetryPolicy = SINGLE) -> Flow[U]:
-        """The same with a reader of the caller's own, which gets every good reply and may refuse it by raising."""
+        """Do the same as `call`, with `read` to parse each 2xx response; `read` may refuse it by raising."""
         state = RetryState(policy)
         while True:
             came = yield from self.attempt(operation, read, state)
@@ -137,7 +137,7 @@ class Retry:
             yield from sleep(came.seconds)
 
     def attempt(self, operation: Operation[T], read: Callable[[Reply], U], state: RetryState) -> Flow[U | Pause]:
-        """One try of such a call; a Pause where another one may follow, which is the caller's to make or to leave."""
+        """Try a call once and return its value, or a Pause if the caller may try again after it."""
         policy = state.policy
         request = yield from _within(operation.request, state)
         begun = yield from now()
@@ -147,7 +147,7 @@ class Retry:
             self.budget.give()
             return value[0]
         if isinstance(reply, NoReply) and state.error is not None and (yield from _left(policy)) <= 0:
-            raise _over(state.error)  # cut off by the limit, this try tells nothing: the one before it does
+            raise _over(state.error)  # the time limit cut off this try, so the error of the previous one is more useful
         state.error = error
         state.verdict = verdict(reply, error)
         state.failures += 1
@@ -167,13 +167,13 @@ class Retry:
             raise _final(reply, error, operation)
         state.waited += wait
         if isinstance(error, RetryLater) and error.retry_after is not None:
-            state.failures -= 1  # the service is there and says when: its pace is not a failure
-            state.waited += (yield from now()) - begun  # but it counts as waiting, or a slow one would never end
+            state.failures -= 1  # a service that names a time is working, so its rate limit is not a failure
+            state.waited += (yield from now()) - begun  # but the time counts, so that retries end
         return Pause(wait, error, open_outcome(reply, error))
 
     def _wait(self, error: WeblakeError, failures: int, policy: RetryPolicy) -> float:
         if isinstance(error, RetryLater) and error.retry_after is not None:
-            # At least a moment, so that "0" cannot make a busy loop, and not all callers at once.
+            # A minimum, so that "0" causes no busy loop; a random part, so that not all callers retry at once.
             return error.retry_after + 0.05 + self.jitter() * min(1.0, 0.1 * error.retry_after)
         return self.jitter() * min(policy.cap_s, 0.5 * 2.0 ** min(failures - 1, 16)) + 0.05
 
@@ -184,12 +184,12 @@ class Retry:
 
 
 def _left(policy: RetryPolicy) -> Flow[float]:
-    """Seconds to the job's deadline, which may have passed; infinite without one."""
+    """Return the seconds until the job's deadline: negative if it has passed, infinite if there is none."""
     return math.inf if policy.until is None else policy.until - (yield from now())
 
 
 def _within(request: Request, state: RetryState) -> Flow[Request]:
-    """The request, its own deadline shortened to the job's."""
+    """Return the request with its deadline shortened to the job's; raise DeadlineExceeded if that has passed."""
     left = yield from _left(state.policy)
     if left <= 0:
         raise _over(state.error)
@@ -199,7 +199,7 @@ def _within(request: Request, state: RetryState) -> Flow[Request]:
 
 
 def _over(error: WeblakeError | None) -> DeadlineExceeded:
-    """Says that the job's time limit passed, and what the last try that told something came to; that is its cause."""
+    """Return the error that the job's time limit passed; its message and cause contain the last meaningful error."""
     before = "" if error is None else f"; before that: {error.message}"
     over = DeadlineExceeded(f"The time limit passed{before or '.'}", hint="Give it more time, or try again.")
     over.__cause__ = error
@@ -209,7 +209,7 @@ def _over(error: WeblakeError | None) -> DeadlineExceeded:
 def _outcome(
     reply: Reply | NoReply, operation: Operation[T], read: Callable[[Reply], U]
 ) -> tuple[tuple[U, ...], WeblakeError | None]:
-    """The value in a tuple of its own, or the error."""
+    """Return the value in a tuple, or an empty tuple and the error."""
     if isinstance(reply, NoReply) or not 200 <= reply.status < 300:
         return (), responses.error_of(reply, operation.name)
     try:
@@ -219,7 +219,7 @@ def _outcome(
 
 
 def _again(reply: Reply | NoReply, error: WeblakeError, operation: Operation[T]) -> bool:
-    """Whether sending it again is both useful and safe."""
+    """Return whether sending the operation again is both useful and safe."""
     if isinstance(reply, NoReply):
         return not reply.final and (operation.repeatable or not reply.sent)
     if reply.status == 429 or responses.goes_on(reply):
@@ -230,7 +230,7 @@ def _again(reply: Reply | NoReply, error: WeblakeError, operation: Operation[T])
 
 
 def _final(reply: Reply | NoReply, error: WeblakeError, operation: Operation[T]) -> WeblakeError:
-    """The error to raise; for a start that may have happened, the one that says so."""
+    """Return the error to raise: OutcomeUnknown for a start that may have had an effect, otherwise `error`."""
     if not operation.request.fresh or not open_outcome(reply, error):
         return error
     return OutcomeUnknown(
@@ -242,5 +242,5 @@ def _final(reply: Reply | NoReply, error: WeblakeError, operation: Operation[T])
 
 
 def open_outcome(reply: Reply | NoReply, error: WeblakeError) -> bool:
-    """Whether a start with this outcome may have happened: anything that is not evidence of the contrary."""
+    """Return whether a start with this outcome may have had an effect: true without evidence of the contrary."""
     return verdict(reply, error) in (Verdict.OPEN, Verdict.STOPPED)

@@ -1,6 +1,6 @@
-"""Usage periods and activity, as the service reports them.
+"""Read usage periods and activity from the service.
 
-Landing them is the next room's: whoever only asks what is new (a triggerer) must not load Arrow.
+loads/usage.py lands them. It is a separate module because a triggerer, which only reads, must not load Arrow.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from weblake.errors import DeadlineExceeded, MalformedReply
 from weblake.jobs.retry import Retry
 from weblake.steps import Flow, now
 
-#: Pages of the activity list that are read: 100 entries each.
+#: Most pages of the activity list that are read, with 100 entries each.
 MAX_PAGES = 1000
-#: Seconds in which the list has to come to its end; a page that was asked for before is still waited for.
+#: Seconds after which no further page is requested; a page that was requested before is still awaited.
 LISTING_S = 900.0
 
 REPORTS = ("credits", "tokens", "credits_by_key", "tokens_by_key")
@@ -27,23 +27,23 @@ REPORTS = ("credits", "tokens", "credits_by_key", "tokens_by_key")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One usage report: one row for each start and key's name."""
+    """A usage report, with one row for each start of a period and name of an API key."""
 
-    #: credits, tokens, credits_by_key or tokens_by_key.
+    #: `credits`, `tokens`, `credits_by_key` or `tokens_by_key`.
     name: str
     periods: tuple[UsagePeriod, ...]
     reported_at: datetime
 
     @property
     def split(self) -> bool:
-        """Whether a report by key really came split: services exist that ignore the wish (facts.md section 8)."""
+        """False if a report by key was requested and the service ignored that; some services do."""
         return not self.name.endswith("_by_key") or not self.periods or any(p.api_key for p in self.periods)
 
 
 def report(what: str, retry: Retry, *, by_api_key: bool = False) -> Flow[Report]:
-    """Reads the usage of credits or tokens, month by month.
+    """Return the usage of credits or tokens, by month.
 
-    Rows of one period and one key's name are added up: two keys may have one name, and neither's use is lost.
+    Rows with the same period and key name are added up, because two keys may have the same name.
     """
     name = f"{what}_by_key" if by_api_key else what
     read = historical_credit_usage if what == "credits" else historical_token_usage
@@ -70,28 +70,28 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ClosedPeriod:
-    """A usage period that has closed: nothing is added to it any more."""
+    """A usage period that has closed, so its total does not change any more."""
 
     start: datetime
-    #: The first moment after it.
+    #: The first moment after the period.
     end: datetime
-    #: Credits or tokens, as the report counts.
+    #: Credits or tokens, depending on the report.
     total: float
 
     @property
     def month(self) -> str:
-        """As the layout names it, such as 2026-11."""
+        """The month in the form of the dataset layout, such as 2026-11."""
         return f"{self.start:%Y-%m}"
 
 
 def closed_periods(found: Report, now: datetime) -> list[ClosedPeriod]:
-    """The periods of a report that have closed, oldest first; rows of one period are added up.
+    """Return the periods of a report that have closed, oldest first; rows of one period are added up.
 
-    A period has closed when its end is past, or when the service reports a later one: that is the service's own clock.
+    A period has closed if its end is past, or if the service, by its own clock, reports a later period.
 
     Args:
         found: The report.
-        now: The time, UTC-aware.
+        now: The current time, timezone-aware, UTC.
     """
     totals: dict[tuple[datetime, datetime], float] = {}
     for row in found.periods:
@@ -105,11 +105,11 @@ def closed_periods(found: Report, now: datetime) -> list[ClosedPeriod]:
 
 
 def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[ActivityEntry]]:
-    """Reads the activity list to its end.
+    """Return all entries of the activity list, or those of one endpoint.
 
     Raises:
-        MalformedReply: It goes in a circle or does not end.
-        DeadlineExceeded: It took too long.
+        MalformedReply: The list loops or does not end.
+        DeadlineExceeded: Reading the list took longer than LISTING_S.
     """
     until = (yield from now()) + LISTING_S
     entries: dict[str, ActivityEntry] = {}

@@ -1,8 +1,8 @@
-"""Does what arrived add up to what was asked for? Pure.
+"""The account of a load: what became of each submitted URL. Pure functions, no I/O.
 
-submitted = stored + failed + robots_blocked + rejected + missing + duplicates, and each of them is a row somewhere.
-The service's own counters prove nothing by themselves (failed pages may leave `total`), so the account is drawn from
-the list that was sent, from what arrived, and from `/errors`; `total` and `completed` are only held against it.
+submitted = stored + failed + robots_blocked + rejected + missing + duplicates; each of them is a row of a table. The
+service's counters are not reliable (`total` may leave out failed pages), so the account is computed from the list that
+was sent, the documents that arrived, and `/errors`; `total` and `completed` are only compared with it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from weblake.loads.submitted_urls import Submitted
 
 @dataclass(frozen=True, slots=True)
 class PageError:
-    """One page that is no document, and why."""
+    """A row of `page_errors`: a page without a document, and the reason."""
 
     url: str | None
-    #: failed, robots_blocked, rejected or missing.
+    #: `failed`, `robots_blocked`, `rejected` or `missing`.
     outcome: str
     code: str | None = None
     error: str | None = None
     occurred_at: str | None = None
 
 
-#: Rows for missing pages that nobody can name: the service's counters are its own word, and may be any number.
+#: Most rows for missing pages without a URL: their number comes from the service's counters, which may have any value.
 MAX_NAMELESS = 100_000
 
 _MISSING = PageError(None, "missing", None, "neither a document nor an error of the service accounts for it")
@@ -36,7 +36,7 @@ _MALFORMED = PageError(None, "failed", "MALFORMED_DOCUMENT", "the service return
 
 @dataclass(slots=True)
 class Account:
-    """The counts of one load, and the rows of `page_errors`."""
+    """The counts of one load, and its rows of `page_errors`."""
 
     submitted: int = 0
     stored: int = 0
@@ -45,27 +45,27 @@ class Account:
     rejected: int = 0
     missing: int = 0
     duplicates: int = 0
-    #: Documents of pages that were never asked for: the list and the job do not belong together.
+    #: Documents of pages that were not submitted: the list and the job do not belong together.
     foreign: int = 0
     rows: list[PageError] = field(default_factory=list)
 
     def add(self, row: PageError) -> None:
-        """Counts one page that is no document."""
+        """Count one page without a document."""
         setattr(self, row.outcome, getattr(self, row.outcome) + 1)
         self.rows.append(row)
 
     def lose(self, pages: int) -> None:
-        """Counts missing pages that nobody can name."""
+        """Count missing pages whose URLs are not known."""
         self.missing += pages
         self.rows += [_MISSING] * min(pages, MAX_NAMELESS)
 
     @property
     def whole(self) -> bool:
-        """Whether every submitted URL is a document or a row with a reason."""
+        """True if every submitted URL has a document or a row with a reason."""
         return self.missing == 0 and self.foreign == 0
 
     def missing_urls(self) -> list[str]:
-        """The URLs that are missing, as far as they are known."""
+        """Return the missing URLs, as far as they are known."""
         return [row.url for row in self.rows if row.outcome == "missing" and row.url is not None]
 
 
@@ -73,15 +73,15 @@ class Reconciler:
     """Counts the documents of a job as they arrive and computes the account at the end."""
 
     def __init__(self, submitted: Sequence[str] | None, rejected: Iterable[str] = ()) -> None:
-        """Begin with nothing counted.
+        """Create a reconciler with all counts 0.
 
         Args:
-            submitted: The list that was sent, or None where only the service knows (a crawl, a job started elsewhere).
-            rejected: What the start reply named as invalid.
+            submitted: The list that was sent; None if only the service knows it (a crawl, a job started elsewhere).
+            rejected: URLs that the start response listed as invalid.
         """
         self._list = None if submitted is None else Submitted(submitted)
         self._rejected = list(rejected)
-        #: Where there is no list: what arrived, as the service spells it.
+        #: URLs of the documents that arrived, as the service spells them; used if there is no list.
         self._arrived: set[str] = set()
         self._seen: set[bytes] = set()
         self._stored = 0
@@ -90,11 +90,11 @@ class Reconciler:
         self._malformed = 0
 
     def document(self, scrape_id: str | None, source_url: str | None, url: str | None, content: bytes) -> bool:
-        """Whether this document is new; one that the service sends twice is stored once.
+        """Count a document and return whether it is new; a document that the service sends twice is stored once.
 
         Args:
             scrape_id: The service's id of the page.
-            source_url: The URL as asked for.
+            source_url: The URL as requested.
             url: The URL after redirects.
             content: A digest of the document.
         """
@@ -102,7 +102,7 @@ class Reconciler:
         listed = page is not None and self._list is not None and page in self._list
         if page is not None and listed and self._list is not None and not self._list.has_room(page):
             return False
-        # An id alone is not believed: should a service give all pages one id, none may be lost.
+        # The id alone is not enough: if a service gives all pages the same id, no page may be lost.
         identity = f"{scrape_id}\x00{source_url}" if scrape_id else f"\x00{page}"
         if scrape_id is None and (listed or page is None):
             identity += f"\x00{content.hex()}"
@@ -120,15 +120,15 @@ class Reconciler:
         return True
 
     def malformed(self, entries: int) -> None:
-        """Counts entries of `data` that are no documents at all."""
+        """Count entries of `data` that are not documents."""
         self._malformed += entries
 
     def close(self, errors: JobErrors, head: Mapping[str, object]) -> Account:
-        """The account of the whole job.
+        """Return the account of the whole job.
 
         Args:
-            errors: What `/errors` says.
-            head: The head of the last status reply, with `total` and `completed`.
+            errors: The response of `/errors`.
+            head: The head of the last status response, with `total` and `completed`.
         """
         account = Account(stored=self._stored, foreign=self._foreign)
         if self._list is None:
@@ -138,7 +138,7 @@ class Reconciler:
         return account
 
     def _page(self, source_url: str | None, url: str | None) -> str | None:
-        """The name of a document's page: the first of the two that was sent, or else the first."""
+        """Return the URL that names a document's page: the first of the two that was submitted, or else the first."""
         first = source_url or url
         if self._list is None or not first or first in self._list:
             return first or None
@@ -153,8 +153,8 @@ class Reconciler:
             elif row.url in sent and sent.has_room(row.url):
                 account.foreign += not sent.answer(row.url)
                 account.add(row)
-        # A URL given twice that the service folded is answered once: the rest of it is a duplicate, not a loss. Two
-        # spellings are folded only where the service says that it had fewer pages to scrape.
+        # If the service merges a URL that was submitted twice, it returns one document: the other is a duplicate and
+        # not missing. Two spellings count as merged only if the service's `total` is smaller than the submitted count.
         lost = _whole(head.get("completed")) - self._stored - self._malformed
         total = _whole(head.get("total"))
         respelled = sent.count - total - len(account.rows) if total else 0
@@ -170,9 +170,9 @@ class Reconciler:
         self._settle(account, unanswered, nameless)
 
     def _settle(self, account: Account, unanswered: list[str], nameless: list[PageError]) -> None:
-        """URLs without an answer of their own, against answers that name no URL.
+        """Match URLs that have neither a document nor an error with results that name no URL.
 
-        Where fewer answers than URLs are left, the count is exact and the names are candidates.
+        If there are fewer such results than URLs, the number of missing pages is exact, but their URLs are a guess.
         """
         paired = min(self._nameless, len(unanswered))
         unanswered = unanswered[: len(unanswered) - paired]
@@ -206,7 +206,7 @@ class Reconciler:
 
 
 def _page_errors(errors: JobErrors, rejected: Iterable[str]) -> Iterable[PageError]:
-    """What the service said of pages that are no documents, the most telling first."""
+    """Yield the pages without a document that the service reported, the most specific reason first."""
     for error in errors.errors:
         yield PageError(error.url, "failed", error.code, error.error, error.timestamp)
     for url in errors.robots_blocked:
@@ -216,5 +216,5 @@ def _page_errors(errors: JobErrors, rejected: Iterable[str]) -> Iterable[PageErr
 
 
 def _whole(value: object) -> int:
-    """A counter as the service gave it; anything else counts as nothing."""
+    """Return a counter of the service, or 0 if the value is not a valid counter."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else 0

@@ -1,4 +1,4 @@
-"""What a crawl without a limit may cost, to be told before it is started."""
+"""The cost that a crawl without a limit may reach, computed before its start so that the user can be warned."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from weblake.dataset.root import Dataset
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest
 
-#: The service that costs nothing: the embedded one, as the ledger names it.
+#: The ledger's name of the embedded service, which costs nothing.
 _EMBEDDED = "embedded"
 
 
 @dataclass(frozen=True, slots=True)
 class PossibleCost:
-    """The most that a crawl may come to because nothing limits it."""
+    """The most pages and credits that a crawl without a limit may reach."""
 
     pages: int
-    #: Credits that one page is known to cost at most.
+    #: Known maximum cost of one page, in credits.
     price: float
 
     @property
     def credits(self) -> float:
-        """Credits for all pages."""
+        """Cost of all pages, in credits."""
         return self.pages * self.price
 
     def __str__(self) -> str:
@@ -33,9 +33,9 @@ class PossibleCost:
 
 
 def find_possible_cost(client: FlowRunner, dataset: Dataset, request: LoadRequest) -> PossibleCost | None:
-    """Return what starting a crawl without a limit may cost, or None where nothing is bought or a limit holds.
+    """Return the possible cost of a crawl without a limit, or None if the crawl has a limit or starts no paid job.
 
-    Nothing is bought where the load has landed or was started before, and from the embedded service.
+    It starts no paid job if the load has landed or was started before, or if the service is the embedded one.
     """
     if not request.unlimited_pages or client.service == _EMBEDDED:
         return None

@@ -1,6 +1,6 @@
-"""A load that one process starts and another one lands, perhaps hours later and on another machine.
+"""Loads that one process starts and another process lands, possibly hours later and on another machine.
 
-What was sent is kept with the load (sent_lists.py), so whoever lands it can tell what is missing.
+The list of URLs that was sent is stored with the load (sent_lists.py), so the landing process can detect missing URLs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def detach(
     until: float | None = None,
     on_message: Callable[[str], None] = load.note,
 ) -> tuple[Intent, Job]:
-    """Start a batch or crawl that `collect` lands, or return the job on record; raises as `load.start_load`."""
+    """Start a batch or crawl for `collect` to land, or return the recorded job; raises as `load.start_load`."""
     intent, job, _ = load.start_load(
         client, dataset, request, max_credits=max_credits, until=until, on_message=on_message
     )
@@ -39,11 +39,12 @@ def collect(
     terms: Terms | None = None,
     callbacks: load.ProgressCallbacks | None = None,
 ) -> LandedLoad:
-    """Waits for a load that was started by `detach`, lands it, and returns its receipt; otherwise as `load.land`.
+    """Wait for a load that was started by `detach`, land it, and return it; otherwise as `load.land`.
 
     Raises:
-        AskPerson: It is not on record that its job was started, or it was at another service than the client's.
-        StorageRefused: The list of URLs that was sent is gone or damaged.
+        AskPerson: The ledger has no record that its job was started, or the job was started at a service other than
+            the client's.
+        StorageRefused: The list of URLs that was sent is missing or damaged.
         WeblakeError: As `load.land`.
     """
     request = _request_of(dataset, load_id)

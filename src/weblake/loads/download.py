@@ -1,10 +1,10 @@
 """Download the results of a job that has ended: its chunks in order, with the next one prefetched, and its errors.
 
-The address of the next chunk stands in the head of a chunk, before its documents. So the next chunk is requested on a
+The head of a chunk, before its documents, contains the address of the next chunk. So the next chunk is requested on a
 second connection as soon as that head has arrived, and the list of errors together with the last chunk or the one
-before: a chain of chunks takes no longer than its round trips (docs/decisions/028-overlapping-landing.md). Which chunk
-comes next, and whether it may, is decided by `result_pages.ResultPager` alone, in order: prefetching only saves the
-waiting.
+before it: a chain of chunks takes no longer than its round trips (docs/decisions/028-overlapping-landing.md).
+`result_pages.ResultPager` alone decides, in order, which chunk comes next and whether its address is valid; prefetching
+only saves waiting time.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from weblake.steps import Flow, NoReply, Reply, Request, Send, send
 
 T = TypeVar("T")
 
-#: Is called with what has arrived of a response so far.
+#: A function that is called with the part of a response body that has arrived so far.
 _Inspect = Callable[[response_json.JsonBytes], bool]
 
-#: Chunks that arrive within so many seconds are not prefetched: to start a thread, and switch to it, costs more.
+#: Seconds; if chunks arrive faster than this, the next one is not prefetched: starting a thread would cost more time.
 QUICK_S = 0.004
 
 
 class FlowRunner(Protocol):
-    """A client that drives flows."""
+    """A client that runs flows."""
 
     retry: Retry
 
     @property
     def service(self) -> str:
-        """Name of the service that it talks to, as the ledger records it."""
+        """Name of the client's service, as the ledger records it."""
 
     def run(self, flow: Flow[T]) -> T:
-        """Drive a flow to its end and return its result; may be called from any thread."""
+        """Run a flow to its end and return its result; may be called from any thread."""
 
 
 class Download:
-    """One pass over a job's chunks, from the first to the last, and what went wrong with its pages.
+    """One pass over the chunks of a job, from the first to the last, and the errors of its pages.
 
     Args:
-        client: Drives the reads, two at a time at most.
+        client: Runs the read requests, two at a time at most.
         job: A job that has ended.
-        until: Monotonic seconds by which it has to be done.
-        first: The reply with the first chunk, if the caller has it already.
+        until: Deadline of the download, in monotonic seconds.
+        first: The response with the first chunk, if the caller already has it.
     """
 
     def __init__(self, client: FlowRunner, job: JobRef, *, until: float, first: Reply | None = None) -> None:
@@ -70,16 +70,16 @@ class Download:
         self._body: bytes | bytearray = b""
         self._next = None if first is None else _Prefetch((), lambda inspect: _inspected(first, inspect))
         self._errors: Future[JobErrors] | None = None
-        #: Whether the last reply was: then the next one is not asked for ahead.
+        #: Whether the last response arrived within QUICK_S: then the next chunk is not prefetched.
         self._quick = False
-        #: Documents of all chunks so far, and of the last one.
+        #: Numbers of documents: in all chunks so far, and in the last chunk.
         self._documents = self._of_chunk = 0
 
     def chunks(self) -> Iterator[response_json.Documents]:
-        """Yield the documents of each chunk, undecoded; after each, tell `pager.record_new` how many were new.
+        """Yield the documents of each chunk, undecoded; the caller calls `pager.record_new` after each chunk.
 
         Raises:
-            JobGone: There is no such job any more, or no such chunk.
+            JobGone: The job, or the chunk, no longer exists.
             WeblakeError: As `ResultPager.read_chunk`.
         """
         while not self.pager.ended:
@@ -87,15 +87,15 @@ class Download:
             self._of_chunk = len(documents)
             self._documents += self._of_chunk
             yield documents
-            del documents  # while it waits for the next one
+            del documents  # frees the memory while the next chunk is awaited
             self._buffers.give(self._body)
 
     def errors(self) -> JobErrors:
-        """Return the job's list of errors; to be called when the chunks have ended. Raises as `chunks`."""
+        """Return the job's list of errors; call it after the last chunk. Raises as `chunks`."""
         return self._start_errors().result()
 
     def has_expired(self) -> bool:
-        """Return whether the job itself is gone, and not one chunk of it on one of several servers."""
+        """Return whether the job itself is gone, and not only one chunk of it on one of several servers."""
         job, retry = self.pager.job, self._client.retry
         try:
             self._client.run(with_read_errors(job, get_status(job, retry, RetryPolicy(until=self._until))))
@@ -104,7 +104,7 @@ class Download:
         return False
 
     def _answer_request(self, request: Request) -> Reply | NoReply:
-        """Return the reply to a request for a chunk, which may be prefetched; start the prefetch of the next chunk."""
+        """Return the response to a request for a chunk, prefetched or not; start the prefetch of the next chunk."""
         prefetch, self._next = self._next, None
         if prefetch is None or prefetch.query != request.query:
             if self._quick:
@@ -112,7 +112,7 @@ class Download:
             prefetch = self._start_prefetch(request)
         head = {} if self._quick else prefetch.head.result()
         if models.is_terminal(head.get("status")):
-            with suppress(MalformedReply):  # the pager raises it
+            with suppress(MalformedReply):  # the pager raises the same error later
                 following = query_of(head.get("next"), request.path)
                 if following is None:
                     self._start_errors()
@@ -124,12 +124,12 @@ class Download:
         return self._keep_body(reply)
 
     def _is_next_to_last(self, head: Mapping[str, object]) -> bool:
-        """Return whether the next chunk is probably the last, by the service's count; a wrong guess costs time only."""
+        """Return whether the next chunk is probably the last by the service's count; a wrong guess only costs time."""
         completed = head.get("completed")
         return isinstance(completed, int) and 0 <= completed - self._documents <= 2 * self._of_chunk
 
     def _keep_body(self, reply: Reply | NoReply) -> Reply | NoReply:
-        """Return the reply; keep its body, whose buffer is reused when its documents are gone."""
+        """Return the response; keep its body, whose buffer is reused when its documents have been freed."""
         self._body = reply.body if isinstance(reply, Reply) else b""
         return reply
 
@@ -151,13 +151,13 @@ class Download:
 
 
 class _Prefetch:
-    """A request for one chunk, which is sent in a thread of its own."""
+    """A request for one chunk, sent in its own thread."""
 
     def __init__(self, query: Query, fetch: Callable[[_Inspect], Reply | NoReply]) -> None:
         self.query = query
-        #: The fields before the documents, as soon as they have arrived; empty if they do not stand there.
+        #: The fields before the documents, as soon as they have arrived; empty if there are none before the documents.
         self.head: Future[Mapping[str, object]] = Future()
-        #: The reply. Nothing that it holds refers to this object: a cycle would keep a chunk in memory too long.
+        #: The response. It must not refer to this object: a reference cycle would keep a chunk in memory too long.
         self.reply: Future[Reply | NoReply] = run_in_thread(partial(self._run, fetch))
 
     def _run(self, fetch: Callable[[_Inspect], Reply | NoReply]) -> Reply | NoReply:
@@ -186,7 +186,7 @@ def _inspected(reply: Reply, inspect: _Inspect) -> Reply:
 
 
 def _with_answers(flow: Flow[T], answer: Callable[[Request], Reply | NoReply]) -> Flow[T]:
-    """Return the same flow, with its requests answered by `answer` instead of by the driver."""
+    """Return a flow like `flow` whose requests are passed to `answer` instead of to the driver."""
     came: object = None
     try:
         while True:
@@ -200,7 +200,7 @@ def _with_answers(flow: Flow[T], answer: Callable[[Request], Reply | NoReply]) -
 
 
 def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
-    """Return the job's list of errors; an empty one where the service has none, which the account then shows."""
+    """Return the job's list of errors; empty if the service has none: the account then shows missing pages."""
     try:
         operation = JOB_KINDS[job.kind].errors(job.job_id)
         read = partial(_read_errors, operation.name)
@@ -211,12 +211,12 @@ def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
     except JobGone:
         yield from with_read_errors(
             job, get_status(job, retry, RetryPolicy(until=until))
-        )  # raises where it is the job itself that has expired meanwhile
+        )  # raises JobGone if the job itself has expired
         return JobErrors()
 
 
 def _read_errors(what: str, reply: Reply) -> JobErrors:
-    """Return the list of a response; an entry that cannot be read is a failed page without a URL."""
+    """Return the list of errors in a response; an entry that cannot be read counts as a failed page without a URL."""
     value = responses.value_of(reply, what)
     lists = (value.get("errors"), value.get("robotsBlocked")) if isinstance(value, dict) else ()
     if not lists or not all(one is None or isinstance(one, list) for one in lists):

@@ -1,17 +1,18 @@
-"""Which load a task of an orchestrator means when it runs: the one that it began before, or the next.
+"""Choose the load of an orchestrator's task each time it runs: the load that it started before, or the next one.
 
-A task may run many times for one run of its graph: an orchestrator retries it, a person clears it. Each purchase is a
-generation with a load id of its own, and the ledger tells the newest one:
+A task may run many times in one run of its graph: the orchestrator retries it, or a person clears it. Each paid load
+is a generation with its own load id. The newest generation in the ledger decides
+(docs/decisions/008-generations-in-the-ledger.md):
 
-    the newest generation            asked again by the same occasion    asked by another occasion
+    newest generation                same occasion                       another occasion
                                      (a retry, a second worker)          (a person cleared the task)
-    not started, running, ended      that one: nothing is bought         that one: nothing is bought
-    landed                           that one: its receipt               the next: buys again
-    failed or cancelled              the next: buys again                the next: buys again
-    gone from the service            that one, which says so             the next: buys again
+    not started, running, ended      newest; nothing is paid             newest; nothing is paid
+    landed                           newest; returns its receipt         next; paid again
+    failed or cancelled              next; paid again                    next; paid again
+    gone from the service            newest; raises JobGone              next; paid again
 
-A job that was cancelled because it passed a limit of ours is not bought again without being asked to, and one whose
-refused file lies ready for `allow_partial` is taken from there.
+A job that was cancelled because it passed a limit set by weblake is not paid again for the same occasion. A load whose
+refused file is kept is published from that file if `allow_partial` is set.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, Slot, Terms
 from weblake.loads.publishing import Dataset
 
-#: Words with which a job ends without having done what was asked.
+#: Final statuses of a job that did not do its work.
 _IN_VAIN = frozenset({"failed", "cancelled"})
 
 
@@ -38,25 +39,25 @@ _IN_VAIN = frozenset({"failed", "cancelled"})
 class Task:
     """One task of one run of an orchestrator's graph."""
 
-    #: What the task is called across runs, outermost first: orchestrator, graph, task, map index.
+    #: Names of the task that stay the same in all runs, outermost first: orchestrator, graph, task, map index.
     names: tuple[str | int, ...]
-    #: The run's own id.
+    #: Id of the run.
     run: str
-    #: What made the orchestrator ask: a retry has the same, another request by a person has another.
+    #: Why the orchestrator runs the task: a retry has the same occasion, a new request by a person has another one.
     occasion: str
-    #: The partition of the graph that it lands; None where the graph knows no partitions.
+    #: The partition of the graph that the task lands; None if the graph has no partitions.
     partition: str | None = None
 
     def load_id(self, generation: int) -> str:
-        """The load of one generation."""
+        """Return the load id of one generation."""
         return load_id_of("task", *self._whole(), self.run, generation)
 
     def slot(self, generation: int, path_keys: Mapping[str, str] | None) -> Slot:
-        """Where this task's loads replace each other: one for each partition of the graph, or else of the path."""
+        """Return the slot of this task's loads: one for each partition of the graph, or else of the path."""
         values = None if path_keys is None or self.partition is not None else list(path_keys.items())
         name = load_id_of("slot", *self._whole(), values)
         whole = self.names if self.partition is None else (*self.names, self.partition)
-        task = tuple(map(str, whole))  # also a partition's key of a type of its own
+        task = tuple(map(str, whole))  # a partition key may be of a subclass of str
         return Slot(name, self.partition is not None or bool(path_keys), generation, self.run, self.occasion, task)
 
     def _whole(self) -> tuple[str | int, ...]:
@@ -64,26 +65,26 @@ class Task:
 
 
 def place(request: LoadRequest, task: Task, generation: int) -> LoadRequest:
-    """Return the request as the task's load of one generation."""
+    """Return the request with the load id and slot of one generation of the task."""
     return replace(request, load_id=task.load_id(generation), slot=task.slot(generation, request.partition))
 
 
 def place_existing_job(request: LoadRequest, task: Task) -> LoadRequest:
-    """Return the request for a job that was started elsewhere with the task's slot; its identity stays."""
+    """Return the request for a job that was started elsewhere, with the task's slot; the load id does not change."""
     return replace(request, slot=task.slot(0, request.partition))
 
 
 def known(dataset: Dataset, tasks: Sequence[Task]) -> Task | None:
-    """Return the first of these tasks that has a load on record, or None: a task may have had another name before."""
+    """Return the first task that has a load in the ledger, or None: a task may have had another name before."""
     return next((task for task in tasks if dataset.ledger.intent(task.load_id(0)) is not None), None)
 
 
 def choose(client: FlowRunner, dataset: Dataset, task: Task, terms: Terms) -> int:
-    """Returns the generation that the task means now; asks the service about one job at most.
+    """Return the number of the generation that the task has to land now; sends at most one request about a job.
 
     Raises:
-        AskPerson: The newest generation's job runs at another service than the one that the client talks to.
-        WeblakeError: The ledger cannot be read, or the service did not answer.
+        AskPerson: The job of the newest generation runs at a service other than the client's.
+        WeblakeError: The ledger cannot be read, or the service did not respond.
     """
     newest: Intent | None = None
     generation = 0
@@ -96,7 +97,7 @@ def choose(client: FlowRunner, dataset: Dataset, task: Task, terms: Terms) -> in
 
 
 def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, terms: Terms, *, again: bool) -> bool:
-    """Whether the newest generation is over and another one may be bought."""
+    """Return whether the newest generation is over, so that another one may be paid for."""
     load_id = newest.load_id
     job = dataset.ledger.job(load_id)
     if publishing.find(dataset, load_id) is not None:
@@ -106,7 +107,7 @@ def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, terms: Terms,
     if terms.allow_partial and dataset.storage.exists(layout.refused_path(publishing.DOCUMENTS, load_id)):
         return False
     if job is None:
-        return False  # what became of its start is found out there, and never by buying again
+        return False  # landing that generation finds out whether its job was started; a new one could be paid twice
     if newest.service not in (None, client.service):
         raise AskPerson(
             f"Job {job.job_id} of load {load_id} was started at {newest.service}, and this is {client.service}.",
@@ -115,7 +116,7 @@ def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, terms: Terms,
     try:
         return _in_vain(client, newest, job, terms, again=again)
     except JobGone:
-        return again  # to a retry the load itself says that its job has gone
+        return again  # to a retry, landing that load raises JobGone
 
 
 def _in_vain(client: FlowRunner, newest: Intent, job: Job, terms: Terms, *, again: bool) -> bool:

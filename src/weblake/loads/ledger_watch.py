@@ -1,7 +1,7 @@
-"""A dataset's ledger for a watcher that reads it again and again: what has landed, and which jobs belong to its loads.
+"""Incremental reads of a ledger for a watcher: which loads have landed, and which jobs belong to loads.
 
-One listing tells which records are new, and only those are read: a record never changes, so what was read stays true.
-A record that cannot be read is logged and left out until it can be.
+Each refresh lists the ledger once and reads new records only, because a record never changes. A record that cannot be
+read is logged and left out until it can be read.
 """
 
 from __future__ import annotations
@@ -24,62 +24,62 @@ if TYPE_CHECKING:
     from weblake.jobs.ended_jobs import ListedJob
 
 _LOG = logging.getLogger(__name__)
-#: Seconds by which the service's clock may be behind ours.
+#: Seconds that the service's clock may be behind the local clock.
 CLOCK_SLACK_S = 60.0
-#: After so many seconds a start that got no answer cannot be looked up any more: the activity list goes back 24 hours.
+#: Seconds after which a start without a response cannot be looked up: the activity list goes back 24 hours.
 LOOKUP_S = 25 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A start without an answer; None where the record that says so cannot be read."""
+    """A start request without a response; a field is None if its record cannot be read."""
 
     since_s: float
     kind: str | None
     first_target: str | None
 
     def fits(self, kind: str, job: ListedJob) -> bool:
-        """Whether nothing speaks against it that it made this job."""
+        """Return whether this start may have created the job."""
         if self.kind not in (None, kind) or job.created / 1000 < self.since_s - CLOCK_SLACK_S:
             return False
         return not job.target or not self.first_target or url_key(job.target) == url_key(self.first_target)
 
 
 class LedgerNews:
-    """What is on record in one root. One thread at a time.
+    """A cached view of the ledger of one root. Not thread-safe.
 
-    Not for decisions about money: what is recorded after `refresh` is not seen.
+    Do not use it to decide whether to start a paid job: records that are written after `refresh` are missing.
     """
 
     def __init__(self, dataset: Dataset) -> None:
         self._ledger: Ledger = dataset.ledger
-        #: By the numbers that ids are: names under which jobs with an owner are filed, and when loads landed.
+        #: Ids as integers: of jobs with an owner; and of landed loads, with the time of landing in ms since 1970.
         self._owned: set[int] = set()
         self._landed: dict[int, int] = {}
         self._open: list[_Open] = []
         self._archive_is_read = False
         self._warn: Callable[[str], None] = _LOG.warning
-        #: What has been told of records that cannot be read.
+        #: Messages about unreadable records that have been logged.
         self._told: set[str] = set()
 
     @property
     def count(self) -> int:
-        """How many loads have landed, but for those that were retired before the root was compacted."""
+        """Number of landed loads, without those that were retired before the root was compacted."""
         return len(self._landed)
 
     def landed_loads(self, after: int = -1) -> Iterator[tuple[str, int]]:
-        """Yield the loads that landed later than this, and when: milliseconds since 1970. In no order."""
+        """Return the loads that landed after `after`, as pairs of id and time in ms since 1970. In no order."""
         return ((id_of(number), at) for number, at in self._landed.items() if at > after)
 
     def refresh(self, until: float | None = None, *, warn: Callable[[str], None] = _LOG.warning) -> bool:
-        """Reads what is new.
+        """Read the new records.
 
         Args:
-            until: Monotonic seconds at which reading is broken off; the next call goes on.
-            warn: Told of each record that cannot be read, once.
+            until: Deadline in monotonic seconds; the next call continues from there.
+            warn: Called once with a message for each record that cannot be read.
 
         Returns:
-            Whether everything is known now, but for what cannot be read.
+            Whether all records have been read, except for those that cannot be read.
 
         Raises:
             StorageRefused: The storage failed.
@@ -94,13 +94,13 @@ class LedgerNews:
         return self._each(done, self._read_done, until) and self._each(unanswered, self._read_open, until)
 
     def holds(self, kind: str, job_id: str) -> bool:
-        """Whether a job belongs to some load of this root."""
+        """Return whether a job belongs to a load of this root."""
         return int(job_load_id(kind, job_id), 16) in self._owned
 
     def may_be_ours(self, kind: str, job: ListedJob) -> bool:
-        """Whether a load here may have started this job without having heard of it: a start whose answer is still out.
+        """Return whether a start of this root that has no response yet may have created this job.
 
-        Such a job is that load's to adopt. Whoever lands it first would have it bought again.
+        Only that load may adopt such a job. If another load lands the job first, the job is paid a second time.
         """
         return any(each.fits(kind, job) for each in self._open)
 
@@ -114,7 +114,7 @@ class LedgerNews:
         return all(read_each(self._ledger, numbers, in_time))
 
     def _read_archive(self) -> None:
-        """Loads that were retired before the root was compacted: whose their jobs are is known by the names alone."""
+        """Read the owners of jobs in the ledger's archive, from the names of the records alone."""
         if not self._archive_is_read:
             for shard in map(self._ledger.archive.shard, range(self._ledger.archive.count())):
                 self._owned |= {int(name[:16], 16) for name in shard if name.endswith(".owner.json")}

@@ -1,10 +1,10 @@
-"""Which load a file of URLs was last started as, while that load has not landed.
+"""Records of the load that was last started with a file of URLs, kept until that load has landed.
 
-    _weblake/lists/<id>.json    the id is that of the file's address and of all that the command says but the URLs
+    _weblake/lists/<id>.json    the id is a digest of the file's address and of all arguments except the URLs
 
-The command line tells loads apart by what they request. So a list that changed between a killed run and the next one
-would be another load, and its first pages bought twice. With this record the next run finds what was bought, also where
-the file is gone by then.
+The command line identifies a load by its request. So if the list changed between a killed run and the next one, the
+next run would be another load and would pay for the first pages again. With this record it finds the load that was
+started, even if the file no longer exists.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from weblake.home import home
 from weblake.loads import sent_lists
 from weblake.loads.load_request import Naming
 
-#: Addresses of which each run reads something else: standard input, pipes of a shell.
+#: Addresses whose content differs in each run: standard input, pipes of a shell.
 _PASSING = ("/dev/", "/proc/")
 
 
 class ListSource(Record, frozen=True, kw_only=True):
-    """A load that was started with the list of a file."""
+    """Record of the load that was started with the list of a file."""
 
 
 def source_of(file: str, column: str | None, naming: Naming, given: Mapping[str, object]) -> str | None:
-    """Return the id of a file of URLs with everything else that a command asks for.
+    """Return the id of a file of URLs together with all other arguments of a command, or None.
 
-    None where one run says nothing of the next: for standard input, and for a load that is meant to be new.
+    None if a later run cannot be recognised as the same: for standard input and pipes, and if `naming.new` is set.
     """
     address = file if "://" in file else str(home(file).absolute())
     if naming.new or file == "-" or address.startswith(_PASSING) or Path(address).is_fifo():
@@ -45,12 +45,12 @@ def source_of(file: str, column: str | None, naming: Naming, given: Mapping[str,
 
 
 def pending(dataset: Dataset, source: str) -> tuple[str, ...] | None:
-    """Return the list that this file's last load was started with, or None where that has landed or was not started.
+    """Return the list that this file's last load was started with, or None if it has landed or was not started.
 
-    A load that was refused is over, too: `--allow-partial` publishes it, and another list is another load.
+    Also None if the load was refused: `--allow-partial` publishes it, and another list is another load.
 
     Raises:
-        StorageRefused: A record of it, or the list that was kept, cannot be read.
+        StorageRefused: A record of the load, or its stored list, cannot be read.
     """
     noted = _read(dataset, source)
     if noted is None:
@@ -65,15 +65,15 @@ def pending(dataset: Dataset, source: str) -> tuple[str, ...] | None:
 
 
 def note(dataset: Dataset, source: str, load_id: str) -> None:
-    """Record that a load is about to be started with the list of this file."""
+    """Record that a load is about to be started with the list of a file."""
     name, data = layout.list_source_path(source), msgspec.json.encode(ListSource(load_id=load_id))
-    if not dataset.storage.create(name, data):  # of a load that is over, or that was never started
+    if not dataset.storage.create(name, data):  # a record of a load that is over or was never started
         dataset.storage.delete(name)
         dataset.storage.create(name, data)
 
 
 def forget(dataset: Dataset, source: str, load_id: str) -> None:
-    """Remove the record once its load has landed; one of another load is left alone."""
+    """Remove the record of a load that has landed; a record of another load is kept."""
     noted = _read(dataset, source)
     if noted is not None and noted.load_id == load_id:
         dataset.storage.delete(layout.list_source_path(source))

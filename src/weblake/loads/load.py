@@ -1,10 +1,10 @@
 """Land a load: one request in, one Parquet file out, exactly once, paid once.
 
-    request -> intent on record -> start -> job id on record -> wait -> chunks -> one file on scratch -> account
-          -> published in one step -> receipt
+    request -> record intent -> start -> record job id -> wait -> download chunks -> one file on scratch -> account
+          -> publish in one step -> receipt
 
-Every line of it may be the last one before a crash: the next run begins at the top and finds in the ledger, or under
-the file's final name, what has been done.
+A run may crash after any step: the next run repeats the sequence and finds in the ledger, or under the file's final
+name, which steps are done.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ from weblake.receipt import Receipt
 from weblake.remedies import Remedy
 from weblake.steps import Reply
 
-#: Seconds in which a job just started may not be found yet, and in which one started elsewhere may not.
+#: Seconds in which a 404 means "not there yet": for a job just started, and for a job started elsewhere.
 JUST_STARTED_S, ELSEWHERE_S = 10.0, 3.0
-#: Seconds that a job which is cancelled at its time limit has to end, and what it had scraped to land.
+#: Seconds that a job cancelled at its time limit has to end and to be downloaded.
 SETTLE_S = 900.0
-#: Missing URLs that a message names.
+#: Most missing URLs that a message names.
 NAMED = 3
-#: The message where the caller's request differs from the job's.
+#: Message if the caller's request differs from the request that the job was started with.
 CHANGED = "has changed since the job was started; landing what was bought"
 
 
-#: What `start_load` returns: the intent, the job, and the document where the start's own reply held it.
+#: The result of `start_load`: the intent, the job, and the document if the start response contained it.
 StartedLoad: TypeAlias = tuple[Intent, Job, bytes | None]
 
-#: Logs messages for people where the caller does not take them.
+#: Default of `on_message`: logs the message as a warning.
 note: Callable[[str], None] = logging.getLogger("weblake.landing").warning
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressCallbacks:
-    """Functions that are called as a load makes progress, from the thread that lands it."""
+    """Functions that are called with a load's progress, in the thread that lands it."""
 
-    #: With the head of each poll: status, total, completed, creditsUsed.
+    #: Called with the head of each poll response: status, total, completed, creditsUsed.
     on_poll: Callable[[Mapping[str, object]], None] = lambda head: None
-    #: With the documents stored so far.
+    #: Called with the number of documents stored so far.
     on_chunk: Callable[[int], None] = lambda stored: None
-    #: With the job's id, as soon as it is on record.
+    #: Called with the job's id, as soon as it is recorded.
     on_start: Callable[[str], None] = lambda job_id: None
-    #: With a message for people about this load, such as that its list of URLs has changed since it was started.
+    #: Called with a message for users about this load, for example that its list of URLs has changed since its start.
     on_message: Callable[[str], None] = note
 
 
@@ -84,18 +84,18 @@ def start_load(
 ) -> StartedLoad:
     """Record the intent and start its job, or return the job that an earlier run started.
 
-    `until` is when the reads before and after a start are given up, in monotonic seconds; a start has its own deadline.
-    `on_message` is called with what a crawl that nothing limits may cost, before it is started.
+    `until` is the deadline of the reads before and after a start, in monotonic seconds; a start has its own deadline.
+    `on_message` is called with the possible cost of a crawl without a limit, before its start.
 
     Raises:
-        CreditsExhausted: It is not started yet, and would cost more than `max_credits`.
+        CreditsExhausted: The job is not started yet, and would cost more than `max_credits`.
         StorageRefused: The root cannot hold the load; nothing was paid.
-        WeblakeError: The service refused, or nobody can tell whether the start happened.
+        WeblakeError: The service refused the start, or it is unknown whether the job was started.
     """
     ledger = dataset.ledger
     if max_credits is not None:
         last = ledger.last_start(request.load_id)
-        if last is None or last.void:  # what has been started is paid for: a limit has no say any more
+        if last is None or last.void:  # a started job is already paid for, so the limit does not apply
             check_cost(request.pages, request.price, max_credits)
     possible = find_possible_cost(client, dataset, request)
     if possible is not None:
@@ -139,8 +139,8 @@ def _keep_urls(dataset: Dataset, request: LoadRequest) -> str | None:
 
 
 def _drop_lists(dataset: Dataset, request: LoadRequest, intent: Intent, job: Job) -> None:
-    """Remove what was kept of the list of a load that has landed."""
-    if job.urls is not None:  # and what a run has left that died before it recorded its start
+    """Remove the stored lists of a load that has landed."""
+    if job.urls is not None:  # also removes the list of a run that died before it recorded its start
         sent_lists.drop(dataset.storage, job.load_id, (job.urls, intent.urls, _digest_of(request)))
     elif intent.submitted is not None:
         sent_lists.drop(dataset.storage, request.load_id)
@@ -149,14 +149,14 @@ def _drop_lists(dataset: Dataset, request: LoadRequest, intent: Intent, job: Job
 
 
 def _digest_of(request: LoadRequest) -> str | None:
-    """Return the digest of the list of a batch."""
+    """Return the digest of the URL list of a batch, or None."""
     return sent_lists.digest_of(request.submitted) if request.with_urls is not None and request.submitted else None
 
 
 def _rebuild_request(
     dataset: Dataset, request: LoadRequest, intent: Intent, start: Start
 ) -> Callable[[str], Operation[object]] | None:
-    """Return what builds the request of a recorded start; None if it had other options than this request."""
+    """Return a function that builds the request of a recorded start, or None if it had other options than this one."""
     sent = start.request_sha256 or intent.request_sha256
     if sent == request.request_sha:
         return request.start
@@ -177,16 +177,16 @@ def land(
 ) -> LandedLoad:
     """Land a load request and return its receipt.
 
-    A load that has landed before is not touched, and the service is not called. A load that an earlier run left
-    half-way is finished. `started_load` is what `start_load` has just returned for this request, if the caller has
-    called it after `find_landed` returned None: neither is looked up again.
+    If the load has landed before, nothing is changed and no request is sent. A load that an earlier run left
+    unfinished is finished. `started_load` is the result of `start_load` for this request, if the caller called it
+    after `find_landed` returned None: then neither is called again.
 
     Raises:
-        LoadIncomplete: It does not add up; nothing was published, the checked file is kept, and `receipt` has the
-            counts. Also when all pages failed: then their errors were published.
+        LoadIncomplete: The load is not complete; nothing was published, the checked file is kept, and `receipt` has
+            the counts. Also if all pages failed: then their errors were published.
         JobEnded: The job failed or was cancelled.
-        DeadlineExceeded: The time limit passed; the job goes on, and the same call resumes.
-        WeblakeError: What else stood in the way; the same call resumes.
+        DeadlineExceeded: The time limit passed; the job continues, and the same call resumes the load.
+        WeblakeError: Any other error; the same call resumes the load.
     """
     known = Receipt(load_id=request.load_id, kind=request.kind, job_id=request.job_id)
     callbacks = callbacks or ProgressCallbacks()
@@ -204,25 +204,25 @@ def land(
 
 
 def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedLoad | None:
-    """Return a load that has landed, or a refused one that the terms allow now; None if the service is needed.
+    """Return a landed load, or publish and return a refused one if the terms now allow it; None if neither exists.
 
     Raises:
-        LoadIncomplete: It has landed, and all of its pages failed.
+        LoadIncomplete: The load has landed, and all of its pages failed.
     """
     earlier = recovery.recover(dataset, request.load_id) or _recover_by_job(dataset, request)
     if earlier is None and terms.allow_partial:
-        with suppress(publishing.JobClaimed):  # that one is gone on with, and needs the service
+        with suppress(publishing.JobClaimed):  # the caller then lands the job as the other load, with the service
             refused = publishing.promote(dataset, request.load_id)
             earlier = None if refused is None else LandedLoad(refused)
     if earlier is not None and request.kind == "batch_scrape":
-        sent_lists.drop(dataset.storage, request.load_id)  # a run that died after the landing has left it
+        sent_lists.drop(dataset.storage, request.load_id)  # a run that died after the commit did not remove it
         if request.source is not None:
             list_sources.forget(dataset, request.source, request.load_id)
     return None if earlier is None else _require_documents(earlier)
 
 
 def _recover_by_job(dataset: Dataset, request: LoadRequest) -> LandedLoad | None:
-    """Return the load under which another command has landed the request's job, or None."""
+    """Return the load as which another command has landed the request's job, or None."""
     job = dataset.ledger.job(request.load_id)
     job_id = request.job_id or (job and job.job_id)
     return recovery.recover_job(dataset, request.kind, job_id) if job_id else None
@@ -252,12 +252,12 @@ def _land(
     try:
         sent = _sent_list(dataset, request, intent, original, callbacks)
     except StorageRefused:
-        earlier = find_landed(dataset, request, terms)  # another process that landed it meanwhile has removed the list
+        earlier = find_landed(dataset, request, terms)  # another process may have landed it and removed the list
         if earlier is None:
             raise
         return earlier
     late = False
-    found: list[Reply] = []  # the job's first chunk, where the poll that found its end brought it
+    found: list[Reply] = []  # the first chunk, if the poll that saw the end of the job returned it
 
     def read(intent: Intent, scratch: Path) -> LandedLoad:
         reconciler = Reconciler(sent, original.rejected)
@@ -274,14 +274,14 @@ def _land(
         _drop_lists(dataset, request, intent, original)
         return landing
 
-    with dataset.storage.scratch() as scratch:  # before the wait: a root that vanishes meanwhile is not made anew
+    with dataset.storage.scratch() as scratch:  # before the wait: a root that is deleted meanwhile is not recreated
         if document is not None or request.kind not in JOB_KINDS:
             raw = document if document is not None else client.run(starts.read_scrape(job.job_id, client.retry))
             staged = stage_document(_identity(intent, job), Reconciler(request.submitted), scratch, raw)
             return _publish_or_refuse(dataset, intent, staged, terms)
         _wait_for_end(client, request, job, terms, callbacks, until, found.append)
         late = time.monotonic() >= until
-        if terms.ends_job:  # the time limit is the job's; what has been paid for is landed all the same
+        if terms.ends_job:  # the time limit applies to the job only; its paid results are landed anyway
             until = max(until, time.monotonic() + SETTLE_S)
         try:
             return read(intent, scratch)
@@ -291,7 +291,7 @@ def _land(
 
 
 def _land_as(dataset: Dataset, by: str, job: Job, read: Callable[[Intent, Path], LandedLoad]) -> LandedLoad:
-    """Land a job as the load that has claimed it: the process that claimed it may have died."""
+    """Land a job as the load that has claimed it, because the process that claimed it may have died."""
     landing, its = recovery.recover(dataset, by), dataset.ledger.intent(by)
     if landing is not None:
         return _require_documents(landing)
@@ -307,10 +307,10 @@ def _land_as(dataset: Dataset, by: str, job: Job, read: Callable[[Intent, Path],
 def _sent_list(
     dataset: Dataset, request: LoadRequest, intent: Intent, job: Job, callbacks: ProgressCallbacks
 ) -> tuple[str, ...] | None:
-    """Return the list of URLs that the job was started with, or None where only the service knows it.
+    """Return the list of URLs that the job was started with, or None if only the service knows it.
 
     Raises:
-        StorageRefused: It was kept, and is gone or damaged.
+        StorageRefused: The stored list is missing or damaged.
     """
     if request.kind != "batch_scrape":
         if request.start is not None and job.request_sha256 not in (None, request.request_sha):
@@ -331,7 +331,7 @@ def _sent_list(
 
 
 def _job_as_started(dataset: Dataset, request: LoadRequest, job: Job) -> Job:
-    """Return the record of the load that started the job: another one's where the job is landed by its id."""
+    """Return the job record of the load that started the job; it may be another load if the job is landed by its id."""
     owner = dataset.ledger.owner(job.kind, job.job_id) if request.start is None and job.urls is None else None
     theirs = dataset.ledger.job(owner) if owner is not None and owner != job.load_id else None
     return theirs or job
@@ -340,7 +340,7 @@ def _job_as_started(dataset: Dataset, request: LoadRequest, job: Job) -> Job:
 def _list_of_an_earlier_version(
     dataset: Dataset, request: LoadRequest, intent: Intent, callbacks: ProgressCallbacks
 ) -> tuple[str, ...] | None:
-    """Return the list of a load that was started by a weblake that kept lists only for other processes to land."""
+    """Return the list of a load that was started by an early version, which stored lists of detached loads only."""
     kept = sent_lists.read_without_digest(dataset.storage, request.load_id)
     if kept is not None:
         if request.submitted not in (None, kept):
@@ -370,7 +370,7 @@ def _wait_for_end(
     until: float,
     keep: Callable[[Reply], None],
 ) -> None:
-    """Wait for the job's end; cancel it at a limit of the terms, which `_limit_error` reports later."""
+    """Wait for the end of the job; cancel it at a limit of the terms, which `_limit_error` reports later."""
     ref = JobRef(request.kind, job.job_id)
     unseen = JUST_STARTED_S - job.age_s() if request.start is not None else ELSEWHERE_S
     flow = wait(
@@ -401,7 +401,7 @@ def _wait_for_end(
 def _publish_or_refuse(
     dataset: Dataset, intent: Intent, staged: Staged, terms: Terms, *, late: bool = False
 ) -> LandedLoad:
-    """Publish a staged load, or keep it as refused and raise the reason."""
+    """Publish a staged load and return it; or keep it as a refused load and raise the reason."""
     account = staged.account
     trouble = _limit_error(staged.receipt, terms, late=late) or _completeness_error(staged, terms)
     if account.submitted == 0 and account.stored == 0:
@@ -417,9 +417,9 @@ def _publish_or_refuse(
 
 
 def _limit_error(receipt: Receipt, terms: Terms, *, late: bool) -> WeblakeError | None:
-    """Return the error of the limit that stopped the job, or None; computed from the receipt, as a later run does."""
+    """Return the error of the limit that stopped the job, or None; computed from the receipt, so a later run agrees."""
     if receipt.status != "cancelled":
-        return None  # what has ended by itself cannot be saved any more: it is paid for, and lands
+        return None  # a job that ended by itself is paid for: a limit cannot save anything, so it lands
     kept = Remedy("What it had scraped is kept: {allow_partial} publishes it.")
     if terms.max_credits is not None and (receipt.credits_used or 0.0) > terms.max_credits:
         return CreditsExhausted(
@@ -437,7 +437,7 @@ def _limit_error(receipt: Receipt, terms: Terms, *, late: bool) -> WeblakeError 
 
 
 def _completeness_error(staged: Staged, terms: Terms) -> WeblakeError | None:
-    """Return the error of a load that may not be published because it is not complete, or None."""
+    """Return the error of a load that is too incomplete to publish, or None."""
     receipt, account = staged.receipt, staged.account
     if staged.gone is not None:
         return JobGone(
@@ -476,7 +476,7 @@ def _completeness_error(staged: Staged, terms: Terms) -> WeblakeError | None:
 
 
 def _require_documents(landing: LandedLoad) -> LandedLoad:
-    """Return the load if it has a document; raise LoadIncomplete otherwise."""
+    """Return the load if it has at least one document; raise LoadIncomplete otherwise."""
     receipt = landing.receipt
     if receipt.stored == 0:
         error = LoadIncomplete(

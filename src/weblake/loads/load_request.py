@@ -1,6 +1,6 @@
-"""Requests for loads, and the terms on which they are landed.
+"""Requests for loads, and the terms on which loads are landed.
 
-A load request is the logical identity of a load and the way to start its job; terms do not change the identity.
+A load request is the identity of a load and the function that starts its job; terms do not change the identity.
 """
 
 from __future__ import annotations
@@ -28,87 +28,87 @@ from weblake.steps import Reply
 Endpoint = Literal["batch_scrape", "crawl", "scrape"]
 Kind = Endpoint | Literal["parse"]
 
-#: Pages of a crawl whose limit is not given, as the contract has it.
+#: Default page limit of a crawl in the service's contract.
 CRAWL_LIMIT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What a start's reply says."""
+    """The parsed response to a start request."""
 
     job_id: str
-    #: URLs that the service refused at once.
+    #: URLs that the service rejected in the start response.
     rejected: tuple[str, ...] = ()
-    #: The document itself, as raw JSON, where the start is the whole job (scrape, parse).
+    #: The document as raw JSON, if the start response is the result of the job (scrape, parse).
     document: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where an orchestrator's loads replace each other (design: "Slots")."""
+    """A place in which a later load of an orchestrator replaces the earlier ones (docs/decisions/040-slot-index.md)."""
 
     name: str
     has_partition: bool
     generation: int = 0
     run: str | None = None
-    #: What made the orchestrator ask: a retry has the same, another request by a person has another.
+    #: Why the orchestrator runs the task: a retry has the same occasion, a new request by a person has another one.
     occasion: str | None = None
-    #: What the orchestrator calls the work, for people: its own name, then the names of graph, task and partition.
+    #: Names of the task, for messages: of the orchestrator, the graph, the task and the partition.
     task: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """A request for one load: its identity, and how its job is started."""
+    """A request for one load: its identity, and the function that starts its job."""
 
     kind: Kind
     load_id: str
-    #: Builds the start with an idempotency key; None for a job that was started elsewhere.
+    #: Builds the start operation with an idempotency key; None for a job that was started elsewhere.
     start: Callable[[str], Operation[object]] | None = None
-    #: The job that was started elsewhere.
+    #: Id of a job that was started elsewhere.
     job_id: str | None = None
-    #: The URLs that are sent; None where only the service knows them.
+    #: The URLs that are sent; None if only the service knows them.
     submitted: tuple[str, ...] | None = None
-    #: What the activity list would show as the job's target.
+    #: The target that the service's activity list would show for the job.
     first_target: str | None = None
     request_sha: str = ""
-    #: Path keys of the dataset, in order; None for load_date.
+    #: Path keys of the dataset, in order; None for `load_date`.
     partition: Mapping[str, str] | None = None
     slot: Slot | None = None
-    #: The file that the URLs come from, with everything else that is asked for (list_sources.py).
+    #: Id of the file of URLs together with the other arguments (list_sources.py); None if there is no such file.
     source: str | None = None
-    #: Builds the same request for another list of URLs; None where the request has no list.
+    #: Builds the same request for another list of URLs; None if the request has no list.
     with_urls: Callable[[Sequence[str]], LoadRequest] | None = None
-    #: Pages that are surely bought when it starts, and the credits that one is known to cost.
+    #: Pages that the start certainly pays for, and the known price of one page in credits.
     pages: int = 0
     price: float = 0.0
-    #: Pages that a crawl may come to where it has neither a limit nor max_credits; 0 where something limits it.
+    #: Most pages of a crawl that has neither a limit nor max_credits; 0 if it has one of them.
     unlimited_pages: int = 0
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """The name under which the activity list has such jobs; it has none for parse."""
+        """The name of this kind of job in the activity list; None for `parse`, which is not listed."""
         return None if self.kind == "parse" else self.kind
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On which terms a load is landed; none of them changes its identity."""
+    """The terms on which a load is landed: tolerances and limits. They do not change its identity."""
 
-    #: Stores what there is of a load that does not add up, with `complete: false`.
+    #: Publishes an incomplete load, with `complete: false`.
     allow_partial: bool = False
-    #: The share of submitted URLs that may be missing.
+    #: Share of submitted URLs that may be missing, from 0 to 1.
     missing_ratio: float = 0.0
-    #: The share of submitted URLs that may have failed; beyond it the load is refused.
+    #: Share of submitted URLs that may have failed, from 0 to 1; above it the load is refused.
     fail_ratio: float = 1.0
-    #: Refuses to start what would cost more, and cancels a job that passes it.
+    #: Limit in credits: a job that would cost more is not started, and a running job that exceeds it is cancelled.
     max_credits: float | None = None
-    #: Seconds from now until the load has to be over.
+    #: Time limit in seconds, counted from the call.
     timeout_s: float = 24 * 3600.0
-    #: Whether that limit is the job's own: it counts from the load's intent then, over all runs, and a job that has not
-    #: ended by it is cancelled; what it had scraped is kept as a refused load.
+    #: Whether `timeout_s` is a limit of the job: it then counts from the load's intent, over all runs, and a job that
+    #: has not ended by then is cancelled; the pages that it had scraped are kept as a refused load.
     ends_job: bool = False
-    #: Seconds between polls at most.
+    #: Most seconds between polls.
     poll_s: float = 10.0
 
     def __post_init__(self) -> None:
@@ -123,17 +123,17 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What tells two loads of the same request in one root apart."""
+    """What distinguishes loads of the same request in one root."""
 
-    #: A text of the user's: another text is another load.
+    #: A text that the user chooses: another text is another load.
     key: str | None = None
-    #: Whether a fresh load is meant, whatever has landed before.
+    #: Whether to make a new load even if the same request has landed before.
     new: bool = False
-    #: Path keys of the dataset, in order; None for load_date.
+    #: Path keys of the dataset, in order; None for `load_date`.
     partition: Mapping[str, str] | None = None
 
     def load_id(self, kind: str, body: object) -> str:
-        """The id of a load of this request."""
+        """Return the load id for a request of this kind and body."""
         if self.new:
             return new_load_id()
         partition = None if self.partition is None else list(self.partition.items())
@@ -141,10 +141,10 @@ class Naming:
 
 
 def check_cost(pages: int, price: float, limit: float | None) -> None:
-    """Refuses what would cost more than a limit of credits; no limit allows all.
+    """Check that pages at a price in credits do not cost more than a limit; None is no limit.
 
     Raises:
-        CreditsExhausted: It would.
+        CreditsExhausted: They would cost more.
     """
     if limit is not None and pages * price > limit:
         raise CreditsExhausted(
@@ -158,9 +158,9 @@ def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScra
     """Return the load request for a batch scrape of these URLs.
 
     Raises:
-        InvalidOption: No URL, or an option outside the contract.
+        InvalidOption: There is no URL, or an option is not in the contract.
     """
-    if isinstance(urls, str | bytes):  # its letters would be bought, one by one
+    if isinstance(urls, str | bytes):  # each character would be scraped as a URL
         raise InvalidOption("`urls` is a text, not a list.", hint="Put it into a list: [url].")
     urls = list(urls)
     probe = operations.start_batch_scrape(urls, **given)
@@ -183,17 +183,17 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
     """Return the load request for a crawl; `terms.max_credits` lowers its limit.
 
     Raises:
-        InvalidOption: An option outside the contract.
+        InvalidOption: An option is not in the contract.
     """
     body = response_json.loads(operations.start_crawl(url, **given).request.body or b"{}")
     load_id = naming.load_id("crawl", body)
     options_of_a_page: dict[str, object] = {**(given.get("scrape_options") or {})}
-    if given.get("zero_data_retention"):  # an option of the crawl, and a price of each page
+    if given.get("zero_data_retention"):  # an option of the crawl that changes the price of each page
         options_of_a_page["zero_data_retention"] = True
     price = per_page(options_of_a_page)
     limited = "limit" in given or terms.max_credits is not None
     if terms.max_credits is not None:
-        pages = max(1, int(terms.max_credits // price))  # where it pays for none, check_cost refuses the start
+        pages = max(1, int(terms.max_credits // price))  # if it pays for no page, check_cost refuses the start
         if pages < given.get("limit", CRAWL_LIMIT):
             given["limit"] = pages
     return LoadRequest(
@@ -210,7 +210,7 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
 
 
 def scrape(url: str, naming: Naming, **given: Unpack[options.ScrapeOptions]) -> LoadRequest:
-    """Return the load request for one page; the start's own response is the document."""
+    """Return the load request for one page; the start response contains the document."""
     operation = operations.scrape(url, **given)
     body = response_json.loads(operation.request.body or b"{}")
     return LoadRequest(
@@ -227,7 +227,7 @@ def scrape(url: str, naming: Naming, **given: Unpack[options.ScrapeOptions]) -> 
 
 
 def parse(file: Path, naming: Naming, **given: Unpack[options.ParseOptions]) -> LoadRequest:
-    """Return the load request for one file, which is identified by its name and content."""
+    """Return the load request for parsing one file; the file's name, its content and the options identify the load."""
     operation = operations.parse_file(file, **given)
     given_fields = operation.request.upload.fields if operation.request.upload is not None else ()
     identity = [file.name, sha256(file.read_bytes()).hexdigest(), given_fields]
@@ -243,10 +243,10 @@ def parse(file: Path, naming: Naming, **given: Unpack[options.ParseOptions]) -> 
 
 
 def existing_job(kind: str, job_id: str, partition: Mapping[str, str] | None = None) -> LoadRequest:
-    """Return the load request for a job that was started elsewhere; its identity is its kind and id.
+    """Return the load request for a job that was started elsewhere; the job's kind and id identify the load.
 
     Raises:
-        InvalidOption: Another kind than batch and crawl, or an id that is no UUID.
+        InvalidOption: The kind is neither batch nor crawl, or the id is not a UUID.
     """
     name = job_kind(kind).name
     if uuid_problem(job_id):
@@ -256,16 +256,16 @@ def existing_job(kind: str, job_id: str, partition: Mapping[str, str] | None = N
 
 
 def with_key(operation: Operation[object], key: str) -> Operation[object]:
-    """A paid request under an idempotency key, on a connection of its own."""
+    """Return a paid operation with an idempotency key, to be sent on a new connection."""
     headers = (*operation.request.headers, ("x-idempotency-key", key))
     return replace(operation, request=replace(operation.request, headers=headers, fresh=True))
 
 
 def read_started(reply: Reply, operation: Operation[object]) -> Started:
-    """Reads the reply to any start.
+    """Parse the response to any start request.
 
     Raises:
-        MalformedReply: It names no job, so that nothing can be followed.
+        MalformedReply: The response has no job id, so the job cannot be polled.
     """
     value = responses.value_of(reply, operation.name)
     fields = value if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""Which jobs of the service's activity list a start without an answer may have made: the rules for whoever looks."""
+"""Rules that find, in the service's activity list, the jobs that a start without a response may have created."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from weblake.loads.submitted_urls import url_key
 from weblake.remedies import Remedy
 from weblake.steps import Flow, Reply, now
 
-#: What clocks may differ by when a job's time is held against the intent's: an HTTP date has whole seconds.
+#: Tolerance in seconds when the time of a job is compared with the intent's: an HTTP date has whole seconds.
 CLOCK_SLACK_S = 2.0
-#: The service lists a day: an older intent cannot be looked up any more.
+#: Seconds; the service lists 24 hours, so an older intent cannot be looked up.
 WINDOW_S = 23.5 * 3600
-#: Pages of the activity list: 100 entries each.
+#: Most pages of the activity list that are read, with 100 entries each.
 MAX_ACTIVITY_PAGES = 500
-#: Seconds in which it has to come to its end; a page that was asked for before is still waited for.
+#: Seconds after which no further page is requested; a page that was requested before is still awaited.
 LISTING_S = 900.0
 
-#: What a person can do about a start whose outcome is unknown.
+#: Remedies for a start whose outcome is unknown.
 AGAIN = Remedy("{run_again} when the service is up; or look for the job and land it with {land}.")
 AFRESH = Remedy("If it does not matter that it may be paid twice, {start_afresh}.")
 KNOWN = Remedy("If the job is known, land it with {land}; otherwise {start_afresh}.")
@@ -35,19 +35,19 @@ KNOWN = Remedy("If the job is known, land it with {land}; otherwise {start_afres
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The activity list of one kind of call, read to its end."""
+    """The complete activity list of one endpoint."""
 
-    #: Each with the seconds by which the service's clock was ahead of ours when it was read.
+    #: Each entry with the seconds by which the service's clock was ahead of the local clock.
     entries: tuple[tuple[models.ActivityEntry, float], ...]
-    #: When that was, in seconds of our wall clock.
+    #: When the end of the list was read, in wall-clock seconds since 1970.
     at: float
 
 
 def listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[Listing]:
-    """Reads the activity list of one kind of call to its end.
+    """Return the complete activity list of one endpoint.
 
     Raises:
-        WeblakeError: It cannot be read as a whole; a part of it would say that something was not started.
+        WeblakeError: It cannot be read to its end. An incomplete list would suggest that a job was not started.
     """
     until = (yield from now()) + LISTING_S
     entries: list[tuple[models.ActivityEntry, float]] = []
@@ -68,11 +68,11 @@ def listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy = SINGLE) -> F
 
 
 def candidates(intent: Intent, found: Listing, ledger: Ledger) -> list[str]:
-    """Jobs of the list that this intent may have started, but for those that belong to another load.
+    """Return the ids of listed jobs that this intent may have started, without those that belong to another load.
 
     Raises:
-        OutcomeUnknown: The list does not go back so far, or something in it that may be the job cannot be read.
-        StorageRefused: Which load such a job belongs to cannot be read.
+        OutcomeUnknown: The list does not go back far enough, or an entry that may be the job cannot be read.
+        StorageRefused: The owner of such a job cannot be read.
     """
     if found.at - intent.created_seconds() > WINDOW_S:
         raise unknown(intent, "it is too long ago for the activity list", KNOWN)
@@ -90,7 +90,7 @@ def candidates(intent: Intent, found: Listing, ledger: Ledger) -> list[str]:
 
 
 def _may_fit(entry: models.ActivityEntry, intent: Intent, since: float) -> bool:
-    """Whether nothing speaks against it that this job is the intent's; what cannot be read does not."""
+    """Return whether a job may be the intent's; a field that cannot be read does not exclude it."""
     created = models.parse_time(entry.created_at)
     if entry.endpoint not in (None, intent.kind):
         return False
@@ -100,10 +100,10 @@ def _may_fit(entry: models.ActivityEntry, intent: Intent, since: float) -> bool:
 
 
 def _activity(operation: Operation[models.ActivityPage], reply: Reply) -> tuple[models.ActivityPage, float]:
-    """The page, and by how many seconds the service's clock is ahead of ours.
+    """Return the page, and the seconds by which the service's clock is ahead of the local clock.
 
     Raises:
-        MalformedReply: It is no list of jobs. An empty one would say that nothing was started.
+        MalformedReply: It is not a list of jobs. Reading it as empty would suggest that no job was started.
     """
     value = responses.value_of(reply, operation.name)
     listed = value.get("data") if isinstance(value, dict) else None
@@ -116,5 +116,5 @@ def _activity(operation: Operation[models.ActivityPage], reply: Reply) -> tuple[
 
 
 def unknown(intent: Intent, why: str, remedy: Remedy) -> OutcomeUnknown:
-    """What to raise where nobody can tell whether an intent's job was started."""
+    """Return the error for an intent of which it is unknown whether its job was started."""
     return OutcomeUnknown(f"The start of load {intent.load_id} got no answer, and {why.rstrip('.')}.", hint=remedy)

@@ -1,7 +1,7 @@
-"""What was meant to land and has not: for each such load what is on record, and what the service knows of its job.
+"""List the loads that have an intent and have not landed, with their records and the service's status of their jobs.
 
-A look and nothing more: nothing is started, adopted, cancelled or written. Whoever meant the load finishes it, for only
-that knows what was sent.
+Read-only: no job is started, adopted or cancelled, and nothing is written. Only the program that requested a load can
+finish it, because only that program knows what was sent.
 """
 
 from __future__ import annotations
@@ -28,69 +28,69 @@ from weblake.loads.lost_starts import Listing
 from weblake.loads.publishing import DOCUMENTS, Dataset
 from weblake.storage import RootPath
 
-#: What is on record of a load, in the order in which it comes about.
+#: States of a load in the ledger, in the order of a load's progress.
 NOT_STARTED, OPEN, STARTED, PUBLISHED = "not started", "start unanswered", "started", "published"
-#: Our own word for a job that the service does not have any more.
+#: State of a job that the service no longer has; a value of weblake's own.
 GONE = "gone"
-#: The service's word for a job that somebody has cancelled.
+#: The service's status of a cancelled job.
 CANCELLED = "cancelled"
-#: Jobs that are asked after at the same time.
+#: Status polls at the same time.
 AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """One load that was meant and has not landed."""
+    """A load that has an intent and has not landed."""
 
     load_id: str
-    #: batch_scrape, crawl, scrape or parse.
+    #: `batch_scrape`, `crawl`, `scrape` or `parse`.
     kind: str
-    #: When it was first meant: ISO 8601, UTC.
+    #: Time of the intent: ISO 8601, UTC.
     created_at: str
-    #: The service it was meant for.
+    #: The service that the intent names.
     service: str | None
-    #: URLs that were to be sent; None where only the service knows.
+    #: Number of URLs to send; None if only the service knows.
     submitted: int | None
     first_target: str | None
     #: Path keys of the dataset; None for `load_date`.
     partition: dict[str, str] | None
-    #: The slot and the run of the orchestrator that asked; None for the command line and for Python.
+    #: Slot and run of the orchestrator's task; None for the command line and for Python.
     slot: str | None
     run: str | None
-    #: What the orchestrator calls the work: its own name, then those of graph, task and partition; empty if unknown.
+    #: Names of the orchestrator, the graph, the task and the partition; empty if unknown.
     task: tuple[str, ...]
     #: One of NOT_STARTED, OPEN, STARTED, PUBLISHED.
     record: str
-    #: Start requests on record, and when the last one was about to be sent.
+    #: Number of recorded start requests, and the time of the last record, just before the request was sent.
     starts: int = 0
     started_at: str | None = None
-    #: Whether the service declared that the same key is no second start.
+    #: Whether the service declared that it does not start a second job for the same idempotency key.
     replay: bool = False
-    #: The job, where its id is on record, and whether it was started elsewhere and only to be landed here.
+    #: Id of the job, if recorded; and whether it was started elsewhere and is only landed here.
     job_id: str | None = None
     elsewhere: bool = False
-    #: The service's word for how the job is doing, or `gone`; None where it was not asked or did not say.
+    #: The service's status of the job, or `gone`; None if it was not requested or not returned.
     state: str | None = None
-    #: Jobs of the activity list that the unanswered start may have made; None where that could not be found out.
+    #: Jobs of the activity list that a start without a response may have created; None if unknown.
     candidates: tuple[str, ...] | None = None
-    #: Why the service could not tell; empty where it could, or need not.
+    #: Why the service's data is not known; empty if it is known or not needed.
     why: str = ""
 
     @property
     def paid(self) -> bool | None:
-        """Whether a job was bought for it; None where nobody knows."""
+        """Whether a job was paid for this load; None if unknown."""
         if self.record == OPEN:
             return True if self.candidates else None
         return self.record in (STARTED, PUBLISHED)
 
     def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
+        """Return the orphan as a dict that can be written as JSON."""
         return asdict(self) | {"paid": self.paid}
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownJob:
-    """A job of the activity list that is in no record of this root."""
+    """A job of the activity list that no record of this root names."""
 
     job_id: str
     kind: str
@@ -100,7 +100,7 @@ class UnknownJob:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """One load that was meant, and whose records cannot be read."""
+    """A load that has an intent and whose records cannot be read."""
 
     load_id: str
     #: Which record, and why.
@@ -109,39 +109,39 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Unlanded:
-    """What a look at a root found."""
+    """The loads of a root that have not landed."""
 
     #: Oldest first.
     orphans: tuple[Orphan, ...]
-    #: Loads that were read to their end and did not add up: their checked files are kept.
+    #: Loads that were downloaded and were not complete: their checked files are kept.
     refused: tuple[str, ...] = ()
-    #: Loads whose jobs somebody has cancelled: given up, though what they had scraped can be landed. Oldest first.
+    #: Loads whose jobs were cancelled: abandoned, although the pages that they had scraped can be landed. Oldest first.
     cancelled: tuple[Orphan, ...] = ()
-    #: Jobs of the last 24 hours that are in no record of this root; None where they were not asked for.
+    #: Jobs of the last 24 hours that no record of this root names; None if they were not requested.
     strangers: tuple[UnknownJob, ...] | None = None
-    #: Why the service was asked nothing more, if it was not.
+    #: The error that ended the requests to the service, or None.
     unasked: WeblakeError | None = None
-    #: Loads that have not landed and of which a record cannot be read: whether they are open is not known.
+    #: Loads that have not landed and have an unreadable record, so their state is unknown.
     unreadable: tuple[Unreadable, ...] = ()
 
 
 def orphans(
     root: RootPath, *, client: Client | None = None, offline: bool = False, strangers: bool = False
 ) -> Unlanded:
-    """Lists the loads of a root that were meant and have not landed, with what the service knows of their jobs.
+    """Return the loads of a root that have an intent and have not landed, with the service's status of their jobs.
 
-    Some of them may be under way at this moment. A load whose pages all failed has landed, and so has one whose job
-    another load has landed.
+    Some of them may be running now. A load whose pages all failed has landed, and so has one whose job was landed by
+    another load.
 
     Args:
-        root: The dataset.
-        client: The service; by default the one that WEBLAKE_BASE_URL names, or the embedded one.
-        offline: Goes by the ledger alone.
-        strangers: Also lists jobs of the last 24 hours that are in no record of this root.
+        root: The root of the dataset.
+        client: The client of the service; by default of the one that WEBLAKE_BASE_URL names, or the embedded one.
+        offline: Read the ledger only and send no requests.
+        strangers: Also list the jobs of the last 24 hours that no record of this root names.
 
     Raises:
         StorageRefused: The root holds no dataset, or the ledger cannot be listed. A single record that cannot be read
-            is in `unreadable`.
+            is reported in `unreadable`.
     """
     dataset = open_dataset(root)
     layout.check_holds_dataset(dataset.storage)
@@ -154,7 +154,7 @@ def orphans(
 
 
 def open_loads(dataset: Dataset) -> Unlanded:
-    """The same from the ledger alone, which a reader may look at whatever else is down."""
+    """Return the open loads from the ledger alone; needs no service."""
     known = ledger_listing.steps(dataset.ledger)
     begun = [ledger_listing.id_of(each) for each, has in known.items() if has & INTENT and not has & DONE]
     found = [*ledger_listing.read_each(dataset.ledger, begun, lambda load_id: _found(dataset, load_id, known))]
@@ -167,7 +167,7 @@ def open_loads(dataset: Dataset) -> Unlanded:
 
 
 def _found(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orphan | Unreadable | str | None:
-    """What a load without a done record is: open, unreadable, refused (its id), or landed as another one (None)."""
+    """Classify a load without a done record: open, unreadable, refused (its id), or landed as another load (None)."""
     ledger = dataset.ledger
     try:
         intent, job = ledger.intent(load_id), ledger.job(load_id)
@@ -182,12 +182,12 @@ def _found(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orphan |
 
 
 def open_loads_of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
-    """Return the loads of one slot that were meant and have not landed, from the ledger alone; reads all of it."""
+    """Return the loads of one slot that have not landed, from the ledger alone; reads the whole ledger."""
     return [orphan for orphan in open_loads(dataset).orphans if orphan.slot == slot]
 
 
 def find_open_loads(client: FlowRunner, dataset: Dataset, *, strangers: bool = False) -> Unlanded:
-    """The same with what the service knows; of one that cannot be asked, the ledger's part and why."""
+    """Return the open loads with the service's data; if the service fails, the ledger's data and the error."""
     known = open_loads(dataset)
     lookup = _ServiceLookup(client, dataset, known.orphans)
     try:
@@ -203,21 +203,21 @@ def find_open_loads(client: FlowRunner, dataset: Dataset, *, strangers: bool = F
 
 
 class _ServiceLookup:
-    """One look at the service: each activity list is read once."""
+    """Requests the service's data about orphans; reads each activity list once."""
 
     def __init__(self, client: FlowRunner, dataset: Dataset, known: Sequence[Orphan]) -> None:
         self._client, self._dataset, self._known = client, dataset, known
         self._listings: dict[str, Listing | WeblakeError] = {}
 
     def all(self) -> tuple[Orphan, ...]:
-        """Each with what the service says. Raises what kept the service from saying anything about any of them."""
+        """Return each orphan with the service's data; raise the error of a service that cannot be used at all."""
         for kind in sorted({each.kind for each in self._ours() if each.record == OPEN}):
             self._read(kind)
         with ThreadPoolExecutor(AT_ONCE) as asking:
             return tuple(asking.map(self._asked, self._known))
 
     def strangers(self, orphans: Sequence[Orphan]) -> tuple[UnknownJob, ...]:
-        """Jobs of the activity lists that no load here has, and none here may have started."""
+        """Return the listed jobs that no load of this root owns and that none of its open starts may have created."""
         taken = {job for each in orphans for job in each.candidates or ()}
         found: dict[str, UnknownJob] = {}
         for kind in get_args(Endpoint):
@@ -234,7 +234,7 @@ class _ServiceLookup:
         try:
             return self._dataset.ledger.owner(kind, job_id) is not None
         except StorageRefused:
-            return True  # whose it is cannot be read, but it is some load's
+            return True  # the owner cannot be read, but the record shows that there is one
 
     def _ours(self) -> list[Orphan]:
         return [each for each in self._known if each.service in (None, self._client.service)]
@@ -246,7 +246,7 @@ class _ServiceLookup:
         if kind not in self._listings:
             try:
                 self._listings[kind] = self._client.run(lost_starts.listing(endpoint, self._client.retry))
-            except (FixRequest, GiveUp) as error:  # this service has no such list, or a false one
+            except (FixRequest, GiveUp) as error:  # the service has no such list, or returns an invalid one
                 self._listings[kind] = error
         return self._listings[kind]
 

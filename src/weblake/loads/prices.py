@@ -1,7 +1,7 @@
-"""What a page is known to cost, in credits. Pure.
+"""The known maximum price of a page, in credits. Pure functions, no I/O.
 
-From the service's own table (service-description.md, "Credit costs") and, for json and zero data retention, from public
-text (contract/facts.md section 8). It is the price before the start: what was billed is for the service to say.
+The prices come from the service's published table of credit costs and, for json and zero data retention, from other
+public text. They estimate the cost before a start; only the service knows the billed cost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOCKDOWN_HIT = 5.0
 
 
 def per_page(given: Mapping[str, object]) -> float:
-    """The most that one page with these scrape options (snake_case) is known to cost."""
+    """Return the known maximum price in credits of one page with these scrape options (snake_case)."""
     price = PAGE
     formats = given.get("formats")
     for entry in formats if isinstance(formats, list | tuple) else ():

@@ -1,8 +1,8 @@
 """Publish a staged load in one step, or keep a load that may not be published.
 
-Order, so that a crash between any two lines leaves a state from which the next run goes on: page_errors first (they are
-provisional until the documents are there), then the documents' file under its final name, which is the commit, then
-what recovery.py does: the entry in the index of slots, the done record, the retirement of older loads of the slot.
+The order lets the next run continue after a crash between any two steps: page_errors first (provisional until the
+documents exist), then the documents' file under its final name, which is the commit, then the steps of recovery.py:
+the entry in the slot index, the done record, the retirement of older loads of the slot.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class JobClaimed(Exception):
-    """The job is claimed by another load, which has begun to publish it."""
+    """The job is claimed by another load, which has begun to publish it; `load_id` names that load."""
 
     def __init__(self, load_id: str) -> None:
         super().__init__(load_id)
@@ -45,22 +45,22 @@ class JobClaimed(Exception):
 
 
 def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
-    """Publish a staged load and return its receipt; two writers of one load both return the receipt that won.
+    """Publish a staged load and return its receipt; two writers of one load both return the receipt of the first.
 
     Raises:
-        JobClaimed: Its job is published as another load; nothing was.
-        StorageRefused: The storage failed; or another job's documents stand under this load's name.
+        JobClaimed: Another load publishes the job; nothing was published here.
+        StorageRefused: The storage failed; or the load's file holds the documents of another job.
     """
     _claim_job(dataset, intent, staged.receipt)
     storage, name = dataset.storage, dataset.path(DOCUMENTS, intent)
     errors = dataset.path(PAGE_ERRORS, intent)
     receipt = staged.receipt
-    there = receipt.stored > 0 and storage.settled(name)  # whoever was first has said which pages failed, too
+    there = receipt.stored > 0 and storage.settled(name)  # the first writer has also published its page errors
     before = None if there else storage.read(errors)
     if not there and staged.account.rows:
         storage.replace(errors, _write_errors(staged))
     elif before is not None:
-        storage.delete(errors)  # of a run that died before its documents were there, and saw it otherwise
+        storage.delete(errors)  # from a run that died before its commit and had a different account
     if there or (receipt.stored and not storage.publish(staged.written.path, name)):
         other = receipt_of(dataset, name)
         if not there:
@@ -72,12 +72,12 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
             )
         receipt = other
     elif staged.account.rows and not _is_of(storage.read(errors), receipt):
-        storage.replace(errors, _write_errors(staged))  # of a second writer, who read it otherwise
+        storage.replace(errors, _write_errors(staged))  # a second writer with a different account replaced them
     return finish(dataset, intent, receipt)
 
 
 def refuse(dataset: Dataset, intent: Intent, staged: Staged) -> None:
-    """Store a checked load that may not be published, so that it can be published later without the service."""
+    """Store a checked load that may not be published, so that `promote` can publish it later without the service."""
     storage = dataset.storage
     errors = layout.refused_path(PAGE_ERRORS, intent.load_id)
     if staged.account.rows:
@@ -88,16 +88,16 @@ def refuse(dataset: Dataset, intent: Intent, staged: Staged) -> None:
 
 
 def promote(dataset: Dataset, load_id: str) -> Receipt | None:
-    """Publishes a load that was refused before, without the service; None where there is none. Raises as `publish`."""
+    """Publish a load that was refused before, and return its receipt; None if there is none. Raises as `publish`."""
     storage, intent = dataset.storage, dataset.ledger.intent(load_id)
     kept = layout.refused_path(DOCUMENTS, load_id)
     if intent is None or not storage.exists(kept):
         return None
-    receipt = receipt_of(dataset, kept)  # as its footer has it, which a run that finishes this one goes by
+    receipt = receipt_of(dataset, kept)  # from the footer, as a run that finishes an interrupted one reads it
     _claim_job(dataset, intent, receipt)
     kept_errors, errors = layout.refused_path(PAGE_ERRORS, load_id), dataset.path(PAGE_ERRORS, intent)
     if storage.exists(kept_errors) and not storage.move(kept_errors, errors):
-        storage.delete(kept_errors)  # a run that was killed between the two had moved an equal one
+        storage.delete(kept_errors)  # a run that was killed before the next step has moved an equal file
     if receipt.stored:
         storage.move(kept, dataset.path(DOCUMENTS, intent))
     done = finish(dataset, intent, receipt)
@@ -106,7 +106,7 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
 
 
 def _claim_job(dataset: Dataset, intent: Intent, receipt: Receipt) -> None:
-    """Claim the job for this load, so that it cannot be published as another load."""
+    """Claim the job for this load, so that no other load can publish it; raise JobClaimed if another one has it."""
     if receipt.job_id is not None:
         by = dataset.ledger.land_as(receipt.kind, receipt.job_id, intent.load_id)
         if by != intent.load_id:
@@ -115,16 +115,16 @@ def _claim_job(dataset: Dataset, intent: Intent, receipt: Receipt) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One landed load in a dataset's history."""
+    """A landed load in the history of a dataset."""
 
     receipt: Receipt
     at: str
     retired_by: str | None
-    #: Older loads whose place it took: whoever copies what is new has to drop these.
+    #: Older loads that it replaced: a program that copies new loads has to remove these.
     retired: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """JSON-ready: the receipt, when it landed, what it retired, and what retired it."""
+        """Return a JSON-ready dict: the receipt, when it landed, the loads it retired, and the load that retired it."""
         more = {"landed_at": self.at, "retired": list(self.retired), "retired_by": self.retired_by}
         return self.receipt.to_dict() | more
 
@@ -132,20 +132,19 @@ class HistoryEntry:
 def history(
     dataset: Dataset, since: str | None = None, *, unreadable: Callable[[str, str], None] | None = None
 ) -> Iterator[HistoryEntry]:
-    """Yield what has landed, oldest first; with `since`, only what came after that load.
+    """Yield the landed loads, oldest first; with `since`, only those that landed after that load.
 
-    The order is that of the writers' clocks: to miss none, compare load ids with those that you have. The whole
+    The order is that of the writers' clocks, so a caller that must not miss a load compares load ids. The whole
     ledger is read before the first load is yielded; memory holds a few numbers of each load.
 
     Args:
         dataset: The dataset.
         since: A load id.
-        unreadable: Called with each load that cannot be read, which is left out, and why; the message names the file.
-            By default it is logged as a warning.
+        unreadable: Called with the id of each load that cannot be read and with the reason, which names the file; such
+            a load is left out. By default a warning is logged.
 
     Raises:
-        StorageRefused: The ledger cannot be listed; or there is no load `since`, so it is unknown what came
-            after it.
+        StorageRefused: The ledger cannot be listed; or load `since` has not landed, so the later loads are unknown.
     """
     replaced: dict[str, list[str]] = {}
     passed = since is None
@@ -155,7 +154,7 @@ def history(
         if load.done is None:
             continue
         by = load.retired.by if load.retired else None
-        if by is not None:  # one that landed while the other was writing its own record is not in that
+        if by is not None:  # the done record of `by` lacks a load that landed while that record was written
             replaced.setdefault(by, []).append(load.load_id)
         older = dict.fromkeys([*load.done.retired, *replaced.pop(load.load_id, ())])
         if passed:
@@ -180,13 +179,13 @@ def _write_errors(staged: Staged) -> Path:
 
 
 def _is_of(errors: bytes | None, receipt: Receipt) -> bool:
-    """Whether this file of page errors was written with a load of this account."""
+    """Return whether this file of page errors was written with a load that has this receipt."""
     told = None if errors is None else parquet.read_receipt(BytesIO(errors))
     return told is not None and Receipt.from_dict(told) == replace(receipt, files=())
 
 
 def _restore_errors(storage: Storage, errors: str, before: bytes | None, winner: Receipt, beside: Path) -> None:
-    """Restore the page errors of the load that won, if this writer has replaced them."""
+    """Restore the page errors of the writer that published first, if this writer has replaced them."""
     if _is_of(storage.read(errors), winner):
         return
     if before is not None and _is_of(before, winner):

@@ -1,6 +1,6 @@
-"""Finish a published load: its entry in the index of slots, its done record, the retirement of what it replaces.
+"""Finish a published load: its entry in the slot index, its done record, the retirement of the loads that it replaces.
 
-Every step can be repeated, so a run that died on the way is finished by the next one.
+Every step can be repeated, so the next run finishes what an interrupted run left undone.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from weblake.receipt import Receipt
 
 
 def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
-    """Put a published load on record as done, retire what it replaces, and return its receipt with its files."""
+    """Record a published load as done, retire the loads that it replaces, and return its receipt with its files."""
     ledger = dataset.ledger
     receipt = with_files(dataset, intent, receipt)
     if intent.slot is None:
         return Receipt.from_dict(ledger.record_done(intent.load_id, receipt.to_dict()))
     entry = dataset.slots.add(intent, receipt)
     older, newer = rivals(entry, dataset.slots.others(entry))
-    if newer is not None:  # before the done record: a run that finds that one goes by what is on record
+    if newer is not None:  # before the done record, because a run that finds that one relies on the records
         ledger.record_retired(intent.load_id, newer.load_id)
     replaced = [other.load_id for other in older]
     done = ledger.record_done(intent.load_id, entry.receipt, retired=replaced, at=entry.at)
@@ -34,7 +34,7 @@ def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
 
 
 def recover(dataset: Dataset, load_id: str) -> LandedLoad | None:
-    """Return a load that has landed, after finishing what an interrupted run left undone; None where it has not landed.
+    """Return a landed load, after finishing what an interrupted run left undone; None if it has not landed.
 
     Raises:
         StorageRefused: A record of the load, or its file, cannot be read.
@@ -48,19 +48,19 @@ def recover(dataset: Dataset, load_id: str) -> LandedLoad | None:
     if intent is None or landing is None:
         return None
     receipt = finish(dataset, intent, landing.receipt)
-    for table in layout.LOAD_TABLES:  # an interrupted promotion leaves the name that it moved from
+    for table in layout.LOAD_TABLES:  # an interrupted promotion leaves its source files
         dataset.storage.delete(layout.refused_path(table, load_id))
     return LandedLoad(receipt, landing.landed_at)
 
 
 def recover_job(dataset: Dataset, kind: str, job_id: str) -> LandedLoad | None:
-    """Do the same for a batch or crawl, as whichever load it has landed."""
+    """Return the load as which a batch or crawl has landed, finished as by `recover`; None if it has not landed."""
     by = dataset.ledger.lander(kind, job_id)
     return None if by is None else recover(dataset, by)
 
 
 def _finish_retirements(dataset: Dataset, intent: Intent, older: tuple[str, ...]) -> None:
-    """Finish the retirements that a load's done record names, and its own."""
+    """Finish the retirements that a load's done record names, and the load's own retirement."""
     for load_id in older:
         _finish_retirement(dataset, intent, load_id, by=intent.load_id)
     gone = dataset.ledger.retired(intent.load_id)
@@ -69,11 +69,11 @@ def _finish_retirements(dataset: Dataset, intent: Intent, older: tuple[str, ...]
 
 
 def _finish_retirement(dataset: Dataset, intent: Intent, load_id: str, *, by: str) -> None:
-    """Finish the retirement of a load of the same slot; nothing where it is finished, which removes its entry last."""
+    """Finish the retirement of a load of the same slot. A finished retirement has removed the entry in the index."""
     entry = dataset.slots.find(group_of_intent(intent), load_id)
     if entry is None and dataset.ledger.is_archived(load_id):
         return
-    if entry is None:  # finished, or begun by a weblake that had no index of slots
+    if entry is None:  # finished, or begun by an early version, which had no slot index
         entry = dataset.slots.from_readable_records(load_id)
         if entry is None or not is_there(dataset, entry):
             return

@@ -1,4 +1,4 @@
-"""Retire a load: remove its rows because a later load of its slot has taken its place."""
+"""Retire a load: remove its rows because a later load of its slot has replaced it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from weblake.receipt import Receipt
 
 
 def retire(dataset: Dataset, entry: SlotEntry, *, by: str) -> None:
-    """Put on record that a load is replaced by another one, and remove its files; safe to repeat.
+    """Record that another load has replaced a load, and remove its files; safe to repeat.
 
-    The records come first and the entry in the index goes last, so an interrupted retirement is found and finished.
-    The documents go before the page errors, so that documents are never visible without the errors of their load.
-    Nothing of the load but its entry is read: its records may be damaged, or of a newer version.
+    The records are written first and the entry in the index is removed last, so that an interrupted retirement is
+    found and finished. The documents are removed before the page errors, so documents are never visible without the
+    errors of their load. Of the load, only the entry is read: its records may be damaged, or of a newer version.
     """
     storage = dataset.storage
     dataset.ledger.record_retirement(entry.load_id, entry.receipt, at=entry.at, by=by, version=entry.version)
@@ -26,18 +26,18 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str) -> None:
 
 
 def is_there(dataset: Dataset, entry: SlotEntry) -> bool:
-    """Whether rows of a load may still be visible."""
+    """Return whether rows of a load may still be visible."""
     return any(layout.is_compacted(name) or dataset.storage.exists(name) for name in _files(entry))
 
 
 def _files(entry: SlotEntry) -> list[str]:
-    """Return the files with rows of a load, those of its documents first."""
+    """Return the names of the files with rows of a load, documents first."""
     listed = (file.path for file in Receipt.from_dict(entry.receipt).files)
     return sorted({entry.path(DOCUMENTS), *listed}, key=lambda name: (not name.startswith(f"{DOCUMENTS}/"), name))
 
 
 def _take_out(dataset: Dataset, name: str, load_id: str, by: str) -> None:
-    """Remove a load's rows from a file that it shares; other runs may be removing other loads from it."""
+    """Remove a load's rows from a compacted file; other runs may remove other loads from it at the same time."""
     storage, folder = dataset.storage, layout.removed_folder(name)
     storage.create(f"{folder}/{load_id}", by.encode())
     compacted_files.take_out(storage, name, load_id, lambda: {each.rpartition("/")[2] for each in storage.list(folder)})

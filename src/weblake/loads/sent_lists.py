@@ -1,10 +1,11 @@
-"""The lists of URLs that were sent, kept with their loads until they have landed.
+"""Stored copies of the URL lists that were sent, kept until their loads have landed.
 
-    _weblake/submitted/<load_id>/<digest>.json.gz    one list; the digest is that of its content
+    _weblake/submitted/<load_id>/<digest>.json.gz    one list; the digest is of its content
 
-A job is accounted for by the list that it was started with, whatever list the caller has by then. The list is stored
-before the start is recorded, and the records of the start and of the job name its digest, so no other list can be taken
-for it. It holds URLs and nothing else of the request.
+The account of a job uses the list that the job was started with, even if the caller's list has changed. The list is
+stored before the start is recorded, and the records of the start and of the job contain its digest, so it cannot be
+confused with another list (docs/decisions/047-submitted-url-list.md). The file contains URLs and no other part of the
+request.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from weblake.errors import StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import Storage
 
-#: Low: a list of a million URLs is compressed within a second.
+#: Low gzip level, so that a million URLs are compressed within a second.
 _LEVEL = 3
 
 
 def digest_of(urls: Sequence[str]) -> str:
-    """Return a digest of a list, as 32 hexadecimal digits."""
+    """Return the digest of a list, as 32 hexadecimal digits."""
     return blake2b(msgspec.json.encode(urls), digest_size=16).hexdigest()
 
 
@@ -35,19 +36,19 @@ def keep(storage: Storage, load_id: str, urls: Sequence[str]) -> str:
     """Store a list that is about to be sent, and return its digest.
 
     Raises:
-        StorageRefused: It could not be written; nothing was sent.
+        StorageRefused: The list could not be written; nothing was sent.
     """
     digest = digest_of(urls)
     data = gzip.compress(msgspec.json.encode(urls), _LEVEL, mtime=0)
-    storage.create(layout.submitted_path(load_id, digest), data)  # False: the same list is there
+    storage.create(layout.submitted_path(load_id, digest), data)  # False if the same list exists already
     return digest
 
 
 def read(storage: Storage, load_id: str, digest: str) -> tuple[str, ...]:
-    """Return the list of this digest.
+    """Return the stored list with this digest.
 
     Raises:
-        StorageRefused: It is gone or damaged.
+        StorageRefused: The list is missing or damaged.
     """
     name = layout.submitted_path(load_id, digest)
     urls = _read(storage, load_id, name)
@@ -59,15 +60,15 @@ def read(storage: Storage, load_id: str, digest: str) -> tuple[str, ...]:
 
 
 def read_without_digest(storage: Storage, load_id: str) -> tuple[str, ...] | None:
-    """Return the list of a load that an earlier version started for another process to land, or None."""
+    """Return the list of a detached load that was started by an early version, or None."""
     return _read(storage, load_id, layout.submitted_path(load_id))
 
 
 def drop(storage: Storage, load_id: str, digests: Collection[str | None] = ()) -> None:
-    """Remove the lists of a load that has landed; with all of their digests, object stores need no listing."""
+    """Remove the lists of a landed load; if all digests are given, object stores need no listing."""
     known = [layout.submitted_path(load_id, each) for each in dict.fromkeys(digests) if each is not None]
     storage.delete_folder(layout.submitted_folder(load_id), known)
-    if not known:  # it may be of an earlier version
+    if not known:  # the list may be from an early version
         storage.delete(layout.submitted_path(load_id))
 
 
@@ -81,7 +82,7 @@ def _read(storage: Storage, load_id: str, name: str) -> tuple[str, ...] | None:
 
 
 def lost(storage: Storage, load_id: str, name: str | None = None, how: str = "gone") -> StorageRefused:
-    """Return the error that a list is gone or damaged."""
+    """Return the error for a list that is missing or damaged."""
     name = name or layout.submitted_path(load_id)
     return StorageRefused(
         f"The list of URLs that load {load_id} submitted is {how} ({name} of {storage.url}).",

@@ -1,7 +1,7 @@
-"""From a job that has ended to one checked Parquet file on scratch, and its account.
+"""Write the results of an ended job to one checked Parquet file on scratch, and compute the load's account.
 
-Memory holds a few chunks and row groups, however large the job is: two threads make row groups side by side, while the
-next chunk is on its way.
+Memory use is a few chunks and row groups, however large the job is: two threads encode row groups in parallel while the
+next chunk is downloaded.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from weblake.tables.documents import Parsed
 from weblake.tables.parquet import GROUP_BYTES, ParquetFile, Written
 from weblake.tables.row_groups import Gathering, RowGroup, row_group
 
-#: The status of a load whose job expired while it was read: what is left of it is never whole.
+#: Status of a load whose job expired during the download; such a load is never complete.
 EXPIRED = "expired"
-#: Documents become a batch by so many JSON bytes, and so many batches a row group.
+#: JSON bytes of the documents of a batch, and batches of a row group.
 BATCH_BYTES, BATCHES_A_GROUP = 4 << 20, 2
-#: The first row groups are of one batch, and those of the last chunk, so that no thread waits for its first one, nor at
-#: the end for the other's last one.
+#: Number of first row groups that consist of one batch, as do those of the last chunk: so neither thread waits at the
+#: beginning for its first row group, or at the end for the other thread's last one.
 FIRST_GROUPS = 2
-#: Whoever watches sees it move after so many seconds.
+#: Seconds after which progress is reported even if no row group is full.
 SEEN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What every row of a load says of it."""
+    """The values that all rows of a load have in common."""
 
     load_id: str
     job_id: str
@@ -57,18 +57,18 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A load on scratch: its file, closed and checked, and its account."""
+    """A load on scratch: its closed and checked file, its account and its receipt."""
 
     written: Written
     account: Account
     receipt: Receipt
-    #: What the service says went wrong with the job, on one line; empty where it says nothing.
+    #: The service's error message for the job, on one line; empty if there is none.
     said: str = ""
-    #: Why the rest of it cannot be had any more, where the job expired while it was read.
+    #: The error, if the job expired during the download; otherwise None.
     gone: JobGone | None = None
 
 
-#: Row groups, and the documents taken by then.
+#: Row groups, and the number of documents taken so far.
 _Made: TypeAlias = tuple[Sequence[RowGroup], int]
 
 
@@ -82,23 +82,23 @@ def stage_job(
     on_chunk: Callable[[int], None] | None = None,
     first: Reply | None = None,
 ) -> Staged:
-    """Reads a job's chunks and errors into a file on scratch.
+    """Download a job's chunks and errors into a file on scratch, and return the staged load.
 
     Args:
-        client: Drives the reads.
-        identity: What the rows say.
-        tally: Knows what was submitted.
-        scratch: A directory of our own.
-        until: Monotonic seconds by which it has to be done.
-        on_chunk: Called with the documents read so far.
-        first: The reply with the first chunk, where somebody has it already.
+        client: Runs the read requests.
+        identity: Values that all rows have in common.
+        reconciler: Counts the documents; it has the list of submitted URLs.
+        scratch: A directory that only this load uses.
+        until: Deadline in monotonic seconds.
+        on_chunk: Called with the number of documents read so far.
+        first: The response with the first chunk, if the caller already has it.
 
     Raises:
-        JobGone: There is no such job any more, and nothing of it had been read.
-        WeblakeError: It cannot be read now.
+        JobGone: The job no longer exists, and nothing of it had been read.
+        WeblakeError: The job cannot be read now.
     """
     download = Download(client, JobRef(identity.kind, identity.job_id), until=until, first=first)
-    del first  # it is held no longer than its chunk
+    del first  # so that it is freed with its chunk
     rows = _Rows(identity, reconciler, scratch / "documents.parquet")
     with rows.file:
         try:
@@ -115,7 +115,7 @@ def stage_job(
 
 
 def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]]:
-    """What makes row groups of one size of what is new in the chunks: small ones are gathered, large ones divided."""
+    """Yield functions that encode new documents as row groups of even size: small chunks joined, large ones split."""
     seen = time.monotonic()
     try:
         for chunk in download.chunks():
@@ -132,13 +132,13 @@ def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]
                 yield partial(_made, [], rows.taken)
                 seen = time.monotonic()
     except JobGone:
-        yield rows.flush()  # what had been read of it may be all that is left
+        yield rows.flush()  # the documents read so far may be all that can be saved
         raise
     yield rows.flush()
 
 
 def stage_document(identity: Identity, reconciler: Reconciler, scratch: Path, raw: bytes) -> Staged:
-    """Puts the one document of a scrape or a parsed file on scratch."""
+    """Write the single document of a scrape or parse to a file on scratch, and return the staged load."""
     rows = _Rows(identity, reconciler, scratch / "documents.parquet")
     with rows.file:
         rows.take(rows.parse(raw))
@@ -147,25 +147,25 @@ def stage_document(identity: Identity, reconciler: Reconciler, scratch: Path, ra
 
 
 class _Rows:
-    """Documents on their way into one file."""
+    """Collects the new documents of a load in batches, and writes their row groups to one file."""
 
     def __init__(self, identity: Identity, reconciler: Reconciler, path: Path) -> None:
         self._identity = identity
         self._reconciler = reconciler
         self._batches = DocumentBatches(identity.load_id, identity.job_id, identity.kind, identity.loaded_at)
         self.parse, self.parse_all = self._batches.parse, self._batches.parse_all
-        #: What gives batches that belong to the next row group.
+        #: Functions that return the batches of the next row group.
         self._ready: list[Callable[[], pa.RecordBatch]] = []
-        #: Row groups so far.
+        #: Number of row groups so far.
         self._groups = 0
         self.file = ParquetFile(path, schemas.DOCUMENTS)
 
     def take(self, parsed: Parsed | None) -> None:
-        """Takes a document into the next batch, if it is one, and new."""
+        """Add a document to the next batch if it is new; None counts as a malformed document."""
         if parsed is None:
             self._reconciler.malformed(1)
             return
-        content = parsed.digest if parsed.scrape_id is None else b""  # the id tells it apart; digests cost
+        content = parsed.digest if parsed.scrape_id is None else b""  # with an id, the costly digest is not needed
         if self._reconciler.document(parsed.scrape_id, parsed.source_url, parsed.url, content):
             self._batches.append(parsed)
             if self._batches.pending_bytes >= BATCH_BYTES:
@@ -173,15 +173,15 @@ class _Rows:
 
     @property
     def taken(self) -> int:
-        """The documents taken so far."""
+        """Number of documents taken so far."""
         return self._batches.position
 
     def full(self, *, last: bool) -> bool:
-        """Whether there are enough of them for a row group."""
+        """Return whether there are enough batches for a row group; `last` says that no chunk follows."""
         return len(self._ready) >= (1 if last or self._groups < FIRST_GROUPS else BATCHES_A_GROUP)
 
     def flush(self) -> Callable[[], _Made]:
-        """What makes row groups of the documents taken since the last call, in any thread."""
+        """Return a function, for any thread, that encodes the documents taken since the last call as row groups."""
         ready, self._ready = self._ready, []
         self._groups += 1
         if self._batches.pending_bytes:
@@ -189,7 +189,7 @@ class _Rows:
         return partial(_made, ready, self.taken)
 
     def write(self, groups: Iterable[RowGroup]) -> None:
-        """Adds row groups to the file."""
+        """Append row groups to the file."""
         for group in groups:
             self.file.append(group)
 
@@ -217,7 +217,7 @@ class _Rows:
 
 
 def _made(ready: list[Callable[[], pa.RecordBatch]], taken: int) -> _Made:
-    """Makes row groups of these batches, which it takes off the list: their documents are let go one by one."""
+    """Encode batches as row groups; each batch is removed from the list, so that its documents are freed early."""
     gathering, made = Gathering(GROUP_BYTES), list[RowGroup]()
     while ready:
         made += [row_group(schemas.DOCUMENTS, group) for group in gathering.add(ready.pop(0)())]
@@ -228,7 +228,7 @@ def _made(ready: list[Callable[[], pa.RecordBatch]], taken: int) -> _Made:
 
 
 def _credits_of(raw: bytes) -> object:
-    """What a document says that it cost; None where it does not say."""
+    """Return the `creditsUsed` of a document's metadata, or None."""
     with suppress(MalformedReply, KeyError):
         return response_json.loads(
             response_json.split_object(response_json.split_object(raw)["metadata"])["creditsUsed"]
@@ -237,7 +237,7 @@ def _credits_of(raw: bytes) -> object:
 
 
 def _amount(value: object) -> float | None:
-    """Credits as the service gave them; -1 and the like are no amount."""
+    """Return a number of credits, or None if the value is not a valid amount (such as -1)."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15:
         return float(value)
     return None

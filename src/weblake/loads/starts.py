@@ -1,12 +1,12 @@
-"""Starting a job at most once.
+"""Start a job at most once.
 
-    intent on record -> start N on record -> POST -> job id on record
+    record intent -> record start N -> POST -> record job id
 
-A POST whose answer was lost may have started a paid job. It is never repeated on a guess:
-- the service declared true replay (`Weblake-Idempotency: replay`): the same key again is no second start;
-- otherwise the time in which the request could still arrive is waited out, and the activity list is read twice.
-  One job that fits is taken over; none means that it did not happen; several, or no answer, is for a person.
-Contract: facts.md sections 3 and 4; proof: docs/promise.md, promise 3.
+A POST whose response was lost may have started a paid job. It is not repeated without evidence:
+- If the service declares true replay (`Weblake-Idempotency: replay`), the same key does not start a second job.
+- Otherwise weblake waits until the request can no longer arrive, and reads the activity list twice. One matching job
+  is adopted; no match means that no job was started; for several matches or no response, a person has to decide.
+The tests that prove this are listed in docs/promise.md, promise 3.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from weblake.loads.load_request import Endpoint, Started, read_started
 from weblake.remedies import Remedy
 from weblake.steps import Flow, Reply, now, sleep
 
-#: Seconds after its record within which a start is sent, or not at all.
+#: Seconds after its record within which a start is sent; later it is not sent.
 PROMPT_S = 5.0
-#: Seconds after a start's own deadline in which it may still take effect or show up in the activity list.
+#: Seconds after a start's deadline in which it may still take effect or appear in the activity list.
 MARGIN_S = 5.0
 #: Seconds between the two readings of the activity list.
 BETWEEN_S = 2.0
-#: Attempts for one intent, each after evidence that the one before did nothing.
+#: Most attempts for one intent, each after evidence that the previous one started no job.
 MAX_STARTS = 20
-#: HTTP's word for "no such operation here".
+#: HTTP status: the server does not have this operation.
 NOT_IMPLEMENTED = 501
-#: Times the same key is repeated to a service that replays.
+#: Most requests with the same key to a service that replays.
 REPEATS = 6
 
-#: HTTP's word for "it has ended already".
+#: HTTP status of a cancel: the job has already ended.
 CONFLICT = 409
 
 
-#: A job on record, and its document where the start's reply held it.
+#: A recorded job, and its document if the start response contained it; otherwise None.
 _Answer = tuple[Job, bytes | None]
 
 _KEYS = uuid.UUID("6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11")
@@ -69,41 +69,41 @@ _KEYS = uuid.UUID("6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be started, for one intent."""
+    """The job to start for one intent."""
 
     intent: Intent
-    #: Builds the start with an idempotency key.
+    #: Builds the start operation with an idempotency key.
     build: Callable[[str], Operation[object]]
-    #: The name under which the activity list has such jobs, where it has one.
+    #: The name of this kind of job in the activity list; None if it is not listed.
     endpoint: Endpoint | None
-    #: Whether this run has just recorded the intent, so that there is no start and no job of it to look up.
+    #: Whether this run has just recorded the intent: then it has no start and no job that could be looked up.
     is_new: bool = False
-    #: When looking for a lost start is given up, in monotonic seconds.
+    #: Deadline of the search for a lost start, in monotonic seconds.
     until: float | None = None
-    #: Which service is asked now, as the ledger names services.
+    #: Name of the client's service, as the ledger records it.
     service: str | None = None
-    #: The digest of the request, and what the activity list would show as its target.
+    #: Digest of the request, and the target that the activity list would show for it.
     request_sha256: str | None = None
     first_target: str | None = None
-    #: Stores the list of URLs that is sent, and returns its digest; None for a request without a list.
+    #: Stores the list of URLs before it is sent, and returns its digest; returns None for a request without a list.
     keep_urls: Callable[[], str | None] = lambda: None
-    #: Builds the request of a start that is on record, which may have had another list of URLs; None if it cannot.
+    #: Builds the request of a recorded start, which may have had another list of URLs; returns None if it cannot.
     rebuild: Callable[[Start], Callable[[str], Operation[object]] | None] | None = None
 
     def key(self, n: int) -> str:
-        """The key of attempt N: the same after a crash, another one after evidence that N did nothing.
+        """Return the key of attempt N: the same after a crash, another one after evidence that N started no job.
 
-        At a service that replays one key serves all attempts: whoever still repeats an earlier one buys nothing by it.
+        At a service that replays, all attempts have the same key, so repeating an earlier attempt starts no second job.
         """
         attempt = 1 if self.intent.replay else n
         return str(uuid.uuid5(_KEYS, f"{self.intent.load_id}/{self.intent.writer}/{attempt}"))
 
 
 def preflight(retry: Retry, until: float | None = None) -> Flow[bool]:
-    """Asks the service for one line of its activity list and returns whether it declares true replay.
+    """Read one entry of the activity list and return whether the service declares true replay.
 
-    A key that is not accepted, a service that is down, or an address that is not the service's (a redirect, a login
-    page) shows here, before anything is paid. `until` is when asking is given up, in monotonic seconds.
+    This detects an API key that is not accepted, a service that is down, and an address that is not the service's (a
+    redirect, a login page) before anything is paid. `until` is the deadline in monotonic seconds.
     """
     operation = list_activity(limit=1)
     try:
@@ -114,17 +114,17 @@ def preflight(retry: Retry, until: float | None = None) -> Flow[bool]:
             raise
         return False
     except (JobGone, RequestRejected):
-        return False  # a service without an activity list: a lost start will have to ask a person
+        return False  # a service without an activity list: after a lost start, a person has to decide
 
 
 def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | None]]:
-    """Starts the intent's job unless it was started before, and returns its record.
+    """Start the intent's job unless it was started before, and return its record.
 
-    Beside it comes the document itself where the start's own reply held it (a single scrape, a parsed file).
+    The second value is the document if the start response contained it (a single scrape, a parsed file), or None.
 
     Raises:
-        OutcomeUnknown: It may have been started, and neither replay nor the activity list can tell.
-        WeblakeError: The service refused; nothing was started.
+        OutcomeUnknown: The job may have been started, and neither replay nor the activity list can show it.
+        WeblakeError: The service refused the start; nothing was started.
     """
     load_id = plan.intent.load_id
     state = RetryState()
@@ -136,7 +136,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
         last = None if is_new else ledger.last_start(load_id)
         if last is None or last.void:
             if state.malformed >= MALFORMED_TRIES and state.error is not None:
-                raise state.error  # each start is answered with something unreadable, and none of them made a job
+                raise state.error  # every start got an unreadable response, and none of them created a job
             n = 1 if last is None else last.n + 1
             urls = plan.keep_urls()
             at = yield from _timestamp()
@@ -151,7 +151,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
                 writer=new_nonce(),
             )
             if not ledger.record_start(record):
-                continue  # somebody else is starting it at this moment
+                continue  # another process is starting it at this moment
             started = yield from _send_start(plan, record, ledger, retry, state)
         else:
             started = yield from _resolve(plan, last, ledger, retry)
@@ -167,25 +167,25 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
 
 
 def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry, state: RetryState) -> Flow[_Answer | None]:
-    """Sends attempt N, once; None when its outcome is open, or when another attempt may follow."""
+    """Send attempt N once and return its job; None if its outcome is open or another attempt may follow."""
     operation = plan.build(record.key)
     if (yield from now(wall=True)) - record.at_seconds() > PROMPT_S:
-        # Who looks for this start reckons from its record: sent as late as this, it could take effect after that look.
+        # A search for this start counts from its record. Sent this late, the start could take effect after the search.
         ledger.void_start(record, "it took too long to record, and was not sent")
         return None
     try:
         came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
-        while isinstance(came, Pause) and came.open:  # the work goes on, and the same request joins it
+        while isinstance(came, Pause) and came.open:  # the service still works on it: the same request joins that work
             yield from sleep(came.seconds)
             came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
     except OutcomeUnknown:
         if state.verdict is Verdict.STOPPED and state.error is not None:
-            raise state.error from None  # its record stays open, and the next run looks for the job
+            raise state.error from None  # the record stays open, and the next run looks for the job
         return None
     except WeblakeError as error:
-        # A clear refusal: nothing was started, and the record of that spares the next run the doubt.
+        # A clear refusal: nothing was started. Recording it saves the next run the search for a job.
         ledger.void_start(record, _refusal(error))
-        if isinstance(error, JobGone):  # there is no job yet: what is not there is the operation
+        if isinstance(error, JobGone):  # no job exists yet, so a 404 or 410 means that the operation does not exist
             raise RequestRejected(
                 f"{operation.name}: there is no such operation at this address ({error.status}).",
                 hint=Remedy("Check {base_url}: it is the service's address up to and without /v2."),
@@ -195,14 +195,14 @@ def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry, state: 
         raise
     if not isinstance(came, Pause):
         return (yield from _record(plan, record, came, ledger))
-    # Not started either. What is sent after the pause is another attempt, with a time of its own on record.
+    # Not started. The request after the pause is another attempt, with its own recorded time.
     ledger.void_start(record, _refusal(came.error))
     yield from sleep(came.seconds)
     return None
 
 
 def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:
-    """Finds out what became of a start without an answer; None once it surely did nothing."""
+    """Return the job of a start that got no response; None if it certainly started no job."""
     if plan.service is not None and plan.intent.service not in (None, plan.service):
         raise OutcomeUnknown(
             f"The start of load {last.load_id} got no answer from {plan.intent.service}, "
@@ -210,14 +210,14 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Ans
             hint=Remedy("Set {base_url} to the service it was sent to; or {start_afresh}."),
         )
     build = plan.build if plan.rebuild is None else plan.rebuild(last)
-    if plan.intent.replay and build is not None:  # another request under the same key is none of that start's
+    if plan.intent.replay and build is not None:  # a different request with the same key would not be a repetition
         return (yield from _repeat(replace_plan(plan, build=build), last, ledger, retry))
     operation = plan.build(last.key)
     window = PROMPT_S + operation.request.deadline_s + MARGIN_S
-    # Never longer than all of it: a clock that was set back since must not make a wait of years.
+    # At most the whole window: a clock that was set back since then must not cause a wait of years.
     wait = min(window, last.at_seconds() + window - (yield from now(wall=True)))
     while wait > 0:
-        # Another process may be in the middle of this very start: it then records the job's id.
+        # Another process may be sending this start now; it then records the job's id.
         yield from sleep(min(wait, 1.0))
         job = ledger.job(last.load_id)
         if job is not None:
@@ -241,7 +241,7 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Ans
 
 
 def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:
-    """The same key again: the service answers with the first start's own reply, or starts it now for the first time."""
+    """Send the same key again: the service replays the first start's response, or starts the job now."""
     operation = replace(plan.build(last.key), repeatable=True)
     try:
         started = yield from retry.exchange(
@@ -254,14 +254,14 @@ def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answ
             retry_after=error.retry_after if isinstance(error, RetryLater) else None,
         ) from error
     except CreditsExhausted as error:
-        # A service that replays would have answered as the first time: so there was no first time.
+        # A service that replays would have repeated the first response, so no start had arrived before.
         ledger.void_start(last, _refusal(error))
         raise
     return (yield from _record(plan, last, started, ledger))
 
 
 def _candidates(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
-    """Jobs of the activity list that this intent may have started."""
+    """Return the ids of jobs in the activity list that this intent may have started."""
     if plan.endpoint is None:
         raise lost_starts.unknown(plan.intent, "the activity list does not have this kind of call", lost_starts.AFRESH)
     try:
@@ -275,20 +275,20 @@ def _candidates(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
 def _record(
     plan: Plan, start: Start, started: Started, ledger: Ledger, *, adopted: bool = False
 ) -> Flow[_Answer | None]:
-    """Puts the job on record as this load's; None where it was found, and another load has claimed it meanwhile.
+    """Record the job as this load's and return it; None if it was adopted and another load has claimed it meanwhile.
 
     Raises:
-        OutcomeUnknown: The service answered this start with the job of another load.
+        OutcomeUnknown: The response to this start named the job of another load.
     """
     at, load_id, kind = (yield from _timestamp()), plan.intent.load_id, plan.intent.kind
     job_id = started.job_id or start.key
-    # The claim comes first: a job on record as ours is ours.
+    # The claim comes first, so that a job recorded for this load belongs to it.
     owner = ledger.own(kind, job_id, load_id)
     if owner not in (load_id, job_load_id(kind, job_id)) and (adopted or kind in JOB_KINDS):
         if adopted:
             return None
-        # Either that load found this job when it looked for one that it had lost, or the service answers different
-        # starts with one job. Neither tells what was paid for, and to start again would buy it twice.
+        # Either the other load adopted this job when it looked for a lost start, or the service returns one job for
+        # different starts. In both cases it is unknown which jobs were paid, and another start could be paid twice.
         raise OutcomeUnknown(
             f"The service answered the start of load {load_id} with job {job_id}, which load {owner} has.",
             hint=Remedy(
@@ -313,7 +313,7 @@ def _record(
 
 
 def read_scrape(job_id: str, retry: Retry) -> Flow[bytes]:
-    """The document of a scrape that was started before, as raw JSON."""
+    """Return the document of a scrape that was started before, as raw JSON."""
     operation = get_scrape(job_id)
     document = yield from retry.exchange(operation, lambda reply: read_started(reply, operation).document)
     if document is None:
@@ -322,7 +322,7 @@ def read_scrape(job_id: str, retry: Retry) -> Flow[bytes]:
 
 
 def cancel(job: JobRef, retry: Retry) -> Flow[None]:
-    """Cancels a job; one that has ended meanwhile is left as it is."""
+    """Cancel a job; a job that has already ended is left unchanged."""
     try:
         yield from retry.call(JOB_KINDS[job.kind].cancel(job.job_id))
     except RequestRejected as error:
@@ -331,7 +331,7 @@ def cancel(job: JobRef, retry: Retry) -> Flow[None]:
 
 
 def _refusal(error: WeblakeError) -> str:
-    """The refusal for the record, without the service's own words: nobody knows what it writes there."""
+    """Return the refusal for the record, without the service's message, which may contain anything."""
     return f"{type(error).__name__}{f' ({error.status})' if error.status else ''}"
 
 

@@ -1,7 +1,7 @@
-"""The URLs that were sent, and which of them have been answered. Pure.
+"""The URLs that were sent, and the number of results for each of them. Pure functions, no I/O.
 
-A service may spell a URL otherwise than it was sent, so URLs are compared by `url_key`; but two that were sent and have
-one key are still two pages, so the text that was sent decides wherever the service repeats it.
+A service may return a URL in another spelling than it was sent, so URLs are compared by `url_key`. Two sent URLs with
+the same key are still two pages, so an exact match with a sent URL takes precedence.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
-#: Escapes of characters that mean something else where they stand unescaped: `/a%2Fb` is another page than `/a/b`.
+#: Escapes of characters that have another meaning unescaped: `/a%2Fb` is another page than `/a/b`.
 _MEANT = re.compile(r"(%(?:2[36BbFf]|3[BbDdFf]|25))")
 
-#: Nearly every URL: nothing in it is spelled in a way that has another.
+#: Matches nearly every URL: one that needs no normalisation beyond the groups of this pattern.
 _PLAIN = re.compile(r'https?://(?:www\.)?([a-z0-9.-]*[a-z0-9-])(?::80|:443)?(/[!"$&->@-~]*)?(\?[!"$&-~]+)?')
 
 
-@lru_cache(maxsize=1024)  # the URL of one document is looked up several times in a row
+@lru_cache(maxsize=1024)  # the URL of a document is looked up several times in succession
 def url_key(url: str) -> str:
-    """What of a URL is compared: services add a scheme or a slash, and change case and escapes.
+    """Return the part of a URL that is compared: services add a scheme or a slash, and change case and escapes.
 
-    Scheme (of http and https), `www.`, default port, fragment, trailing slash, host case and the percent-escapes of
-    what needs none do not count; path case and the query do.
+    Ignored: the scheme (http or https), `www.`, the default port, the fragment, a trailing slash, the case of the host,
+    and percent-escapes of characters that need none. Compared: the case of the path, and the query.
     """
     plain = _PLAIN.fullmatch(url)
     if plain is None:
@@ -36,7 +36,7 @@ def url_key(url: str) -> str:
 
 
 def long_key(url: str) -> str:
-    """The same by the rules themselves, in three times the time."""
+    """Return the same key as `url_key` without the fast path; takes three times as long."""
     text = url.strip()
     if "://" not in text:
         text = f"http://{text.removeprefix('//')}"
@@ -62,17 +62,17 @@ def _plain(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A URL that has fewer answers than it was sent."""
+    """A URL with fewer results than the number of times it was sent."""
 
     url: str
     times: int
-    #: Whether it has had any itself, and whether one of the same key has.
+    #: Whether this URL has a result, and whether a URL with the same key has one.
     answered: bool
     like_answered: bool
 
 
 class Submitted:
-    """Each URL as often as it was sent; answers are taken from it one by one."""
+    """A multiset of the sent URLs, from which results are taken one by one."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.count = len(urls)
@@ -80,7 +80,7 @@ class Submitted:
         self._key_of = {url: url_key(url) for url in self._sent}
         self._keys = Counter(self._key_of[url] for url in urls)
         self._answered: Counter[str] = Counter()
-        #: By key: answers in all, and those under a spelling that was not sent.
+        #: By key: all results, and the results under a spelling that was not sent.
         self._arrived: Counter[str] = Counter()
         self._respelled: Counter[str] = Counter()
 
@@ -88,14 +88,14 @@ class Submitted:
         return url in self._sent or url_key(url) in self._keys
 
     def has_room(self, url: str) -> bool:
-        """Whether this URL may have one more answer; more than it was sent is the service repeating itself."""
+        """Return whether this URL may have another result; more results than it was sent are repetitions."""
         if url in self._sent:
             return self._answered[url] < self._sent[url]
         key = url_key(url)
         return self._arrived[key] < self._keys[key]
 
     def answer(self, url: str) -> bool:
-        """Takes one answer; False where a respelled one before it was then of no page that was sent."""
+        """Count a result; return False if an earlier result in another spelling then belongs to no sent page."""
         key = self._key_of.get(url)
         if key is None:
             key = url_key(url)
@@ -109,7 +109,7 @@ class Submitted:
         return True
 
     def open(self) -> Iterator[Open]:
-        """What is not answered, in the order in which it was sent; respelled answers stand for the first ones."""
+        """Yield the URLs without enough results, in order; results in other spellings count for the first ones."""
         respelled = self._respelled.copy()
         for url, sent in self._sent.items():
             key = self._key_of[url]

@@ -1,12 +1,12 @@
-"""Usage periods and activity, landed.
+"""Land usage periods and activity.
 
-A month that is still open grows, so a period's file is replaced whole each time it is reported, never appended to. A
-day of activity is read again while the service lists it (24 hours), so its file is merged by id and replaced whole.
+An open month grows, so a period's file is replaced as a whole each time it is reported and never appended to. A day of
+activity is read again while the service lists it (24 hours), so its file is merged by id and replaced as a whole.
 
-Two runs may merge one day at once, and no storage replaces a file only if nobody else has. So each run first puts what
-it has read beside the table, as a record of its own, then merges all such records into the day's file, and looks again
-afterwards: whoever replaces the file last has seen every record that was there before, and nothing is lost. Records
-outlive their run by a day, for a run that is slow, and are merged by the next one, for a run that died.
+Two runs may merge the same day at once, and no storage has a conditional replace. So each run first writes the rows
+that it has read as a record beside the table, then merges all such records into the day's file, and then lists the
+records again. The run that replaces the file last has read every earlier record, so no row is lost. A record is kept
+for a day after its run, in case another run is slow; the next run merges the records of a run that died.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from weblake.receipt import LandedFile
 from weblake.storage import Storage
 from weblake.tables import arrays, parquet, schemas
 
-#: Where a run puts what it has read of a day: `<day>.<when>-<nonce>.json`.
+#: Folder of the records with the rows of a day that a run has read: `<day>.<when>-<nonce>.json`.
 PENDING = layout.PENDING_ACTIVITY
-#: How long such a record is kept. No run takes so long between reading a day's file and replacing it.
+#: How long such a record is kept: longer than any run takes between reading a day's file and replacing it.
 KEPT = timedelta(hours=24)
-#: How often one run merges a day while others go on adding to it.
+#: Most merges of a day in one run while other runs add records to it.
 ROUNDS = 50
 
 _WHEN = "%Y%m%dT%H%M%S"
@@ -39,9 +39,9 @@ Rows = dict[str, dict[str, object]]
 
 
 def land_report(found: Report, storage: Storage, only: Collection[str] | None = None) -> list[LandedFile]:
-    """Replaces the file of each period that was reported; returns the files.
+    """Replace the file of each reported period; return the files.
 
-    `only` names the months that are wanted, as `2026-11`; all by default. One that was not reported is left as it is.
+    `only` selects months, such as `2026-11`; default: all. The file of a month that was not reported is not changed.
     """
     layout.check_whole(storage)
     months: dict[str, dict[tuple[str | None, str | None], dict[str, object]]] = {}
@@ -49,7 +49,7 @@ def land_report(found: Report, storage: Storage, only: Collection[str] | None = 
         row = _usage_row(period, found)
         start = row["period_start"] or row["period_end"] or found.reported_at
         assert isinstance(start, datetime)
-        # The key of a row is its start and API key.
+        # A row is identified by its start and its API key.
         months.setdefault(start.date().isoformat()[:7], {})[(period.start_date, period.api_key)] = row
     files = []
     for month, rows in sorted(months.items()):
@@ -61,12 +61,12 @@ def land_report(found: Report, storage: Storage, only: Collection[str] | None = 
 
 
 def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[LandedFile]:
-    """Merges entries into the file of their UTC day; returns the files that were replaced.
+    """Merge activity entries into the file of their UTC day; return the files that were replaced.
 
-    Any number of runs may do so at once.
+    Any number of runs may call it at the same time.
 
     Raises:
-        StorageRefused: The storage failed; or others add to a day without end.
+        StorageRefused: The storage failed; or other runs keep adding records to a day.
     """
     layout.check_whole(storage)
     now = datetime.now(timezone.utc)
@@ -94,7 +94,7 @@ def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[La
 
 
 def _merge(storage: Storage, day: str, old: str, *, replace: bool) -> LandedFile | None:
-    """Merges every record of a day into its file, and drops the records that are old; None where it had them all."""
+    """Merge all records of a day into its file and delete old records; return None if the file was not replaced."""
     name = layout.activity_path(day)
     landed: LandedFile | None = None
     merged: set[str] = set()
@@ -108,7 +108,7 @@ def _merge(storage: Storage, day: str, old: str, *, replace: bool) -> LandedFile
         rows: Rows = {}
         for record in pending:
             rows |= _read(storage, record)
-        # After the records: one that another run has dropped since the listing is in the file by now.
+        # Read after the records: a record that another run has deleted since the listing is already in the file.
         known = {_key(row): dict(row) for row in _existing(storage, name)}
         if replace or not rows.keys() <= known.keys():
             ordered = sorted((known | rows).values(), key=lambda row: (str(row["created_at"]), str(row["id"])))
@@ -123,7 +123,7 @@ def _merge(storage: Storage, day: str, old: str, *, replace: bool) -> LandedFile
 
 
 def _key(row: Mapping[str, object]) -> str:
-    """What tells calls apart: the id, and of one that came without, everything else that it says."""
+    """Return the key of a row: its id, or all of its other fields if it has none."""
     if row["id"]:
         return str(row["id"])
     return "-" + "|".join(str(row[name]) for name in ("created_at", "endpoint", "api_version", "target"))

@@ -1,8 +1,7 @@
-"""The door to every dataset root: a local path, memory, or an object store.
+"""The `Storage` protocol of a dataset root, and `open_storage` for a local path, memory or an object store.
 
-A storage can do little, and all of it whole: a record is created once or not at all, a file is published in one step
-or not at all, and exactly one of many writers learns that it was the one. Local roots need neither fsspec nor an
-extra.
+All operations of a storage are atomic: a record or a file is created in one step or not at all, and of many concurrent
+writers exactly one is told that it succeeded. Local roots need neither fsspec nor an extra.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from weblake.storage.local import LocalStorage
 if TYPE_CHECKING:
     from weblake.storage.objects import FileSystem, ObjectStorage
 
-#: Which backend speaks a URL scheme, and the extra that brings it.
+#: The backend of each URL scheme, and the extra that installs it.
 BACKENDS = {
     "memory": ("memory", ""),
     "s3": ("s3", "s3"),
@@ -35,16 +34,16 @@ BACKENDS = {
 }
 _LOCAL = {"file", "local"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-#: What a message recommends. memory:// is not among it: it loses what was paid for, except in tests.
+#: The roots that error messages recommend. memory:// is left out: its data is lost when the process ends.
 _KINDS = "a local path, s3://, gs:// or abfs://"
 
 
 class FsspecPath(Protocol):
-    """A path that brings its file system: universal_pathlib's UPath, Airflow's ObjectStoragePath."""
+    """A path object with its own file system, such as universal_pathlib's UPath or Airflow's ObjectStoragePath."""
 
     @property
     def fs(self) -> FileSystem:
-        """The fsspec file system, with whatever credentials it has."""
+        """The fsspec file system, including its credentials."""
 
     @property
     def path(self) -> str:
@@ -55,107 +54,108 @@ RootPath = str | os.PathLike[str] | FsspecPath
 
 
 class Storage(Protocol):
-    """One dataset root. Names are relative to it, with forward slashes; every failure is a StorageRefused."""
+    """One dataset root. Names are relative to the root, with forward slashes; all failures raise StorageRefused."""
 
     @property
     def url(self) -> str:
-        """The root as it may be shown to people: without credentials."""
+        """The URL or path of the root without credentials, for messages and records."""
 
     def read(self, name: str) -> bytes | None:
-        """The whole content, or None if there surely is no such file."""
+        """Return the whole content, or None if the file certainly does not exist."""
 
     def create(self, name: str, data: bytes) -> bool:
-        """Writes a record whole and durably, only if absent. Of any number of callers exactly one gets True.
+        """Create a record atomically and durably, only if absent. Of all concurrent callers exactly one gets True.
 
-        Where an answer may get lost, a record that equals `data` byte for byte counts as ours: put a nonce into it.
+        If the response of the storage was lost, an existing record with bytes equal to `data` counts as created by this
+        call: records must contain a nonce.
         """
 
     def publish(self, local_file: Path, name: str) -> bool:
-        """Makes a finished file from `scratch` visible under its final name, in one step and only if absent.
+        """Make a finished file from `scratch` visible under its final name, atomically and only if absent.
 
-        Returns True if this call published it (the scratch file may then be gone), False if the name was taken, also
-        by an earlier try of ours whose answer got lost: compare.
+        Return True if this call published it; the scratch file may be gone then. Return False if the name was taken,
+        possibly by an earlier attempt of this call whose response was lost: the caller must compare the content.
         """
 
     def replace(self, name: str, local_file: Path) -> None:
-        """Puts a finished file from `scratch` in the place of what has this name, in one step."""
+        """Replace the file of this name with a finished file from `scratch`, atomically."""
 
     def move(self, name: str, new_name: str) -> bool:
-        """Gives a file another name, in one step and only if that is free.
+        """Rename a file, atomically and only if the new name is free.
 
-        Returns True if it is under the new name now, by this call or an interrupted one before; False if something
-        else is, or `name` is gone and the new name taken. Then nothing was changed.
+        Return True if the file has the new name now, by this call or an earlier interrupted one. Return False, without
+        any change, if another file has the new name, or if `name` does not exist and the new name is taken.
         """
 
     def delete(self, name: str) -> None:
-        """Removes a file, if it is there."""
+        """Delete a file if it exists."""
 
     def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
-        """Removes a folder and its files, if it is there, also after an earlier call that was interrupted.
+        """Delete a folder and its files if it exists, also after an earlier call that was interrupted.
 
         Args:
             name: The folder.
-            known: The names of its files, where the caller knows all of them: an object store then lists nothing.
+            known: The names of all its files, if the caller knows them: an object store then needs no listing.
         """
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether the file exists."""
 
     def settled(self, name: str) -> bool:
-        """Whether there is such a file; once this says so, not even a power cut takes it away.
+        """Return whether the file exists; once this returns True, the file is durable, also in case of a power failure.
 
-        A run that died between publishing and making it durable leaves a file that only `exists`.
+        A run that ended between publishing a file and making it durable leaves a file that only `exists`.
         """
 
     def list(self, prefix: str) -> list[str]:
-        """The names of all files below a directory, sorted; `""` is the root. Never a file that is being written."""
+        """Return the names of all finished files below a directory, sorted; `""` is the root."""
 
     def pages(self, prefix: str) -> Iterator[Sequence[str]]:
-        """Yield the same names as `list` a page at a time and in no order, for folders with very many files.
+        """Yield the same names as `list` in pages and in no particular order, for folders with very many files.
 
-        A local root and S3 hold one page in memory. Google Cloud Storage and Azure are listed as a whole.
+        For a local root and S3 one page is in memory. Google Cloud Storage and Azure are listed as a whole.
         """
 
     def size(self, name: str) -> int:
-        """Bytes of a file, which must be there."""
+        """Return the size of a file in bytes; the file must exist."""
 
     def find_size(self, name: str) -> int | None:
-        """Bytes of a file, or None if there is no such file."""
+        """Return the size of a file in bytes, or None if it does not exist."""
 
     def open_input(self, name: str) -> IO[bytes]:
-        """A seekable binary file, as pyarrow reads it. The caller closes it."""
+        """Return a file opened as a seekable binary stream, which pyarrow accepts. The caller closes it."""
 
     def local_path(self, name: str) -> Path | None:
-        """Where a file lies (or would lie) on this machine; None on an object store."""
+        """Return the path of a file on this machine, whether or not it exists; None on an object store."""
 
     def scratch(self) -> AbstractContextManager[Path]:
-        """An empty directory of ours from which `publish` and `replace` take files; removed at the end."""
+        """Create an empty private directory, from which `publish` and `replace` take files; removed at the end."""
 
     def preflight(self, keys_dir: str, names: Sequence[str] = ()) -> None:
-        """Prove that records can be created and files be published below `keys_dir`, and leave nothing there.
+        """Prove that records can be created and files can be published below `keys_dir`, and leave no file behind.
 
         Args:
             keys_dir: A folder of files to be published.
-            names: Names of files to be published: it is proven for each, as far as that shows without publishing.
+            names: Names of files to be published; each is checked as far as possible without publishing.
 
         Raises:
-            StorageRefused: They cannot; the hint says what to do. Nothing has been paid by then.
+            StorageRefused: The proof failed; the hint says what to do. Nothing has been paid yet.
         """
 
 
 def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None = None) -> Storage:
-    """The storage of a dataset root.
+    """Return the storage of a dataset root.
 
     Args:
         root: A local path, `file://`, `memory://`, `s3://`, `gs://` or `abfs://` URL, or an object with `fs` and
-            `path`, whose file system is used as it is. Nothing is created or contacted yet.
-        storage_options: For the file system of a URL, as fsspec takes them. Default: what its backend reads from the
-            environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS and the like). Local
-            roots need none.
+            `path`, whose file system is used unchanged. Nothing is created or contacted yet.
+        storage_options: Options for the file system of a URL, as fsspec takes them. Default: the settings that its
+            backend reads from the environment (such as AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and
+            GOOGLE_APPLICATION_CREDENTIALS). Local roots need none.
 
     Raises:
-        StorageRefused: No such kind of storage, or a URL with credentials in it.
-        FeatureMissing: The extra for it is not installed.
+        StorageRefused: The storage is not supported, or the URL contains credentials.
+        FeatureMissing: The extra for this storage is not installed.
     """
     fs = getattr(root, "fs", None)
     path = getattr(root, "path", None)
@@ -168,7 +168,7 @@ def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None
         raise StorageRefused("The dataset root is empty or no text.", hint=f"Give {_KINDS}.")
     try:
         text.encode()
-    except UnicodeEncodeError:  # Arrow, object stores and the ledger's JSON have no other text
+    except UnicodeEncodeError:  # Arrow, object stores and the ledger's JSON support UTF-8 text only
         raise StorageRefused("The dataset root is no UTF-8 text.", hint="Give it another name.") from None
     scheme = _SCHEME.match(text)
     if scheme is None and "://" not in text:
@@ -185,12 +185,12 @@ def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None
 
 
 def refuse_memory(storage: Storage, process: str, *, hint: str = "") -> None:
-    """Raise StorageRefused for a root in memory, to be called where the data would be lost with the process.
+    """Raise StorageRefused for a root in memory; for callers whose process ends before the data can be read.
 
     Args:
-        storage: The root.
-        process: Whose memory it is, such as "this command".
-        hint: What else a caller may do, after the kinds of roots that last.
+        storage: The storage of the root.
+        process: The name of the process in the message, such as "this command".
+        hint: Text that is appended to the hint, after the supported kinds of persistent roots.
     """
     if storage.url.startswith("memory://"):
         raise StorageRefused(
@@ -217,14 +217,14 @@ def _connect(url: str, scheme: str, extra: str, options: Mapping[str, object]) -
     from fsspec.core import url_to_fs
 
     try:
-        # Not fsspec's cached instance: that one keeps the endpoint and credentials of whoever came first.
+        # Not fsspec's cached instance, which keeps the endpoint and credentials of the first caller in the process.
         fs, path = url_to_fs(url, skip_instance_cache=True, **options)
     except ImportError as error:
         raise FeatureMissing(
             f"{scheme}:// needs a library that is not installed ({error.name or error}).",
             hint=f"pip install 'weblake[{extra}]'",
         ) from error
-    except Exception as error:  # a backend that cannot be set up says so in a type of its own
+    except Exception as error:  # backends raise their own types of errors if they cannot be set up
         raise StorageRefused(
             f"{scheme}:// could not be set up: {type(error).__name__}.",
             hint="Check the storage's settings in the environment, or storage_options.",
@@ -250,7 +250,7 @@ def _check_url(url: str, backend: str) -> None:
     except ValueError:
         raise StorageRefused("The dataset root cannot be read as a URL.", hint=f"Give {_KINDS}.") from None
     user, at, _ = parts.netloc.rpartition("@")
-    # abfs://container@account.host/path names a container there, and is no credential.
+    # In abfs://container@account.host/path the user part names a container and is no credential.
     if (at and backend != "azure") or ":" in user:
         raise StorageRefused(
             f"A {parts.scheme}:// root must not hold a user, key or connection.",

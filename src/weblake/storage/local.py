@@ -1,8 +1,9 @@
-"""A dataset root on a local (or network-mounted POSIX) file system.
+"""Storage of a dataset root on a local (or network-mounted POSIX) file system.
 
-Everything is written below `_weblake/tmp`, fsynced, given its final name by one `link`, and the directory is fsynced.
-`link` and not `rename`: rename replaces what has the name, and which of two writers was first would be lost. A crash
-between `link` and `unlink` leaves a second name in `_weblake/tmp`, which harms nobody and is swept.
+Every file is written below `_weblake/tmp`, fsynced, given its final name by one `link`, and the directory is fsynced.
+`rename` is not used because it replaces an existing file, so two writers could both succeed. A crash between `link`
+and `unlink` leaves a second name in `_weblake/tmp`, which is harmless and is deleted later
+(docs/decisions/003-publish-by-link.md).
 """
 
 from __future__ import annotations
@@ -21,56 +22,56 @@ from weblake.errors import StorageRefused
 from weblake.storage.rules import TMP, checked_name, missing, translate_errors
 from weblake.storage.scratch import part_name, scratch_in, sweep
 
-#: Bytes of a path and its end that Linux takes.
+#: Maximum bytes of a path on Linux, including the terminating null byte.
 PATH_MAX = 4096
 
-#: Names in a page of a listing.
+#: Number of names in a page of a listing.
 LISTED = 1000
 
 
 class LocalStorage:
-    """A root directory. `Storage` says what each method does."""
+    """Storage in a root directory. `Storage` documents the methods."""
 
     def __init__(self, root: Path) -> None:
-        # Absolute now: a later chdir must not move the dataset.
+        # Made absolute immediately: a later chdir must not change the root.
         self._root = root.absolute()
         self._durable: set[Path] = set()
 
     @property
     def url(self) -> str:
-        """The absolute path."""
+        """The absolute path of the root."""
         return str(self._root)
 
     def read(self, name: str) -> bytes | None:
-        """The whole content, or None if there surely is no such file."""
+        """Return the whole content, or None if the file certainly does not exist."""
         path = self._path(name)
         with translate_errors(f"read {name}", self.url):
             try:
                 return path.read_bytes()
             except FileNotFoundError:
-                if path.is_symlink():  # it is there, and leads nowhere: not the same as absent
+                if path.is_symlink():  # a dangling symbolic link is an error and not an absent file
                     raise
                 return None
 
     def create(self, name: str, data: bytes) -> bool:
-        """Writes a record whole and durably, only if absent; exactly one caller gets True."""
+        """Create a record atomically and durably, only if absent; exactly one caller gets True."""
         final = self._path(name)
         with translate_errors(f"create {name}", self.url):
             self._make_dirs(final.parent)
             won = False
-            # Looked up first, so that a full disk keeps nobody from learning that the record is there.
+            # Checked before staging, so that an existing record is found even if the disk is full.
             if not os.path.lexists(final):
                 staged = self._stage(data)
                 try:
                     won = _link(staged, final)
                 finally:
                     staged.unlink(missing_ok=True)
-            # Also by who came second: it acts on the record, which must not be lost with the power.
+            # Also if another writer won: the caller acts on the record, so a power failure must not lose it.
             _sync_dir(final.parent)
             return won
 
     def publish(self, local_file: Path, name: str) -> bool:
-        """Links a finished scratch file to its final name; False if that is taken."""
+        """Link a finished scratch file to its final name; return False if the name is taken."""
         final = self._path(name)
         with translate_errors(f"publish {name}", self.url):
             self._make_dirs(final.parent)
@@ -82,7 +83,7 @@ class LocalStorage:
             return won
 
     def replace(self, name: str, local_file: Path) -> None:
-        """Renames a finished scratch file over what has this name."""
+        """Rename a finished scratch file to this name and replace the existing file."""
         final = self._path(name)
         with translate_errors(f"replace {name}", self.url):
             self._make_dirs(final.parent)
@@ -91,7 +92,7 @@ class LocalStorage:
             _sync_dir(final.parent)
 
     def move(self, name: str, new_name: str) -> bool:
-        """Links a file to another name, then drops the old one."""
+        """Link a file to its new name, then remove the old name."""
         source, final = self._path(name), self._path(new_name)
         with translate_errors(f"move {name} to {new_name}", self.url):
             self._make_dirs(final.parent)
@@ -108,14 +109,14 @@ class LocalStorage:
             return won
 
     def delete(self, name: str) -> None:
-        """Removes a file, if it is there."""
+        """Delete a file if it exists."""
         path = self._path(name)
         with translate_errors(f"delete {name}", self.url), suppress(FileNotFoundError):
             path.unlink()
             _sync_dir(path.parent)
 
     def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
-        """Removes a folder and its files, if it is there."""
+        """Delete a folder and its files if it exists."""
         for file in self.list(name):
             self.delete(file)
         path = self._path(name)
@@ -123,13 +124,13 @@ class LocalStorage:
             try:
                 path.rmdir()
             except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process has just put a file there
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process has just created a file in it
                     raise
             else:
                 _sync_dir(path.parent)
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether the file exists."""
         with translate_errors(f"look up {name}", self.url):
             try:
                 return not stat.S_ISDIR(self._path(name).lstat().st_mode)
@@ -137,7 +138,7 @@ class LocalStorage:
                 return False
 
     def settled(self, name: str) -> bool:
-        """Whether there is such a file; its name may be younger than the last sync of its directory."""
+        """Return whether the file exists, after an fsync of its directory, which makes its name durable."""
         if not self.exists(name):
             return False
         with translate_errors(f"sync {name}", self.url):
@@ -145,12 +146,12 @@ class LocalStorage:
         return True
 
     def size(self, name: str) -> int:
-        """Bytes of a file, which must be there."""
+        """Return the size of a file in bytes; the file must exist."""
         with translate_errors(f"look up {name}", self.url):
             return self._path(name).stat().st_size
 
     def find_size(self, name: str) -> int | None:
-        """Bytes of a file, or None if there is no such file."""
+        """Return the size of a file in bytes, or None if it does not exist."""
         with translate_errors(f"look up {name}", self.url):
             try:
                 return self._path(name).stat().st_size
@@ -158,11 +159,11 @@ class LocalStorage:
                 return None
 
     def list(self, prefix: str) -> list[str]:
-        """The names of all files below a directory, sorted."""
+        """Return the names of all files below a directory, sorted."""
         return sorted(name for page in self.pages(prefix) for name in page)
 
     def pages(self, prefix: str) -> Iterator[Sequence[str]]:
-        """The same names a page at a time, in no order."""
+        """Yield the same names in pages, in no particular order."""
         top = self._path(prefix.rstrip("/")) if prefix else self._root
         start = len(str(self._root / "x")) - 1
         names = (path[start:] for path in _files(str(top), skipped=str(self._root / TMP)))
@@ -174,17 +175,17 @@ class LocalStorage:
             yield page
 
     def open_input(self, name: str) -> IO[bytes]:
-        """The file, open for reading."""
+        """Return the file, open for reading."""
         with translate_errors(f"open {name}", self.url):
             return self._path(name).open("rb")
 
     def local_path(self, name: str) -> Path | None:
-        """Where the file lies."""
+        """Return the path of the file."""
         return self._path(name)
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A directory on the root's own file system, so that a finished file is published without a copy."""
+        """Create a directory on the file system of the root, so that finished files are published without a copy."""
         tmp = self._root / TMP
         with ExitStack() as stack:
             with translate_errors("make a staging directory", self.url):
@@ -193,8 +194,8 @@ class LocalStorage:
             yield directory
 
     def preflight(self, keys_dir: str, names: Sequence[str] = ()) -> None:
-        """Makes the directories, proves records, and proves that a link can go from staging into the table."""
-        probe = f"{TMP}/{part_name()}"  # where a run that is killed here leaves what is swept
+        """Create the directories; prove that records are exclusive and that files can be linked into the table."""
+        probe = f"{TMP}/{part_name()}"  # in the staging folder, where the probe of a killed run is deleted later
         table = self._path(keys_dir)
         try:
             if not self.create(probe, b"first") or self.create(probe, b"second") or self.read(probe) != b"first":
@@ -213,7 +214,7 @@ class LocalStorage:
             self._prove_file(name)
 
     def _prove_file(self, name: str) -> None:
-        """Prove that a name is short enough, and that a link can go to the folders of it that are there."""
+        """Prove that a path is short enough, and that files can be linked into its deepest existing folder."""
         path = self._path(name)
         with translate_errors(f"publish {name}", self.url):
             if len(os.fsencode(path)) >= PATH_MAX:
@@ -227,8 +228,8 @@ class LocalStorage:
         if not folder.is_dir():
             raise missing(folder)
         _prove_one_filesystem(self._root / TMP, folder)
-        # An empty directory proves the right to write, and no reader of the table ever sees a file. It has one name:
-        # what a run that was killed here has left goes with the next one, and proves the same by that.
+        # Creating an empty directory proves write permission, and readers of the table never see a file. The name is
+        # fixed, so the next run removes the directory that a killed run has left, which proves the same.
         inside = folder / ".weblake-probe"
         with suppress(FileExistsError):
             inside.mkdir()
@@ -253,7 +254,7 @@ class LocalStorage:
         return staged
 
     def _make_dirs(self, directory: Path) -> None:
-        """Makes a directory below the root, and the root itself if its parent is there; each durable in its parent."""
+        """Create a directory below the root, and the root if its parent exists; each is made durable in its parent."""
         if directory in self._durable and directory.is_dir():
             return
         if directory != self._root:
@@ -263,10 +264,10 @@ class LocalStorage:
         except FileExistsError:
             if not directory.is_dir():
                 raise missing(directory) from None
-            if directory == self._root:  # its parent need not be readable for us
+            if directory == self._root:  # its parent may be unreadable for this user
                 self._durable.add(directory)
                 return
-        # Also where another process has just made it: ours must not go on before it is durable.
+        # Also if another process has just created it: this process must not continue before it is durable.
         _sync_dir(directory.parent)
         self._durable.add(directory)
         if directory == self._root / TMP:
@@ -274,17 +275,17 @@ class LocalStorage:
 
 
 def _link(source: Path, final: Path) -> bool:
-    """Gives a file a second name; False if another file has it already."""
+    """Link a file to a second name; return False if another file has that name."""
     try:
         os.link(source, final)
     except FileExistsError:
-        # A network file system may do it, lose the answer, and be asked again; so may our own interrupted move.
+        # The name may be the result of a lost response of a network file system, or of an interrupted move.
         return source.samefile(final)
     return True
 
 
 def _sync_file(path: Path) -> None:
-    # Once: after a failed fsync the kernel has dropped the pages, and a second one would succeed and mean nothing.
+    # Not repeated: after a failed fsync the kernel has dropped the pages, and a second fsync would wrongly succeed.
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -294,31 +295,31 @@ def _sync_dir(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot, and have nothing to sync
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems without directory sync
             raise
     finally:
         os.close(descriptor)
 
 
 def _prove_one_filesystem(staging: Path, table: Path) -> None:
-    """Raises OSError (EXDEV, EROFS) where a link from one to the other could not work."""
+    """Raise OSError (EXDEV, EROFS) if files cannot be linked from one directory to the other."""
     absent = secrets.token_hex(8)
     try:
-        # Nothing is renamed: the kernel compares the two mounts before it looks for the file, bind mounts included.
+        # The file does not exist: the kernel compares the mounts, including bind mounts, before it looks it up.
         (staging / absent).rename(table / absent)
     except FileNotFoundError:
         return
 
 
 def _files(directory: str, skipped: str, trail: tuple[Path, ...] = ()) -> Iterator[str]:
-    """All files below a directory, through links to other directories as Arrow, pandas and Polars read them.
+    """Yield the paths of all files below a directory, following links to directories as Arrow, pandas and Polars do.
 
-    `trail` holds the real directories in which a link was followed: a link back to one of them is not.
+    `trail` holds the real directories in which a link was followed; a link back to one of them is not followed.
     """
     try:
         entries = os.scandir(directory)
     except FileNotFoundError:
-        return  # and nothing else looks empty
+        return  # any other error must not look like an empty directory
     folders = []
     with entries:
         for entry in entries:
@@ -326,7 +327,7 @@ def _files(directory: str, skipped: str, trail: tuple[Path, ...] = ()) -> Iterat
                 folders.append(entry)
             else:
                 yield entry.path
-    for entry in folders:  # with the directory closed: however deep they lie, one is open
+    for entry in folders:  # the directory is closed first, so that one is open at any depth
         if not entry.is_symlink():
             if entry.path != skipped:
                 yield from _files(entry.path, skipped, trail)

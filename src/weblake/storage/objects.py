@@ -1,13 +1,13 @@
-"""A dataset root on an object store or in memory, through fsspec.
+"""Storage of a dataset root on an object store or in memory, through fsspec.
 
-Create-only is the store's own precondition, sent with the one request that makes the object visible:
-- S3 (s3fs): `If-None-Match: *` on the put and on the completion of a multipart upload. Proven: racing processes
-  against a server over sockets, tests/storage/test_storage.py.
+"Only if absent" is a precondition of the store, sent with the request that makes the object visible:
+- S3 (s3fs): `If-None-Match: *` on the put and on the completion of a multipart upload. Tested with concurrent
+  processes against a server over sockets: tests/storage/test_storage.py.
 - Google Cloud Storage (gcsfs): `ifGenerationMatch=0` on both kinds of upload; Azure (adlfs): `If-None-Match: *` on the
-  put and on the block list. Both read in the source of gcsfs 2026.10 and adlfs 2026.8, not run here.
-- memory: a lock of this process. Another process has another memory.
-`preflight` proves it on the spot: a store that takes the same name twice is refused. Never a stream opened with "xb",
-which commits whatever it has when an exception leaves it. fsspec is imported by who brings the file system.
+  put and on the block list. Both are known from the source of gcsfs 2026.10 and adlfs 2026.8 and not tested.
+- memory: a lock of this process. Other processes do not share the memory.
+`preflight` proves the precondition: a store that accepts the same name twice is refused. Streams opened with "xb" are
+not used, because they commit partial content if an exception occurs. This module does not import fsspec.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from weblake.errors import StorageRefused
 from weblake.storage.rules import TMP, checked_name, refusal, translate_errors
 from weblake.storage.scratch import scratch_in
 
-#: A conditional put is repeated this often while nothing is there: it stays exclusive however often it is sent.
+#: Maximum attempts of a conditional put while the object is absent; repeated puts remain exclusive.
 TRIES = 3
-#: Parts of a large file: at most PART x PARALLEL bytes of it are in memory.
+#: Bytes of a part of a large file, and concurrent parts: at most PART x PARALLEL bytes of it are in memory.
 PART, PARALLEL = 16 << 20, 4
-#: Bytes of a key, on every object store that weblake knows.
+#: Maximum bytes of a key, on every supported object store.
 KEY_BYTES = 1024
-#: Bytes that are read at once where two files are compared.
+#: Bytes per block when two files are compared.
 BLOCK = 1 << 20
-#: Bytes read beyond what was asked for: a Parquet footer should not cost the 50 MB that is s3fs' default.
+#: Bytes of read-ahead: reading a Parquet footer should not transfer 50 MB, the default of s3fs.
 READ_AHEAD = 4 << 20
 
 _UPLOAD: dict[str, dict[str, object]] = {
@@ -42,49 +42,49 @@ _UPLOAD: dict[str, dict[str, object]] = {
     "azure": {"max_concurrency": PARALLEL},
     "memory": {},
 }
-#: How a small object is read with one request: s3fs asks for its size first unless it may send one request at a time.
+#: Arguments to read an object with one request: s3fs asks for its size first if it may send requests in parallel.
 _WHOLE: dict[str, dict[str, object]] = {"s3": {"max_concurrency": 1}, "gcs": {}, "azure": {}, "memory": {}}
 _MEMORY = threading.Lock()
 _HOPELESS = (PermissionError, FileNotFoundError, NotImplementedError)
 
 
 class FileSystem(Protocol):
-    """What is used of an fsspec file system."""
+    """The part of an fsspec file system that this module uses."""
 
     @property
     def protocol(self) -> str | tuple[str, ...]:
-        """The URL schemes that it serves."""
+        """The URL schemes of the file system."""
 
     def cat_file(self, path: str, **kwargs: object) -> bytes:
-        """The whole content."""
+        """Return the whole content of an object."""
 
     def pipe_file(self, path: str, value: bytes, mode: str = ...) -> object:
-        """Writes a whole object; mode `create` only if absent."""
+        """Write a whole object; with mode `create` only if absent."""
 
     def put_file(self, lpath: str, rpath: str, **kwargs: object) -> object:
-        """Uploads a local file; `mode` as above."""
+        """Upload a local file; `mode` as in `pipe_file`."""
 
     def get_file(self, rpath: str, lpath: str) -> object:
-        """Downloads to a local file."""
+        """Download an object to a local file."""
 
     def rm_file(self, path: str) -> object:
-        """Deletes one object."""
+        """Delete one object."""
 
     def info(self, path: str) -> dict[str, object]:
-        """Its `type` and `size`."""
+        """Return the `type` and `size` of an object."""
 
     def find(self, path: str) -> list[str]:
-        """The paths of all objects below."""
+        """Return the paths of all objects below a path."""
 
     def open(self, path: str, mode: str, *, block_size: int) -> IO[bytes]:
-        """The object as a seekable file."""
+        """Return an object as a seekable file."""
 
     def invalidate_cache(self) -> object:
-        """Forgets what listings it remembers."""
+        """Discard cached listings."""
 
 
 class ObjectStorage:
-    """A bucket and prefix. `Storage` says what each method does."""
+    """Storage in a bucket below a prefix. `Storage` documents the methods."""
 
     def __init__(self, backend: str, fs: FileSystem, path: str, url: str, hidden: tuple[str, ...] = ()) -> None:
         self._backend = backend
@@ -96,11 +96,11 @@ class ObjectStorage:
 
     @property
     def url(self) -> str:
-        """The root, without credentials."""
+        """The URL of the root without credentials."""
         return self._url
 
     def read(self, name: str) -> bytes | None:
-        """The whole content, or None if there surely is no such object."""
+        """Return the whole content, or None if the object certainly does not exist."""
         path = self._path(name)
         with self._translate_errors(f"read {name}"):
             try:
@@ -109,25 +109,25 @@ class ObjectStorage:
                 return None
 
     def create(self, name: str, data: bytes) -> bool:
-        """Puts a record, only if absent; after a doubtful answer what is there decides."""
+        """Create a record only if absent; after an ambiguous response the existing object decides."""
         path = self._path(name)
         for attempt in range(1, TRIES + 1):
             try:
                 with self._alone:
                     self._fs.pipe_file(path, data, mode="create")
                 return True
-            except Exception as error:  # a refusal and a lost answer look alike in some backends: look
+            except Exception as error:  # some backends report a refusal and a lost response alike: look it up
                 with self._doubt(f"create {name}", error):
                     found = self.read(name)
                     if found is not None:
-                        # The client library repeats a put whose answer it missed, and then meets its own object.
+                        # The client library repeats a put whose response was lost, and then finds its own object.
                         return found == data
                     if attempt == TRIES or isinstance(error, _HOPELESS):
                         raise
         raise AssertionError("the last attempt returns or raises")
 
     def publish(self, local_file: Path, name: str) -> bool:
-        """Uploads a finished scratch file, only if its final name is free."""
+        """Upload a finished scratch file, only if its final name is free."""
         path = self._path(name)
         try:
             with self._alone:
@@ -140,13 +140,13 @@ class ObjectStorage:
                 return False
 
     def replace(self, name: str, local_file: Path) -> None:
-        """Uploads a finished scratch file over what has this name; readers see the old or the new object."""
+        """Upload a finished scratch file over the object of this name; readers see the old or the new object."""
         path = self._path(name)
         with self._translate_errors(f"replace {name}"), self._alone:
             self._upload(local_file, path, mode="overwrite")
 
     def move(self, name: str, new_name: str) -> bool:
-        """Downloads, publishes under the new name and deletes the old one: a copy inside the store has no condition."""
+        """Download, publish under the new name and delete the old one: a copy within the store has no precondition."""
         path = self._path(name)
         with self.scratch() as directory:
             copy = directory / "moved"
@@ -157,39 +157,39 @@ class ObjectStorage:
                     if self.exists(new_name):
                         return False
                     raise
-            # The same bytes under the new name are an interrupted move before.
+            # Equal bytes under the new name are the result of an interrupted move.
             if not self.publish(copy, new_name) and not self._same(copy, new_name):
                 return False
         self.delete(name)
         return True
 
     def delete(self, name: str) -> None:
-        """Removes an object, if it is there."""
+        """Delete an object if it exists."""
         path = self._path(name)
         with self._translate_errors(f"delete {name}"), suppress(FileNotFoundError), self._alone:
             self._fs.rm_file(path)
 
     def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
-        """Removes all objects below a prefix."""
+        """Delete all objects below a prefix."""
         for file in known or self.list(name):
             self.delete(file)
 
     def exists(self, name: str) -> bool:
-        """Whether there is such an object."""
+        """Return whether the object exists."""
         return self.find_size(name) is not None
 
     def settled(self, name: str) -> bool:
-        """Whether there is such an object; a store that shows it has it for good."""
+        """Return whether the object exists; object stores make objects durable before they show them."""
         return self.exists(name)
 
     def size(self, name: str) -> int:
-        """Bytes of an object, which must be there."""
+        """Return the size of an object in bytes; the object must exist."""
         path = self._path(name)
         with self._translate_errors(f"look up {name}"):
             return self._size(path)
 
     def find_size(self, name: str) -> int | None:
-        """Bytes of an object, or None if there is no such object."""
+        """Return the size of an object in bytes, or None if it does not exist."""
         path = self._path(name)
         with self._translate_errors(f"look up {name}"):
             try:
@@ -198,11 +198,11 @@ class ObjectStorage:
                 return None
 
     def list(self, prefix: str) -> list[str]:
-        """The names of all objects below a prefix, sorted."""
+        """Return the names of all objects below a prefix, sorted."""
         return sorted(name for page in self.pages(prefix) for name in page)
 
     def pages(self, prefix: str) -> Iterator[Sequence[str]]:
-        """The same names a page at a time."""
+        """Yield the same names in pages."""
         top = self._path(prefix.rstrip("/")) if prefix else self._prefix
         cut = len(self._prefix) + 1
         paths = self._s3_pages(top) if self._s3_call() is not None else self._found(top)
@@ -222,7 +222,7 @@ class ObjectStorage:
         yield found
 
     def _s3_pages(self, top: str) -> Iterator[Sequence[str]]:
-        """The paths of all objects below a prefix; s3fs itself remembers every object that it lists."""
+        """Yield pages of the paths of all objects below a prefix, without the cache that s3fs keeps of its listings."""
         call = self._s3_call()
         assert call is not None
         bucket, _, key = top.partition("/")
@@ -230,7 +230,7 @@ class ObjectStorage:
         while True:
             try:
                 page = call("list_objects_v2", **asked)
-            except FileNotFoundError:  # there is no such bucket
+            except FileNotFoundError:  # the bucket does not exist
                 return
             contents = page.get("Contents")
             yield [f"{bucket}/{each['Key']}" for each in contents] if isinstance(contents, list) else []
@@ -239,21 +239,21 @@ class ObjectStorage:
             asked["ContinuationToken"] = page["NextContinuationToken"]
 
     def open_input(self, name: str) -> IO[bytes]:
-        """The object, open for reading."""
+        """Return the object, open for reading."""
         path = self._path(name)
         with self._translate_errors(f"open {name}"):
-            if self._backend == "memory":  # its files are the stored ones: two readers would share one position
+            if self._backend == "memory":  # its open files share one position between all readers
                 return BytesIO(self._fs.cat_file(path))
             return self._fs.open(path, "rb", block_size=READ_AHEAD)
 
     def local_path(self, name: str) -> Path | None:
-        """None: nothing lies on this machine."""
+        """Return None: objects have no path on this machine."""
         checked_name(name)
         return None
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A directory in the machine's temporary directory (TMPDIR)."""
+        """Create a directory in the machine's temporary directory (TMPDIR)."""
         with self._translate_errors("make a staging directory"):
             made = scratch_in(Path(tempfile.gettempdir()), "weblake-scratch-")
             directory = made.__enter__()
@@ -263,11 +263,11 @@ class ObjectStorage:
             made.__exit__(None, None, None)
 
     def preflight(self, keys_dir: str, names: Sequence[str] = ()) -> None:
-        """Prove the precondition with a probe, and on S3 the right to write the names, or else below `keys_dir`."""
+        """Prove the precondition with a probe, and on S3 the permission to write `names` or below `keys_dir`."""
         probe = f"_weblake/probe-{secrets.token_hex(8)}"
         first, second = secrets.token_bytes(16), secrets.token_bytes(16)
         try:
-            # The second one fails, and then reads what is there: the right to read is proven as well.
+            # The second create fails and then reads the object, which proves the permission to read as well.
             if not self.create(probe, first) or self.create(probe, second):
                 raise StorageRefused(
                     f"{self.url} created the same object twice: it ignores If-None-Match.",
@@ -282,7 +282,7 @@ class ObjectStorage:
             self._prove_file(name)
 
     def _prove_file(self, name: str) -> None:
-        """Prove that a name is short enough, and on S3 the right to write it."""
+        """Prove that a name is short enough, and on S3 the permission to write it."""
         path = self._path(name)
         if len(path.partition("/")[2].encode()) > KEY_BYTES:
             raise StorageRefused(
@@ -292,7 +292,7 @@ class ObjectStorage:
         call = self._s3_call()
         if call is None:
             return
-        # An upload is begun and dropped: the right to write is proven, and no reader of the table sees an object.
+        # Starting and aborting an upload proves the permission to write, and readers of the table see no object.
         bucket, _, key = path.partition("/")
         with self._translate_errors(f"publish {name}"):
             begun = call("create_multipart_upload", Bucket=bucket, Key=key)
@@ -305,7 +305,7 @@ class ObjectStorage:
             self._fs.put_file(str(local_file), path, mode=mode, **_UPLOAD[self._backend])
 
     def _same(self, local_file: Path, name: str) -> bool:
-        """Whether an object holds the same bytes as a local file."""
+        """Return whether an object holds the same bytes as a local file."""
         if self.size(name) != local_file.stat().st_size:
             return False
         with self._translate_errors(f"compare {name}"), local_file.open("rb") as ours, self.open_input(name) as theirs:
@@ -315,13 +315,13 @@ class ObjectStorage:
         return True
 
     def _size(self, path: str) -> int:
-        """Return the bytes of an object; raise FileNotFoundError or IsADirectoryError where there is none."""
+        """Return the size of an object in bytes; raise FileNotFoundError or IsADirectoryError if it does not exist."""
         call = self._s3_call()
-        if call is not None:  # `info` of a missing object is a second request, which lists what is below its name
+        if call is not None:  # `info` of a missing object sends a second request, a listing
             bucket, _, key = path.partition("/")
             size = call("head_object", Bucket=bucket, Key=key)["ContentLength"]
         else:
-            # A listing that the file system remembers may be older than what another process has done.
+            # A cached listing may be older than the changes of another process.
             self._fs.invalidate_cache()
             found = self._fs.info(path)
             if found["type"] != "file":
@@ -331,7 +331,7 @@ class ObjectStorage:
         return size
 
     def _s3_call(self) -> Callable[..., dict[str, object]] | None:
-        """Return what sends one request to S3, or None where the root is not on S3."""
+        """Return the function that sends one request to S3, or None if the root is not on S3."""
         call: Callable[..., dict[str, object]] | None = getattr(self._fs, "call_s3", None)
         return call if self._backend == "s3" else None
 
@@ -343,7 +343,7 @@ class ObjectStorage:
 
     @contextmanager
     def _doubt(self, doing: str, error: Exception) -> Iterator[None]:
-        """While it is looked up what came of a failed write: if that fails too, the write's own error is told."""
+        """Raise the error of a failed write if the lookup of its outcome, in the block, fails too."""
         try:
             yield
         except Exception as raised:

@@ -1,4 +1,4 @@
-"""Checks of the names in a storage, and the translation of its errors."""
+"""Checks of file names in a storage, and translation of storage errors to StorageRefused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from weblake.errors import StorageRefused, WeblakeError
 
-#: Where files lie while they are written. Never listed.
+#: Folder of files that are being written; never listed.
 TMP = "_weblake/tmp"
 
 _HINTS = {
@@ -36,7 +36,7 @@ _USERINFO = re.compile(r"//[^/\s@]*:[^/\s@]*@")
 
 
 def checked_name(name: str) -> str:
-    """The name, if it is one that stays inside the root.
+    """Return the name unchanged after checking that it stays inside the root.
 
     Raises:
         StorageRefused: It is empty, absolute, or holds `..`, `.`, an empty part, a backslash or a control character.
@@ -51,14 +51,14 @@ def checked_name(name: str) -> str:
 
 
 def hide_secrets(text: str, hidden: tuple[str, ...] = ()) -> str:
-    """The text without credentials: user info, signed query values, and every string of `hidden`."""
+    """Return the text without credentials: user info, signed query values, and every string of `hidden`."""
     for value in hidden:
         text = text.replace(value, "***")
     return _USERINFO.sub("//***@", _SIGNED.sub(r"\1=***", text))
 
 
 def refusal(error: BaseException, doing: str, url: str, hidden: tuple[str, ...] = ()) -> StorageRefused:
-    """A StorageRefused that says what was being done, where, and in the storage's own words why it failed."""
+    """Return a StorageRefused that states the operation, the URL, and the storage's own error message."""
     words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     words = " ".join(words.split()) or type(error).__name__
     return StorageRefused(
@@ -73,7 +73,7 @@ def translate_errors(doing: str, url: str, hidden: tuple[str, ...] = ()) -> Iter
         yield
     except WeblakeError:
         raise
-    except Exception as error:  # every backend has its own tree of errors, and only some of them are OSErrors
+    except Exception as error:  # every backend has its own error types, and only some are OSErrors
         raise refusal(error, doing, url, hidden) from error
 
 
@@ -93,5 +93,5 @@ def _hint(error: BaseException) -> str:
 
 
 def missing(path: os.PathLike[str] | str) -> NotADirectoryError:
-    """The error for a path that should be a directory and is none."""
+    """Return the error for a path that should be a directory and is not."""
     return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))

@@ -1,7 +1,7 @@
-"""Staging directories: made, owned while their process lives, swept when it is dead.
+"""Staging directories: created, locked while their process lives, deleted after it has ended.
 
-An owner holds a lock on a file in its directory, which the kernel drops with the process. So what is litter is known
-and not guessed from a process number, which another machine, another container or a later process may share.
+The owner of a directory holds a lock on a file in it, which the kernel releases when the process ends. So abandoned
+directories are detected reliably, unlike by process id, which another machine, container or later process may share.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-#: Seconds that litter is left alone, even where its owner is dead.
+#: Minimum age in seconds at which abandoned files and directories are deleted.
 LITTER_AGE = 24 * 3600.0
 
 _OWNER = "owner.lock"
@@ -26,21 +26,21 @@ _OURS = re.compile(r"\d+-[0-9a-f]{16}(\.part)?")
 
 
 def part_name() -> str:
-    """A fresh name for one file that is being written."""
+    """Return a unique name for one file that is being written."""
     return f"{_mark()}{_PART}"
 
 
 @contextmanager
 def scratch_in(parent: Path, prefix: str = "") -> Iterator[Path]:
-    """A new directory of ours below `parent`, which exists; removed at the end with all that is left in it."""
+    """Create a private directory below the existing directory `parent`; removed with its content at the end."""
     sweep(parent, prefix)
     directory = parent / f"{prefix}{_mark()}"
     drop = partial(shutil.rmtree, directory, ignore_errors=True)
     owner: int | None = None
-    try:  # made inside: a signal may end us on the very next line
+    try:  # mkdir is inside the try block because a signal may arrive right after it
         directory.mkdir(mode=0o700)
         owner = os.open(directory / _OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with suppress(OSError):  # a file system without locks: sweep() cannot lock it either and leaves it alone
+        with suppress(OSError):  # a file system without locks: sweep() cannot lock it either and keeps it
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield directory
     finally:
@@ -48,13 +48,13 @@ def scratch_in(parent: Path, prefix: str = "") -> Iterator[Path]:
             if owner is not None:
                 os.close(owner)
             drop()
-        except BaseException:  # a second Ctrl-C while this is done: it may cut short what hangs, and this does not
+        except BaseException:  # a second Ctrl-C during the removal: repeat it, as it does not block
             drop()
             raise
 
 
 def sweep(parent: Path, prefix: str = "", *, age_s: float = LITTER_AGE) -> None:
-    """Removes what dead owners left below `parent` longer than `age_s` seconds ago. Never raises: litter may stay."""
+    """Delete abandoned files and directories below `parent` older than `age_s` seconds; OSErrors are ignored."""
     with suppress(OSError):
         for entry in list(parent.iterdir()):
             name = entry.name.removeprefix(prefix)
@@ -71,7 +71,7 @@ def _sweep_one(entry: Path, age_s: float) -> None:
         return
     try:
         owner = os.open(entry / _OWNER, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:  # its owner died between making it and locking it
+    except FileNotFoundError:  # its owner ended between creating and locking it
         shutil.rmtree(entry, ignore_errors=True)
         return
     try:
@@ -82,7 +82,7 @@ def _sweep_one(entry: Path, age_s: float) -> None:
 
 
 def _touched(entry: Path) -> float:
-    """Wall-clock seconds of the last change to it or to a file in it."""
+    """Return the time of the last change to an entry or to a file in it, in seconds since the epoch."""
     newest = entry.lstat().st_mtime
     if entry.is_dir() and not entry.is_symlink():
         for file in entry.iterdir():

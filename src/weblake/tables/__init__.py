@@ -1,1 +1,1 @@
-"""What lands: the columns of each table, how a raw document becomes a row of it, and the file that holds the rows."""
+"""Arrow schemas of the tables, conversion of raw documents to rows, and the Parquet files that hold the rows."""

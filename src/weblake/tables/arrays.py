@@ -1,6 +1,7 @@
-"""Python values in, Arrow arrays of exactly the type that is asked for out. Imports pyarrow only.
+"""Builds Arrow arrays of a given type from Python values.
 
-Without `pyarrow.array`, which imports pandas wherever pandas is installed (over a second of a small job's time).
+`pyarrow.array` is not used, because it imports pandas if pandas is installed, which takes more than a second of a small
+job's time.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-#: So many strings of one column are joined and split: many where Arrow's compute functions have still to be imported.
+#: Minimum strings of a column for `_split`: if Arrow's compute functions are imported already, and if not.
 _FEW, _MANY, _COMPUTE = 100, 10_000, "pyarrow.compute"
-#: Split by a character that hardly any text has, and in less than 2 GB.
+#: A separator that texts rarely contain, and the maximum bytes of the joined text (below 2 GB).
 _BETWEEN, _LONGEST = "\x1f", 1 << 30
 
-#: The values of one column, as they came or ready.
+#: The values of one column, as Python values or as a finished array.
 Values: TypeAlias = Sequence[Any] | pa.Array
-#: The keys of a map, in their order.
+#: The keys of a map, in order.
 Shape: TypeAlias = tuple[str, ...]
 
 
 def record_batch(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
-    """Returns the rows as a record batch of exactly this schema; a name that a row lacks is null in it.
+    """Return the rows as a record batch of exactly this schema; a column that a row lacks is null.
 
-    Values must already be of their column's type: a wrong one raises pyarrow's or Python's own error. Datetimes without
-    a zone are taken for UTC.
+    Values must have their column's type: a wrong one raises an error of pyarrow or Python. Datetimes without a time
+    zone are interpreted as UTC.
     """
     named = set[str]().union(*rows)
     return column_batch(
@@ -42,7 +43,7 @@ def record_batch(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.
 
 
 def column_batch(schema: pa.Schema, rows: int, columns: Mapping[str, Values]) -> pa.RecordBatch:
-    """The same of columns; one that is not there is null in every row, and arrays are taken as they are."""
+    """Return columns as a record batch of exactly this schema; missing columns are null, arrays are used unchanged."""
     found = made(schema, columns)
     return pa.RecordBatch.from_arrays(
         [found[field.name] if field.name in found else pa.nulls(rows, field.type) for field in schema], schema=schema
@@ -50,7 +51,7 @@ def column_batch(schema: pa.Schema, rows: int, columns: Mapping[str, Values]) ->
 
 
 def made(schema: pa.Schema, columns: Mapping[str, Values]) -> dict[str, pa.Array]:
-    """Each of these columns as an array of its type; arrays are taken as they are."""
+    """Return each column as an array of its type in the schema; arrays are returned unchanged."""
     return {
         name: values if isinstance(values, pa.Array) else column(schema.field(name).type, values)
         for name, values in columns.items()
@@ -58,16 +59,16 @@ def made(schema: pa.Schema, columns: Mapping[str, Values]) -> dict[str, pa.Array
 
 
 def table(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.Table:
-    """Returns the rows as a table of exactly this schema: `record_batch` for the small tables."""
+    """Return the rows as a table of exactly this schema; for small tables."""
     return pa.Table.from_batches([record_batch(schema, rows)], schema=schema)
 
 
 def column(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
-    """Returns the values as an array of exactly this type; None is null. Lists and maps are taken from Python's own."""
-    if all(value is None for value in values):  # which ends at the first one; to count None compares each with it
+    """Return the values as an array of exactly this type; None is null, lists and maps are list and dict."""
+    if all(value is None for value in values):  # all() stops early; count(None) would compare every value
         return pa.nulls(len(values), kind)
     built: pa.Array = _BUILDERS[kind.id](kind, values)
-    if len(built) != len(values):  # what Arrow hands out where it had no memory for a text
+    if len(built) != len(values):  # Arrow returns a shorter array if it had no memory for a text
         raise MemoryError(f"{len(values) - len(built)} of {len(values)} values of a column are missing")
     return built
 
@@ -82,19 +83,19 @@ def _string(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
     built = builder.finish()
     if built.type == kind:
         return built
-    # Wider offsets, and the same text. A cast would do so too, and import pyarrow.compute for it.
+    # The same text with wider offsets. A cast would do the same but import pyarrow.compute.
     validity, offsets, text = built.buffers()
     wide = array("q", memoryview(offsets).cast("i")[: len(built) + 1])
     return pa.Array.from_buffers(kind, len(built), [validity, pa.py_buffer(wide), text])
 
 
 def _split(kind: pa.DataType, values: Sequence[object]) -> pa.Array | None:
-    """The same in a third of the time: joined by Python, and taken apart by Arrow. None where a value cannot pass."""
-    import pyarrow.compute as compute  # costs as much as some ten thousand strings save
+    """Return a string array made by joining in Python and splitting in Arrow (three times as fast), or None."""
+    import pyarrow.compute as compute  # importing costs as much time as about ten thousand strings save
 
     validity = None
     try:
-        text = _encoded(values)  # type: ignore[arg-type]  # told by what it raises
+        text = _encoded(values)  # type: ignore[arg-type]  # None raises TypeError
     except TypeError:
         try:
             text = _encoded(["" if value is None else value for value in values])  # type: ignore[misc]
@@ -119,7 +120,7 @@ def _number(code: str) -> Callable[[pa.DataType, Sequence[object]], pa.Array]:
     def build(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
         validity = None
         try:
-            numbers = array(code, values)  # type: ignore[type-var]  # told by what it raises
+            numbers = array(code, values)  # type: ignore[type-var]  # None raises TypeError
         except TypeError:
             numbers = array(code, [0 if value is None else value for value in values])  # type: ignore[type-var]
             validity = _validity(values)
@@ -150,23 +151,23 @@ def _list(kind: pa.DataType, values: Sequence[list[object]]) -> pa.Array:
 
 
 class Maps:
-    """Maps of strings as one Arrow array, and what they hold under one key as a column of its own.
+    """Maps of strings as one Arrow array, which also returns the values of single keys as columns.
 
     Args:
-        kind: The array's type.
-        shapes: The keys of each map, in their order; None for one that is null.
-        items: What stands under them, of all maps in one list.
+        kind: The type of the array.
+        shapes: The keys of each map, in order; None for a null map.
+        items: The values of all maps in one list.
     """
 
     def __init__(self, kind: pa.MapType, shapes: Sequence[Shape | None], items: Sequence[str | None]) -> None:
-        #: Most maps have the same keys in the same order, so that each text is made once.
+        #: Number of each distinct sequence of keys: most maps have the same keys in the same order.
         self._shapes: dict[Shape, int] = {}
         self._shape_of = array("i", [self._shapes.setdefault(shape or (), len(self._shapes)) for shape in shapes])
         keys = self._keys(kind.key_type, shapes)
         entries = pa.struct([kind.key_field, kind.item_field])
         values = column(kind.item_type, items)
         child = pa.Array.from_buffers(entries, len(keys), [None], children=[keys, values])
-        #: All keys of them, and the maps themselves.
+        #: The set of all keys, and the array of the maps.
         self.keys: Set[str] = set[str]().union(*self._shapes)
         self.array = pa.Array.from_buffers(kind, len(shapes), [_validity(shapes), _offsets(shapes)], children=[child])
 
@@ -181,7 +182,7 @@ class Maps:
         return column(kind, list(places)).take(_integers(found))
 
     def held(self, keys: Iterable[str]) -> dict[str, pa.Array]:
-        """Returns a column of items for each of these keys, null where a map is null or lacks it; `can_compute`."""
+        """Return a column of values for each key, null if a map is null or lacks it; requires `can_compute`."""
         import pyarrow.compute as compute
 
         begins = self.array.offsets.slice(0, len(self.array))
@@ -195,7 +196,7 @@ class Maps:
 
 
 def can_compute() -> bool:
-    """Whether Arrow's compute functions are loaded; they cost a small job more than they save."""
+    """Return whether Arrow's compute functions are imported; importing them costs a small job more than it saves."""
     return _COMPUTE in sys.modules
 
 
@@ -223,7 +224,7 @@ def _validity(values: Sequence[object]) -> pa.Buffer | None:
 
 
 def _bits(flags: Sequence[bool]) -> pa.Buffer:
-    """The flags as Arrow's bitmap, one bit each, the first one lowest."""
+    """Return the flags as an Arrow bitmap: one bit each, least significant bit first."""
     digits = "".join("1" if flag else "0" for flag in reversed(flags))
     return pa.py_buffer(int(digits or "0", 2).to_bytes(-(-len(flags) // 8), "little"))
 

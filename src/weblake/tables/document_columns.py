@@ -1,7 +1,7 @@
-"""The columns of many documents at once: the hot path.
+"""Converts many documents to columns at once; the performance of a landing depends on this module.
 
-What one document costs beyond its decoding is a place in some lists. Open objects and unknown fields are never decoded
-at all: their JSON text lands as it came.
+Beyond its decoding, a document costs one entry in some lists. Free-form objects and unknown fields are not decoded:
+their JSON text is stored unchanged.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from weblake.tables.documents import Parsed
 
 _METADATA = "metadata"
 _KNOWN = {*fields.FIELDS, _METADATA}
-#: The columns whose values stay as JSON until there is a batch of them, by their field.
+#: Field name to (column, reader) of the columns whose values stay JSON text until the whole batch is decoded.
 _LEFT = {name: (column, read) for name, (column, read) in fields.FIELDS.items() if read in fields.ARROWS}
 _READ = dict(_LEFT.values())
 _PLAIN = {str, type(None)}
-#: Such columns, as JSON.
+#: The JSON texts of such columns, by column.
 Left: TypeAlias = Mapping[str, Sequence[Raw | None]]
 
 
 def columns(documents: Sequence[Parsed]) -> tuple[dict[str, arrays.Values], Left]:
-    """Returns what the documents say, by column, and those columns that `left_columns` makes.
+    """Return the decoded columns of the documents, and the JSON texts from which `left_columns` makes the others.
 
-    Any other column is null. Raises UnicodeDecodeError where a document holds bytes that are no UTF-8.
+    Columns in neither result are null. Raises UnicodeDecodeError if a document holds bytes that are not UTF-8.
     """
     there = _there(documents)
     left = {_LEFT[name][0]: [document.fields.get(name) for document in documents] for name in _LEFT.keys() & there}
@@ -38,9 +38,10 @@ def columns(documents: Sequence[Parsed]) -> tuple[dict[str, arrays.Values], Left
 
 
 def left_columns(left: Left) -> Mapping[str, arrays.Values]:
-    """Makes these columns, mostly while other threads run.
+    """Return the columns of these JSON texts; most of the work runs without the interpreter lock.
 
-    Raises UnicodeDecodeError for what is no UTF-8, and one of fields.WRONG for what does not fit its column.
+    Raises UnicodeDecodeError for bytes that are not UTF-8, and one of fields.WRONG for a value that does not fit its
+    column.
     """
     made = texts.columns(left, schemas.DOCUMENTS)
     if made is not None:
@@ -50,12 +51,12 @@ def left_columns(left: Left) -> Mapping[str, arrays.Values]:
 
 
 def all_columns(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
-    """The same as both, of documents of which some may have a field that does not fit its column: it is in `extra`."""
+    """Return all columns of documents that may have fields that do not fit their columns; these go to `extra`."""
     return _columns(documents, _there(documents), fields.FIELDS.keys())
 
 
 def _there(documents: Sequence[Parsed]) -> Set[str]:
-    """The fields that any of them has."""
+    """Return the names of all fields that at least one document has."""
     return set[str]().union(*(document.fields for document in documents))
 
 
@@ -72,9 +73,9 @@ def _columns(documents: Sequence[Parsed], there: Set[str], names: Set[str]) -> d
 
 
 def _read(name: str, read: fields.Reader, documents: Sequence[Parsed], misfits: dict[int, set[str]]) -> list[object]:
-    """One field of all; where a column cannot say all that it says, its name is put among the misfits of its row."""
+    """Return the values of one field; if a column cannot hold a value completely, the field is added to `misfits`."""
     fit = fields.Fit()
-    with suppress(*fields.WRONG):  # as nearly always: all of them fit
+    with suppress(*fields.WRONG):  # the usual case: all values fit
         raws = [document.fields.get(name) for document in documents]
         values = [None if raw is None else read(raw, fit) for raw in raws]
         if fit.whole:
@@ -96,7 +97,7 @@ def _read(name: str, read: fields.Reader, documents: Sequence[Parsed], misfits: 
 
 
 def _metadata(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
-    """The map of all keys, and the columns of those that have one."""
+    """Return the map column of all metadata keys, and the columns of the keys that have one."""
     maps, odd = _maps(documents)
     made: dict[str, arrays.Values] = {_METADATA: maps.array}
     plain = set[str]()
@@ -111,10 +112,10 @@ def _metadata(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
 
 
 def _maps(documents: Sequence[Parsed]) -> tuple[arrays.Maps, Set[str]]:
-    """Strings as they are and anything else as the JSON text that came; and the keys of what was anything else."""
+    """Return maps of strings, with the JSON text of other values, and the keys that had a value of another type."""
     shapes: list[arrays.Shape | None] = []
     items: list[str | None] = []
-    #: Where among the values of documents that are alike something else stands than a string.
+    #: Positions and keys of the values that are not strings, by the keys and value types of a document.
     places: dict[tuple[arrays.Shape, tuple[type, ...]], list[tuple[int, str]]] = {}
     for document in documents:
         if document.metadata is None:
@@ -128,11 +129,11 @@ def _maps(documents: Sequence[Parsed]) -> tuple[arrays.Maps, Set[str]]:
             odd = places[alike] = [(at, key) for at, (key, kind) in pairs if kind not in _PLAIN]
         shapes.append(alike[0])
         begins = len(items)
-        items += values  # type: ignore[arg-type]  # they are, when the odd ones are replaced
+        items += values  # type: ignore[arg-type]  # all are strings or None after the loop below
         raws: Mapping[str, Raw] = {}
         for at, key in odd:
             value: object = items[begins + at]
-            if type(value) is int and value:  # a zero may have had a sign
+            if type(value) is int and value:  # not for 0, which may be -0 in the JSON text
                 items[begins + at] = str(value)
             elif type(value) is bool:
                 items[begins + at] = "true" if value else "false"
@@ -144,7 +145,7 @@ def _maps(documents: Sequence[Parsed]) -> tuple[arrays.Maps, Set[str]]:
 
 
 def _extra(document: Parsed, misfits: Collection[str]) -> str | None:
-    """The fields without a column, and those that their column cannot express, in the order in which they came."""
+    """Return the JSON of the fields without a column and those that do not fit their column, in original order."""
     left: set[str] = set()
     if misfits or not document.fields.keys() <= _KNOWN:
         left = {*misfits, *(document.fields.keys() - _KNOWN)}

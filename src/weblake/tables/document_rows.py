@@ -1,6 +1,7 @@
-"""Raw documents in, Arrow batches of the `documents` table out.
+"""Converts raw documents to Arrow batches of the `documents` table.
 
-A document is parsed no further than to tell which one it is; only what the caller keeps is decoded, many at once.
+A document is first parsed only as far as its identity requires. The documents that the caller keeps are decoded
+together, a batch at a time.
 """
 
 from __future__ import annotations
@@ -17,35 +18,35 @@ from weblake.tables import arrays, fields, schemas
 from weblake.tables.document_columns import Left, all_columns, columns, left_columns
 from weblake.tables.documents import Parsed, parse, parse_odd
 
-#: What a row takes in all columns, however little its document says.
+#: Estimated minimum bytes of a row in all columns.
 ROW_BYTES = 256
 
 
 class DocumentBatches:
-    """Turns the raw documents of one load into record batches of exactly `schemas.DOCUMENTS`.
+    """Converts the raw documents of one load to record batches of exactly `schemas.DOCUMENTS`.
 
-    For each document: `parse` it, or all of a chunk, see whether it is wanted, `append` it. Now and then, `flush` the
-    batch.
+    Usage: `parse` each document, or all documents of a chunk, `append` the ones to keep, and `flush` the batch from
+    time to time.
     """
 
     def __init__(self, load_id: str, job_id: str, job_kind: str, loaded_at: datetime, *, position: int = 0) -> None:
-        #: The position that the next document gets: how many were appended, where the first one got 0.
+        #: The position of the next document: by default the number of documents appended so far.
         self.position = position
-        #: JSON bytes of what was appended and not yet flushed, and ROW_BYTES for each. One batch holds less than 2 GB
-        #: of each column.
+        #: JSON bytes of the documents appended and not yet flushed, plus ROW_BYTES for each. A column of a batch must
+        #: have less than 2 GB.
         self.pending_bytes = 0
-        #: What is the same in every row, as columns that are long enough for the largest batch so far.
+        #: The values that are equal in every row, and their columns, as long as the largest batch so far.
         self._same = {"load_id": load_id, "job_id": job_id, "job_kind": job_kind, "loaded_at": loaded_at}
         self._columns: Mapping[str, pa.Array] = {}
         self._columns_rows = -1
         self._documents: list[Parsed] = []
 
     def parse(self, raw: response_json.JsonBytes) -> Parsed | None:
-        """Returns the document, or None where the entry is no JSON object."""
+        """Return the parsed document, or None if the entry is not a JSON object."""
         return next(self.parse_all(response_json.Documents((raw,))))
 
     def parse_all(self, documents: response_json.Documents) -> Iterator[Parsed | None]:
-        """Yields the same of each document of a chunk."""
+        """Yield the parsed document, or None, for each entry of a chunk."""
         for place in range(len(documents)):
             try:
                 parsed = parse(documents, place)
@@ -54,16 +55,16 @@ class DocumentBatches:
             yield parsed
 
     def append(self, document: Parsed) -> int:
-        """Makes the document the next row and returns its position; it is decoded with the batch."""
+        """Append a document as the next row and return its position; it is decoded with the batch."""
         self._documents.append(document)
         self.pending_bytes += document.size + ROW_BYTES
         self.position += 1
         return self.position - 1
 
     def flush(self) -> Callable[[], pa.RecordBatch]:
-        """Returns what gives everything appended since the last call as one batch, which may have no row.
+        """Return a function that returns the documents appended since the last call as one batch, which may be empty.
 
-        What is left for that call runs mostly beside other threads, and may be done in any.
+        The function may be called in any thread and runs mostly without the interpreter lock.
         """
         documents, self._documents, self.pending_bytes = self._documents, [], 0
         count = len(documents)
@@ -93,7 +94,7 @@ def _batch(
 
 
 def _odd_batch(documents: Sequence[Parsed], same: Mapping[str, arrays.Values]) -> pa.RecordBatch:
-    """The batch, of documents with something in them that is no UTF-8, or is of another type than its column."""
+    """Return the batch of documents of which some hold bytes that are not UTF-8 or values of unexpected types."""
     try:
         made = all_columns(documents)
     except UnicodeDecodeError:
@@ -102,7 +103,7 @@ def _odd_batch(documents: Sequence[Parsed], same: Mapping[str, arrays.Values]) -
 
 
 def _mended(document: Parsed) -> Parsed:
-    """The document as it is, or the same with what is no UTF-8 mended."""
+    """Return the document, parsed again with bytes that are not UTF-8 repaired if it holds any."""
     try:
         all_columns([document])
     except UnicodeDecodeError:

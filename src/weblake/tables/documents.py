@@ -1,6 +1,6 @@
-"""One raw document, parsed as far as it must be to tell which one it is.
+"""Parses one raw document as far as its identity requires.
 
-A document that the fast parser refuses takes a slow path of its own, and the others beside it do not.
+A document that the fast parser refuses takes a slow path, which does not affect other documents.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ _values_of = msgspec.json.Decoder(dict[str, object]).decode
 _anything = msgspec.json.Decoder().decode
 
 
-class Parsed(msgspec.Struct, gc=False):  # made in a tenth of a dataclass's time, and there are many
-    """A document that can be a row. It keeps the chunk alive that it was cut from."""
+class Parsed(msgspec.Struct, gc=False):  # created in a tenth of the time of a dataclass
+    """A parsed document. It keeps the chunk in memory that holds its JSON text."""
 
-    #: Where its JSON text is, and at which place.
+    #: The documents of its chunk, and its index among them.
     texts: response_json.Documents
     place: int
     #: The top-level fields, undecoded.
     fields: Mapping[str, Raw]
-    #: The values in metadata; None where it is absent, null or no object. One that is no JSON type has no value.
+    #: The values in metadata; None if absent, null or not an object. A value that cannot be decoded is `...`.
     metadata: Mapping[str, object] | None
-    #: metadata.scrapeId, .sourceURL and .url, each None where it is no string.
+    #: metadata.scrapeId, .sourceURL and .url, each None if it is not a string.
     scrape_id: str | None
     source_url: str | None
     url: str | None
-    #: Whether something had to be mended before it could be stored.
+    #: Whether the JSON text had to be repaired before it could be stored.
     repaired: bool = False
 
     @property
     def raw(self) -> response_json.JsonBytes:
-        """Its JSON text as it came."""
+        """The original JSON text."""
         return self.texts[self.place]
 
     @property
     def size(self) -> int:
-        """Bytes of JSON in all its fields."""
+        """The total bytes of JSON of all top-level fields."""
         return sum(map(len, self.fields.values()))
 
     @property
     def digest(self) -> bytes:
-        """16 bytes of the SHA-256 of the JSON text as it came; computed at each call."""
+        """The first 16 bytes of the SHA-256 of the original JSON text; computed at each access."""
         return hashlib.sha256(self.raw).digest()[:16]
 
     @property
     def identity(self) -> tuple[str | None, str | None, str | None, bytes]:
-        """Which document this is: scrape_id, source_url, url, digest."""
+        """The identity of the document: scrape_id, source_url, url, digest."""
         return self.scrape_id, self.source_url, self.url, self.digest
 
 
 def parse(texts: response_json.Documents, place: int) -> Parsed:
-    """Returns the document at this place of a chunk; raises MalformedReply where it is no JSON object."""
+    """Return the document at an index of a chunk; raises MalformedReply if it is not a JSON object."""
     try:
         split = _fields_of(texts[place]) if texts.objects is None else texts.objects[place]
         return _parsed(texts, place, split, repaired=False)
@@ -68,7 +68,7 @@ def parse(texts: response_json.Documents, place: int) -> Parsed:
 
 
 def parse_odd(texts: response_json.Documents, place: int) -> Parsed:
-    """The same, with everything mended that a strict reader refuses."""
+    """Return the document after repairing everything that a strict JSON parser refuses; raises as `parse`."""
     raw = texts[place]
     mended = response_json.mend(raw)
     split = response_json.split_object(mended)
@@ -103,9 +103,9 @@ def _metadata(raw: Raw) -> Mapping[str, object] | None:
         pass
     try:
         split = response_json.split_object(raw)
-    except MalformedReply:  # no object: it stands in `extra`
+    except MalformedReply:  # not an object: its JSON text is stored in `extra`
         return None
-    return {key: _value(part) for key, part in split.items()}  # one of them is odd: the others are as good as ever
+    return {key: _value(part) for key, part in split.items()}  # one value is unusual: decode each separately
 
 
 def _value(raw: Raw) -> object:
@@ -116,7 +116,7 @@ def _value(raw: Raw) -> object:
 
 
 def _odd_value(raw: Raw) -> object:
-    """A value with a number or a depth that msgspec refuses; something that is no JSON type where nothing reads it."""
+    """Return a value whose numbers or depth msgspec refuses, or `...` if no parser can read it."""
     try:
         return response_json.loads(raw)
     except MalformedReply:
@@ -124,7 +124,7 @@ def _odd_value(raw: Raw) -> object:
     try:
         return [
             _string(item) for item in response_json.split_array(raw)
-        ]  # too deep for a value: a list's strings can be told
+        ]  # too deeply nested to decode: keep at least the strings of a list
     except MalformedReply:
         return ...
 

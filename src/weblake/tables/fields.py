@@ -1,7 +1,7 @@
-"""How each field of a document becomes the value of its column.
+"""Readers that convert each field of a document to the value of its column.
 
-A field of the wrong type has no column: its reader raises one of WRONG, and the caller keeps the JSON text elsewhere. A
-struct keeps what it can express and tells through `Fit` that there was more.
+For a field of the wrong type the reader raises one of WRONG, and the caller keeps the JSON text in another column. A
+struct keeps the parts that fit and reports through `Fit` that the value had more.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from weblake.compat import read_time
 from weblake.errors import MalformedReply
 from weblake.tables import free_memory
 
-#: What a reader raises where the value is not of its type.
+#: The errors that a reader raises for a value of the wrong type.
 WRONG = (msgspec.ValidationError, RecursionError, MalformedReply)
 
-#: Returns the string in this JSON text, or None for null.
+#: Return the string that a JSON text encodes, or None for null.
 text: Callable[[response_json.JsonBytes], str | None] = msgspec.json.Decoder(str | None).decode
-#: Bytes from which on it is worth asking for the memory of a text.
+#: Minimum bytes of a text for which the available memory is checked first.
 _LONG = 64 << 10
 _texts: Callable[[response_json.JsonBytes], list[str] | None] = msgspec.json.Decoder(list[str] | None).decode
 
 
 class Fit:
-    """Whether a column can say everything that the value it was read from said."""
+    """Output of a reader: whether the column value holds everything that the JSON value held."""
 
     __slots__ = ("whole",)
 
@@ -37,18 +37,18 @@ class Fit:
         self.whole = True
 
 
-#: Reads one JSON value into its column's Python value; raises one of WRONG where it is of another type.
+#: Converts one JSON value to the Python value of its column; raises one of WRONG for another type.
 Reader = Callable[[Raw, Fit], object]
 Spec = Mapping[str, tuple[str, Reader]]
 
 
 def is_null(raw: Raw) -> bool:
-    """Whether this JSON text is null."""
+    """Return whether this JSON text is null."""
     return bytes(memoryview(raw)[:5]) == b"null"
 
 
 def verbatim(raw: Raw) -> str:
-    """Returns the JSON text as it came; raises UnicodeDecodeError where it is no UTF-8."""
+    """Return the JSON text unchanged; raises UnicodeDecodeError if it is not UTF-8."""
     return str(raw, "utf-8")
 
 
@@ -57,10 +57,10 @@ def _read_text(raw: Raw, fit: Fit) -> str | None:
 
 
 def _read_long_text(raw: Raw, fit: Fit) -> str | None:
-    """Returns the string, which may be long; raises MemoryError where there is no memory for it."""
+    """Return the string, which may be long; raises MemoryError if there is not enough memory."""
     size = memoryview(raw).nbytes
     if size > _LONG:
-        free_memory.need(2 * size)  # what is gathered grows by doubling
+        free_memory.need(2 * size)  # the buffer of the decoder grows by doubling
     return text(raw)
 
 
@@ -68,7 +68,7 @@ def _read_texts(raw: Raw, fit: Fit) -> list[str] | None:
     return _texts(raw)
 
 
-#: Arrow reads what these read, many at once and sooner (texts.py).
+#: The readers whose values Arrow reads faster, many at once (texts.py).
 ARROWS = (_read_long_text, _read_texts)
 
 
@@ -158,7 +158,7 @@ def _as_int(value: object, bits: int) -> int | None:
 
 
 def _as_status(value: object) -> int | None:
-    if type(value) is int and 0 <= value < 1000:  # as nearly always
+    if type(value) is int and 0 <= value < 1000:  # the usual case
         return value
     return None if isinstance(value, float) and not value.is_integer() else _as_int(value, 32)
 
@@ -183,7 +183,7 @@ _CHANGE_TRACKING: Spec = {
     "json": ("json", _read_text_or_json),
 }
 
-#: The top-level fields that have a column of their own: its name, and how the field is read into it.
+#: The top-level fields that have a column: name of the column, and the reader.
 FIELDS: Spec = {
     "markdown": ("markdown", _read_long_text),
     "summary": ("summary", _read_long_text),
@@ -203,7 +203,7 @@ FIELDS: Spec = {
     "changeTracking": ("change_tracking", _struct(_CHANGE_TRACKING)),
 }
 
-#: The metadata keys that have a column of their own besides their place in the map.
+#: The metadata keys that have a column in addition to their entry in the map.
 PROMOTED: Mapping[str, tuple[str, Callable[[object], object]]] = {
     "url": ("url", _as_text),
     "sourceURL": ("source_url", _as_text),
@@ -220,5 +220,5 @@ PROMOTED: Mapping[str, tuple[str, Callable[[object], object]]] = {
     "concurrencyQueueDurationMs": ("concurrency_queue_duration_ms", _as_milliseconds),
 }
 
-#: Those of them that leave a string and None as they are.
+#: The converters of PROMOTED that return strings and None unchanged.
 OF_TEXT = {_as_text, _as_first_text}

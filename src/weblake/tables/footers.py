@@ -1,8 +1,8 @@
-"""A Parquet footer's bytes, with its row groups at another place in the file.
+"""Changes the file offsets in the bytes of a Parquet footer.
 
-What pyarrow writes of a row group says where in the file its pages begin. Row groups that are made apart, each as the
-first of a file of its own, say so of that file; here they are moved to where they will lie. The footer is a struct in
-Thrift's compact protocol (parquet-format's parquet.thrift), read no further than to find those numbers.
+The metadata of a row group holds the file offsets of its pages. Row groups that are written separately, each as the
+first of its own file, have offsets in that file; this module shifts them to their offsets in the joined file. The
+footer is a struct in Thrift's compact protocol (parquet-format's parquet.thrift), parsed only to find those numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias, Union
 
-#: A number that says where something begins in the file, and the number of a row group.
+#: Kinds of numbers to change: a file offset, and the ordinal of a row group.
 _PLACE, _ORDINAL = "place", "ordinal"
 _Plan: TypeAlias = Mapping[int, Union["_Plan", str]]
 
@@ -24,7 +24,7 @@ _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 
 
 
 def moved(footer: bytes, by: int, ordinal: int) -> bytes:
-    """Returns the footer with every place in its row groups so many bytes further on, and the first one's number."""
+    """Return the footer with all offsets increased by `by` bytes and all row group ordinals increased by `ordinal`."""
     walk = _Walk(footer, by, ordinal)
     walk.struct(_FILE_META_DATA)
     return walk.done()
@@ -65,7 +65,7 @@ class _Walk:
             self._at += 8
         elif kind == _BYTE:
             self._at += 1
-        elif kind not in _BOOLEANS:  # whose value is their kind
+        elif kind not in _BOOLEANS:  # the value of a boolean is part of its type
             raise ValueError(f"A Parquet footer has a field of kind {kind} at byte {self._at}.")
 
     def _list(self, plan: _Plan | str) -> None:
@@ -83,7 +83,7 @@ class _Walk:
     def _other(self, number: int, plan: str) -> int:
         if plan == _ORDINAL:
             return number + self._ordinal
-        return number and number + self._by  # nothing begins at 0: it says that there is no such thing
+        return number and number + self._by  # an offset of 0 means absent
 
     def _replace(self, begins: int, number: int) -> None:
         self._parts += (self._text[self._copied : begins], _varint(number << 1 ^ number >> 63))

@@ -1,22 +1,22 @@
-"""Whether there is memory for what comes next.
+"""Checks whether memory is available before a compiled decoder allocates it.
 
-Compiled decoders (msgspec 0.22, and RapidJSON within Arrow) do not look whether they got what they asked for: without
-it they do not raise, they end the process.
+msgspec 0.22, and RapidJSON within Arrow, do not check the result of an allocation: if it fails, the process ends
+instead of raising an error.
 """
 
 from __future__ import annotations
 
 import mmap
 
-#: What the first use of a thread pool takes: a stack, and what its allocator maps at once.
+#: Bytes that the first use of a thread pool takes: a stack, and the initial mapping of its allocator.
 THREAD_BYTES = 24 << 20
 
 
 def need(count: int) -> None:
-    """Raises MemoryError where this process cannot have so many bytes more, of which there is at least one.
+    """Raise MemoryError if this process cannot allocate `count` more bytes; `count` is at least 1.
 
-    They are mapped, never touched: it costs some microseconds, and whoever else takes memory at the same moment may
-    still be the quicker.
+    The bytes are mapped and never touched, which takes some microseconds. Known limitation: another thread may allocate
+    the memory between this check and its use.
     """
     try:
         mmap.mmap(-1, count).close()

@@ -1,7 +1,7 @@
-"""One checked Parquet file on local scratch, written a row group at a time.
+"""Writes Parquet files to a local scratch directory, one row group at a time, and reads their footers.
 
-The file is nothing to anybody until `close` has written its footer, synced it to disk and read it back. Whatever goes
-wrong before that, no file is left.
+A file is usable after `close` has written its footer, synced it to disk and verified it by reading it back. If an error
+occurs before that, the file is removed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from weblake.errors import StorageRefused
 from weblake.tables.row_groups import MAGIC, Footer, Gathering, RowGroup, row_group
 from weblake.tables.schemas import SCHEMA_VERSION
 
-#: A row group is closed at half of these bytes of Arrow data, so that a chunk of 10 MB goes to disk at once.
+#: Maximum bytes of Arrow data of a row group. It is closed at half of this size, so a chunk of 10 MB is one row group.
 GROUP_BYTES = 16 << 20
-#: So many bytes take long enough to sync that it is worth a thread.
+#: Minimum bytes written for which an fsync in a separate thread saves time.
 SETTLE_BYTES = 8 << 20
 
 #: Keys of the footer's metadata.
@@ -39,7 +39,7 @@ VERSION_KEY = b"weblake.schema_version"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that was closed, synced and checked."""
+    """A file that was closed, synced and verified."""
 
     path: Path
     rows: int
@@ -47,21 +47,21 @@ class Written:
 
 
 class ParquetFile:
-    """Writes record batches of one schema to a new Parquet file; at most one row group is held in memory.
+    """Writes record batches of one schema to a new Parquet file; at most one row group is in memory.
 
-    Use it as a context manager: left without `close`, or by an exception, it removes the file. Raises StorageRefused
-    where the disk refuses (full, read-only, a file of that name).
+    Use it as a context manager: on exit without `close`, or by an exception, it removes the file. Raises StorageRefused
+    for errors of the disk (full, read-only, a file of that name exists).
     """
 
     def __init__(self, path: Path, schema: pa.Schema, *, group_bytes: int = GROUP_BYTES) -> None:
         self.path = Path(path)
         self.schema = schema
-        #: Rows handed over so far, written out or not.
+        #: Rows received so far, written to disk or not.
         self.rows = 0
         self._gathering = Gathering(group_bytes)
         self._footer = Footer(schema)
         self._open: IO[bytes] | None = None
-        #: The syncing of the first part of it, where that was begun.
+        #: The fsync of the first part of the file, if it was started.
         self._settled: Future[None] | None = None
         with self._storage():
             self._open = self.path.open("xb", buffering=0)
@@ -69,7 +69,7 @@ class ParquetFile:
             self._put(MAGIC)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Takes the rows of a batch of exactly this schema; full row groups go to disk."""
+        """Add the rows of a batch of exactly this schema; full row groups are written to disk."""
         self._must_be_open()
         with self._storage(), self._removed_on_error():
             if not batch.schema.equals(self.schema):
@@ -79,7 +79,7 @@ class ParquetFile:
             self.rows += batch.num_rows
 
     def append(self, group: RowGroup) -> None:
-        """Takes a row group that was made of this schema elsewhere, behind all rows so far."""
+        """Append a row group of this schema that was encoded by `row_group`, after all rows so far."""
         self._must_be_open()
         with self._storage(), self._removed_on_error():
             self._flush()
@@ -87,20 +87,20 @@ class ParquetFile:
             self.rows += group.rows
 
     def settle(self) -> None:
-        """Begins to sync what is written so far, beside other work and in any thread: `close` has less to wait for."""
+        """Start an fsync of the bytes written so far in another thread, so that `close` takes less time."""
         if self._settled is None and self._open is not None and self._open.tell() >= SETTLE_BYTES:
             self._settled = run_in_thread(partial(_sync, self.path))
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Bytes on disk so far, and bytes of Arrow data that wait for their row group to be full."""
+        """Bytes written to disk so far, and bytes of Arrow data in the incomplete row group."""
         return self._must_be_open().tell(), self._gathering.bytes
 
     def close(self, receipt_json: bytes | None = None, *, loads: Mapping[str, int] | None = None) -> Written:
-        """Writes the footer, syncs the file to disk, checks it, and returns its path, rows and bytes.
+        """Write the footer, sync the file to disk, verify it, and return its path, rows and bytes.
 
-        `receipt_json` is one JSON object for the footer of a load's own file; `read_receipt` returns it. `loads` is for
-        a file of several loads: their rows by load id, in the order in which they lie; `read_loads` returns it.
+        `receipt_json` is one JSON object for the footer of the file of a single load; `read_receipt` returns it.
+        `loads` is for a file of several loads: row counts by load id, in file order; `read_loads` returns it.
         """
         file = self._must_be_open()
         with self._storage(), self._removed_on_error():
@@ -114,13 +114,13 @@ class ParquetFile:
             file.close()
             self._open = None
             if self._settled is not None:
-                self._settled.result()  # what it failed at once, the kernel may not tell again
+                self._settled.result()  # the kernel reports an fsync error only once, so check this first result
             _sync(self.path)
             self._check(receipt_json, loads)
             return Written(self.path, self.rows, self.path.stat().st_size)
 
     def abort(self) -> None:
-        """Removes the file, unless `close` has returned it."""
+        """Remove the file, unless `close` has returned it."""
         file, self._open = self._open, None
         self._gathering.rest()
         if file is not None:
@@ -190,7 +190,7 @@ class ParquetFile:
 
 
 def write_table(path: Path, table: pa.Table, receipt: bytes | None = None) -> Written:
-    """Writes one table as one checked Parquet file and returns its path, rows and bytes; otherwise as ParquetFile."""
+    """Write one table as one verified Parquet file and return its path, rows and bytes; raises as ParquetFile."""
     with ParquetFile(path, table.schema) as file:
         for batch in table.to_batches():
             file.write(batch)
@@ -198,9 +198,9 @@ def write_table(path: Path, table: pa.Table, receipt: bytes | None = None) -> Wr
 
 
 def read_receipt(source: Path | str | IO[bytes]) -> dict[str, object] | None:
-    """Returns the receipt in a Parquet file's footer, or None where it holds none. Reads the footer only.
+    """Return the receipt in the footer of a Parquet file, or None if it holds none. Only the footer is read.
 
-    Raises StorageRefused for what is no readable Parquet file.
+    Raises StorageRefused if it is not a readable Parquet file.
     """
     try:
         if not isinstance(source, Path | str):
@@ -212,7 +212,7 @@ def read_receipt(source: Path | str | IO[bytes]) -> dict[str, object] | None:
 
 
 def stored(file: pq.ParquetFile, columns: Sequence[str], table: pa.Schema) -> list[str]:
-    """Returns those of these columns that a file of a table has: all of the table's, where this version wrote it."""
+    """Return the given columns that the file has; a file of the current schema version has all columns of its table."""
     found: Mapping[bytes, bytes] = file.metadata.metadata or {}
     same = found.get(VERSION_KEY) == str(SCHEMA_VERSION).encode()
     there = set(table.names if same else file.schema_arrow.names)
@@ -220,7 +220,7 @@ def stored(file: pq.ParquetFile, columns: Sequence[str], table: pa.Schema) -> li
 
 
 def read_loads(metadata: pq.FileMetaData) -> dict[str, int] | None:
-    """Returns the loads that a compacted file holds, with their rows; None of any other file."""
+    """Return the row counts of a compacted file by load id, or None for any other file."""
     found: Mapping[bytes, bytes] = metadata.metadata or {}
     try:
         return {str(load_id): int(rows) for load_id, rows in json.loads(found[LOADS_KEY])}
@@ -229,7 +229,7 @@ def read_loads(metadata: pq.FileMetaData) -> dict[str, int] | None:
 
 
 def count_rows(source: IO[bytes], name: str) -> int:
-    """Returns the rows of a Parquet file from its footer; raises StorageRefused with its name where it is none."""
+    """Return the number of rows of a Parquet file from its footer; raises StorageRefused if it is unreadable."""
     try:
         return int(pq.read_metadata(source).num_rows)
     except (OSError, pa.ArrowInvalid) as e:
@@ -237,7 +237,7 @@ def count_rows(source: IO[bytes], name: str) -> int:
 
 
 def read_rows(source: IO[bytes], name: str, schema: pa.Schema) -> list[dict[str, object]]:
-    """Returns the rows of a small Parquet file; raises StorageRefused where it is none, or lacks a column of these."""
+    """Return the rows of a small Parquet file; raises StorageRefused if it is unreadable or lacks a column."""
     try:
         rows: list[dict[str, object]] = pq.read_table(source).select(schema.names).to_pylist()
     except (OSError, KeyError, pa.ArrowException) as e:

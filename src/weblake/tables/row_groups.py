@@ -1,7 +1,8 @@
-"""Row groups of a Parquet file, made apart in memory, in any thread, and joined under one footer. Imports footers.
+"""Encodes row groups of a Parquet file separately in memory, in any thread, and joins them under one footer.
 
-Compressing is what a landing costs most, and pyarrow's writer does it in one thread for a whole file. So each row group
-is written by a writer of its own, and the file that they make is byte for byte the one that a single writer makes.
+Compression is the largest cost of a landing, and pyarrow's writer compresses a file in one thread. So each row group
+has its own writer; the joined file is byte for byte equal to the file of a single writer
+(docs/decisions/037-parallel-row-groups.md).
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import pyarrow.parquet as pq
 
 from weblake.tables import footers
 
-#: How a Parquet file begins and ends.
+#: The first and last bytes of a Parquet file.
 MAGIC = b"PAR1"
 
-#: Columns whose values repeat from row to row.
+#: Columns whose values repeat from row to row: they are dictionary-encoded.
 _DICTIONARY = {"load_id", "job_id", "job_kind", "status_code", "language", "content_type", "error", "warning"}
 _DICTIONARY |= {"outcome", "code", "api_key", "endpoint", "api_version"}
-#: Columns that queries select rows by. Bodies have neither dictionary nor statistics: they cost and serve nobody.
+#: Columns that queries filter by. Body columns have neither dictionary nor statistics, which no query would use.
 _STATISTICS = _DICTIONARY | {"position", "url", "source_url", "scrape_id", "loaded_at", "repaired", "occurred_at"}
 _STATISTICS |= {"concurrency_limited", "concurrency_queue_duration_ms", "period_start", "period_end", "reported_at"}
 _STATISTICS |= {"total_credits", "total_tokens", "id", "created_at", "target"}
@@ -28,7 +29,7 @@ _STATISTICS |= {"total_credits", "total_tokens", "id", "created_at", "target"}
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group as it will lie in a file, compressed, and the footer of a file that held nothing else."""
+    """The compressed bytes of one row group, and the footer of a file that holds only this row group."""
 
     rows: int
     body: pa.Buffer
@@ -36,7 +37,7 @@ class RowGroup:
 
 
 def row_group(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> RowGroup:
-    """Makes one row group of these batches of the schema, together at least one row; beside other threads."""
+    """Return one row group with the rows of these batches, at least one row; runs in parallel with other threads."""
     table = pa.Table.from_batches(batches, schema=schema)
     out = pa.BufferOutputStream()
     with _writer(out, schema) as file:
@@ -45,16 +46,16 @@ def row_group(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> RowGroup:
 
 
 class Gathering:
-    """Batches on their way into row groups of no more than so many bytes of Arrow data, closed at half of them."""
+    """Collects batches for row groups of at most `most` bytes of Arrow data, closed at half of this size."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._batches: list[pa.RecordBatch] = []
-        #: Bytes of Arrow data that wait for their row group to be full.
+        #: Bytes of Arrow data in the current, incomplete row group.
         self.bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
-        """Takes a batch and yields the row groups that are full; a row that is larger than one is one of its own."""
+        """Add a batch and yield the batches of each full row group; a row larger than a row group gets its own."""
         for piece in _pieces(batch, self._most):
             size = piece.nbytes
             if self._batches and self.bytes + size > self._most:
@@ -65,13 +66,13 @@ class Gathering:
                 yield self.rest()
 
     def rest(self) -> list[pa.RecordBatch]:
-        """Returns what waits, and has it no more; it may be nothing."""
+        """Return and remove the batches of the incomplete row group; the list may be empty."""
         batches, self._batches, self.bytes = self._batches, [], 0
         return batches
 
 
 def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """The batch, halved until each piece is a row group's worth or a single row."""
+    """Yield slices of the batch, halved until each fits into a row group or has one row."""
     if batch.num_rows <= 1 or batch.nbytes <= most:
         if batch.num_rows:
             yield batch
@@ -82,7 +83,7 @@ def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
 
 
 def _writer(out: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
-    """A writer of the format that all our files have."""
+    """Return a writer with the settings of all files of weblake."""
     return pq.ParquetWriter(
         out,
         schema,
@@ -94,7 +95,7 @@ def _writer(out: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 class Footer:
-    """What the footer of a file says of its row groups, added in their order; the first begins behind `MAGIC`."""
+    """The footer of a file, built from its row groups in order; the first one begins directly after `MAGIC`."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -102,16 +103,16 @@ class Footer:
         self._bytes = 0
 
     def add(self, group: RowGroup) -> None:
-        """Adds the row group that lies behind those so far."""
+        """Add the next row group of the file."""
         if self._groups is None:
-            self._groups = _metadata(group.footer)  # it lies where it said
+            self._groups = _metadata(group.footer)  # the first row group keeps its offsets
         else:
             moved = footers.moved(group.footer, self._bytes, self._groups.num_row_groups)
             self._groups.append_row_groups(_metadata(moved))
         self._bytes += group.body.size
 
     def written(self, values: Mapping[bytes, bytes]) -> pa.Buffer:
-        """Returns all that stands behind the row groups, with these keys and values."""
+        """Return all bytes after the row groups; the footer holds these keys and values as metadata."""
         whole = _without_groups(self._schema, values)
         if self._groups is not None:
             whole.append_row_groups(self._groups)

@@ -1,7 +1,4 @@
-"""The tables that land, column by column. Imports pyarrow only.
-
-No type is ever inferred: a column has its type from here, whatever came.
-"""
+"""Arrow schemas of all tables. No type is inferred from data."""
 
 from __future__ import annotations
 
@@ -9,15 +6,15 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-#: The version of every schema below; it stands in each file's footer. A column more is a version more.
+#: The version of all schemas below, stored in the footer of each file. Adding a column increases it.
 SCHEMA_VERSION = 1
 
-#: Microseconds of UTC, in every table.
+#: The type of all timestamps: microseconds, UTC.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 _STRINGS = pa.list_(pa.string())
 
-#: What a browser did on a page. Bodies are large_string here as everywhere.
+#: Results of the actions of a browser on a page. Bodies are large_string, as in all tables.
 ACTIONS = pa.struct(
     [
         ("screenshots", _STRINGS),
@@ -27,7 +24,7 @@ ACTIONS = pa.struct(
     ]
 )
 
-#: How a page differs from its last scrape.
+#: The changes of a page since its last scrape.
 CHANGE_TRACKING = pa.struct(
     [
         ("previous_scrape_at", TIMESTAMP),
@@ -81,7 +78,7 @@ DOCUMENTS = pa.schema(
     ]
 )
 
-#: One row per submitted URL that is no document; outcome is failed, robots_blocked, rejected or missing.
+#: One row per submitted URL without a document; outcome is failed, robots_blocked, rejected or missing.
 PAGE_ERRORS = pa.schema(
     [
         ("load_id", pa.string()),
@@ -95,7 +92,7 @@ PAGE_ERRORS = pa.schema(
     ]
 )
 
-#: One row per period of usage, and per API key where the report is split by key.
+#: One row per period of usage, and per API key if the report is split by key.
 USAGE_PERIODS = pa.schema(
     [
         ("period_start", TIMESTAMP),
@@ -107,7 +104,7 @@ USAGE_PERIODS = pa.schema(
     ]
 )
 
-#: One row per call of the team.
+#: One row per API call of the team.
 ACTIVITY = pa.schema(
     [
         ("id", pa.string()),
@@ -118,7 +115,7 @@ ACTIVITY = pa.schema(
     ]
 )
 
-#: Every table by the name of its folder.
+#: The schema of each table, by the name of its folder.
 TABLES: Mapping[str, pa.Schema] = {
     "documents": DOCUMENTS,
     "page_errors": PAGE_ERRORS,

@@ -1,7 +1,7 @@
-"""JSON strings in, and lists of them, Arrow's columns out, with no Python string between. Imports headroom, wire.
+"""Converts JSON strings and lists of strings to Arrow columns without creating Python strings.
 
-A page's HTML as a Python string costs its decoding, up to four times its bytes, and its encoding again for Arrow.
-Arrow's own JSON reader unescapes straight into a column, and other threads run meanwhile.
+The HTML of a page as a Python string costs decoding, up to four times its bytes of memory, and encoding for Arrow.
+Arrow's JSON reader unescapes directly into a column, without the interpreter lock.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import pyarrow as pa
 from weblake.api import response_json
 from weblake.tables import free_memory
 
-#: Texts shorter than these bytes on average are decoded sooner one by one.
+#: Minimum average bytes of a text; shorter texts are decoded faster one by one.
 WORTH_BYTES = 1 << 10
-#: The reader holds a text while it unescapes it, in its own tables and in the column, for every byte of JSON.
+#: Bytes of memory per byte of JSON: the reader holds the text, its own buffers and the column at the same time.
 _TIMES = 4
 
 
 def columns(
     values: Mapping[str, Sequence[response_json.JsonBytes | None]], schema: pa.Schema
 ) -> dict[str, pa.Array] | None:
-    """Returns JSON, each good JSON but for its encoding, as these columns of the schema; None stays null.
+    """Return these columns of the schema from JSON texts, which must be valid JSON except for their encoding.
 
-    None for all of it where Arrow refuses one of them (a lone surrogate, bytes that are no UTF-8, what is not of its
-    column's type), and where the strings are not worth the while.
+    None becomes null. Return None instead of all columns if Arrow refuses one value (a lone surrogate, bytes that are
+    not UTF-8, a value of another type than its column), or if the strings are too short to save time.
     """
     kinds = {name: schema.field(name).type for name in values}
     sizes = [
@@ -37,7 +37,7 @@ def columns(
     ]
     if not sizes or sum(sizes) < WORTH_BYTES * len(sizes):
         return None
-    import pyarrow.json as reader  # costs a small job more than it saves
+    import pyarrow.json as reader  # importing costs a small job more than it saves
 
     separators = [b'{"%d":' % at if at == 0 else b',"%d":' % at for at in range(len(values))]
     parts: list[response_json.JsonBytes] = []
@@ -61,5 +61,5 @@ def columns(
     except pa.ArrowInvalid:
         return None
     made = {name: read.column(at).chunk(0) for at, name in enumerate(values)}
-    # A list of strings has no null in it; Arrow's may.
+    # Lists of strings must not contain null, which Arrow accepts.
     return None if any(pa.types.is_list(kinds[name]) and made[name].values.null_count for name in made) else made

@@ -1,6 +1,6 @@
-"""A pytest plugin: the real service for your tests, on a loopback port, with no account, and what belongs to it.
+"""A pytest plugin that runs the real service for tests on a loopback port, without an account, with helper fixtures.
 
-It is registered when weblake is installed; only the extra `weblake[local]` is needed. docs/testing.md is the how-to.
+Installing weblake registers it; it requires the extra `weblake[local]`. docs/testing.md describes its use.
 
     def test_my_pipeline(weblake_service, weblake_site, weblake_faults, tmp_path):
         weblake_faults.add(status=503, path="/v2/batch/scrape$")                 # the start fails once
@@ -8,15 +8,15 @@ It is registered when weblake is installed; only the extra `weblake[local]` is n
             receipt = weblake.land_batch(weblake_site.urls(), to=tmp_path, client=client)
         assert receipt.stored == len(weblake_site.urls())
 
-weblake_service           the service, in this process or one of its own (`--weblake-service=process`)
-weblake_service_process   one in a process of its own that the test may kill and start again
+weblake_service           the service, in this process or a separate one (`--weblake-service=process`)
+weblake_service_process   a service in a separate process that the test may kill and restart
 weblake_environment       WEBLAKE_BASE_URL and WEBLAKE_API_KEY set to weblake_service
-weblake_faults            makes things go wrong
-weblake_site              a site whose every word is known
+weblake_faults            injects faults
+weblake_site              a web site with known content
 weblake_webhooks          a receiver of webhooks
-weblake_llm               an OpenAI-compatible endpoint with scripted answers, which weblake_service then uses
+weblake_llm               an OpenAI-compatible endpoint with scripted responses, which weblake_service then uses
 
-Every test finds the service empty: no jobs, no usage, no faults, the clock on time.
+The service is empty at the start of every test: no jobs, no usage, no faults, the clock at the current time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def __getattr__(name: str) -> object:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where the service runs, and the seed."""
+    """Add the options for the service's process and the seed."""
     where = "where weblake_service runs: in-process (default), or in a process of its own"
     seed = "what the ids of weblake_service and the texts of weblake_site follow from (default: 1)"
     group = parser.getgroup("weblake")
@@ -68,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         "weblake_service(**config): a service of the test's own, with these fields of ServiceConfig, "
@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Shows with a failed test what its service was asked, and which faults it met."""
+    """Add the requests and faults of the service to the report of a failed test."""
     outcome = yield
     report = outcome.get_result()
     if report.when == "call" and report.failed:
@@ -121,7 +121,7 @@ def weblake_service(
 def weblake_service_process(
     request: pytest.FixtureRequest, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[WeblakeServiceProcess]:
-    """A service in a process and with a database of its own, to be killed and started again: kill(), restart()."""
+    """A service in a separate process with its own database, which tests can kill and restart: kill(), restart()."""
     with _process(pytestconfig, tmp_path_factory, _marked(request)) as process:
         yield process
 
@@ -137,13 +137,13 @@ def weblake_environment(weblake_service: WeblakeService, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def weblake_faults(weblake_service: WeblakeService) -> WeblakeFaults:
-    """Makes things go wrong at weblake_service: add(…), clear(), hits(). None at the beginning of a test."""
+    """Injects faults into weblake_service: add(…), clear(), hits(). There are none at the start of a test."""
     return weblake_service.faults
 
 
 @pytest.fixture
 def weblake_site(pytestconfig: pytest.Config) -> Iterator[WeblakeSite]:
-    """A site on loopback, anew for each test: url, urls(), pages, add(…), hold(path), fail(path), change(path)."""
+    """A site on loopback, new for each test: url, urls(), pages, add(…), hold(path), fail(path), change(path)."""
     from weblake.testing.site import WeblakeSite
 
     with WeblakeSite(_seed(pytestconfig)) as site:
@@ -152,7 +152,7 @@ def weblake_site(pytestconfig: pytest.Config) -> Iterator[WeblakeSite]:
 
 @pytest.fixture
 def weblake_webhooks(request: pytest.FixtureRequest) -> Iterator[WeblakeWebhooks]:
-    """A receiver of webhooks, anew for each test: url, wait(event), deliveries, answer(status, times)."""
+    """A receiver of webhooks, new for each test: url, wait(event), deliveries, answer(status, times)."""
     from weblake.testing.webhooks import SECRET, WeblakeWebhooks
 
     with WeblakeWebhooks(_marked(request).get("webhook_secret", SECRET)) as receiver:
@@ -161,9 +161,9 @@ def weblake_webhooks(request: pytest.FixtureRequest) -> Iterator[WeblakeWebhooks
 
 @pytest.fixture
 def weblake_llm() -> Iterator[WeblakeLlm]:
-    """A scripted language model, anew for each test: say(…), fail(…), drop(), stall(), requests; no true word in it.
+    """A scripted endpoint instead of a language model, new for each test: say(…), fail(…), drop(), stall(), requests.
 
-    In a test that asks for it, weblake_service (or weblake_service_process) is one of its own that uses it.
+    In a test that uses it, weblake_service (or weblake_service_process) is a separate service that uses the endpoint.
     """
     from weblake.testing.llm import WeblakeLlm
 
@@ -188,7 +188,7 @@ def _seed(config: pytest.Config) -> int:
 
 
 def _marked(request: pytest.FixtureRequest) -> Mapping[str, Any]:
-    """The fields of the service's configuration that markers name, the nearest marker first."""
+    """Return the fields of the service's configuration from the markers; the nearest marker takes precedence."""
     config: dict[str, Any] = {}
     for mark in request.node.iter_markers("weblake_service"):
         config = {**mark.kwargs, **config}

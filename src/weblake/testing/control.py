@@ -1,4 +1,4 @@
-"""Calls of the service's control API under /_weblake/."""
+"""Client of the service's control API under /_weblake/."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-#: Seconds that one call may take: a reset waits for running jobs to stop.
+#: Timeout of one call in seconds: a reset waits for running jobs to stop.
 _TIMEOUT_S = 60.0
 
 
 class Control:
-    """The control API of one service. Each call has a connection of its own: it may come from any thread or process."""
+    """Client of one service's control API. Each call opens a connection, so any thread or process may use it."""
 
     def __init__(self, url: str, key: str) -> None:
         self._url = url
         self._key = key
 
     def get(self, name: str) -> dict[str, Any]:
-        """What `GET /_weblake/name` answers; raises as `send` does."""
+        """Return the response to `GET /_weblake/<name>`; raises as `send` does."""
         return self.send("GET", name)
 
     def send(self, method: str, name: str, body: object = None) -> dict[str, Any]:
-        """What a call answers.
+        """Return the response to a call.
 
         Raises:
-            ValueError: The service refuses the call; the text says what is wrong with it.
-            RuntimeError: It does not answer.
+            ValueError: The service refuses the call; the message says why.
+            RuntimeError: The service does not respond.
         """
-        # A refusal is about the call in the test, and that is what its traceback is to show.
+        # Hidden, because a refusal concerns the call in the test, which the traceback should show.
         __tracebackhide__ = True
         parts = urlsplit(self._url)
         assert parts.hostname is not None

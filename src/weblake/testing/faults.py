@@ -1,8 +1,8 @@
-"""Fault rules by method calls.
+"""Fault rules that tests add by method calls.
 
 faults.add(status=503, path="/v2/crawl$", times=2, retry_after=1)
 with faults.add(stall_job=True, job="crawl"):
-    ...                                          # a crawl makes no progress in here
+    ...                                          # a crawl makes no progress in this block
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weblake.testing.control import Control
 
 
 class WeblakeFaults:
-    """What goes wrong at the service. The first rule that strikes decides."""
+    """The fault rules of a service. The first rule that applies to a request decides."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -35,22 +35,22 @@ class WeblakeFaults:
         seed: int = 0,
         **effect: object,
     ) -> FaultRule:
-        """Adds a rule behind those that hold, and returns it; as a context manager it holds until the end of the block.
+        """Add a rule after the existing ones and return it; as a context manager it is removed at the end of the block.
 
         Args:
-            method: Of requests: GET, POST and so on.
+            method: For requests: the HTTP method.
             path: A regular expression, searched in a request's path and query, the URL of a page (fail_page,
-                lose_page, stall_job), or that of a receiver (the effects on webhooks).
-            job: A job's id, or the kind of the jobs: batch_scrape, crawl, scrape, map, search, parse.
-            event: Of webhooks: an event such as `completed`, or in full `crawl.completed`.
-            nth: The first of the matching ones that is struck.
-            times: How often it strikes; None until it is removed.
-            probability: The share that is struck of the matching ones; which ones follows from `seed`.
-            seed: Chooses them.
-            effect: What happens: one or several of those that docs/testing.md lists, such as `status=503`.
+                lose_page, stall_job), or the URL of a receiver (effects on webhooks).
+            job: The id of a job, or the kind of jobs: batch_scrape, crawl, scrape, map, search, parse.
+            event: For webhooks: an event such as `completed`, or in full `crawl.completed`.
+            nth: The number of the first match that the rule applies to.
+            times: How many times the rule applies; None until it is removed.
+            probability: The share of the matches that the rule applies to; `seed` selects them.
+            seed: The seed of the selection.
+            effect: One or more of the effects that docs/testing.md lists, such as `status=503`.
 
         Raises:
-            ValueError: There is no such effect, or the rule makes no sense; the text says which there are.
+            ValueError: The effect is unknown or the rule is invalid; the message lists the known effects.
         """
         __tracebackhide__ = True
         match = {"method": method, "path": path, "job": job, "event": event, "nth": nth}
@@ -58,33 +58,33 @@ class WeblakeFaults:
         return FaultRule(self, int(self._control.send("POST", "faults", rule)["id"]))
 
     def __call__(self, *rules: Mapping[str, object]) -> None:
-        """Replaces all rules by these, in the form of the control API; without any, nothing goes wrong any more.
+        """Replace all rules by these, in the form of the control API; without arguments, remove all rules.
 
         Raises:
-            ValueError: A rule is not of this form.
+            ValueError: A rule does not have this form.
         """
         self._control.send("PUT", "faults", {"rules": list(rules)})
 
     def clear(self) -> None:
-        """Drops all rules."""
+        """Remove all rules."""
         self._control.send("DELETE", "faults")
 
     def rules(self) -> list[dict[str, Any]]:
-        """The rules that hold, each with `id`, `seen` (how many it was about) and `hit` (how many it struck)."""
+        """Return the current rules, each with `id`, `seen` (number of matches) and `hit` (number of times applied)."""
         return list(self._control.get("faults")["rules"])
 
     def hits(self) -> int:
-        """How often the rules that hold have struck."""
+        """Return how many times the current rules have been applied."""
         return sum(int(rule["hit"]) for rule in self.rules())
 
     def remove(self, rule_id: int) -> None:
-        """Drops one rule; a rule that is gone already is no error."""
+        """Remove one rule; no error if it is already removed."""
         if any(rule["id"] == rule_id for rule in self.rules()):
             self._control.send("DELETE", f"faults/{rule_id}")
 
 
 class FaultRule:
-    """One rule that was added."""
+    """A fault rule of a service."""
 
     def __init__(self, faults: WeblakeFaults, rule_id: int) -> None:
         self._faults = faults
@@ -92,11 +92,11 @@ class FaultRule:
 
     @property
     def hits(self) -> int:
-        """How often it has struck; 0 once it is removed."""
+        """The number of times the rule has been applied; 0 after it is removed."""
         return next((int(rule["hit"]) for rule in self._faults.rules() if rule["id"] == self.id), 0)
 
     def remove(self) -> None:
-        """Drops it; a job that it stalled goes on."""
+        """Remove the rule; a job that it stalled continues."""
         self._faults.remove(self.id)
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
-"""An OpenAI-compatible endpoint on a loopback port, with answers that a test writes.
+"""An OpenAI-compatible endpoint on a loopback port, whose responses are scripted by a test.
 
-What no script says is answered in the shape that is asked for, the same for the same request: JSON for a schema, words
-of the content for everything else. It is no language model, and nothing that it says is true.
+Without a script the response has the requested form and is deterministic: JSON for a schema, words of the content
+otherwise. The endpoint is not a language model, and its responses have no meaning.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ KEY, MODEL = "test-llm-key", "test-model"
 
 @dataclass(frozen=True, slots=True)
 class LlmRequest:
-    """One request as it came."""
+    """One request that the endpoint received."""
 
-    #: Each with `role` and `content`.
+    #: The messages, each with `role` and `content`.
     messages: list[dict[str, str]]
-    #: By lower-case name.
+    #: The headers by lower-case name.
     headers: Mapping[str, str]
-    #: The whole body.
+    #: The whole decoded body.
     body: Mapping[str, Any]
-    #: What was answered: 200, another status, or None where the connection was closed without an answer.
+    #: The status of the response, or None if the connection was closed without a response.
     answered: int | None
 
     @property
     def text(self) -> str:
-        """All that was said to the model."""
+        """The text of all messages."""
         return "\n\n".join(one["content"] for one in self.messages)
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
-        """The JSON Schema that the answer should have; None where none is named."""
+        """The JSON Schema of the requested response, or None."""
         form = self.body.get("response_format") or {}
         return (form.get("json_schema") or {}).get("schema")
 
@@ -52,12 +52,12 @@ class _Plan:
     answer: Callable[[LlmRequest], Answer]
     where: re.Pattern[str] | None
     seconds: float
-    #: How many yet; None for all.
+    #: Number of remaining requests; None for all.
     left: int | None
 
 
 class WeblakeLlm:
-    """The endpoint that the fixture `weblake_llm` hands to a test."""
+    """The endpoint that the fixture `weblake_llm` returns."""
 
     def __init__(self) -> None:
         self._server = LoopbackServer(self._receive, "weblake-test-llm")
@@ -70,41 +70,41 @@ class WeblakeLlm:
 
     @property
     def url(self) -> str:
-        """Its base URL, for WEBLAKE_LLM_BASE_URL."""
+        """The base URL of the endpoint, for WEBLAKE_LLM_BASE_URL."""
         return f"{self._server.url}/v1"
 
     @property
     def key(self) -> str:
-        """The key that it takes; others get 401."""
+        """The API key that the endpoint accepts; others get 401."""
         return KEY
 
     @property
     def model(self) -> str:
-        """The model that it has; others get 404."""
+        """The name of its model; others get 404."""
         return MODEL
 
     def config(self) -> dict[str, str]:
-        """The fields of `ServiceConfig` that point to it."""
+        """Return the fields of `ServiceConfig` that select this endpoint."""
         return {"llm_base_url": self.url, "llm_api_key": KEY, "llm_model": MODEL}
 
     def environment(self) -> dict[str, str]:
-        """The same for a service in a process: WEBLAKE_LLM_BASE_URL, WEBLAKE_LLM_API_KEY and WEBLAKE_LLM_MODEL."""
+        """Return the variables for a service process: WEBLAKE_LLM_BASE_URL, WEBLAKE_LLM_API_KEY, WEBLAKE_LLM_MODEL."""
         return {"WEBLAKE_LLM_BASE_URL": self.url, "WEBLAKE_LLM_API_KEY": KEY, "WEBLAKE_LLM_MODEL": MODEL}
 
     @property
     def requests(self) -> list[LlmRequest]:
-        """What it was asked in this test, in order."""
+        """The requests of this test, in order."""
         with self._lock:
             return list(self._requests)
 
     def say(self, answer: object, *, where: str | None = None, times: int | None = 1, cut: bool = False) -> None:
-        """Answers the next requests with this: a text as it is, anything else as JSON.
+        """Respond to the next requests with this content: a text unchanged, any other value as JSON.
 
         Args:
-            answer: What is said, or a function of the request (see `LlmRequest`) that returns it.
-            where: A regular expression, searched in all that is said to the model; None for any request.
-            times: How many requests; None for all.
-            cut: Says that the model stopped at its output limit.
+            answer: The content, or a function of the request (see `LlmRequest`) that returns it.
+            where: A regular expression, searched in the text of all messages; None for any request.
+            times: The number of requests; None for all.
+            cut: Whether the response says that the model stopped at its output limit.
         """
 
         def reply(request: LlmRequest) -> Answer:
@@ -122,21 +122,21 @@ class WeblakeLlm:
         where: str | None = None,
         times: int | None = 1,
     ) -> None:
-        """Answers the next requests with an error; with status 200 and a body, with that instead of a completion."""
+        """Respond to the next requests with an error; with status 200, with `body` instead of a completion."""
         headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
         answer = Answer(status, body.encode(), {"Content-Type": "application/json", **headers})
         self._plan(lambda _: answer, where, times)
 
     def drop(self, *, where: str | None = None, times: int | None = 1) -> None:
-        """Closes the connection of the next requests without an answer."""
+        """Close the connection of the next requests without a response."""
         self._plan(lambda _: Answer(hangs_up=True), where, times)
 
     def stall(self, seconds: float = 3600.0, *, where: str | None = None, times: int | None = 1) -> None:
-        """Waits so long before it answers the next requests, at most until the end of the test."""
+        """Delay the responses to the next requests by `seconds`, at most until the end of the test."""
         self._plan(default, where, times, seconds)
 
     def clear(self) -> None:
-        """Forgets scripts and requests."""
+        """Remove all scripts and recorded requests."""
         with self._lock:
             self._plans.clear()
             self._requests.clear()
@@ -178,7 +178,7 @@ class WeblakeLlm:
 
 
 def default(request: LlmRequest) -> Answer:
-    """What is answered where no script says otherwise."""
+    """Return the response to a request without a script."""
     return _completion(default_answer(request.messages, request.schema))
 
 
@@ -199,7 +199,7 @@ def _refused(asked: Asked, request: LlmRequest) -> Answer | None:
     if asked.path != "/v1/chat/completions":
         return _error(404, f"no such address: {asked.path}")
     if asked.headers.get("authorization") != f"Bearer {KEY}":
-        # As real ones do, it tells what it got.
+        # Like real endpoints, the message contains the received key.
         return _error(401, f"Incorrect API key provided: {asked.headers.get('authorization')}")
     if request.body.get("model") != MODEL:
         return _error(404, f"no such model: {request.body.get('model')}")

@@ -1,4 +1,4 @@
-"""What the scripted endpoint says where no script does: the shape that is asked for, the same each time."""
+"""Default responses of the scripted endpoint: in the requested form, and deterministic."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _MOST_DEPTH = 30
 
 
 def default_answer(messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
-    """JSON in the shape of a schema, or else the beginning of the content that the messages hold."""
+    """Return JSON that fits a schema, or without a schema the first words of the content in the messages."""
     said = "\n\n".join(one.get("content", "") for one in messages)
     contents = [text for _, text in _CONTENT.findall(said)]
     text = contents[0] if contents else said
     if schema is None:
-        # Cleaning gives the whole back, and everything else its first words.
+        # A cleaning request gets the whole content, any other request its first words.
         return text if "Write it again" in said else " ".join(text.split()[:20]) or "nothing"
     return json.dumps(shaped(schema, schema, text), ensure_ascii=False)
 
 
 def shaped(schema: Any, root: Mapping[str, Any], text: str, depth: int = 0) -> Any:
-    """A value that has the shape of a schema, as far as types, enums, bounds and references say it."""
+    """Return a value that fits the types, enums, bounds and references of a schema."""
     if not isinstance(schema, Mapping) or depth > _MOST_DEPTH:
         return None
     if "$ref" in schema:
@@ -57,7 +57,7 @@ def _scalar(kind: str, schema: Mapping[str, Any], text: str) -> object:
     if kind == "string":
         if schema.get("format") == "uri":
             return "https://example.com/"
-        # A line of the content, so that what must be copied from it is.
+        # A line of the content, because some values must be copied from it.
         line = next((one.strip() for one in text.splitlines() if one.strip()), "text")
         line = line.ljust(int(schema.get("minLength", 0)), "x")
         return line[: int(schema["maxLength"])] if "maxLength" in schema else line

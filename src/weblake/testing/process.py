@@ -1,4 +1,4 @@
-"""The service in a process of its own, to be killed and started again on the same database."""
+"""A service in a separate process, which tests can kill and restart on the same database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing_extensions import Self
 from weblake.compat import program_command
 from weblake.testing.service import KEY, WeblakeService
 
-#: Seconds that it may take to listen, and to stop.
+#: Timeouts in seconds until the service listens, and until it has stopped.
 _START_S, _STOP_S = 60.0, 20.0
 _LOG_BYTES = 4000
 
@@ -30,10 +30,10 @@ class _At:
 
 
 class WeblakeServiceProcess(WeblakeService):
-    """The service that the fixture `weblake_service_process` hands to a test; it ends with the test's process.
+    """The service that the fixture `weblake_service_process` returns; it ends with the process of the tests.
 
     Args:
-        folder: Where its database and its log are.
+        folder: The folder of its database and its log.
         config: Fields of `ServiceConfig`.
     """
 
@@ -47,35 +47,35 @@ class WeblakeServiceProcess(WeblakeService):
 
     @property
     def pid(self) -> int | None:
-        """Its process id; None while it does not run."""
+        """The process id, or None while the service does not run."""
         return None if self._process is None else self._process.pid
 
     @property
     def log(self) -> str:
-        """What it has written to standard error so far."""
+        """The text that the service has written to standard error so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def kill(self) -> None:
-        """Ends it with SIGKILL, as a crash would: what it had not stored is lost."""
+        """End the service with SIGKILL, like a crash: data that it has not stored is lost."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Ends it with SIGTERM, as an operator would."""
+        """End the service with SIGTERM, as an operator would."""
         self._end(signal.SIGTERM)
 
     def restart(self) -> None:
-        """Starts it again, on the same database and at the same address; one that runs is killed first."""
+        """Start the service again, on the same database and at the same address; a running service is killed first."""
         self.kill()
         self._start(self._port)
 
     def begin(self) -> None:
-        """Makes it ready for a test, whatever the last one did to it."""
+        """Prepare the service for a test, in any state that the last test left it in."""
         if self._process is None or self._process.poll() is not None:
             self.restart()
         super().begin()
 
     def told(self) -> str:
-        """What a failed test wants to know: the last requests, and the log."""
+        """Return the report for a failed test: the last requests, the faults and the log."""
         return f"{super().told()}\nits log:\n{self.log[-_LOG_BYTES:]}"
 
     def __enter__(self) -> Self:
@@ -95,7 +95,7 @@ class WeblakeServiceProcess(WeblakeService):
         program = Path(__file__).with_name("served.py")
         asked = json.dumps({"port": port, "data": str(self._folder), "config": self._config})
         with self._log.open("a", encoding="utf-8") as log:
-            # Modules beside the program must not stand in for others of the same names.
+            # Modules in the program's folder must not shadow modules of the same names.
             self._process = subprocess.Popen(  # noqa: S603
                 program_command(program),
                 stdin=subprocess.PIPE,
@@ -135,5 +135,5 @@ class WeblakeServiceProcess(WeblakeService):
 
 
 def _environment() -> dict[str, str]:
-    """That of the tests, without a real language model, which no test should ask."""
+    """Return the environment of the tests without the settings of a real language model, which tests must not use."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WEBLAKE_LLM_")}

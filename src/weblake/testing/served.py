@@ -1,4 +1,4 @@
-"""The program of process.py: `weblake serve` as a child that ends when its parent is gone."""
+"""The program that process.py runs: `weblake serve` as a child process that ends when its parent ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weblake_service.serve import serve
 
 
 def _end_with_parent() -> None:
-    # The other end of the pipe is closed when the parent ends, however it does.
+    # The kernel closes the other end of the pipe when the parent ends for any reason.
     sys.stdin.buffer.read()
     os._exit(0)
 

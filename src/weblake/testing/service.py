@@ -1,6 +1,6 @@
-"""The service that a fixture hands to a test, reached by its address and its control API.
+"""The service that a fixture returns to a test, accessed by its address and its control API.
 
-The control API is the same for a service in this process and for one in another.
+The control API is the same for a service in this process and in a separate process.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from weblake.client import AsyncClient, Client
 
 KEY = "test-key"
-#: Requests that are shown with a failed test.
+#: Number of requests in the report of a failed test.
 _SHOWN = 25
 
 
 class Address(Protocol):
-    """Where a service is: a `LocalService`, for one."""
+    """The address of a service, such as a `LocalService`."""
 
     @property
     def url(self) -> str:
-        """Its base URL."""
+        """The base URL of the service."""
 
     @property
     def key(self) -> str:
-        """An API key that it takes."""
+        """An API key that the service accepts."""
 
 
 class WeblakeService:
-    """The service that the fixture `weblake_service` hands to a test.
+    """The service that the fixture `weblake_service` returns.
 
     Args:
-        at: Where it is; one that does not listen yet has no address.
+        at: The address of the service, which must be listening.
     """
 
     def __init__(self, at: Address) -> None:
@@ -44,7 +44,7 @@ class WeblakeService:
         self._key = at.key
         self._control = Control(self._url, self._key)
         self._clients: list[Client] = []
-        #: Makes things go wrong; `faults(rule, …)` replaces all rules by these.
+        #: The fault rules; `faults(rule, …)` replaces all rules.
         self.faults = WeblakeFaults(self._control)
 
     def __repr__(self) -> str:
@@ -52,16 +52,16 @@ class WeblakeService:
 
     @property
     def url(self) -> str:
-        """Its base URL, such as `http://127.0.0.1:40123`."""
+        """The base URL, such as `http://127.0.0.1:40123`."""
         return self._url
 
     @property
     def key(self) -> str:
-        """Its API key."""
+        """The API key."""
         return self._key
 
     def client(self, **options: Any) -> Client:
-        """A client of this service, closed at the end of the test at the latest; `options` are those of `Client`."""
+        """Return a client with these options of `Client`, closed at the end of the test at the latest."""
         from weblake.client import Client
 
         client = Client(base_url=self.url, api_key=self.key, **options)
@@ -69,57 +69,58 @@ class WeblakeService:
         return client
 
     def async_client(self, **options: Any) -> AsyncClient:
-        """An asynchronous client of this service, for `async with`."""
+        """Return an asynchronous client of this service, for `async with`."""
         from weblake.client import AsyncClient
 
         return AsyncClient(base_url=self.url, api_key=self.key, **options)
 
     def environment(self) -> dict[str, str]:
-        """WEBLAKE_BASE_URL and WEBLAKE_API_KEY, for `monkeypatch.setenv` or a child process."""
+        """Return WEBLAKE_BASE_URL and WEBLAKE_API_KEY, for `monkeypatch.setenv` or a child process."""
         return {"WEBLAKE_BASE_URL": self.url, "WEBLAKE_API_KEY": self.key}
 
     def requests(self) -> list[dict[str, Any]]:
-        """The requests of this test: method, path, status, at, milliseconds, idempotencyKey, fault; no bodies, no keys.
+        """Return the requests of this test: method, path, status, at, milliseconds, idempotencyKey, fault.
 
-        `status` is None where no answer went out, and `fault` the id of the rule that struck, or None.
+        Bodies and API keys are not recorded. `status` is None if no response was sent, and `fault` is the id of the
+        rule that was applied, or None.
         """
         return list(self._control.get("requests")["requests"])
 
     def counts(self) -> dict[str, int]:
-        """What this test started and paid: `batch_scrape_started`, `crawl_started`, `pages_billed` and so on."""
+        """Return counters of this test: `batch_scrape_started`, `crawl_started`, `pages_billed` and others."""
         return dict(self._control.get("counts")["counts"])
 
     def deliveries(self) -> list[dict[str, Any]]:
-        """The webhooks of this test, the newest first: webhookId, jobId, type, url, state, tries, answer, nextTryAt."""
+        """Return this test's webhooks, newest first: webhookId, jobId, type, url, state, tries, answer, nextTryAt."""
         return list(self._control.get("deliveries")["deliveries"])
 
     def now(self) -> datetime:
-        """The service's time, in UTC."""
+        """Return the time of the service's clock, in UTC."""
         return read_time(str(self._control.get("clock")["now"]))
 
     def advance(self, seconds: float) -> datetime:
-        """Moves the service's clock forward and returns its time: jobs and caches age, webhooks are tried again.
+        """Advance the service's clock and return its time: jobs and caches age, webhooks are retried.
 
         Raises:
-            ValueError: `seconds` is negative or no number.
+            ValueError: `seconds` is negative or not a number.
         """
         return read_time(str(self._control.send("POST", "clock/advance", {"seconds": seconds})["now"]))
 
     def reset(self) -> None:
-        """Empties the service, as before each test: jobs, pages, usage, faults, logs, clock; the key stays."""
+        """Reset the service, as before each test: jobs, pages, usage, faults, logs, clock; the API key is kept."""
         self._control.send("POST", "reset")
 
     def begin(self) -> None:
-        """Makes it ready for a test."""
+        """Prepare the service for a test."""
         self.reset()
 
     def close_clients(self) -> None:
-        """Closes what `client` opened."""
+        """Close all clients that `client` has returned."""
         while self._clients:
             self._clients.pop().close()
 
     def told(self) -> str:
-        """What a failed test wants to know of its service: the last requests, and the faults."""
+        """Return the report for a failed test: the last requests and the faults."""
         try:
             requests, rules = self.requests(), self.faults.rules()
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""A site on a loopback port that a test knows every word of, and that it can slow down, break and change."""
+"""A web site with known content on a loopback port, which a test can slow down, break and change."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _NOT_FOUND = Answer(404, _NOTHING, {"Content-Type": HTML})
 
 @dataclass(frozen=True, slots=True)
 class SiteRequest:
-    """One request that the site got."""
+    """One request that the site received."""
 
     method: str
-    #: Path and query.
+    #: The path with the query.
     path: str
-    #: By lower-case name.
+    #: The headers by lower-case name.
     headers: Mapping[str, str]
 
 
 class WeblakeSite(Hindrances):
-    """The site; it answers from `start` to `stop`.
+    """The test site; it responds to requests from `start` to `stop`.
 
     Args:
-        seed: What its texts follow from.
+        seed: The seed of its texts.
     """
 
     def __init__(self, seed: int = 1) -> None:
@@ -50,29 +50,29 @@ class WeblakeSite(Hindrances):
 
     @property
     def url(self) -> str:
-        """Its address without a slash at the end, such as `http://127.0.0.1:40123`."""
+        """The base URL without a trailing slash, such as `http://127.0.0.1:40123`."""
         return self._server.url
 
     @property
     def pages(self) -> Mapping[str, SitePage]:
-        """The pages that can be read, by path: what the title and the text of each must be."""
+        """The readable pages by path, with the expected title and text of each."""
         with self._lock:
             return MappingProxyType(dict(self._pages))
 
     @property
     def files(self) -> Mapping[str, tuple[str, ...]]:
-        """The texts in its files, by path: PDF, DOCX, text, CSV, JSON."""
+        """The texts in the files of the site, by path: PDF, DOCX, text, CSV, JSON."""
         return file_texts(self._seed)
 
     @property
     def blocked(self) -> str:
-        """The URL of the page that is linked from the front page and that robots.txt keeps crawlers from."""
+        """The URL of the page that the front page links to and that robots.txt disallows."""
         return self.url + BLOCKED
 
     def urls(self, below: str = "/") -> list[str]:
-        """The URLs of all pages that can be read, the front page first, and then those that were added.
+        """Return the URLs of all readable pages, the front page first, then the added pages.
 
-        A crawl of `url` finds just these, whether by links or by the sitemap (added pages by the sitemap alone).
+        A crawl of `url` finds exactly these, by links or by the sitemap (added pages by the sitemap only).
         """
         with self._lock:
             added = [path for path, answer in self._added.items() if _is_page(answer) and path not in self._pages]
@@ -87,7 +87,7 @@ class WeblakeSite(Hindrances):
         status: int = 200,
         headers: Mapping[str, str] | None = None,
     ) -> str:
-        """Adds or replaces what is at a path and returns its URL; a redirect is a status and a Location header."""
+        """Add or replace the response of a path and return its URL; a redirect is a status and a Location header."""
         whole = body.encode() if isinstance(body, str) else body
         answer = Answer(status, whole, {"Content-Type": content_type, **(headers or {})})
         with self._lock:
@@ -95,16 +95,16 @@ class WeblakeSite(Hindrances):
         return self.url + path
 
     def remove(self, path: str) -> None:
-        """Makes a path answer 404, and takes it from the sitemap."""
+        """Make a path respond with 404, and remove it from the sitemap."""
         with self._lock:
             self._pages.pop(path, None)
             self._added[checked(path)] = _NOT_FOUND
 
     def change(self, path: str) -> SitePage:
-        """Changes the text of a page and returns what it says now.
+        """Change the text of a page and return the changed page.
 
         Raises:
-            KeyError: It is none of `pages`; give an added one another body with `add`.
+            KeyError: The path is not in `pages`; change an added page with `add`.
         """
         with self._lock:
             if path not in self._pages or path in self._added:
@@ -113,22 +113,22 @@ class WeblakeSite(Hindrances):
             return page
 
     def robots(self, text: str) -> None:
-        """Replaces robots.txt. The service reads it anew when it is reset and when its clock is advanced."""
+        """Replace robots.txt. The service reads it again after a reset and when its clock is advanced."""
         with self._lock:
             self._added["/robots.txt"] = plain(text)
 
     def requests(self, path: str | None = None) -> list[SiteRequest]:
-        """What was asked for so far, in order; for one path alone, where it is named."""
+        """Return the requests so far, in order; only those of one path if given."""
         with self._lock:
             return [one for one in self._requests if path is None or path in (one.path, one.path.partition("?")[0])]
 
     def start(self) -> Self:
-        """Starts to answer and returns itself."""
+        """Start the server and return the site."""
         self._server.start()
         return self
 
     def stop(self) -> None:
-        """Answers no more; what is held is dropped."""
+        """Stop the server; held requests are dropped."""
         self._server.stopping.set()
         self.release()
         self._server.stop()

@@ -1,4 +1,4 @@
-"""Small files that readers open: PDF, DOCX, PNG. The same words give the same bytes."""
+"""Builds small valid files: PDF, DOCX, PNG. Equal content gives equal bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 def make_pdf(title: str, pages: Sequence[str]) -> bytes:
-    """A PDF with a page for each text, in Helvetica; what Windows-1252 has not becomes a question mark."""
+    """Return a PDF with a page for each text, in Helvetica; characters outside Windows-1252 become question marks."""
     count = len(pages)
     objects: list[bytes] = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
@@ -44,7 +44,7 @@ def make_pdf(title: str, pages: Sequence[str]) -> bytes:
 
 
 def make_docx(title: str, paragraphs: Sequence[str], rows: Sequence[Sequence[str]] = ()) -> bytes:
-    """A Word document: a heading, paragraphs, and a table."""
+    """Return a Word document with a heading, paragraphs, and a table."""
     parts = [_paragraph(title, "Heading1"), *(_paragraph(text) for text in paragraphs)]
     if rows:
         lines = "".join(f"<w:tr>{''.join(f'<w:tc>{_paragraph(cell)}</w:tc>' for cell in row)}</w:tr>" for row in rows)
@@ -71,7 +71,7 @@ def make_docx(title: str, paragraphs: Sequence[str], rows: Sequence[Sequence[str
 
 
 def make_png(width: int, height: int, colour: tuple[int, int, int]) -> bytes:
-    """A picture of one colour."""
+    """Return a PNG image of one colour."""
     rows = (b"\x00" + bytes(colour) * width) * height
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", zlib.compress(rows, 9)) + _chunk(b"IEND", b"")

@@ -1,6 +1,6 @@
-"""What a test does to pages of the site for a while: fails them, holds them back, slows them down.
+"""Temporary failures, holds and delays of the pages of the test site.
 
-A path is named with its query, or without for any query.
+A path with a query selects that query; a path without a query selects any query.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 
 from weblake.loopback import Answer, Asked
 
-#: Seconds after which a page that is held is answered all the same: no test hangs for longer.
+#: Maximum seconds that a page is held, so that no test hangs.
 HELD_S = 240.0
-#: Stands for all paths.
+#: The key for all paths.
 _ALL = ""
 
 
 @dataclass(slots=True)
 class _Failure:
     answer: Answer
-    #: How often it happens yet; None for ever.
+    #: Number of remaining failures; None for unlimited.
     left: int | None
 
 
 class Hindrances:
-    """The failures, gates and delays of one site."""
+    """The failures, holds and delays of one site."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping = stopping
@@ -44,15 +44,15 @@ class Hindrances:
         truncate: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Makes a path fail so many times, or until `mend` is called.
+        """Make a path fail a number of times, or until `mend` is called.
 
         Args:
             path: The path.
-            status: What is answered.
-            times: How often; None until `mend`.
-            drop: Whether the connection is closed instead, without an answer.
-            truncate: After how many bytes of the body the connection is closed.
-            headers: Of the answer, such as Retry-After.
+            status: The status of the response.
+            times: The number of failures; None until `mend`.
+            drop: Whether the connection is closed without a response instead.
+            truncate: The number of bytes of the body after which the connection is closed.
+            headers: Headers of the response, such as Retry-After.
         """
         body = f"<!doctype html><title>Error {status}</title><main><h1>Error {status}</h1></main>".encode()
         kind = {"Content-Type": "text/html; charset=utf-8", **(headers or {})}
@@ -60,18 +60,18 @@ class Hindrances:
             self._failures[checked(path)] = _Failure(Answer(status, body, kind, truncate, drop), times)
 
     def mend(self, path: str | None = None) -> None:
-        """Ends what `fail` began, for one path or all."""
+        """End the failures that `fail` added, for one path or all paths."""
         with self._lock:
             for name in list(self._failures) if path is None else [path]:
                 self._failures.pop(name, None)
 
     def hold(self, path: str | None = None) -> None:
-        """Makes a path, or all of them, answer only once `release` is called (or after four minutes)."""
+        """Hold the responses of a path, or of all paths, until `release` is called (or for four minutes)."""
         with self._lock:
             self._gates.setdefault(_ALL if path is None else checked(path), threading.Event())
 
     def release(self, path: str | None = None) -> None:
-        """Lets go of a path that is held; without one, of all."""
+        """Release a held path, or all paths."""
         with self._lock:
             names = list(self._gates) if path is None else [path]
             gates = [gate for name in names if (gate := self._gates.pop(name, None)) is not None]
@@ -79,12 +79,12 @@ class Hindrances:
             gate.set()
 
     def delay(self, path: str | None = None, *, seconds: float) -> None:
-        """Makes a path, or all of them, take so long; 0 for no longer."""
+        """Delay the responses of a path, or of all paths, by `seconds`; 0 removes the delay."""
         with self._lock:
             self._delays[_ALL if path is None else checked(path)] = seconds
 
     def _met(self, asked: Asked) -> Answer | None:
-        """Waits as long as the path is held or slow; returns what is answered in its place."""
+        """Wait while the path is held or delayed; return the failure response, or None."""
         names = (asked.target, asked.path)
         with self._lock:
             gates = [self._gates[name] for name in (*names, _ALL) if name in self._gates]
@@ -105,10 +105,10 @@ class Hindrances:
 
 
 def checked(path: str) -> str:
-    """The path.
+    """Return the path unchanged.
 
     Raises:
-        ValueError: It does not begin with a slash.
+        ValueError: The path does not begin with a slash.
     """
     if not path.startswith("/"):
         raise ValueError(f"A path of the site begins with a slash, unlike {path!r}.")

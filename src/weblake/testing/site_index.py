@@ -1,4 +1,4 @@
-"""What the test site tells crawlers about itself: robots.txt and sitemaps."""
+"""robots.txt and sitemaps of the test site."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Sitemap: {base}/sitemap.xml
 
 
 def index_file(path: str, base: str, urls: Callable[[], Sequence[str]]) -> Answer | None:
-    """One of the files: the sitemap is an index of two, and the second of these, of the news, is gzipped."""
+    """Return one of the files, or None; the sitemap is an index of two sitemaps, and the second (news) is gzipped."""
     news = f"{base}/news/"
     if path == "/robots.txt":
         return plain(_ROBOTS.format(base=base))
@@ -37,7 +37,7 @@ def index_file(path: str, base: str, urls: Callable[[], Sequence[str]]) -> Answe
 
 
 def plain(text: str) -> Answer:
-    """A text file."""
+    """Return the response of a text file."""
     return Answer(200, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
 
 

@@ -1,6 +1,6 @@
-"""The pages of the test site that can be read: a small company's, invented anew from each seed.
+"""The readable pages of the test site: the site of a small company, generated from a seed.
 
-Each of them is reached by links from `/` and stands in the sitemap. What is odd about the site is in site_trouble.py.
+Each page can be reached by links from `/` and is in the sitemap. site_trouble.py has the unusual paths of the site.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ HTML = "text/html; charset=utf-8"
 SECTIONS = {"guides": 4, "products": 4, "news": 6}
 _NEWS_A_PAGE = 3
 _FIRST_DAY = datetime(2025, 1, 6, 9, 0, tzinfo=timezone.utc)
-#: Linked from the front page, and kept from crawlers by robots.txt.
+#: The path that the front page links to and that robots.txt disallows.
 BLOCKED = "/private/staff"
 
 
 @dataclass(frozen=True, slots=True)
 class SitePage:
-    """What a page says."""
+    """The content of a page."""
 
-    #: With its query, where it has one.
+    #: The path, with the query if it has one.
     path: str
     title: str
     description: str
     #: The text of its main content.
     paragraphs: tuple[str, ...]
-    #: Pages that it links to from its main content, with the words of the links.
+    #: Paths and texts of the links in its main content.
     links: tuple[tuple[str, str], ...] = ()
-    #: A table of its main content, the head first.
+    #: The rows of the table in its main content, the header first.
     table: tuple[tuple[str, ...], ...] = ()
     published: datetime | None = None
-    #: How often it was changed.
+    #: How many times it was changed.
     revision: int = 0
 
     @property
     def text(self) -> str:
-        """Its paragraphs, an empty line between two."""
+        """The paragraphs, separated by empty lines."""
         return "\n\n".join(self.paragraphs)
 
 
 @lru_cache(maxsize=8)
 def known_pages(seed: int) -> tuple[SitePage, ...]:
-    """All pages of a seed, the front page first."""
+    """Return all pages of a seed, the front page first."""
     articles = {name: _articles(seed, name, count) for name, count in SECTIONS.items()}
     lists = [page for name, of in articles.items() for page in _lists(seed, name, of)]
     sections = tuple((f"/{name}/", name.title()) for name in SECTIONS)
@@ -60,7 +60,7 @@ def known_pages(seed: int) -> tuple[SitePage, ...]:
 
 
 def changed(page: SitePage, seed: int) -> SitePage:
-    """The page after one more change: it says which, and the rest of its text is another."""
+    """Return the page after one more change: its text states the revision and is otherwise different."""
     revision = page.revision + 1
     prose = Prose(seed, f"{page.path} {revision}")
     paragraphs = (f"This page was changed {revision} times.", *prose.paragraphs(max(1, len(page.paragraphs) - 1)))
@@ -71,7 +71,7 @@ def changed(page: SitePage, seed: int) -> SitePage:
 
 
 def render(page: SitePage, base: str) -> bytes:
-    """The page as HTML at a base address."""
+    """Return the HTML of the page at a base URL."""
     published = page.published.isoformat() if page.published is not None else ""
     where = escape(base + page.path)
     head = [
@@ -138,7 +138,7 @@ def _page(seed: int, path: str, *, title: str = "", links: Iterable[tuple[str, s
 
 
 def _articles(seed: int, section: str, count: int) -> list[SitePage]:
-    """The articles of a section, the newest first; each links to the next."""
+    """Return the articles of a section, newest first; each links to the next."""
     pages: list[SitePage] = []
     for number in range(count):
         path = f"/{section}/{_slug(section, number)}"
@@ -156,7 +156,7 @@ def _slug(section: str, number: int) -> str:
 
 
 def _lists(seed: int, section: str, articles: Sequence[SitePage]) -> list[SitePage]:
-    """The list of a section; that of the news has pages."""
+    """Return the list pages of a section; the news list has several."""
     size = _NEWS_A_PAGE if section == "news" else len(articles)
     cuts = [articles[at : at + size] for at in range(0, len(articles), size)]
     pages = []

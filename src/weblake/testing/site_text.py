@@ -1,4 +1,4 @@
-"""Text that follows from a seed: the same on every machine, and plain enough to be found again in any markdown."""
+"""Text generated from a seed: equal on every machine, and plain, so that it is unchanged in any markdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS = "bright careful common distant early even familiar gentle heavy honest 
 
 
 class Prose:
-    """A stream of text; two of the same name and seed are equal, and no other page's text changes either."""
+    """A stream of text that depends only on a seed and a name, so changing one page leaves other pages unchanged."""
 
     def __init__(self, seed: int, name: str) -> None:
         self._random = Random(f"{seed} {name}")  # noqa: S311 - to be the same each time is its purpose
@@ -28,12 +28,12 @@ class Prose:
         self._verbs, self._joints, self._kinds = _VERBS.split(), _JOINTS.split(), _KINDS.split()
 
     def title(self) -> str:
-        """Two or three words, such as `Quiet Harbour Ledger`."""
+        """Return two or three words, such as `Quiet Harbour Ledger`."""
         words = [self._random.choice(self._kinds), *self._random.sample(self._words, self._random.randint(1, 2))]
         return " ".join(words).title()
 
     def sentence(self) -> str:
-        """A sentence of nine to seventeen words."""
+        """Return a sentence of nine to seventeen words."""
         pick = self._random.choice
         text = f"the {pick(self._kinds)} {pick(self._words)} {pick(self._verbs)} the {pick(self._words)}"
         for _ in range(self._random.randint(1, 3)):
@@ -41,13 +41,13 @@ class Prose:
         return text[0].upper() + text[1:] + "."
 
     def paragraph(self) -> str:
-        """Three to five sentences."""
+        """Return three to five sentences."""
         return " ".join(self.sentence() for _ in range(self._random.randint(3, 5)))
 
     def paragraphs(self, count: int) -> tuple[str, ...]:
-        """So many of them."""
+        """Return `count` paragraphs."""
         return tuple(self.paragraph() for _ in range(count))
 
     def number(self, least: int, most: int) -> int:
-        """A number between two."""
+        """Return a number from `least` to `most`."""
         return self._random.randint(least, most)

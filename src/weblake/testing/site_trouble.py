@@ -1,7 +1,7 @@
-"""What is odd about the test site: redirects, failures, slow and huge pages, other encodings, files, echoes.
+"""Unusual paths of the test site: redirects, failures, slow and huge pages, other encodings, files, echoes.
 
-None of it is linked from the pages of site_pages.py or stands in the sitemap: a crawl meets only what a test sends it
-to. `docs/testing.md` lists it all.
+The pages of site_pages.py do not link to them and the sitemap does not list them, so a crawl requests only those that a
+test starts from. `docs/testing.md` lists all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weblake.testing.site_text import Prose
 
 Answering = Callable[[Asked], Answer]
 
-#: Where the redirects lead.
+#: The status and target of each redirect.
 REDIRECTS = {
     "/redirects/301": (301, "/about"),
     "/redirects/302": (302, "/contact"),
@@ -33,7 +33,7 @@ REDIRECTS = {
     "/redirects/loop/back": (302, "/redirects/loop"),
     "/guides/moved": (301, "/products/product-1"),
 }
-#: The texts of the pages in other encodings.
+#: The encoding and text of each page in another encoding.
 ENCODINGS = {
     "/encodings/windows-1252": ("windows-1252", "Größe, naïve façade, 12 €."),
     "/encodings/shift-jis": ("shift_jis", "港の本屋は毎日九時に開きます。"),
@@ -48,7 +48,7 @@ _PAUSE_S = 0.01
 
 @lru_cache(maxsize=8)
 def file_texts(seed: int) -> Mapping[str, tuple[str, ...]]:
-    """The files that documents are, and the texts in each."""
+    """Return the texts of each document file, by path."""
     return {
         "/files/report.pdf": Prose(seed, "/files/report.pdf").paragraphs(3),
         "/files/letter.docx": Prose(seed, "/files/letter.docx").paragraphs(3),
@@ -59,7 +59,7 @@ def file_texts(seed: int) -> Mapping[str, tuple[str, ...]]:
 
 
 class Trouble:
-    """The odd paths of one site; `stopping` ends what waits."""
+    """The unusual paths of one site; `stopping` ends delayed responses."""
 
     def __init__(self, seed: int, base: str, pages: Mapping[str, SitePage], stopping: threading.Event) -> None:
         self._stopping = stopping
@@ -130,7 +130,7 @@ def _files(seed: int) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _links(folder: str) -> str:
-    """A list of what lies in a folder, for a crawl that is to meet all of it."""
+    """Return links to all paths of a folder, for crawls that start there."""
     names = {
         "redirects": [path for path in REDIRECTS if path.startswith("/redirects/")],
         "errors": [f"/errors/{name}" for name in (403, 404, 410, 500, "503-then-200", "drop", "truncated")],
@@ -159,7 +159,7 @@ def _set_cookies(asked: Asked) -> Answer:
 
 
 def _catalogue(asked: Asked) -> Answer:
-    """One page whatever its query, but for `color`."""
+    """Return a page that depends on no query parameter but `color`."""
     query = asked.target.partition("?")[2].split("&")
     colour = next((part.removeprefix("color=") for part in query if part in ("color=red", "color=blue")), "every")
     links = "".join(f'<a href="/catalogue?{name}">{name}</a> ' for name in ("color=red", "color=blue", "utm_source=x"))

@@ -1,4 +1,4 @@
-"""A receiver of webhooks on a loopback port: it keeps every delivery, and can be rude."""
+"""A receiver of webhooks on a loopback port, which records all deliveries and can respond with failures."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ from typing_extensions import Self
 from weblake.api import webhooks
 from weblake.loopback import Answer, Asked, LoopbackServer
 
-#: What weblake_service signs with.
+#: The secret with which weblake_service signs.
 SECRET = "test-webhook-secret"  # noqa: S105
 _TAKEN = 204
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One webhook as it arrived."""
+    """One received webhook."""
 
-    #: The event, such as `crawl.completed`.
+    #: The event type, such as `crawl.completed`.
     type: str
     #: The job's id.
     id: str
-    #: The same for every try of one delivery.
+    #: The delivery's id, equal for all attempts.
     webhook_id: str | None
     success: bool | None
     error: str | None
-    #: The page's document, of a `page` event.
+    #: The document of a `page` event.
     data: list[Any]
-    #: What the job's start named.
+    #: The metadata given when the job was started.
     metadata: dict[str, Any]
-    #: By lower-case name.
+    #: The headers by lower-case name.
     headers: Mapping[str, str]
     #: The raw body.
     body: bytes
-    #: Whether the signature is that of the service's secret.
+    #: Whether the signature matches the receiver's secret.
     verified: bool
-    #: What was answered; None where the connection was closed without an answer.
+    #: The status of the response, or None if the connection was closed without a response.
     answered: int | None
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What the next deliveries meet."""
+    """The response to the next deliveries."""
 
     answer: Answer
     seconds: float
-    #: How many yet; None for all.
+    #: Number of remaining deliveries; None for all.
     left: int | None
 
 
 class WeblakeWebhooks:
-    """The receiver; it takes what comes to any path of `url`.
+    """The receiver; it accepts deliveries at any path below `url`.
 
     Args:
-        secret: What the service signs with; None where it does not.
+        secret: The secret with which the service signs; None if it does not sign.
     """
 
     def __init__(self, secret: str | None = SECRET) -> None:
@@ -75,33 +75,33 @@ class WeblakeWebhooks:
 
     @property
     def url(self) -> str:
-        """Where it listens; give it to a job as `webhook`."""
+        """The URL of the receiver; pass it to a job as `webhook`."""
         return f"{self._server.url}/hook"
 
     @property
     def secret(self) -> str | None:
-        """What it verifies signatures with."""
+        """The secret for the verification of signatures."""
         return self._secret
 
     @property
     def deliveries(self) -> list[Delivery]:
-        """What has come so far, in order, and whatever was answered."""
+        """All deliveries so far, in order, whatever the response was."""
         with self._changed:
             return list(self._deliveries)
 
     def wait(
         self, event: str | None = None, *, job: str | None = None, count: int = 1, timeout: float = 30.0
     ) -> Delivery:
-        """Waits until deliveries of this kind have come and returns the last of the first `count`.
+        """Wait until `count` matching deliveries have arrived and return the last of the first `count`.
 
         Args:
-            event: Such as `completed`, or in full `crawl.completed`; None for any.
+            event: The event, such as `completed`, or in full `crawl.completed`; None for any.
             job: The id of the job; None for any.
-            count: How many must have come, those counted that came before the call.
+            count: The number of deliveries, including those that arrived before the call.
             timeout: Seconds, in real time.
 
         Raises:
-            AssertionError: They have not; the text lists what has.
+            AssertionError: They have not arrived; the message lists the deliveries so far.
         """
 
         __tracebackhide__ = True
@@ -117,24 +117,24 @@ class WeblakeWebhooks:
         raise AssertionError(f"Waited {timeout:g} s for {wanted}. What came: {came}.")
 
     def answer(self, status: int, *, times: int | None = None) -> None:
-        """Answers the next deliveries with this status; all of them where `times` is None."""
+        """Respond to the next deliveries with this status; to all of them if `times` is None."""
         self._plan(_Plan(Answer(status), 0.0, times))
 
     def delay(self, seconds: float, *, times: int | None = None) -> None:
-        """Takes so long for the next deliveries before it takes them."""
+        """Delay the responses to the next deliveries by `seconds`."""
         self._plan(_Plan(Answer(_TAKEN), seconds, times))
 
     def refuse(self, *, times: int | None = None) -> None:
-        """Closes the connection of the next deliveries without an answer."""
+        """Close the connection of the next deliveries without a response."""
         self._plan(_Plan(Answer(hangs_up=True), 0.0, times))
 
     def accept(self) -> None:
-        """Takes deliveries again, whatever was planned."""
+        """Accept all deliveries again and discard planned responses."""
         with self._changed:
             self._plans.clear()
 
     def clear(self) -> None:
-        """Forgets what has come."""
+        """Discard the recorded deliveries."""
         with self._changed:
             self._deliveries.clear()
 
@@ -148,7 +148,7 @@ class WeblakeWebhooks:
         self._server.stop()
 
     def _plan(self, plan: _Plan) -> None:
-        """Plans are met one after another; one without an end is replaced by the next."""
+        """Append a plan. Plans apply in order; an unlimited plan is replaced by the next one."""
         with self._changed:
             self._plans = [one for one in self._plans if one.left is not None]
             self._plans.append(plan)

@@ -1,1 +1,1 @@
-"""Lists of URLs: read from files on any storage, and cut into shards for mapped tasks."""
+"""Lists of URLs: reading them from files on any storage, and splitting them into shards for mapped tasks."""

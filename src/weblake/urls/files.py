@@ -1,6 +1,6 @@
-"""A file that holds a list of URLs, read in pieces, wherever it lies.
+"""Opens a file with a list of URLs on any storage and reads it by byte range.
 
-A list may be larger than the memory, and one worker needs a thousandth of it: everything is asked for by byte range.
+A list may be larger than the memory, and one worker may need a thousandth of it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from weblake.storage.rules import hide_secrets, translate_errors
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-#: Bytes that are read at once where a file is walked through.
+#: Bytes of a block when a file is read sequentially.
 BLOCK = 4 << 20
 
 _LOCAL = {"file", "local"}
 
 
 class _FileSystem(Protocol):
-    """What is used of an fsspec file system; reading needs less than landing, so that any of them will do."""
+    """The part of an fsspec file system that this module uses; every fsspec file system has it."""
 
     @property
     def protocol(self) -> str | tuple[str, ...]: ...
@@ -43,13 +43,13 @@ class _FileSystem(Protocol):
 
 
 class UrlFile:
-    """An open file. Close it, or use it in a `with` block.
+    """An open file with a list of URLs. Use it in a `with` block, which closes it.
 
     Attributes:
-        address: Under which another process finds it; `-` where none does.
-        name: What to call it in a message: the address without credentials.
-        size: Bytes.
-        lasting: Whether it can be opened again; a pipe cannot.
+        address: The path or URL under which another process can open it; `-` for standard input.
+        name: The address without credentials, for messages.
+        size: The size in bytes.
+        lasting: Whether it can be opened again; False for a pipe.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class UrlFile:
         self._opened = opened or ExitStack()
 
     def fetch(self, start: int, end: int) -> bytes:
-        """The bytes of a range; fewer where the file ends before it does.
+        """Return the bytes of a range; fewer if the file ends within it.
 
         Raises:
-            StorageRefused: The storage does not give them.
+            StorageRefused: The storage failed to return them.
         """
         if start >= end:
             return b""
@@ -81,7 +81,7 @@ class UrlFile:
 
     @property
     def ending(self) -> str:
-        """What its name ends with, in lower case: `.csv`."""
+        """The file name extension in lower case, such as `.csv`."""
         return PurePosixPath(self.address).suffix.lower()
 
     def __enter__(self) -> Self:
@@ -92,18 +92,18 @@ class UrlFile:
 
 
 class Blocks(io.RawIOBase):
-    """A range of a file as a stream, fetched block by block: who decodes text asks for 8 KiB at a time."""
+    """A range of a file as a stream, fetched in blocks, because text decoders read only 8 KiB at a time."""
 
     def __init__(self, file: UrlFile, start: int, end: int) -> None:
         self._file, self._at, self._end = file, start, end
         self._block = memoryview(b"")
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fills the buffer from the block at hand; 0 at the end."""
+        """Fill the buffer from the current block and return the bytes read; 0 at the end."""
         if not self._block:
             self._block = memoryview(self._file.fetch(self._at, min(self._at + BLOCK, self._end)))
             self._at += len(self._block)
@@ -115,30 +115,30 @@ class Blocks(io.RawIOBase):
 
 
 class Ranges(io.RawIOBase):
-    """A file as Arrow reads it: exactly the bytes that it asks for, from where it asks."""
+    """A file as a seekable stream for Arrow, which fetches exactly the requested bytes."""
 
     def __init__(self, file: UrlFile) -> None:
         self._file, self._at = file, 0
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """The position."""
+        """Return the position."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Goes to a position."""
+        """Set the position and return it."""
         self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
         return self._at
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fills the buffer in one request."""
+        """Fill the buffer with one request and return the bytes read."""
         into = memoryview(buffer).cast("B")
         content = self._file.fetch(self._at, min(self._at + len(into), self._file.size))
         into[: len(content)] = content
@@ -147,11 +147,11 @@ class Ranges(io.RawIOBase):
 
 
 def open_url_file(file: RootPath) -> UrlFile:
-    """Opens a list: `-` is standard input, else a local path, a storage URL, or an object with `fs` and `path`.
+    """Return an open list: `-` is standard input, else a local path, a storage URL, or an object with `fs` and `path`.
 
     Raises:
-        FixRequest: There is no such file, or it cannot be read.
-        InvalidOption: It is the address of a page, or of a storage that is not known.
+        FixRequest: The file does not exist or cannot be read.
+        InvalidOption: It is the URL of a web page, or of a storage that is not supported.
         FeatureMissing: The extra for its storage is not installed.
     """
     fs, path = getattr(file, "fs", None), getattr(file, "path", None)
@@ -183,13 +183,13 @@ def _from_url(url: str) -> UrlFile:
         )
     name = url.rpartition("/")[2]
     directory = url.removesuffix(name)
-    storage = open_storage(directory)  # which says what is wrong with it: credentials, a missing extra
+    storage = open_storage(directory)  # raises for credentials in the URL or a missing extra
     local = storage.local_path(name) if name else None
     if local is not None:
         return _local(local)
     from fsspec.core import url_to_fs
 
-    # Not fsspec's cached instance: that one keeps the endpoint and credentials of whoever came first.
+    # Not fsspec's cached instance, which keeps the endpoint and credentials of the first caller in the process.
     fs, path = url_to_fs(directory, skip_instance_cache=True)
     return _remote(fs, f"{path.rstrip('/')}/{name}", url)
 
@@ -219,7 +219,7 @@ def _whole(address: str, content: bytes) -> UrlFile:
 def _remote(fs: object, path: str, address: str) -> UrlFile:
     source, name = cast(_FileSystem, fs), hide_secrets(address)
     with translate_errors("be looked up", name):
-        source.invalidate_cache()  # a remembered listing may be older than what another process has written
+        source.invalidate_cache()  # a cached listing may be older than the changes of another process
         try:
             about = source.info(path)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Lists of URLs from files: one a line, or a column of CSV or Parquet, on any supported storage."""
+"""Reads lists of URLs from files on any supported storage: one URL per line, or a column of CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 Format = Literal["text", "csv", "parquet"]
 
-#: Where the URL's line, record or row begins, where it ends, and the URL.
+#: Start and end of the URL's line, CSV record or row, and the URL.
 Found = tuple[int, int, str]
 
-#: Rows of a Parquet file that are in memory at once.
+#: Maximum rows of a Parquet file in memory at once.
 ROWS = 1 << 12
 
 _BOM = b"\xef\xbb\xbf"
@@ -31,27 +31,27 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How a file is to be read, and from where to where: in bytes, or in rows of a Parquet file."""
+    """The format of a file and a range of it: in bytes, or in rows of a Parquet file."""
 
     format: Format
     start: int
     end: int
     column: str | None = None
-    #: The place of the column in a CSV record.
+    #: The index of the column in a CSV record.
     field: int | None = None
 
 
 def read_urls(file: RootPath, column: str | None = None) -> list[str]:
-    """Returns the URLs in a file, in order, duplicates included; `-` is standard input.
+    """Return the URLs in a file, in order, duplicates included; `-` is standard input.
 
     Args:
         file: A local path, a storage URL, or an object with `fs` and `path`. `.parquet` and `.csv` are read by
-            column, anything else as one URL a line, where empty lines and lines that begin with `#` do not count.
-        column: The column of a CSV or Parquet file; `url` where it is not given.
+            column, any other file as one URL per line; empty lines and lines that begin with `#` are ignored.
+        column: The column of a CSV or Parquet file. Default: `url`.
 
     Raises:
         FixRequest: The file cannot be read or has no such column.
-        InvalidOption: There is no URL in it, a column of a plain list is asked for, or it is the address of a page.
+        InvalidOption: The file holds no URL, `column` is given for a plain list, or `file` is the URL of a web page.
         FeatureMissing: The extra for its storage is not installed.
     """
     with open_url_file(file) as opened:
@@ -62,11 +62,11 @@ def read_urls(file: RootPath, column: str | None = None) -> list[str]:
 
 
 def whole(file: UrlFile, column: str | None) -> Span:
-    """The span of all URLs of a file.
+    """Return the span of all URLs of a file.
 
     Raises:
-        FixRequest: It has no such column.
-        InvalidOption: A column of a plain list is asked for.
+        FixRequest: The file has no such column.
+        InvalidOption: `column` is given for a plain list.
     """
     if file.ending == ".parquet":
         return _whole_parquet(file, column or "url")
@@ -79,10 +79,10 @@ def whole(file: UrlFile, column: str | None) -> Span:
 
 
 def urls_in(file: UrlFile, span: Span) -> Iterator[Found]:
-    """The URLs of a span, in order; the file is read along, never as a whole.
+    """Return an iterator over the URLs of a span, in order, which reads the file incrementally.
 
     Raises:
-        FixRequest: It is not what its name says.
+        FixRequest: The content of the file does not have the format of its extension.
     """
     if span.format == "parquet":
         return _parquet(file, span)
@@ -90,12 +90,12 @@ def urls_in(file: UrlFile, span: Span) -> Iterator[Found]:
 
 
 def no_urls(file: UrlFile) -> InvalidOption:
-    """The error for an empty list."""
+    """Return the error for a list without URLs."""
     return InvalidOption(f"There is no URL in {file.name}.")
 
 
 class _Lines:
-    """The lines of a range, ends included as they are; `at` is where the last one ended."""
+    """Iterator over the lines of a range, with their line ends; `at` is the byte offset of the end of the last line."""
 
     def __init__(self, file: UrlFile, start: int, end: int) -> None:
         self.at = start
@@ -121,7 +121,7 @@ def _bytes(text: str) -> int:
 def _text(file: UrlFile, span: Span) -> Iterator[Found]:
     start = span.start
     for line in _Lines(file, span.start, span.end):
-        for part in line.splitlines(keepends=True):  # a form feed and the like end a line too
+        for part in line.splitlines(keepends=True):  # splitlines also splits at form feeds and similar characters
             end = start + _bytes(part)
             url = part.strip()
             if url and not url.startswith("#"):
@@ -135,7 +135,7 @@ def _whole_csv(file: UrlFile, column: str, start: int) -> Span:
         header = next(csv.reader(lines), [])
     if column not in header:
         raise _no_column(file, column, header)
-    # Of two columns with one name the last: so has csv.DictReader it.
+    # Of two columns with the same name the last one is read, as by csv.DictReader.
     field = len(header) - 1 - header[::-1].index(column)
     return Span("csv", lines.at, file.size, column, field)
 
@@ -152,9 +152,9 @@ def _csv(file: UrlFile, span: Span) -> Iterator[Found]:
 
 
 class _FieldLimit:
-    """The size of a CSV field, which is one number for the whole process: raised while files are read, and put back.
+    """The maximum size of a CSV field, a setting of the whole process: raised while files are read, then restored.
 
-    A table of pages may hold whole pages: a field may be as long as the file, instead of 128 KiB.
+    A CSV file may hold whole pages, so a field may be as long as the file; the default limit is 128 KiB.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class _FieldLimit:
 
     @contextmanager
     def at_least(self, size: int) -> Iterator[None]:
-        """Raise the limit to a size; the last of those that read at the same time puts it back."""
+        """Raise the limit to at least `size` in the block; the last of several concurrent blocks restores it."""
         with self._lock:
             if self._readers == 0:
                 self._before = csv.field_size_limit()
@@ -210,14 +210,14 @@ def _parquet(file: UrlFile, span: Span) -> Iterator[Found]:
 
     assert span.column is not None
     with _translate_arrow_errors(file, span.column):
-        # One thread and one request at a time: the stream has one position. The buffer keeps a column of a whole
-        # row group out of the memory, and leaves the rest of it unread when the span ends.
+        # One thread and one request at a time, because the stream has one position. With a buffer, the column of a
+        # row group is not read into memory as a whole, and not further than the end of the span.
         table = pq.ParquetFile(Ranges(file), pre_buffer=False, buffer_size=BLOCK)
         groups, row = _groups(table.metadata, span)
         for batch in table.iter_batches(ROWS, row_groups=groups, columns=[span.column], use_threads=False):
             skipped = max(span.start - row, 0)
             values = batch.column(batch.schema.names.index(span.column))[skipped : span.end - row]
-            # Binary text is what writers that know no strings leave behind.
+            # Cast, because writers without a string type store texts as binary.
             for number, value in enumerate(values.cast(pa.large_string()).to_pylist(), row + skipped):
                 if value and (url := value.strip()):
                     yield number, number + 1, url
@@ -227,7 +227,7 @@ def _parquet(file: UrlFile, span: Span) -> Iterator[Found]:
 
 
 def _groups(metadata: pq.FileMetaData, span: Span) -> tuple[list[int], int]:
-    """The row groups that a span lies in, and the number of the first row in the first of them."""
+    """Return the row groups that overlap a span, and the number of the first row of the first one."""
     groups: list[int] = []
     first = row = 0
     for group in range(metadata.num_row_groups):
@@ -259,11 +259,11 @@ def _no_column(file: UrlFile, column: str, names: list[str]) -> FixRequest:
 
 
 def parquet_list(columns: Mapping[str, Sequence[str]]) -> bytes:
-    """Returns a Parquet file of these text columns, as `read_urls` reads it; for lists that fit into memory."""
+    """Return the bytes of a Parquet file with these text columns, which `read_urls` can read; the list is in memory."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # A page's title may hold half a surrogate pair, which is no text.
+    # A page's title may hold half a surrogate pair, which cannot be encoded.
     texts = {name: [text.encode(errors="replace").decode() for text in column] for name, column in columns.items()}
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({name: pa.array(column, pa.string()) for name, column in texts.items()}), sink)

@@ -1,4 +1,4 @@
-"""A long list of URLs in shards that a mapped task each can take: not the URLs, but where in the file they are."""
+"""Splits a long list of URLs into shards, one for each mapped task. A shard holds a range of the file, not the URLs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from weblake.storage import RootPath
 from weblake.urls.files import UrlFile, open_url_file
 from weblake.urls.lists import Format, Found, Span, no_urls, urls_in, whole
 
-#: URLs of a shard where neither their number nor that of the shards is given.
+#: Default number of URLs of a shard.
 PER_SHARD = 5000
 #: Airflow's `[core] max_map_length`.
 MAX_SHARDS = 1024
 
 
 class UrlShard(TypedDict):
-    """One part of a list, as JSON: well under 1 KB however long it is. `read_shard` gives its URLs."""
+    """One part of a list as a JSON-ready dict of less than 1 KB, whatever its length. `read_shard` returns its URLs."""
 
     file: str
     """Where the list is: an absolute path or a storage URL; a connection's id, but never a credential."""
@@ -56,23 +56,23 @@ def url_shards(
     shards: int | None = None,
     max_shards: int = MAX_SHARDS,
 ) -> list[UrlShard]:
-    """Cuts a list of URLs; the shards together are what `read_urls` returns, in its order, duplicates included.
+    """Return the shards of a list of URLs; together they hold what `read_urls` returns, in order, with duplicates.
 
-    The file is read along once (twice with `shards`), never held as a whole. Leave it as it is until all shards have
-    been read: where one is no longer what was cut, `read_shard` refuses it.
+    The file is read incrementally once (twice with `shards`). Do not change it until all shards have been read:
+    `read_shard` refuses a shard whose URLs have changed.
 
     Args:
-        file: A local path, a storage URL, or an object with `fs` and `path`. By its ending CSV, Parquet, or one URL a
-            line. A shard of a Parquet file is read out of the row groups that it lies in: with one huge group every
-            shard reads from its beginning.
-        column: The column of a CSV or Parquet file; `url` where it is not given.
-        per_shard: URLs of one shard; the last may have fewer. 5000 where `shards` is not given either.
-        shards: Into how many shards, of equal size but for one URL; fewer where there are fewer URLs.
-        max_shards: How many are allowed, before a list is refused: an orchestrator maps no more.
+        file: A local path, a storage URL, or an object with `fs` and `path`. Its extension selects the format: CSV,
+            Parquet, or else one URL per line. A shard of a Parquet file is read from the row groups that overlap it;
+            if the file has one large row group, every shard is read from its beginning.
+        column: The column of a CSV or Parquet file. Default: `url`.
+        per_shard: The number of URLs of a shard; the last may have fewer. Default: 5000, unless `shards` is given.
+        shards: The number of shards, whose sizes differ by at most one URL; fewer if there are fewer URLs.
+        max_shards: The maximum number of shards; longer lists are refused. Orchestrators limit mapped tasks.
 
     Raises:
-        InvalidOption: There is no URL in it, there would be too many shards, or it is a pipe, which nobody can read
-            again.
+        InvalidOption: The file holds no URL, there would be too many shards, or the file is a pipe, which cannot be
+            read again.
         FixRequest: The file cannot be read or has no such column.
         FeatureMissing: The extra for its storage is not installed.
     """
@@ -103,15 +103,15 @@ def url_shards(
 
 
 def read_shard(shard: UrlShard | Mapping[str, object], file: RootPath | None = None) -> list[str]:
-    """Returns the URLs of a shard, in order, duplicates included; nothing else of the file is read.
+    """Return the URLs of a shard, in order, with duplicates; only the range of the shard is read.
 
     Args:
-        shard: What `url_shards` returned, also after a journey as JSON.
-        file: The list, where the shard's own `file` cannot be opened from here: a path that brings its credentials.
+        shard: A shard that `url_shards` returned; it may have been serialised as JSON in between.
+        file: The list, if the shard's own `file` cannot be opened in this process, such as a path with credentials.
 
     Raises:
-        InvalidOption: It is no shard.
-        FixRequest: The list is gone, or has changed since it was cut. Nothing of it is returned then.
+        InvalidOption: `shard` is not a shard.
+        FixRequest: The list does not exist any more, or has changed since it was split. No URL is returned then.
         FeatureMissing: The extra for its storage is not installed.
     """
     try:
@@ -126,7 +126,7 @@ def read_shard(shard: UrlShard | Mapping[str, object], file: RootPath | None = N
             urls = [url for _, _, url in urls_in(opened, span)]
         except StorageRefused:
             raise
-        except FixRequest:  # this very part was read without complaint when it was cut
+        except FixRequest:  # this range was readable when the list was split
             raise _changed(opened, part) from None
     digest = _Digest()
     for url in urls:
@@ -137,7 +137,7 @@ def read_shard(shard: UrlShard | Mapping[str, object], file: RootPath | None = N
 
 
 class _Digest:
-    """Of a sequence of texts: each with its length, for what separates them might be in them."""
+    """Digest of a sequence of texts. Each text is preceded by its length, because texts may contain any separator."""
 
     def __init__(self) -> None:
         self._hash = blake2b(digest_size=16)

@@ -1,4 +1,4 @@
-"""DAGs of the test on Celery: which list, which sizes and which dataset come with each run's conf."""
+"""DAGs of the tests on CeleryExecutor; the list, the sizes and the dataset are in each run's conf."""
 
 from __future__ import annotations
 

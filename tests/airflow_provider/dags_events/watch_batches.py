@@ -1,4 +1,4 @@
-"""A DAG that runs when a batch has completed that somebody else started."""
+"""A DAG that runs when a batch that was started elsewhere has completed."""
 
 from __future__ import annotations
 

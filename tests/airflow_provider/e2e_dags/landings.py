@@ -1,4 +1,4 @@
-"""DAGs of the end-to-end tests: what they land and where comes with each run's conf."""
+"""DAGs of the end-to-end tests; the URLs and the dataset are in each run's conf."""
 
 from __future__ import annotations
 

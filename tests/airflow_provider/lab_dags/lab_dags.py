@@ -1,4 +1,4 @@
-"""Small DAGs for the test of the lab itself."""
+"""Small DAGs for the tests of the lab itself."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""weblake's datasets as Airflow assets."""
+"""Airflow assets that stand for the tables of weblake datasets."""

@@ -1,7 +1,7 @@
-"""A table of a dataset as an Airflow asset: `weblake://<storage>/<place>/<table>`.
+"""Airflow assets for the tables of a dataset, with the URI `weblake://<storage>/<place>/<table>`.
 
-The same table has the same address whoever writes it down: with or without an Airflow connection in the root, or a
-slash at its end. So a DAG that is scheduled on the asset finds it whatever connection the other one lands with.
+A table has one URI, whether or not its root names an Airflow connection or ends with a slash. A DAG that is scheduled
+on the asset therefore runs whichever connection the producing DAG lands with.
 
     s3://aws_default@lake/web    ->  weblake://s3/lake/web/documents
     gs://lake/web/               ->  weblake://gs/lake/web/documents
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from openlineage.client.event_v2 import Dataset
     from pydantic.types import JsonValue
 
-#: The tables that a dataset may have; the core's schemas load Arrow, so they are named here again.
+#: The tables that a dataset may have. They are repeated here because the core's schemas import Arrow.
 TABLES = ("documents", "page_errors", "usage_periods", "activity")
 SCHEME = "weblake"
 _STORAGES = {
@@ -39,13 +39,13 @@ _STORAGES = {
     "file": "file",
     "local": "file",
 }
-#: What may stand in a path segment as it is, besides letters, digits and `_.-~`.
+#: Characters that are not percent-encoded in a path segment, besides letters, digits and `_.-~`.
 _PLAIN = "=+,@!$'()*:"
 _FORM = "It has the form weblake://<s3|gs|abfs|file>/<bucket or path>/<table>, with a table of " + ", ".join(TABLES)
 
 
 class AssetOptions(TypedDict, total=False):
-    """What else an asset may have, as `airflow.sdk.Asset` takes it."""
+    """Optional arguments of `airflow.sdk.Asset` that `weblake_asset` passes on."""
 
     group: str
     extra: dict[str, JsonValue] | None
@@ -60,37 +60,37 @@ def weblake_asset(
     name: str | None = None,
     **options: Unpack[AssetOptions],
 ) -> Asset:
-    """Returns the asset that stands for a table of the dataset at this root, for `outlets`, `inlets` and `schedule`.
+    """Return the asset that stands for a table of the dataset at a root, for `outlets`, `inlets` and `schedule`.
 
-    :param root: what the operators get as `to`, but not templated: an absolute local path, or an s3://, gs:// or abfs://
-        URL. An Airflow connection in it, as in `s3://aws_default@lake/web`, is left out of the address.
+    :param root: the value that operators get as `to`, without templates: an absolute local path, or an s3://, gs:// or
+        abfs:// URL. An Airflow connection in it, as in `s3://aws_default@lake/web`, is left out of the URI.
     :param table: `documents` (default), `page_errors`, `usage_periods` or `activity`.
-    :param name: the asset's name; by default its address.
-    :param options: what `Asset` takes besides: group, extra, watchers, access_control.
+    :param name: the asset's name; by default its URI.
+    :param options: further arguments of `Asset`: group, extra, watchers, access_control.
 
     Raises:
-        InvalidOption: The root is relative, in memory or on another kind of storage, or there is no such table.
+        InvalidOption: The root is relative, in memory or on an unsupported kind of storage, or there is no such table.
     """
     uri = asset_uri(root, table)
     return Asset(name or uri, uri, **options)
 
 
 def asset_uri(root: str | os.PathLike[str] | ObjectStoragePath, table: str = "documents") -> str:
-    """Returns the address of a table of the dataset at this root; raises as `weblake_asset` does."""
+    """Return the asset URI of a table of the dataset at a root; raise as `weblake_asset` does."""
     storage, segments = _place(os.fspath(root) if isinstance(root, os.PathLike) else str(root))
     return urlunsplit(_address(storage, [*segments, table]))
 
 
 def create_asset(*, root: str, table: str = "documents", extra: dict[str, JsonValue] | None = None) -> Asset:
-    """Makes the asset for lineage collectors, which know a scheme and its arguments."""
+    """Return the asset for a scheme and its arguments; lineage collectors call this."""
     return weblake_asset(root, table, extra=extra)
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
-    """Brings the address into its one form; Airflow calls it for every asset of this scheme.
+    """Return the canonical form of an asset URI; Airflow calls this for every asset of the scheme.
 
     Raises:
-        InvalidOption: It is no table of a dataset. It is a ValueError too, as Airflow expects.
+        InvalidOption: The URI is not a table of a dataset. The error is a ValueError too, as Airflow expects.
     """
     storage = uri.netloc.rpartition("@")[2].lower()
     if storage not in _STORAGES or uri.query:
@@ -99,7 +99,7 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
 
 
 def convert_asset_to_openlineage(asset: Asset, lineage_context: BaseHook | ObjectStoragePath | None) -> Dataset:
-    """Returns the table as other tools of lineage name its storage: `s3://lake` and `web/documents`."""
+    """Return the OpenLineage dataset of a table, named by its storage: `s3://lake` and `web/documents`."""
     from openlineage.client.event_v2 import Dataset
 
     namespace, name = openlineage_name(asset.uri)
@@ -107,18 +107,18 @@ def convert_asset_to_openlineage(asset: Asset, lineage_context: BaseHook | Objec
 
 
 def openlineage_name(uri: str) -> tuple[str, str]:
-    """Returns OpenLineage's namespace and name for an address of this scheme."""
+    """Return OpenLineage's namespace and name for an asset URI of this scheme."""
     found = sanitize_uri(urlsplit(uri))
     segments = [unquote(part) for part in found.path.strip("/").split("/")]
     if found.netloc == "file":
         return "file", "/" + "/".join(segments)
     container, _, account = segments[0].partition("@")
-    scheme = "abfss" if account else found.netloc  # with the account it is the name that Azure's own tools use
+    scheme = "abfss" if account else found.netloc  # with the account, Azure's own tools use abfss
     return f"{scheme}://{container}{'@' * bool(account)}{account}", "/".join(segments[1:])
 
 
 def _place(root: str) -> tuple[str, list[str]]:
-    """Storage and path segments of a root."""
+    """Return the storage name and the path segments of a root."""
     scheme, colon, rest = root.partition(":")
     if not colon or "/" in scheme:
         scheme, rest = "file", root
@@ -143,9 +143,9 @@ def _place(root: str) -> tuple[str, list[str]]:
 
 
 def _bucket(storage: str, bucket: str) -> str:
-    """The bucket without the Airflow connection or credentials before it; Azure's container@account stays."""
+    """Return a bucket name without the connection or credentials before it; Azure's container@account is kept."""
     first, at, last = bucket.rpartition("@")
-    if storage == "abfs" and at and "." in last:  # a container's name has no dot, the host of an account has
+    if storage == "abfs" and at and "." in last:  # a container's name has no dot; the host of an account has one
         return f"{first.rpartition('@')[2]}@{last}".lower()
     return last
 

@@ -1,1 +1,1 @@
-"""DAGs to begin with: copy one into your DAG folder, or run it as it is with `run_example`."""
+"""Example DAGs: copy one into a DAG folder, or run it unchanged with `run_example`."""

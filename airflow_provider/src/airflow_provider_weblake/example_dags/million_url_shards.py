@@ -1,8 +1,8 @@
-"""A list of a million URLs in mapped tasks: each takes a shard of it, and no URL goes through XCom.
+"""Scrape a list of a million URLs in mapped tasks, one shard of the list for each task; no URL goes through XCom.
 
-`cut` reads the list once and returns where each shard lies in the file, a few hundred bytes a shard. Each mapped task
-is a load of its own: one job, one file, one receipt; one that fails is retried or cleared alone. Leave the list as it
-is until all are done: a shard that is no longer what was cut fails and buys nothing.
+`cut` reads the list once and returns the position of each shard in the file, a few hundred bytes a shard. Each mapped
+task is a load of its own: one job, one file, one receipt; a task that fails is retried or cleared alone. Do not change
+the list until all tasks are done: if the file has changed since it was cut, the task fails and buys nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ with DAG(
 
     @task
     def cut(params: Any = None) -> list[UrlShard]:
-        """Cuts the list; Airflow maps 1024 tasks at most unless `[core] max_map_length` says otherwise."""
+        """Return the shards of the list; Airflow maps at most 1024 tasks unless `[core] max_map_length` differs."""
         return url_shards(params["urls"], per_shard=params["per_shard"])
 
     scraped = WeblakeBatchScrapeOperator.partial(
@@ -47,14 +47,14 @@ with DAG(
         deferrable=True,
         deadline=timedelta(hours=12),
         retries=4,
-        # How many jobs are at the service at a time, and so how much of the team's concurrency this takes.
+        # Limits the jobs that run at the service at a time, and so the share of the team's concurrency that they use.
         max_active_tis_per_dagrun=8,
         outlets=[weblake_asset(ROOT)],
     ).expand(urls=cut())
 
     @task
     def total(receipts: Any) -> dict[str, float]:
-        """The account of all shards."""
+        """Return the sums of the counts of all shards."""
         names = ("submitted", "stored", "failed", "robots_blocked", "rejected", "duplicates", "credits_used")
         found = [*receipts]
         return {name: sum(receipt[name] or 0 for receipt in found) for name in names}

@@ -1,8 +1,8 @@
-"""Every night the pages of a list become one Parquet file, in the partition of that night.
+"""Scrape the pages of a list every night into one Parquet file, in the partition of that night.
 
-The list is a Parquet file with a column `url` that another job keeps (text and CSV files do as well). What a night
-costs is bounded before it begins, a retry goes on with the job that is paid for, and a night that is cleared or run
-again takes the place of the one before. Point WEBLAKE_ROOT and the connection `weblake_default` to your own.
+The list is a Parquet file with a column `url` that another job maintains (text and CSV files work as well). The cost of
+a night is bounded before it begins, a retry continues with the job that is paid for, and a night that is cleared or run
+again replaces its earlier load. Set WEBLAKE_ROOT and the connection `weblake_default` to your own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from airflow.sdk import DAG, Param
 from airflow_provider_weblake.assets.weblake import weblake_asset
 from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
 
-#: Where it lands. The part before the @ names an Airflow connection; a local path does as well.
+#: The root of the dataset. The part before the @ names an Airflow connection; a local path works as well.
 ROOT = os.environ.get("WEBLAKE_ROOT", "s3://aws_default@lake/web")
-#: `{{ ds }}` fails in a run without a logical date, as one that is triggered through the API may be; this never does.
+#: `{{ ds }}` fails in a run without a logical date, such as a run triggered through the API; this template does not.
 DAY = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
 
 with DAG(
@@ -37,14 +37,16 @@ with DAG(
         urls="{{ params.urls }}",
         options={"formats": ["markdown", "links"]},
         to=ROOT,
-        # The key that loads without a partition have, too: all that lands in one root shares one set of keys.
+        # Loads without a partition use the same key: all loads of a root share one set of keys.
         partition={"load_date": DAY},
         max_credits="{{ params.max_credits }}",
-        # Waits in the triggerer: no worker is held for the hours that a long list takes.
+        # The task waits in the triggerer, so a long list does not hold a worker for hours.
         deferrable=True,
-        # From the record of the intent, all retries included; then the job is cancelled, and what it had is kept.
+        # Counted from the record of the intent, all retries included; then the job is cancelled, and its pages are
+        # kept.
         deadline=timedelta(hours=6),
-        # Only what another try can help is tried again, at the pace the service names: WeblakeRetryPolicy.
+        # Only failures that another try can help are retried, at the pace that the service names: see
+        # WeblakeRetryPolicy.
         retries=4,
         outlets=[weblake_asset(ROOT)],
     )

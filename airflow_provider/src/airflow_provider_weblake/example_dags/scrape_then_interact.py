@@ -1,9 +1,9 @@
-"""A page is scraped and lands; then code runs in the browser that still holds it.
+"""Scrape and land a page, then run code in the browser session in which the page is still open.
 
-The receipt of the scrape names it for the next task. A browser is paid by the minute, so the second task ends it,
-however it goes. The code is JavaScript for node, in which `page` is Playwright's page; what it returns is the result.
-It takes a service that runs its users' code, such as `weblake serve --allow-code-execution` with `weblake[browser]`:
-one without answers 503 and says what it lacks.
+The receipt of the scrape names the session for the next task. A browser is billed by the minute, so the second task
+stops it, whether the code succeeds or fails. The code is JavaScript for node, in which `page` is Playwright's page; its
+return value is the result. The example needs a service that runs its users' code, such as `weblake serve
+--allow-code-execution` with `weblake[browser]`; other services answer 503 and name what is missing.
 """
 
 from __future__ import annotations
@@ -42,5 +42,5 @@ with DAG(
         code="{{ params.code }}",
         timeout=60,
     )
-    # To try again after a failure clear both: a browser that has ended does not come back.
+    # To try again after a failure, clear both tasks: a browser session that has ended cannot be resumed.
     scrape >> interact

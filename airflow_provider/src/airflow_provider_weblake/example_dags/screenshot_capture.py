@@ -1,10 +1,10 @@
-"""Every day the pages of a list are photographed: their text and pictures land, and the pictures become files as well.
+"""Take screenshots of the pages of a list every day; they land with the text, and are also written as files.
 
-In the lake a picture is a `data:` URI in the column `screenshot`, beside the text of the same visit. The second task
-makes files of that load's pictures, for people and programs that look at files: below `pictures` there is one folder a
-day, as the lake has one partition. Each file is there whole or not at all and is named by its page, so a retry writes
-the same ones again; a day that is cleared gets the pictures of its new load, and loses those of the old one.
-It takes a service with browsers, such as `weblake[browser]` beside a Chromium: one without answers 503 and says so.
+In the dataset a picture is a `data:` URI in the column `screenshot`, beside the text of the same visit. The second task
+writes the pictures of that load as files, for people and programs that read files: below `pictures` there is one folder
+a day, as the dataset has one partition. Each file is written in one step and is named by its page, so a retry writes
+the same files again; if a day is cleared, the pictures of its new load replace those of the old one. The example needs
+a service with browsers, such as `weblake[browser]` with Chromium; other services answer 503 and say so.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperato
 
 ROOT = os.environ.get("WEBLAKE_ROOT", "s3://aws_default@lake/web")
 DAY = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
-#: What is seen without scrolling; `"full_page": True` takes all of it. With a `quality`, such as 80, it is a JPEG: a
-#: tenth of the bytes where a page has photographs.
+#: Captures the viewport; `"full_page": True` captures the whole page. With a `quality`, such as 80, the picture is a
+#: JPEG: a tenth of the bytes for a page with photographs.
 PICTURE = {"type": "screenshot", "viewport": {"width": 1280, "height": 800}}
 
 with DAG(
@@ -52,7 +52,7 @@ with DAG(
 
     @task(retries=4)
     def write_files(receipt: Any, place: str, day: str) -> dict[str, Any]:
-        """Returns how many pictures the load had, and how many pages came without one."""
+        """Return the number of pictures in the load, and the number of pages without one."""
         import base64
 
         import weblake
@@ -65,26 +65,26 @@ with DAG(
         without = 0
         load = weblake.read(root_path(ROOT), columns=["url", "screenshot"], loads=[receipt["load_id"]])
         with storage.scratch() as directory:
-            # Few at a time: a picture may have megabytes.
+            # Small batches: a picture may have megabytes.
             for batch in load.to_batches(batch_size=8):
                 for row in batch.to_pylist():
                     head, _, data = (row["screenshot"] or "").partition(";base64,")
                     if not data:
-                        without += 1  # a PDF, say
+                        without += 1  # such as a PDF
                         continue
                     name = f"{folder}/{file_name(row['url'])}.{head.rpartition('/')[2]}"
                     ready = directory / "picture"
                     ready.write_bytes(base64.b64decode(data))
                     storage.replace(name, ready)
                     written.add(name)
-        # Last: whoever looks meanwhile finds the old pictures or the new ones, never none.
+        # Done last, so that a reader finds either the old pictures or the new ones at any time.
         for name in storage.list(folder):
             if name not in written:
                 storage.delete(name)
         return {"load_id": receipt["load_id"], "pictures": len(written), "without": without}
 
     def file_name(url: str) -> str:
-        """A name that people recognise; the digits keep two pages apart that read alike, such as ?a=1 and ?a=2."""
+        """Return a recognisable file name; the digits separate similar URLs, such as ?a=1 and ?a=2."""
         import hashlib
         import re
 

@@ -1,7 +1,7 @@
-"""A site is crawled every day, and what has landed starts the DAG that looks at it: no schedule to keep in step.
+"""Crawl a site every day; each load that lands starts the DAG that checks it, without a schedule of its own.
 
-The second DAG here runs when the first has landed a load, and reads from the event what that load came to. Any number
-of DAGs, in any file, may be scheduled on the same asset: its address follows from the root.
+The second DAG here runs when the first has landed a load, and reads the load's receipt from the event. Any number of
+DAGs, in any file, may be scheduled on the same asset: its URI follows from the root.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from airflow_provider_weblake.operators.weblake import WeblakeCrawlOperator
 
 ROOT = os.environ.get("WEBLAKE_ROOT", "s3://aws_default@lake/web")
 DAY = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
-#: The table `documents` of this root, for whoever waits for it.
+#: The table `documents` of this root, for DAGs that are scheduled on it.
 PAGES = weblake_asset(ROOT)
 
 with DAG(
@@ -26,7 +26,7 @@ with DAG(
     schedule="@daily",
     start_date=datetime(2026, 11, 1, tzinfo=timezone.utc),
     catchup=False,
-    # Two crawls of a site at a time are no kindness to it.
+    # Two concurrent crawls would put twice the traffic on the site.
     max_active_runs=1,
     params={
         "site": Param("https://example.org/", type="string", format="uri", description="Where the crawl begins"),
@@ -57,7 +57,7 @@ with DAG(
 
     @task
     def judge(params: Any = None, triggering_asset_events: Any = None) -> list[dict[str, Any]]:
-        """Fails where too many pages did; else returns what the loads came to. Several events may start one run."""
+        """Fail if too many pages failed; otherwise return the loads' receipts. Several events may start one run."""
         receipts = [event.extra for event in triggering_asset_events[PAGES]]
         for receipt in receipts:
             bad = receipt["failed"] + receipt["robots_blocked"]

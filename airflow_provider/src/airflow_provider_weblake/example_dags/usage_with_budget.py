@@ -1,6 +1,6 @@
-"""What the team has used, landed every day, and an alert when the month is over its budget.
+"""Land the team's usage every day, and send an alert when the month is over its budget.
 
-Reading usage and activity costs nothing. A month's file is replaced whole, so any day may be run again.
+Reading usage and activity costs nothing. The file of a month is replaced whole, so any day may be run again.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ with DAG(
         budget="{{ params.budget }}",
         outlets=[weblake_asset(ROOT, "usage_periods")],
     )
-    # A report of its own, by the names of the keys: who has used it.
+    # A separate report, split by API key.
     WeblakeUsageOperator(task_id="usage_by_key", report="credits", by_api_key=True, to=ROOT)
-    # The service lists a call for 24 hours: what is not landed by then is gone.
+    # The service lists a call for 24 hours; calls that are not landed by then cannot be read any more.
     WeblakeActivityOperator(task_id="activity", to=ROOT, outlets=[weblake_asset(ROOT, "activity")])
 
     @task.short_circuit
     def over_budget(report: Any) -> bool:
-        """Skips the alert while the month is within its budget."""
+        """Return whether the month is over its budget; if it is not, the alert is skipped."""
         return bool(report["over_budget"])
 
     @task
     def alert(report: Any, params: Any = None) -> str:
-        """Says it; put the notifier that your team reads in here."""
+        """Return the text of the alert; replace this with the notifier that your team uses."""
         text = f"{report['total_current']:g} credits are used this month, over the budget of {params['budget']:g}."
-        print(text)  # noqa: T201  # it stands in the task's log
+        print(text)  # noqa: T201  # it goes to the task's log
         return text
 
     over_budget(usage.output) >> alert(usage.output)

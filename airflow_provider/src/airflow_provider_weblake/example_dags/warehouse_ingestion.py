@@ -1,8 +1,8 @@
-"""What lands in the lake goes on into a warehouse: each load once, and out again when another has taken its place.
+"""Copy what lands in the lake into a warehouse: each load once, and delete its rows when another load replaces it.
 
-The event says that something has landed; what is missing is told by the two ledgers, the lake's and the table `loads`
-here, in which rows and load change in one transaction. So it does not matter whether a run was retried, cleared,
-started by hand, or missed. DuckDB stands for any warehouse with transactions.
+The event only says that something has landed. The task compares two ledgers to find what is missing: the dataset's, and
+the table `loads` of the warehouse, in which rows and load change in one transaction. A run may therefore be retried,
+cleared, started by hand, or missed. DuckDB stands for any warehouse with transactions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ with DAG(
 
     @task(retries=4)
     def ingest() -> dict[str, int]:
-        """Brings the warehouse up to what has landed; returns how many loads and rows came and how many loads went."""
+        """Copy new loads into the warehouse and delete replaced ones; return counts of loads and rows."""
         import duckdb
 
         from airflow_provider_weblake.storage import root_path
@@ -44,7 +44,7 @@ with DAG(
 
         root = root_path(ROOT)
         landed = list(history(open_dataset(root)))
-        # A load tells what it has replaced before that is gone: both sides count.
+        # A load names the loads that it replaces before they are deleted, so both sources count.
         replaced = {load_id for each in landed for load_id in each.retired}
         replaced |= {each.receipt.load_id for each in landed if each.retired_by}
         with duckdb.connect(WAREHOUSE) as db:
@@ -64,11 +64,12 @@ with DAG(
                 receipt = each.receipt
                 db.execute("INSERT INTO loads VALUES (?, ?, ?)", [receipt.load_id, each.at, receipt.stored])
                 for file in receipt.files:
-                    # One that is gone by now was replaced meanwhile: the task fails here, and its retry sees that.
+                    # A load that is gone by now was replaced meanwhile: the task fails here, and its retry sees the
+                    # replacement.
                     if file.path.startswith("documents/"):
                         db.execute(
                             "INSERT INTO pages BY NAME SELECT load_id, load_date, url, status_code, title, markdown, "
-                            # A file of a root that was compacted holds other loads, too.
+                            # A file of a compacted root holds other loads, too.
                             "loaded_at FROM read_parquet(?, hive_partitioning = true) WHERE load_id = ?",
                             [f"{files.rstrip('/')}/{file.path}", receipt.load_id],
                         )

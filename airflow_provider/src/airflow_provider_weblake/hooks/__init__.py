@@ -1,1 +1,1 @@
-"""How tasks and triggers reach the service: the hook, and the client that waiting jobs share."""
+"""The hook, and the client that waiting triggers share."""

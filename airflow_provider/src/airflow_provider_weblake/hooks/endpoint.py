@@ -1,7 +1,7 @@
-"""What an Airflow connection says about the service, read once and checked.
+"""Reading and checking of an Airflow connection to the service.
 
-A connection is written in three ways that mean the same: fields of the form, JSON, and a URI. In the URI the base URL
-is taken apart into host, port and schema; here it is put together again.
+A connection can be written as fields of the form, as JSON, or as a URI, with the same meaning. A URI splits the base
+URL into host, port and schema; this module joins them again.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _FALSE = frozenset({"", "0", "false", "no", "off", "none", "null"})
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One service, one key and how patiently it is called: two connections that say the same are equal."""
+    """A service, its API key and the settings of calls to it; connections with equal settings give equal endpoints."""
 
     base_url: str
     api_key: str = field(repr=False)
     insecure: bool = False
-    #: Seconds for which one call is tried; None for the core's own minute.
+    #: Seconds for which one call is tried; None for the core's default of a minute.
     call_timeout_s: float | None = None
-    #: Where people look at a job, with {kind} and {job_id}; empty where the service has no page for it.
+    #: The URL template of a job's page, with {kind} and {job_id}; empty if the service has no page for a job.
     job_url: str = ""
-    #: Proxy and TLS settings; None where the extra has none, so that the environment's hold.
+    #: Proxy and TLS settings; None if the extra has none, so that the environment's settings apply.
     http_options: weblake.HttpOptions | None = None
 
     @classmethod
     def of(cls, connection: Connection, extra: object) -> Endpoint:
-        """Reads a connection and its decoded extra.
+        """Return the endpoint of a connection and its decoded extra.
 
         Raises:
             AskPerson: There is no host or no password: the message names the connection and the field.
@@ -76,14 +76,14 @@ class Endpoint:
         )
 
     def secrets(self) -> list[str]:
-        """Return what Airflow has to mask in logs: the API key, and a proxy's password as text and as in its URL."""
+        """Return the values to mask in logs: the API key, and a proxy's password as text and as in its URL."""
         proxy = (self.http_options.proxy if self.http_options else None) or ""
         user_info = proxy.rpartition("@")[0].rpartition("/")[2]
         password = user_info.partition(":")[2]
         return [self.api_key, *dict.fromkeys(each for each in (password, unquote(password)) if each)]
 
     def client(self, conn_id: str, policy: RetryPolicy | None = None) -> weblake.Client:
-        """A new client; raises InvalidOption, in the words of a connection, where the URL or key cannot be used."""
+        """Return a new client; raise InvalidOption, naming the connection, if the URL or key cannot be used."""
         try:
             return weblake.Client(
                 self.base_url,
@@ -96,7 +96,7 @@ class Endpoint:
             raise _of_connection(conn_id, error) from None
 
     def aclient(self, conn_id: str) -> weblake.AsyncClient:
-        """The same for an event loop."""
+        """Return a new client for an event loop; raise as `client` does."""
         try:
             return weblake.AsyncClient(
                 self.base_url,
@@ -151,7 +151,7 @@ def _base_url(connection: Connection) -> str:
 
 
 def _usual_scheme(host: str) -> str:
-    """https, but http on this machine's own loopback: there `weblake serve` listens, and nobody else."""
+    """Return https, or http for a loopback host, on which only `weblake serve` is expected to listen."""
     name = urlsplit(f"//{host}").hostname or ""
     if name == "localhost":
         return "http"
@@ -162,7 +162,7 @@ def _usual_scheme(host: str) -> str:
 
 
 def _flag(conn_id: str, name: str, value: object) -> bool:
-    """A boolean; in a URI it is a word."""
+    """Return a boolean field; in a URI it is a word."""
     if isinstance(value, bool):
         return value
     word = "" if value is None else str(value).strip().lower()
@@ -195,7 +195,7 @@ def _http_options(conn_id: str, extra: Mapping[str, object]) -> weblake.HttpOpti
     for name in ("proxy", "ca_bundle", "client_certificate", "client_key"):
         value = extra.get(name)
         if value is not None and not isinstance(value, str):
-            # The value is not shown: it may hold a proxy's password.
+            # The message leaves out the value, which may hold a proxy's password.
             raise InvalidOption(f"Connection {conn_id!r}: extra field `{name}` is not a text.", hint="Quote it.")
         if value is not None and value.strip():
             found[name] = value.strip()
@@ -205,7 +205,7 @@ def _http_options(conn_id: str, extra: Mapping[str, object]) -> weblake.HttpOpti
 def _template(conn_id: str, value: object) -> str:
     text = "" if value is None else str(value).strip()
     if text and not text.startswith(("https://", "http://")):
-        # It becomes a link that people click on: a scheme that runs code must not get there.
+        # The value becomes a link that users click, so it must not have a scheme that runs code.
         raise InvalidOption(
             f"Connection {conn_id!r}: extra 'job_url' does not begin with https:// or http://.",
             hint="Write such as https://app.example.com/jobs/{kind}/{job_id}, or leave it empty.",

@@ -1,8 +1,8 @@
-"""One client for all the jobs that wait in a triggerer.
+"""One client, shared by all jobs that wait in a triggerer.
 
-A client of its own for each of ten thousand triggers would be ten thousand connection pools and TLS sessions. So there
-is one for each event loop and content of a connection, with a count of those who use it; the last one closes it. A key
-that is changed makes another content, and so another client, while those who wait keep the one they have.
+A client for each of ten thousand triggers would be ten thousand connection pools and TLS sessions. So there is one
+client for each event loop and content of a connection, with a reference count; the last user closes it. A changed API
+key makes another content and so another client, while triggers that already wait keep theirs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class _Shared:
 
 @dataclass(slots=True)
 class _OfLoop:
-    """What belongs to one event loop. Only its own thread touches it, so it needs no lock."""
+    """The shared clients of one event loop. Only the loop's own thread uses them, so they need no lock."""
 
     clients: dict[Endpoint, _Shared] = field(default_factory=dict)
-    #: Reads of connections that are under way, by connection id.
+    #: Reads of connections that are in progress, by connection id.
     reads: dict[str, asyncio.Task[Endpoint]] = field(default_factory=dict)
 
 
@@ -41,10 +41,10 @@ _LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = WeakKeyDictionar
 
 @asynccontextmanager
 async def shared_client(weblake_conn_id: str) -> AsyncIterator[weblake.AsyncClient]:
-    """Lends the client of this connection and event loop; it must not be closed by who borrows it.
+    """Return a context manager for the shared client of a connection and event loop; do not close the client.
 
-    The connection is read anew at each call, with callers at the same moment sharing one read: a triggerer that starts
-    with ten thousand jobs asks for it once and not ten thousand times.
+    The connection is read at each call, and concurrent callers share one read: a triggerer that starts with ten
+    thousand jobs reads it once instead of ten thousand times.
 
     :param weblake_conn_id: the connection's id.
 
@@ -64,7 +64,8 @@ async def shared_client(weblake_conn_id: str) -> AsyncIterator[weblake.AsyncClie
     finally:
         shared.users -= 1
         if not shared.users:
-            # Out of the table before the first await: who comes now opens another and never gets one that closes.
+            # Removed from the table before the first await: a later caller opens a new client and never gets one that
+            # closes.
             del mine.clients[endpoint]
             await shared.client.aclose()
 
@@ -74,7 +75,7 @@ async def _read(mine: _OfLoop, conn_id: str) -> Endpoint:
     if reading is None:
         reading = mine.reads[conn_id] = asyncio.create_task(WeblakeHook(conn_id).aendpoint())
         reading.add_done_callback(lambda done: _is_read(mine, conn_id, done))
-    # One of those who wait may be cancelled; the others still want it.
+    # One of the waiting callers may be cancelled; the others still need the result.
     return await asyncio.shield(reading)
 
 
@@ -82,4 +83,4 @@ def _is_read(mine: _OfLoop, conn_id: str, done: asyncio.Task[Endpoint]) -> None:
     if mine.reads.get(conn_id) is done:
         del mine.reads[conn_id]
     if not done.cancelled():
-        done.exception()  # retrieved, also where nobody waits any more
+        done.exception()  # mark the exception as retrieved if no caller waits any more

@@ -1,7 +1,7 @@
-"""The hook: an Airflow connection in, a client of the service out.
+"""The hook, which makes clients of the service from an Airflow connection.
 
-A connection without a host is refused. The core would then use its embedded service, which would land somebody's
-nightly load from a service that nobody meant.
+A connection without a host is refused: the core would use its embedded service instead, and a scheduled load would land
+pages from an unintended service.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import weblake
 
-#: Seconds after which a connection test has failed: somebody sits in front of the form.
+#: Seconds after which a connection test fails: a user waits for the result in the form.
 TEST_S = 20.0
 
 
@@ -31,9 +31,9 @@ class WeblakeHook(BaseHook):
 
     The connection's host is the base URL (`https://api.example.com`, also with a path; a URI connection gives host,
     port and schema), its password is the API key. Its extra may hold `insecure` (plain http beyond loopback),
-    `call_timeout_s` (seconds for which one call is tried, 60 by default), `job_url` (where people look at a job,
-    with `{kind}` and `{job_id}` in it), `proxy` (a URL, with its user name and password) and paths of PEM files for
-    TLS: `ca_bundle`, `client_certificate`, `client_key`. Nothing of the environment's WEBLAKE_ settings is used.
+    `call_timeout_s` (seconds for which one call is tried, 60 by default), `job_url` (the address of a job's page, with
+    `{kind}` and `{job_id}` in it), `proxy` (a URL, with its user name and password) and paths of PEM files for TLS:
+    `ca_bundle`, `client_certificate`, `client_key`. The WEBLAKE_ settings of the environment are not used.
 
     :param weblake_conn_id: the connection's id; `weblake_default` by default.
     """
@@ -48,7 +48,7 @@ class WeblakeHook(BaseHook):
         self.weblake_conn_id = weblake_conn_id
 
     def get_conn(self) -> weblake.Client:
-        """Returns a new blocking client, which the caller closes: it is a context manager.
+        """Return a new blocking client, which the caller closes: it is a context manager.
 
         Raises:
             AskPerson: The connection has no host or no password.
@@ -58,14 +58,14 @@ class WeblakeHook(BaseHook):
         return self.endpoint().client(self.weblake_conn_id)
 
     async def aget_client(self) -> weblake.AsyncClient:
-        """Returns a new client for the running event loop, which the caller closes; raises as `get_conn` does.
+        """Return a new client for the running event loop, which the caller closes; raise as `get_conn` does.
 
         In a trigger prefer `hooks.shared.shared_client`, with which ten thousand jobs share one.
         """
         return (await self.aendpoint()).aclient(self.weblake_conn_id)
 
     def endpoint(self) -> Endpoint:
-        """Returns what the connection says; raises as `get_conn` does."""
+        """Return the endpoint that the connection describes; raise as `get_conn` does."""
         try:
             found = _read(self.get_connection(self.weblake_conn_id))
         except WeblakeError as error:
@@ -75,7 +75,7 @@ class WeblakeHook(BaseHook):
         return found
 
     async def aendpoint(self) -> Endpoint:
-        """The same without blocking the event loop: a synchronous read there stalls every trigger."""
+        """Return the endpoint without blocking the event loop: a synchronous read would stall every trigger."""
         try:
             found = await _aread(await self.aget_connection(self.weblake_conn_id))
         except WeblakeError as error:
@@ -85,10 +85,10 @@ class WeblakeHook(BaseHook):
         return found
 
     def test_connection(self) -> tuple[bool, str]:
-        """Asks for the credit balance, which costs nothing.
+        """Test the connection by a request for the credit balance, which costs nothing.
 
-        Returns whether it worked, and a line for the form: the credits left, or what is wrong and what to do. After
-        20 seconds it has failed. Neither the key nor a whole reply is ever in it.
+        Returns whether it worked, and a message for the form: the credits left, or the error and what to do. The test
+        fails after 20 seconds. The message never holds the key or a whole response.
         """
         from weblake.orchestration import RetryPolicy
 
@@ -107,11 +107,11 @@ class WeblakeHook(BaseHook):
         return True, f"Connected to {found.base_url}: {credits_left}."
 
     def job_url(self, kind: str, job_id: str, *, has_console: bool = False) -> str:
-        """Returns where a person or a program sees how a job is doing.
+        """Return the address at which a person or a program sees the state of a job.
 
-        That is the connection's `job_url` with kind and id filled in; or the job's page in the console of the
-        embedded service; or the job's status address at the service, which needs the key. Empty for a kind that has
-        none of them, such as `parse`.
+        That is the connection's `job_url` with kind and id filled in; or the job's page in the console of the embedded
+        service; or the job's status address at the service, which needs the key. Empty for a kind that has none of
+        them, such as `parse`.
 
         :param kind: `batch_scrape`, `crawl`, `scrape` or `parse`.
         :param job_id: the job's id.

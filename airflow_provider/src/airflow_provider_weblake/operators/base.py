@@ -1,4 +1,4 @@
-"""What every operator has: a connection, a retry policy, remedies in Airflow's terms."""
+"""The base class of all operators: connection, retry policy and remedies in Airflow's terms."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class WeblakeOperator(BaseOperator):
-    """An operator that talks to the service.
+    """An operator that calls the service.
 
     :param weblake_conn_id: The connection (templated).
-    :param retry_policy: Which failures are tried again; :class:`WeblakeRetryPolicy` where none is given.
+    :param retry_policy: The policy that decides which failures are retried; default :class:`WeblakeRetryPolicy`.
     """
 
     template_fields: Sequence[str] = ("weblake_conn_id",)
@@ -41,11 +41,11 @@ class WeblakeOperator(BaseOperator):
 
     @cached_property
     def hook(self) -> WeblakeHook:
-        """The hook of the connection."""
+        """Return the hook of the connection."""
         return WeblakeHook(self.weblake_conn_id)
 
     @contextmanager
     def service(self) -> Iterator[Client]:
-        """A client for the length of a block, in which errors are worded for Airflow."""
+        """Return a context manager for a client, in which errors are worded for Airflow."""
         with in_airflow_terms(), self.hook.get_conn() as client:
             yield client

@@ -1,4 +1,4 @@
-"""What there is to scrape, and what can be done in a page: map and interact."""
+"""Operators for map (the URLs of a site) and interact (code or prompts in the browser of a scraped page)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", dict[str, object], list[str])
 
-#: Bytes of JSON that a task may put into XCom: it lies in the metadata database, and is sent with every heartbeat.
+#: Bytes of JSON that a task may put into XCom: the metadata database stores them, and every heartbeat sends them.
 XCOM_BYTES = 48_000
-#: Characters of what a page's code printed that go into an error message.
+#: Characters of the output of a page's code that an error message includes.
 TOLD = 300
 
 _COLUMNS = ("url", "title", "description")
-#: A list has one URL a line and `#` for comments, so neither may come from a page.
+#: Characters that a page's URL must not bring into a list: it has one URL a line and `#` for comments.
 _BREAKS_LINES = re.compile(r"[\s\x00-\x1f\x7f\x85\u2028\u2029]")
-#: Whoever has these can use the browser without a key.
+#: Fields of a response that give access to the browser without an API key.
 _DOORS = frozenset({"liveViewUrl", "interactiveLiveViewUrl", "cdpUrl"})
 
 
@@ -41,16 +41,17 @@ class WeblakeMapOperator(WeblakeOperator):
     """Lists the URLs of a site, into a file that the batch operator and `url_shards` read, or into XCom.
 
     One call, billed as the service bills a map. A retry or a Clear maps the site again, is billed again, and replaces
-    the file in one step: readers see the old list or the new one. Marked failed, nothing goes on at the service.
+    the file in one step: readers see the old list or the new one. A task that is marked failed leaves no work at the
+    service.
 
     Returns `{"count", "file"}` with `to`, else the list of URLs.
 
     :param url: The site (templated).
     :param options: Options of map by their snake_case names, as in :class:`weblake.options.MapOptions`: `search`,
         `sitemap`, `include_subdomains`, `limit` and so on; `timeout` is in milliseconds (templated).
-    :param to: The file to write: a local path, or a storage URL such as `s3://aws_default@lake/lists/{{ ds }}.txt`.
-        One URL a line; `.csv` and `.parquet` also have the titles and descriptions. Without it the list goes into
-        XCom, which takes 48 kB, some hundreds of URLs (templated).
+    :param to: The file to write: a local path, or a storage URL such as `s3://aws_default@lake/lists/{{ ds }}.txt`. One
+        URL a line; `.csv` and `.parquet` also have the titles and descriptions. Without it the list goes into XCom,
+        which takes 48 kB, some hundreds of URLs (templated).
     :param weblake_conn_id: The connection. Default `weblake_default` (templated).
     """
 
@@ -71,7 +72,7 @@ class WeblakeMapOperator(WeblakeOperator):
         self.to = to
 
     def execute(self, context: Context) -> dict[str, object] | list[str]:
-        """Maps the site."""
+        """Map the site; return the URLs, or their count and the file."""
         with self.service() as client:
             options = _options(self.options, not_here=("url",))
             file = _target(self.to, (".txt", ".csv", ".parquet", ""))
@@ -91,17 +92,18 @@ class WeblakeMapOperator(WeblakeOperator):
 
 
 class WeblakeInteractOperator(WeblakeOperator):
-    """Runs code, or a prompt, in the browser of a page that was scraped, and ends that browser.
+    """Runs code, or a prompt, in the browser of a page that was scraped, and stops that browser.
 
-    A browser is paid by the minute until it is stopped. So it is stopped when the task ends, well or not, and when
-    the task is killed; only a worker that is killed outright leaves it to the service's own time limit. Neither can be
-    looked up: where no clear answer comes, the code may have run and may have been paid, and the task fails with
-    `OutcomeUnknown`, which ends its retries. A stopped browser is gone for good (410): to try again, clear the task
-    that scraped the page together with this one.
+    A browser is billed by the minute until it is stopped. So it is stopped when the task ends, with or without an
+    error, and when the task is killed; if the worker is killed outright, only the service's own time limit stops it.
+    Neither call
+    can be looked up afterwards: without a clear answer, the code may have run and may have been billed, and the task
+    fails with `OutcomeUnknown`, which ends its retries. A stopped browser cannot be resumed (410): to try again, clear
+    the task that scraped the page together with this one.
 
-    Returns the reply's `output`, `result`, `stdout`, `stderr`, `exit_code`, and `stopped`, `session_seconds` and
-    `credits_billed` from the end of the browser; with `to` the texts are in the file. The addresses of the live browser
-    are left out: whoever has them needs no key.
+    Returns the response's `output`, `result`, `stdout`, `stderr`, `exit_code`, and `stopped`, `session_seconds` and
+    `credits_billed` from the stop of the browser; with `to` the texts are in the file. The addresses of the live
+    browser are left out, because they give access to it without a key.
 
     :param scrape_id: The scrape's id: `metadata.scrapeId`, column `scrape_id` of the documents (templated).
     :param code: The code to run; either this or `prompt` (templated).
@@ -109,10 +111,11 @@ class WeblakeInteractOperator(WeblakeOperator):
     :param language: `node` (the service's default), `python` or `bash`; for code only (templated).
     :param timeout: Seconds for the code or prompt, 1 to 300; the service's default is 30.
     :param origin: A label for the service's statistics (templated).
-    :param stop: Ends the browser with the task. With False the next task with this `scrape_id` finds it as it was left,
-        and the last one has to stop it. Default True.
-    :param fail_on_error: Fails the task where the code failed (an exit code, an error, its time was up). Default True.
-    :param to: A file for the whole reply as JSON; without it the reply goes into XCom, which takes 48 kB (templated).
+    :param stop: Stops the browser with the task. With False the next task with this `scrape_id` finds it as it was
+        left, and the last one has to stop it. Default True.
+    :param fail_on_error: Fails the task if the code failed (an exit code, an error, a timeout). Default True.
+    :param to: A file for the whole response as JSON; without it the response goes into XCom, which takes 48 kB
+        (templated).
     :param weblake_conn_id: The connection. Default `weblake_default` (templated).
     """
 
@@ -148,11 +151,11 @@ class WeblakeInteractOperator(WeblakeOperator):
         self._closer: Client | None = None
 
     def execute(self, context: Context) -> dict[str, object]:
-        """Runs the code or prompt, and ends the browser."""
+        """Run the code or prompt, stop the browser, and return the response."""
         with self.service() as client:
             file = _target(self.to, (".json", ""))
             if self.stop:
-                # Made now: on_kill interrupts whatever runs, and may not look up a connection then.
+                # Made now because on_kill interrupts arbitrary code and must not look up a connection then.
                 self._closer = self.hook.get_conn()
             closed: dict[str, object] = {"stopped": False}
             try:
@@ -174,7 +177,7 @@ class WeblakeInteractOperator(WeblakeOperator):
             return _fits_xcom(done, f"The reply of scrape {self.scrape_id}")
 
     def on_kill(self) -> None:
-        """Ends the browser, also where somebody only stops this worker: nobody else would."""
+        """Stop the browser, also if only this worker is stopped: no other process would stop it."""
         closer, self._closer = self._closer, None
         if closer is not None:
             with closer:
@@ -197,12 +200,12 @@ class WeblakeInteractOperator(WeblakeOperator):
         return raw
 
     def _end_browser(self, client: Client) -> dict[str, object]:
-        """Ends the browser and says what it cost; never in the way of the error that brought us here."""
+        """Stop the browser and return its cost; errors are logged, so that they do not hide an error of the task."""
         try:
             with in_airflow_terms():
                 closed = client.stop_interact(self.scrape_id)
         except (errors.JobGone, errors.FeatureMissing, errors.InvalidOption):
-            return {"stopped": True}  # there is none
+            return {"stopped": True}  # there is no browser
         except errors.WeblakeError as error:
             self.log.warning(
                 "The browser of scrape %s could not be stopped and is paid until the service ends it: %s",
@@ -245,7 +248,7 @@ def _options(given: Mapping[str, object] | None, not_here: Sequence[str]) -> dic
 
 
 def _target(to: str | ObjectStoragePath | None, endings: Sequence[str]) -> SmallFile | None:
-    """The file to write, looked up before anything is paid; a template may have left nothing of its name."""
+    """Return the file to write, checked before anything is paid; a template may have rendered an empty name."""
     if to is None or to == "":
         return None
     file = small_file(to)
@@ -257,7 +260,7 @@ def _target(to: str | ObjectStoragePath | None, endings: Sequence[str]) -> Small
 
 
 def _one_line(url: str | None) -> str:
-    """A URL as it stands in a list: whatever would end its line is percent-encoded; a comment is none."""
+    """Return a URL as one line of a list, line breaks percent-encoded; empty for one that reads as a comment."""
     text = _BREAKS_LINES.sub(lambda found: quote(found[0]), (url or "").strip())
     return "" if text.startswith("#") else text
 
@@ -281,7 +284,7 @@ def _as_csv(rows: Sequence[tuple[str, str, str]]) -> bytes:
 
 
 def _kept(reply: Mapping[str, object], file: SmallFile | None) -> dict[str, object]:
-    """What of a reply goes on to XCom; the whole of it, without the doors to the browser, into the file."""
+    """Return the part of a response for XCom; write all of it but the browser's addresses to the file."""
     reply = {name: value for name, value in reply.items() if name not in _DOORS and value is not None}
     names = {"exitCode": "exit_code"}
     if file is None:
@@ -293,7 +296,7 @@ def _kept(reply: Mapping[str, object], file: SmallFile | None) -> dict[str, obje
 
 
 def _trouble(reply: Mapping[str, object]) -> str:
-    """What went wrong in the browser; `success` can be true all the same."""
+    """Return the error in the browser, if any; `success` can be true all the same."""
     code = reply.get("exitCode")
     parts = []
     if reply.get("killed") is True:
@@ -318,7 +321,7 @@ def _fits_xcom(value: T, what: str) -> T:
 
 
 def _without_nul(value: object) -> object:
-    """As any metadata database takes it: PostgreSQL stores no JSON that holds a NUL, and the task would fail."""
+    """Return a value without NUL characters: PostgreSQL stores no JSON that holds one, and the task would fail."""
     if isinstance(value, str):
         return value.replace("\0", "\ufffd")
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Operators of jobs: many URLs, a site, or a job that was started elsewhere."""
+"""Operators for jobs: a batch of URLs, a crawl of a site, or a job that was started elsewhere."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 class WeblakeBatchScrapeOperator(JobOperator):
     """Scrapes many URLs as one job and lands them as one Parquet file, paid once.
 
-    A worker that is killed, a restarted triggerer and a retry go on with the job that is on record in the dataset, and
-    land what has been paid for. Clearing a task that has succeeded buys again, as does clearing one whose job failed,
-    was cancelled or has expired; clearing any other lands the job that is there. Marking the task failed or successful,
-    clearing it while it waits (unless it has taken the job up again by then), and a run timeout cancel the job.
+    After a killed worker, a restarted triggerer or a retry, the task continues with the job that is on record in the
+    dataset, and lands what has been paid for. Clearing a task that has succeeded buys again, as does clearing one whose
+    job failed, was cancelled or has expired; clearing any other task lands the recorded job. Marking the task failed or
+    successful, clearing it while it waits (unless it has taken the job up again by then), and a run timeout cancel the
+    job.
 
     Returns the receipt: load_id, job_id, status, complete, submitted, stored, failed, robots_blocked, rejected,
     missing, duplicates, credits_used and the files, under 2 KB and without a URL or a key.
 
-    :param urls: The URLs as a list; or the path or storage URL of a text, CSV or Parquet file of them; or one shard
-        of such a file, from `url_shards`, in a mapped task (templated).
+    :param urls: The URLs as a list; or the path or storage URL of a text, CSV or Parquet file of them; or one shard of
+        such a file, from `url_shards`, in a mapped task (templated).
     :param column: The column of a CSV or Parquet file; `url` by default (templated).
     :param options: Scrape options of the contract in snake_case, such as `{"formats": ["markdown", "links"]}`
         (templated).
@@ -51,22 +52,23 @@ class WeblakeBatchScrapeOperator(JobOperator):
         self._read: list[str] | None = None
 
     def load_request(self) -> LoadRequest:
-        """One job for all URLs."""
+        """Return one load request for all URLs."""
         self._read = read_urls_or_shard(self.urls, self.column)
         naming = orchestration.Naming(partition=self.partition_keys())
         return orchestration.batch_request(self._read, naming, **(self.options or {}))
 
     def hosts(self) -> Sequence[str]:
-        """The URLs."""
+        """Return the URLs."""
         return self._read or ()
 
 
 class WeblakeCrawlOperator(JobOperator):
     """Crawls a site as one job and lands its pages as one Parquet file, paid once.
 
-    What a kill, a retry and a Clear mean, and what it returns, is as for WeblakeBatchScrapeOperator.
+    A kill, a retry and a Clear have the same effects as for WeblakeBatchScrapeOperator, and the return value is the
+    same.
 
-    :param url: Where the crawl begins (templated).
+    :param url: The start URL of the crawl (templated).
     :param options: Crawl options of the contract in snake_case, such as `{"limit": 500, "include_paths": ["/docs/.*"],
         "scrape_options": {"formats": ["markdown"]}}` (templated).
     """
@@ -79,20 +81,20 @@ class WeblakeCrawlOperator(JobOperator):
         self.options = options
 
     def load_request(self) -> LoadRequest:
-        """One job for the site; `max_credits` lowers its limit."""
+        """Return the load request of the crawl; `max_credits` lowers its limit."""
         naming = orchestration.Naming(partition=self.partition_keys())
         return orchestration.crawl_request(self.url, naming, self.terms(), **(self.options or {}))
 
     def hosts(self) -> Sequence[str]:
-        """The URL where it began."""
+        """Return the start URL of the crawl."""
         return (self.url,)
 
 
 class WeblakeLandOperator(JobOperator):
     """Waits for a job that was started elsewhere and lands it as one Parquet file.
 
-    It buys nothing: a retry and a Clear land the same job, and return the same receipt once it has landed. The job is
-    not this task's, so nothing cancels it unless `cancel_on_kill=True`.
+    It buys nothing: a retry and a Clear land the same job, and return the same receipt once it has landed. The task
+    does not own the job, so nothing cancels it unless `cancel_on_kill=True`.
 
     :param kind: `batch` or `crawl` (templated).
     :param job_id: The job's UUID, such as the `job_id` of an operator with `wait_for_completion=False` (templated).
@@ -107,5 +109,5 @@ class WeblakeLandOperator(JobOperator):
         self.job_id = job_id
 
     def load_request(self) -> LoadRequest:
-        """The job that is there."""
+        """Return the load request of the existing job."""
         return orchestration.existing_job_request(self.kind, str(self.job_id).strip(), self.partition_keys())

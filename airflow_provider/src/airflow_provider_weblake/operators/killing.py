@@ -1,8 +1,8 @@
-"""Whether a worker that is being stopped means that its job is not wanted any more.
+"""The decision whether to cancel a job when Airflow stops the worker that waits for it.
 
-Airflow stops a task's process when somebody marks the task or clears it, when its time is up, when another worker has
-taken it over, and when the machine itself shuts down. Only the first two are a reason to cancel a paid job: after the
-others a retry goes on with it. The process gets the same signal for all of them, so Airflow is asked.
+Airflow stops a task's process when a user marks or clears the task, when its time is up, when another worker has taken
+it over, and when the machine itself shuts down. Only the first two are a reason to cancel a paid job: after the others
+a retry continues with it. The process gets the same signal for all of them, so this module asks Airflow for the state.
 """
 
 from __future__ import annotations
@@ -24,27 +24,28 @@ if TYPE_CHECKING:
     from airflow_provider_weblake.hooks.weblake import WeblakeHook
     from weblake.orchestration import JobRef
 
-#: Seconds that Airflow has to say what became of the task: it ends this process itself five seconds after the signal.
+#: Seconds in which Airflow has to return the task's state: it kills this process five seconds after the signal.
 ANSWER_S = 3.0
 
-#: States that somebody put the task in, or that its run's time limit did; None is a task that was cleared.
+#: States that a user, or the time limit of the run, has set; None is a task that was cleared.
 UNWANTED = frozenset({"failed", "upstream_failed", "success", "skipped", "removed", "restarting", None})
 
 
 class Killing:
     """Cancels a job when its task is killed for good.
 
-    Made when the job is known: at the time of the signal nothing may be looked up that the interrupted code may hold.
+    Created when the job is known: in the signal handler, nothing may be looked up that needs a lock which the
+    interrupted code may hold.
     """
 
     def __init__(self, job: JobRef, hook: WeblakeHook, ti: RuntimeTaskInstanceProtocol, log: Logger) -> None:
         self._job = job
-        self._client = hook.get_conn()  # of its own, and connected only if it is used
+        self._client = hook.get_conn()  # a separate client, connected only if it is used
         self._ti = ti
         self._log = log
 
     def decide(self) -> None:
-        """Cancels, or leaves the job to the run that takes the task over; never raises."""
+        """Cancel the job, or leave it to the run that takes the task over; never raise."""
         if isinstance(sys.exc_info()[1], AirflowTaskTimeout):
             self._cancel("its execution_timeout has passed")
             return
@@ -66,12 +67,12 @@ class Killing:
             self._log.info("Cancelled %s: %s.", self._job.words, why)
 
     def _state(self) -> tuple[bool, str | None]:
-        """What Airflow has the task for; asked in a thread, because the interrupted code may be asking, too."""
+        """Return whether Airflow answered, and the state; in a thread, since the interrupted code may be asking."""
         asking = ThreadPoolExecutor(1)
         try:
             answer: Future[str | None] = asking.submit(state_of, self._ti)
             return True, answer.result(ANSWER_S)
-        except Exception as error:  # noqa: BLE001  # whatever it is: without an answer nothing is cancelled
+        except Exception as error:  # noqa: BLE001  # after any error: without an answer nothing is cancelled
             self._log.debug("The state of the task is not known: %s", type(error).__name__)
             return False, None
         finally:

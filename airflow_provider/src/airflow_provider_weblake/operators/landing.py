@@ -1,9 +1,9 @@
-"""The one path of every operator that buys pages: blocking or deferred, first run, retry or Clear.
+"""The common flow of every operator that buys pages: blocking or deferred, first run, retry or Clear.
 
     which generation -> landed already? -> intent, start, job id on record -> over? -> (defer) -> land -> receipt
 
-Each run begins at the top and goes by what the ledger of the dataset has on record, so a worker may die on any line.
-What a Clear and a retry mean is `weblake.orchestration.choose_generation`'s table.
+Each run begins at the first step and follows the ledger of the dataset, so a worker may be killed at any point.
+`weblake.orchestration.choose_generation` defines the effects of a Clear and of a retry.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ if TYPE_CHECKING:
 
 #: The XCom keys under which a started job can be found at once, while the task still waits.
 JOB_ID, JOB_URL = "job_id", "weblake_job_url"
-#: Seconds that the metadata database may fire later than the trigger itself at the deadline: a net under the trigger.
+#: Seconds by which Airflow's timeout of the deferral follows the trigger's own deadline; it only acts if the trigger
+#: fails.
 NET_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one execution is about."""
+    """The load of one execution of a task."""
 
     dataset: Dataset
     request: LoadRequest
@@ -53,13 +54,13 @@ class Load:
 
 
 class LandingOperator(WeblakeOperator):
-    """Lands one load, paid once; the operators of jobs and pages are made from it.
+    """Lands one load, paid once; base class of the operators for jobs and pages.
 
     :param to: The dataset's root: a local path, or a storage URL whose user part names an Airflow connection, as in
         `s3://aws_default@lake/web`, or an ObjectStoragePath (templated).
     :param partition: Path keys and values in place of `load_date`, such as `{"day": "{{ ds }}"}`; a later load of this
         task with the same values takes the earlier one's place (templated).
-    :param allow_partial: Stores what there is of a load that does not add up, with `complete: false`.
+    :param allow_partial: Stores the available pages of a load whose counts do not add up, with `complete: false`.
     :param missing_ratio: The share of submitted URLs that may be missing, from 0 to 1; default 0.
     :param fail_ratio: The share that may have failed before the load is refused; default 1, so that failed pages are
         rows of `page_errors` and no failure.
@@ -97,14 +98,14 @@ class LandingOperator(WeblakeOperator):
 
     @abstractmethod
     def load_request(self) -> LoadRequest:
-        """What is bought, made from the rendered fields."""
+        """Return the load request, made from the rendered fields."""
 
     def hosts(self) -> Sequence[str]:
-        """URLs whose hosts are this load's inputs, for lineage."""
+        """Return URLs whose hosts are this load's inputs, for lineage."""
         return ()
 
     def execute(self, context: Context) -> dict[str, object]:
-        """Lands the load and returns its receipt."""
+        """Land the load and return its receipt."""
         with self.service() as client:
             load = self.prepare(context, client)
             return self.finish(context, self.land(client, load, load.terms))
@@ -112,12 +113,12 @@ class LandingOperator(WeblakeOperator):
     def land(
         self, client: Client, load: Load, terms: Terms, started_load: orchestration.StartedLoad | None = None
     ) -> LandedLoad:
-        """Land the load; what is to be noted of it goes to the task's log."""
+        """Land the load and return it; notices about it go to the task's log."""
         callbacks = orchestration.ProgressCallbacks(on_message=self.log.warning)
         return orchestration.land(client, load.dataset, load.request, terms, callbacks, started_load=started_load)
 
     def prepare(self, context: Context, client: Client, generation: int | None = None) -> Load:
-        """The load that this execution means."""
+        """Return the load that this execution is for."""
         request, terms = self.load_request(), self.terms()
         self._service = client.service
         dataset = dataset_of_task(self.to)
@@ -129,7 +130,7 @@ class LandingOperator(WeblakeOperator):
         return Load(dataset, orchestration.place(request, task, generation), terms, generation)
 
     def terms(self) -> Terms:
-        """The operator's tolerances and limits, as the core has them."""
+        """Return the operator's tolerances and limits in the form of the core."""
         return orchestration.Terms(
             allow_partial=self.allow_partial,
             missing_ratio=self.missing_ratio,
@@ -138,11 +139,11 @@ class LandingOperator(WeblakeOperator):
         )
 
     def partition_keys(self) -> dict[str, str] | None:
-        """The partition with every value as text, as templates leave it."""
+        """Return the partition with every value as text, as templates leave it."""
         return {key: str(value) for key, value in self.partition.items()} if self.partition else None
 
     def finish(self, context: Context, landing: LandedLoad) -> dict[str, object]:
-        """Tells the log, the task's assets and whoever reads XCom what has landed."""
+        """Report a landed load to the log, the task's assets and XCom; return the receipt."""
         self.receipt = landing.receipt.to_dict()
         if landing.landed_at is not None:
             self.log.info("Load %s had landed before, at %s.", landing.receipt.load_id, landing.landed_at)
@@ -154,7 +155,7 @@ class LandingOperator(WeblakeOperator):
     def get_openlineage_facets_on_complete(
         self, task_instance: object
     ) -> OperatorLineage[LineageDataset, RunFacet] | None:
-        """What OpenLineage is told: files, rows, columns, hosts and the job."""
+        """Return the OpenLineage metadata: files, rows, columns, hosts and the job."""
         if self.receipt is None:
             return None
         job_id = self.receipt.get("job_id")
@@ -198,20 +199,20 @@ class JobOperator(LandingOperator):
         self._killing: Killing | None = None
 
     def execute(self, context: Context) -> dict[str, object]:
-        """Starts the job unless an earlier run did, waits for it, lands it, and returns the receipt."""
+        """Start the job unless an earlier run did, wait for it, land it, and return the receipt."""
         return self._run(context)
 
     def execute_complete(
         self, context: Context, event: Mapping[str, object], generation: int | None = None
     ) -> dict[str, object]:
-        """Goes on after the trigger; what it says is looked at again, for it may be old by now."""
+        """Continue after the trigger and return the receipt; the event may be outdated, so the job is checked again."""
         self.log.info("The trigger says: %s", json.dumps(event))
         return self._run(context, generation)
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, object] | None, context: Context
     ) -> dict[str, object]:
-        """As Airflow does it, but a trigger that never fired does not leave its job running and paid for."""
+        """Resume as Airflow does, and also cancel the paid job if the trigger never fired."""
         if (
             next_method == TRIGGER_FAIL_REPR
             and (next_kwargs or {}).get("error") == TriggerFailureReason.TRIGGER_TIMEOUT
@@ -221,12 +222,12 @@ class JobOperator(LandingOperator):
         return result
 
     def on_kill(self) -> None:
-        """Cancels the job if Airflow says that it is not wanted any more."""
+        """Cancel the job if Airflow reports that it is not wanted any more."""
         if self._killing is not None:
             self._killing.decide()
 
     def terms(self) -> Terms:
-        """Those of every load, and the deadline."""
+        """Return the terms of every load, and the deadline."""
         limit = _seconds(self.deadline)
         if self.execution_timeout is not None:
             limit = min(limit, self.execution_timeout.total_seconds())
@@ -238,7 +239,7 @@ class JobOperator(LandingOperator):
             landing = orchestration.find_landed(load.dataset, load.request, load.terms)
             if landing is not None:
                 return self.finish(context, landing)
-            # With no deadline of its own, a call gives up after a minute: a longer pause is the retry policy's.
+            # Without a deadline a call gives up after a minute; longer pauses are left to the retry policy.
             started_load = orchestration.start_load(
                 client, load.dataset, load.request, max_credits=load.terms.max_credits, on_message=self.log.warning
             )
@@ -265,13 +266,13 @@ class JobOperator(LandingOperator):
         context["ti"].xcom_push(key=JOB_URL, value=url)
 
     def _goes_on(self, client: Client, load: Load, job: Job) -> bool:
-        """Whether there is something to wait for; one look spares the triggerer what is over already."""
+        """Return whether the job still runs; one check here avoids a deferral for a job that has ended."""
         try:
             head = client.run(orchestration.get_status(orchestration.JobRef(job.kind, job.job_id), client.retry))
         except errors.JobGone:
             return job.age_s() < orchestration.UNSEEN_S
         except errors.RetryLater:
-            return True  # the trigger has more patience than a worker
+            return True  # the trigger waits longer than a worker does
         over = orchestration.over_budget(head, load.terms.max_credits)
         return not over and not orchestration.is_terminal(head.get("status"))
 
@@ -297,9 +298,9 @@ class JobOperator(LandingOperator):
 
 
 def task_of(context: Context) -> orchestration.Task:
-    """The running task, as loads are named after it.
+    """Return the identity of the running task, from which loads are named.
 
-    A retry keeps the task instance's `max_tries`, and a Clear raises it: that tells the two apart.
+    A retry keeps the task instance's `max_tries`, and a Clear raises it: that distinguishes the two.
     """
     ti = context["ti"]
     map_index = -1 if ti.map_index is None else ti.map_index
@@ -307,7 +308,7 @@ def task_of(context: Context) -> orchestration.Task:
 
 
 def _credits(given: float | str | None) -> float | None:
-    """A limit of credits; a template leaves it as text."""
+    """Return a limit of credits as a number; a template leaves it as text."""
     if given is None or (isinstance(given, str) and given.strip().lower() in ("", "none")):
         return None
     try:

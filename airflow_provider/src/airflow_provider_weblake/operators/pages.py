@@ -1,4 +1,4 @@
-"""Operators of one page or one file: the start's own reply is the document."""
+"""Operators for one page or one file; the response to the start already holds the document."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class WeblakeScrapeOperator(LandingOperator):
     """Scrapes one page and lands it as a Parquet file, paid once.
 
     A retry after a crash reads the page that was paid for. Clearing a task that has succeeded buys again. For more than
-    a few pages WeblakeBatchScrapeOperator is one job, one file and one task. Returns the receipt; its `job_id` is the
-    scrape's id, which WeblakeInteractOperator takes.
+    a few pages use WeblakeBatchScrapeOperator, which makes one job, one file and one task of them. Returns the receipt;
+    its `job_id` is the scrape's id, which WeblakeInteractOperator takes.
 
     :param url: The page (templated).
     :param options: Scrape options of the contract in snake_case (templated).
@@ -33,12 +33,12 @@ class WeblakeScrapeOperator(LandingOperator):
         self.options = options
 
     def load_request(self) -> LoadRequest:
-        """One page."""
+        """Return the load request of one page."""
         naming = orchestration.Naming(partition=self.partition_keys())
         return orchestration.scrape_request(self.url, naming, **(self.options or {}))
 
     def hosts(self) -> Sequence[str]:
-        """The page."""
+        """Return the URL of the page."""
         return (self.url,)
 
 
@@ -60,7 +60,7 @@ class WeblakeParseOperator(LandingOperator):
         self.options = options
 
     def load_request(self) -> LoadRequest:
-        """One file."""
+        """Return the load request of one file."""
         path = Path(self.file)
         if not path.is_file():
             raise errors.InvalidOption(

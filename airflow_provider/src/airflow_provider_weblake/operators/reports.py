@@ -1,4 +1,4 @@
-"""What the service knows about the team, landed: usage by month and recent activity."""
+"""Operators that land the service's reports on the team: usage by month and recent activity."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from weblake.orchestration import Report
 
-#: Periods that go into XCom: a year.
+#: Periods that go into XCom: one year.
 NEWEST = 12
 
 
 class ReportOperator(WeblakeOperator):
-    """Lands what the service reports; the two operators of reports are made from it.
+    """Lands a report of the service; base class of the two report operators.
 
     :param to: The dataset's root: a local path, or a storage URL whose user part names an Airflow connection, as in
         `s3://aws_default@lake/web`, or an ObjectStoragePath (templated).
@@ -39,27 +39,27 @@ class ReportOperator(WeblakeOperator):
         self.landed: dict[str, object] | None = None
 
     def get_openlineage_facets_on_complete(self, task_instance: object) -> OperatorLineage[Dataset, RunFacet] | None:
-        """What OpenLineage is told: files, rows and columns."""
+        """Return the OpenLineage metadata: files, rows and columns."""
         if self.landed is None:
             return None
         return lineage.openlineage_of(self.landed, str(self.to), None)
 
     def finish(self, context: Context, landed: dict[str, object]) -> dict[str, object]:
-        """Tells the task's assets and whoever reads XCom what has landed."""
+        """Report the landed files to the task's assets and XCom; return the result."""
         self.landed = landed
         lineage.outlets_changed(context, landed)
         return landed
 
 
 class WeblakeUsageOperator(ReportOperator):
-    """Lands what the team has used, month by month: one file a month in `usage_periods`, replaced whole.
+    """Lands the team's usage by month: one file a month in `usage_periods`, replaced whole.
 
     Reading usage costs nothing. Retries, Clears and several runs at once are harmless: each writes whole months, and
-    the last one stays. Marked failed, nothing goes on at the service.
+    the last one stays. A task that is marked failed leaves no work at the service.
 
     Returns `{"report", "periods": [{"period", "total", "rows"}, …], "total_current", "over_budget", "split", "files":
     [{"path", "rows", "bytes"}, …]}`: the newest twelve months and their files, newest first. `total_current` is that of
-    the running month, 0 where nothing was used in it yet; `split` is false where a report by key was asked for and the
+    the running month, 0 if nothing was used in it yet; `split` is false if a report by key was asked for and the
     service did not split it.
 
     :param report: `credits` or `tokens`. Default `credits` (templated).
@@ -90,7 +90,7 @@ class WeblakeUsageOperator(ReportOperator):
         self.fail_over_budget = fail_over_budget
 
     def execute(self, context: Context) -> dict[str, object]:
-        """Reads the report, lands it and holds it against the budget."""
+        """Read the report, land it and compare it with the budget."""
         with self.service() as client:
             if self.report not in ("credits", "tokens"):
                 raise errors.InvalidOption(f"There is no report of {self.report!r}.", hint="Give credits or tokens.")
@@ -130,7 +130,8 @@ class WeblakeActivityOperator(ReportOperator):
     """Lands the team's calls of the last 24 hours: one file a UTC day in `activity`, merged by id and replaced whole.
 
     Reading activity costs nothing. The service lists a call for 24 hours, so run this at least daily. Retries, Clears
-    and several runs at once lose nothing and double nothing. Marked failed, nothing goes on at the service.
+    and several runs at once lose nothing and double nothing. A task that is marked failed leaves no work at the
+    service.
 
     Returns `{"entries", "files": [{"path", "rows", "bytes"}, …]}`: the calls that were read, and the files they are in.
 
@@ -146,7 +147,7 @@ class WeblakeActivityOperator(ReportOperator):
         self.endpoint = endpoint
 
     def execute(self, context: Context) -> dict[str, object]:
-        """Reads the list to its end and lands it."""
+        """Read the whole activity list and land it."""
         with self.service() as client:
             if not self.to:
                 raise errors.InvalidOption("`to` is empty.", hint="Give the root of the dataset to land in.")
@@ -159,7 +160,7 @@ class WeblakeActivityOperator(ReportOperator):
 
 
 def _months(found: Report) -> dict[str, dict[tuple[str | None, str | None], float]]:
-    """Totals by month (as in the files' paths) and row."""
+    """Return totals by month (as in the files' paths) and row."""
     months: dict[str, dict[tuple[str | None, str | None], float]] = {}
     for period in found.periods:
         total = period.total_credits if found.name.startswith("credits") else period.total_tokens
@@ -170,13 +171,13 @@ def _months(found: Report) -> dict[str, dict[tuple[str | None, str | None], floa
 
 
 def _current(found: Report, months: Mapping[str, Mapping[tuple[str | None, str | None], float]]) -> float:
-    """What was used in the period that runs now, which need not begin with a month."""
+    """Return the usage of the current period, which need not begin with a month."""
     now = found.reported_at
     running: dict[tuple[str | None, str | None], float] = {}
     for period in found.periods:
         start, end = orchestration.parse_time(period.start_date), orchestration.parse_time(period.end_date)
         month = f"{start or end or now:%Y-%m}"
-        # An end may be the first moment after the period or its last day.
+        # The reported end may be the first moment after the period or its last day.
         if month == f"{now:%Y-%m}" or (start is not None and end is not None and start <= now < end):
             key = (period.start_date, period.api_key)
             running[key] = months[month][key]
@@ -184,14 +185,14 @@ def _current(found: Report, months: Mapping[str, Mapping[tuple[str | None, str |
 
 
 def _budget(given: float | str | None) -> float | None:
-    """A template leaves a number as text, and nothing as an empty one."""
+    """Return the budget as a number; a template leaves a number as text, and no value as an empty text."""
     if given is None or (isinstance(given, str) and given.strip().lower() in ("", "none")):
         return None
     try:
         budget = float(given)
     except ValueError:
         budget = math.nan
-    if math.isnan(budget):  # nothing would ever be over it
+    if math.isnan(budget):  # no total would ever be over it
         raise errors.InvalidOption(
             f"budget is {given!r}.", hint="Give a number of credits or tokens, or a template that renders to one."
         )

@@ -1,4 +1,4 @@
-"""The operators' door: all of them, under the module that DAGs import from."""
+"""All operators of the provider, under the module that DAGs import from."""
 
 from __future__ import annotations
 

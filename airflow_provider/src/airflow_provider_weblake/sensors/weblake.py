@@ -1,4 +1,4 @@
-"""Sensors for jobs that were started elsewhere; they watch, and never cancel."""
+"""Sensors for jobs that were started elsewhere; they never cancel a job."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from weblake import errors, orchestration
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
 
-#: What a template may ask Airflow for while it is rendered: the triggerer's event loop would stand still meanwhile.
+#: Template variables that need a request to Airflow to be rendered, during which the triggerer's event loop would
+#: block.
 _LOOKUPS = ("xcom_pull", "var.", "conn.", "ti.", "task_instance.")
 
 
 class JobSensor(BaseSensorOperator):
     """Waits until a job that was started elsewhere has completed.
 
-    Deferrable, it starts in the triggerer and ends there: it never takes a worker's slot unless the job ends badly or
-    its id has to be looked up first. It buys nothing and cancels nothing, whatever happens to the task. A job that
-    failed, was cancelled or is unknown fails the task without retries (or skips it, with `soft_fail`).
+    Deferrable, it starts in the triggerer and ends there: it never takes a worker's slot unless the job fails or its id
+    has to be looked up first. It buys nothing and cancels nothing, also if the task is killed. A job that failed, was
+    cancelled or is unknown fails the task without retries (or skips it, with `soft_fail`).
 
     Returns a small dict: status, kind, job_id, completed, total, credits_used.
 
     :param job_id: The job's UUID (templated).
     :param weblake_conn_id: The connection (templated).
-    :param poke_interval: Seconds between looks at most; default 30.
+    :param poke_interval: Seconds between status polls at most; default 30.
     :param timeout: Seconds until the sensor gives up; default `[sensors] default_timeout`.
     :param deferrable: Waits in the triggerer; default `[operators] default_deferrable`.
-    :param start_from_trigger: Whether a deferrable sensor begins in the triggerer. By default it does where the id is a
+    :param start_from_trigger: Whether a deferrable sensor begins in the triggerer. By default it does if the id is a
         text that needs no look-up (XCom, Variable) to be rendered.
     """
 
@@ -76,7 +77,7 @@ class JobSensor(BaseSensorOperator):
             start_from_trigger = isinstance(job_id, str) and not any(word in job_id for word in _LOOKUPS)
         self.start_from_trigger = deferrable and start_from_trigger
         if self.start_from_trigger:
-            # Replaced, not changed: it belongs to the class.
+            # Replaced instead of changed, because the object belongs to the class.
             self.start_trigger_args = dataclasses.replace(
                 self.start_trigger_args,
                 trigger_kwargs={
@@ -90,13 +91,13 @@ class JobSensor(BaseSensorOperator):
             )
 
     def execute(self, context: Context) -> object:
-        """Waits in the worker, or hands over to the triggerer."""
+        """Wait in the worker, or defer to the triggerer."""
         if not self.deferrable:
             return super().execute(context)
         try:
             found = self.poke(context)
         except AirflowException as error:
-            if self.soft_fail or self.never_fail:  # as the sensor does it that never leaves the worker
+            if self.soft_fail or self.never_fail:  # as a sensor that never leaves the worker does
                 raise AirflowSkipException(str(error)) from error
             raise
         if found:
@@ -114,7 +115,7 @@ class JobSensor(BaseSensorOperator):
         )
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """One look at the job."""
+        """Poll the job once."""
         job = orchestration.JobRef(self.kind, self._id())
         with in_airflow_terms(), WeblakeHook(self.weblake_conn_id).get_conn() as client:
             first, self._looked = not self._looked and self._first_look(context), True
@@ -135,14 +136,14 @@ class JobSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=True, xcom_value=event_of(job, "completed", head))
 
     def execute_complete(self, context: Context, event: Mapping[str, object] | str) -> object:
-        """What the trigger could not end by itself: a job that did not complete."""
+        """Finish after a trigger that could not end the task itself: the job did not complete."""
         if isinstance(event, Mapping):
             self._judge(str(event.get("status")))
             return event
-        return self.poke(context).xcom_value  # `dag.test()` hands on the bare word of a trigger that ends its task
+        return self.poke(context).xcom_value  # `dag.test()` passes on only the status of such a trigger
 
     def _first_look(self, context: Context) -> bool:
-        """Whether nobody has looked before: a job that has just been started may not be found yet."""
+        """Return whether the job was never polled before: a job that has just been started may not be found yet."""
         return not self.reschedule or context["ti"].get_first_reschedule_date(context) is None
 
     def _judge(self, status: str) -> None:

@@ -2,8 +2,8 @@
 
     Asset("scraped", watchers=[AssetWatcher(name="batches", trigger=WeblakeJobsCompletedTrigger())])
 
-They are for what was started elsewhere; whoever starts a job in a DAG waits for it there, with the operators. The
-arguments hold ids, numbers and the connection's name, and equal arguments are one trigger for Airflow.
+They are for jobs that were started elsewhere; a DAG that starts a job waits for it with the operators. The arguments
+hold ids, numbers and the connection's name; Airflow runs one trigger for equal arguments.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
 
     A period has closed when its end is past, or when the service reports a later one. The event is `report`, `period`
     (`2026-10`), `period_start`, `period_end` (ISO 8601, UTC) and `total`: credits or tokens. The last period that was
-    fired is kept in the asset's state, so that a restart repeats none and loses none, also where several closed in the
+    fired is kept in the asset's state, so that a restart repeats none and loses none, also if several closed in the
     meantime. A period for which the service reports nothing never fires. Reading usage costs no credits.
 
     :param weblake_conn_id: the connection; `weblake_default` by default.
     :param report: `credits` (default) or `tokens`.
     :param poll_interval: seconds between polls, at least 1; an hour by default.
     :param fire_latest: whether a new watcher fires the newest period that had closed before it began; by default it
-        only takes note of it.
+        only records that period.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
         self.fire_latest = fire_latest
 
     def serialize(self) -> tuple[str, dict[str, object]]:
-        """Names and numbers."""
+        """Return the class path and the arguments, which are names and numbers."""
         return (
             f"{_HERE}.WeblakeUsagePeriodTrigger",
             {
@@ -65,11 +65,11 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
         )
 
     def subject(self) -> str:
-        """The report."""
+        """Return the name of the report."""
         return self.report
 
     def question(self) -> Question[orchestration.Report]:
-        """Reads the report."""
+        """Return a function that reads the report."""
 
         async def ask(client: AsyncClient) -> orchestration.Report:
             return await client.run(orchestration.report(self.report, client.retry))
@@ -77,7 +77,7 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
         return ask
 
     def follow(self, memory: Memory | None, seen: orchestration.Report) -> tuple[Memory | None, list[Memory]]:
-        """Fires the periods that closed after the one in memory, oldest first."""
+        """Return the events of the periods that closed after the one in memory, oldest first, with the new memory."""
         periods = orchestration.closed_periods(seen, datetime.now(timezone.utc))
         closed = [_period_event(seen.name, period) for period in periods]
         if memory is None:
@@ -91,23 +91,24 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
 
 
 class WeblakeJobsCompletedTrigger(Watcher[orchestration.PollRound]):
-    """Fires once for each job of a kind that completes after the watcher has begun, whoever started it.
+    """Fires once for each job of a kind that completes after the watcher has begun, by whichever client it was started.
 
     The ids come from the activity list, which goes back 24 hours, and each is polled until its end; the polls cost no
-    credits. The event is `kind`, `job_id`, `status`, `completed`, `total`, `credits_used` (None where the service does
-    not say), `created_at` and `target`: the URL that the activity list shows, without user, query and fragment, which
-    may hold secrets. Hand `job_id` to WeblakeLandOperator to land the job.
+    credits. The event is `kind`, `job_id`, `status`, `completed`, `total`, `credits_used` (None if the service does not
+    say), `created_at` and `target`: the URL that the activity list shows, without user, query and fragment, which may
+    hold secrets. Pass `job_id` to WeblakeLandOperator to land the job.
 
     What was fired is kept in the asset's state: a restart loses no job and repeats none, unless the triggerer is killed
-    within the second or two between an event and its note; landing a job twice changes nothing. A watcher follows 600
-    running jobs at a time (the oldest; others when there is room) and remembers the last 400 ended ones by id, older
-    ones by time. It bears an outage of the triggerer of up to 24 hours.
+    within the second or two between an event and the write of the state; landing a job twice changes nothing. A watcher
+    follows 600 running jobs at a time (the oldest; others when there is room) and remembers the last 400 ended ones by
+    id, older ones by time. No job is lost in an outage of the triggerer of up to 24 hours.
 
     :param weblake_conn_id: the connection; `weblake_default` by default.
     :param kind: `batch_scrape` (default) or `crawl`.
     :param poll_interval: seconds between polls, at least 1; a minute by default.
-    :param target: only jobs with this URL in the activity list; `*` stands for any characters. All jobs by default.
-    :param statuses: the ends to fire on, of `completed`, `failed` and `cancelled`; only `completed` by default.
+    :param target: only jobs with this URL in the activity list; `*` matches any characters. All jobs by default.
+    :param statuses: the final statuses to fire on, of `completed`, `failed` and `cancelled`; only `completed` by
+        default.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.PollRound]):
         self.statuses = list(dict.fromkeys(_one_of("statuses", status, orchestration.JOB_ENDS) for status in given))
 
     def serialize(self) -> tuple[str, dict[str, object]]:
-        """Names and numbers."""
+        """Return the class path and the arguments, which are names and numbers."""
         return (
             f"{_HERE}.WeblakeJobsCompletedTrigger",
             {
@@ -138,21 +139,21 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.PollRound]):
         )
 
     def subject(self) -> str:
-        """The kind."""
+        """Return the kind of the jobs."""
         return self.kind
 
     def choice(self) -> Sequence[object]:
-        """Targets and statuses."""
+        """Return the target and the statuses."""
         return self.target, sorted(self.statuses)
 
     def question(self) -> Question[orchestration.PollRound]:
-        """Asks for the jobs that have ended."""
+        """Return a function that asks for the jobs that have ended."""
         return orchestration.EndedJobs(self.kind)
 
     def follow(self, memory: Memory | None, seen: orchestration.PollRound) -> tuple[Memory | None, list[Memory]]:
-        """Fires the jobs that ended since; a new watcher only notes which are over."""
+        """Return the events of the jobs that ended since; a new watcher only records which jobs have ended."""
         if memory is None and not seen.complete:
-            return None, []  # what is over already cannot be told from what will be
+            return None, []  # jobs that ended before and after the start cannot be told apart
         state = orchestration.WatcherState() if memory is None else orchestration.WatcherState.read(memory)
         listed = [job for job in seen.jobs if job.fits(self.target)]
         fresh = state.settle(listed, seen.ended)
@@ -198,7 +199,7 @@ def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:
 
 
 def _target_text(target: str | None) -> str | None:
-    """The target without what may be secret in it: events are logged and stored as they are."""
+    """Return the target without parts that may be secret: events are logged and stored as they are."""
     if target is None:
         return None
     try:

@@ -1,9 +1,9 @@
-"""How a watcher polls, shares its poll with its siblings, and remembers.
+"""Polling, sharing of polls and persistent state of the event triggers.
 
-All watchers of one connection and question share one poll: the triggerer opens it once and hands every look at the
-service to each of them. What a watcher has fired is noted in the state store of its assets, and only when Airflow has
-confirmed that the events are in its database (the ack mode of Airflow's shared streams). A triggerer that dies before
-the note fires those events again, one that dies after it does not: an event may come twice, and is never lost.
+All watchers of one connection and question share one poll: the triggerer opens it once and passes each result to each
+of them. A watcher stores its memory in the state store of its assets only after Airflow has confirmed that the events
+are in its database (the ack mode of Airflow's shared streams). A triggerer that dies before the write fires those
+events again, and one that dies after it does not: an event may come twice, and is never lost.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
     from weblake import AsyncClient
 
 S = TypeVar("S")
-#: What a watcher remembers: JSON, a few kilobytes at most.
+#: The state of a watcher: JSON, a few kilobytes at most.
 Memory: TypeAlias = dict[str, object]
 Question: TypeAlias = "Callable[[AsyncClient], Awaitable[S]]"
 
 _LOG = logging.getLogger(__name__)
-#: Failed polls in a row after which a watcher raises. Airflow logs it and starts the watcher anew.
+#: Failed polls in a row after which a watcher raises. Airflow logs the error and starts the watcher anew.
 MAX_FAILURES = 10
-#: Seconds before the first repeat of a failed poll; it doubles up to the watcher's own interval.
+#: Seconds before the first retry of a failed poll; it doubles up to the watcher's own interval.
 FIRST_REPEAT_S = 30.0
-#: The most that is taken from Retry-After.
+#: The longest pause that is accepted from Retry-After, in seconds.
 RETRY_AFTER_MOST_S = 3600.0
-#: Seconds that the state store may take for one write: a triggerer that shuts down no longer answers.
+#: Seconds that the state store may take for one write: it no longer answers a triggerer that shuts down.
 WRITE_S = 15.0
 #: Pauses between tries to read the state; together far below the 300 s in which Airflow wants an event handled.
 _READ_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
-#: Seconds between two polls at least.
+#: The minimum interval between two polls, in seconds.
 LEAST_INTERVAL_S = 1.0
-#: What can go wrong with a connection, the service, or the way there.
+#: Errors of the connection, the service or the network that end one poll.
 _TROUBLE = (WeblakeError, AirflowException, AirflowRuntimeError, OSError, TimeoutError)
 
 
@@ -59,25 +59,25 @@ class Store(Protocol):
     """The two methods of Airflow's asset state store that are used."""
 
     async def aget(self, key: str, default: None = None) -> object:
-        """The value of a key."""
+        """Return the value of a key."""
 
     async def aset(self, key: str, value: Memory) -> None:
-        """Writes it."""
+        """Write the value of a key."""
 
 
 class Look(Generic[S]):
-    """One look at the service, as each watcher gets it."""
+    """The result of one poll, as each watcher gets it."""
 
     def __init__(self, seen: S) -> None:
         self.seen = seen
         self._keep: list[Callable[[], Awaitable[None]]] = []
 
     def when_stored(self, keep: Callable[[], Awaitable[None]]) -> None:
-        """Has this called once the events that came of this look are in Airflow's database."""
+        """Register a callback for the time when the events of this result are in Airflow's database."""
         self._keep.append(keep)
 
     async def stored(self) -> None:
-        """They are. A note that cannot be written now is written after the next look."""
+        """Persist watcher state after Airflow has stored the events; a failed write is repeated after the next poll."""
         for keep in self._keep:
             try:
                 async with aio.timeout(WRITE_S):
@@ -87,7 +87,7 @@ class Look(Generic[S]):
 
 
 class Polls(SharedStreamProducer, Generic[S]):
-    """Asks again and again; trouble that may pass is waited out."""
+    """Polls the service repeatedly and retries after temporary errors."""
 
     def __init__(self, weblake_conn_id: str, poll_interval: float, ask: Question[S]) -> None:
         self._conn_id = weblake_conn_id
@@ -95,7 +95,7 @@ class Polls(SharedStreamProducer, Generic[S]):
         self._ask = ask
 
     async def open_stream(self) -> AsyncIterator[tuple[Look[S], Look[S]]]:
-        """Yields each look twice: for the watchers, and for `advance`."""
+        """Yield each result twice: for the watchers, and for `advance`."""
         failures = 0
         async with _SharedClient(self._conn_id) as held:
             while True:
@@ -114,9 +114,9 @@ class Polls(SharedStreamProducer, Generic[S]):
                 await asyncio.sleep(pause)
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Airflow has stored the events of these looks."""
+        """Persist watcher state for results whose events Airflow has stored."""
         for item in batch:
-            # Where one watcher failed, nobody can tell which: the others note it with their next look.
+            # If one watcher failed, Airflow does not say which; the others are stored with their next result.
             if item.outcome.is_clean:
                 await item.broker_payload.stored()
 
@@ -127,10 +127,10 @@ class Polls(SharedStreamProducer, Generic[S]):
 
 
 class _SharedClient:
-    """The client of a connection for one poll after the other.
+    """The client of a connection for successive polls.
 
-    The connection is read for each, so that a key that was changed is used. The client before is given back only then:
-    while nothing has changed it is the same one, with its open connections.
+    The connection is read for each poll, so that a changed key is used. The previous client is released only after
+    that: if nothing has changed, it is the same client, with its open connections.
     """
 
     def __init__(self, weblake_conn_id: str) -> None:
@@ -152,7 +152,7 @@ class _SharedClient:
 
 
 class Watcher(BaseEventTrigger, Generic[S]):
-    """Base of the event triggers: what differs is the question and what follows from the answer."""
+    """Base of the event triggers; subclasses define the question and how to follow its answers."""
 
     def __init__(self, weblake_conn_id: str, poll_interval: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -163,60 +163,60 @@ class Watcher(BaseEventTrigger, Generic[S]):
             )
         self.weblake_conn_id = weblake_conn_id
         self.poll_interval = poll_interval
-        #: What the store holds, as far as is known.
+        #: The content of the state store, as far as it is known.
         self._kept: Memory | None = None
 
     @abstractmethod
     def subject(self) -> str:
-        """What is asked about: watchers of one connection with the same subject share one poll."""
+        """Return what is asked about: watchers of one connection with the same subject share one poll."""
 
     @abstractmethod
     def question(self) -> Question[S]:
-        """A new asker of it."""
+        """Return a new function that asks the service."""
 
     def choice(self) -> Sequence[object]:
-        """What of it this watcher fires on: with another choice it begins with an empty memory."""
+        """Return what this watcher fires on; with another choice it begins with an empty memory."""
         return ()
 
     @abstractmethod
     def follow(self, memory: Memory | None, seen: S) -> tuple[Memory | None, list[Memory]]:
-        """What is to be remembered after this look, and the events to fire. No I/O."""
+        """Return the new memory after this result, and the events to fire. No I/O."""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Fires for as long as it is watched, with a poll of its own."""
+        """Yield events for as long as the asset is watched, with a poll of its own."""
 
         async def looks() -> AsyncIterator[Look[S]]:
             async with aclosing(self._polls().open_stream()) as stream:  # type: ignore[type-var]  # a generator
                 async for look, _ in stream:
                     yield look
-                    await look.stored()  # whoever takes the events has come back for more
+                    await look.stored()  # the consumer has taken the events and asks for more
 
         async with aclosing(looks()) as stream:  # type: ignore[type-var]
             async for event in self.filter_shared_stream(stream):
                 yield event
 
     def shared_stream_key(self) -> Hashable:
-        """The class, the connection, the subject and the interval."""
+        """Return the class, the connection, the subject and the interval."""
         return type(self).__name__, self.weblake_conn_id, self.subject(), self.poll_interval
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, object]) -> SharedStreamProducer:
-        """The poll that watchers with one key share."""
+        """Return the poll that watchers with one key share."""
         return cls(**kwargs)._polls()  # type: ignore[arg-type]  # its own serialised arguments
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Look[S]]) -> AsyncIterator[TriggerEvent]:
-        """Turns each look into the events that are new to this watcher."""
+        """Yield the events of each result that are new to this watcher."""
         memory = self._kept = await self._read()
         async for look in shared_stream:
             memory, events = self.follow(memory, look.seen)
             if memory is not None and memory != self._kept:
-                # Said before the events are handed over: afterwards this look may already be settled.
+                # Registered before the events are yielded: afterwards this result may already be stored.
                 look.when_stored(partial(self.keep, memory))
             for event in events:
                 yield TriggerEvent(event)
 
     async def keep(self, memory: Memory) -> None:
-        """Writes the memory into the state store of every asset that is watched."""
+        """Write the memory into the state store of every asset that is watched."""
         note = {**memory, "noted_at": datetime.now(timezone.utc).isoformat(timespec="milliseconds")}
         for store in self._stores():
             await store.aset(self._key, note)
@@ -231,7 +231,7 @@ class Watcher(BaseEventTrigger, Generic[S]):
         return f"{type(self).__name__}_{hashlib.sha256(of.encode()).hexdigest()[:16]}"
 
     def _stores(self) -> list[Store]:
-        """One for each asset: Airflow runs one trigger for all assets that are watched with the same arguments."""
+        """Return one store for each asset: Airflow runs one trigger for all assets watched with the same arguments."""
         given = self.asset_state_store
         if given is None:
             return []
@@ -244,7 +244,7 @@ class Watcher(BaseEventTrigger, Generic[S]):
         if not stores:
             self.log.warning("There is no asset state store: what was fired is forgotten when the triggerer restarts.")
         notes = [note for store in stores if isinstance(note := await self._read_one(store), dict)]
-        # An asset that was added later knows nothing yet, or something old from an earlier time.
+        # An asset that was added later has no state yet, or an outdated one.
         newest = max(notes, key=lambda note: str(note.get("noted_at")), default=None)
         return None if newest is None else {name: value for name, value in newest.items() if name != "noted_at"}
 
@@ -259,11 +259,11 @@ class Watcher(BaseEventTrigger, Generic[S]):
 
 
 def _jittered(seconds: float) -> float:
-    return seconds * random.uniform(0.9, 1.1)  # noqa: S311 - it spreads polls, it keeps no secret
+    return seconds * random.uniform(0.9, 1.1)  # noqa: S311 - jitter between polls, no secret
 
 
 def _error_text(error: BaseException) -> str:
-    """An error in a log: ours and Airflow's hold no key; of others only the type is known to hold none."""
+    """Return the log text of an error: only messages of weblake and Airflow are sure to hold no key."""
     if isinstance(error, WeblakeError):
         error.interface = AIRFLOW
     told = isinstance(error, WeblakeError | AirflowException)

@@ -1,7 +1,7 @@
-"""Waits for one job on the triggerer's event loop.
+"""The trigger that waits for one job on the triggerer's event loop.
 
-A triggerer that is restarted finds in the arguments all that it needs: ids, numbers and the connection's name. Nothing
-here decides about money but the two limits that a task was given, and a kill by a person.
+A restarted triggerer finds all that it needs in the arguments: ids, numbers and the connection's name. Only two limits
+of the task, and a kill by a user, make this trigger cancel a job.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 __all__ = ["WeblakeJobTrigger", "WeblakeJobsCompletedTrigger", "WeblakeUsagePeriodTrigger"]
 
 #: Seconds before the first poll, and between the first two: a trigger that fires at once can meet the scheduler still
-#: busy with the deferral (apache/airflow#72716), and the operator has looked before it deferred.
+#: busy with the deferral (apache/airflow#72716), and the operator has polled before it deferred.
 FIRST_S = 5.0
-#: What may be added to a pause, as a share of it: a triggerer that restarts has all its jobs begin at the same moment.
+#: The maximum addition to a pause, as a share of it: all jobs of a restarted triggerer begin at the same moment.
 SPREAD = 0.5
 #: Seconds in which a cancel has to be over; Airflow gives `on_kill` thirty.
 CANCEL_S = 20.0
-#: Seconds that Airflow has to say what became of the task: the first question of a triggerer makes it load its API.
+#: Seconds in which Airflow has to return the task's state: a triggerer's first request makes it load its API.
 ANSWER_S = 60.0
-#: Seconds after which even a trigger without a deadline gives up: Airflow's own timeout comes long before.
+#: Seconds after which a trigger without a deadline gives up, too: Airflow's own timeout comes long before.
 NO_DEADLINE_S = 30 * 24 * 3600.0
-#: Seconds in which a job may not be found yet.
+#: Seconds after the start in which "not found" is tolerated.
 UNSEEN_S = 30.0
 
-#: Beyond this a count is none.
+#: The largest number that is accepted as a count.
 MOST = 1 << 53
 
-#: Cancels under way. An event loop itself holds its tasks weakly.
+#: Cancels in progress. An event loop keeps only weak references to its tasks.
 _KILLING: set[asyncio.Task[None]] = set()
 
 
@@ -54,14 +54,14 @@ class WeblakeJobTrigger(BaseTrigger):
     """Fires once, when a job has ended, its deadline has come, its credits are used up, or it cannot be asked about.
 
     The event is a small dict: `status` (completed, failed, cancelled, deadline, over_budget, gone or unknown), `kind`,
-    `job_id`, `completed`, `total`, `credits_used`. Trouble that may pass is waited out up to the deadline; after other
-    trouble, such as a refused key, the connection is read anew, and `unknown` is told if that does not help.
+    `job_id`, `completed`, `total`, `credits_used`. Temporary errors are retried up to the deadline; after other errors,
+    such as a refused key, the connection is read anew, and the status is `unknown` if that does not help.
 
     :param weblake_conn_id: The connection.
     :param kind: batch_scrape or crawl.
     :param job_id: The job's UUID.
     :param deadline: Seconds since 1970 at which waiting ends; None leaves that to the deferral's own timeout.
-    :param max_credits: What the job may use.
+    :param max_credits: The credits that the job may use.
     :param poll_interval: Seconds between polls at most.
     :param owns_job: Whether the job is cancelled at its deadline and over its budget.
     :param cancel_on_kill: Whether it is cancelled when a person marks or clears the deferred task.
@@ -91,12 +91,13 @@ class WeblakeJobTrigger(BaseTrigger):
         self.owns_job = owns_job
         self.cancel_on_kill = cancel_on_kill
         self.ends_task = ends_task
-        #: The last reply's counts; whether one came since the connection was read, and whether the last poll failed.
+        #: The counts of the last response; whether one came since the connection was read; and whether the last poll
+        #: failed.
         self._head: dict[str, object] = {}
         self._answered = self._in_trouble = False
 
     def serialize(self) -> tuple[str, dict[str, object]]:
-        """Ids, numbers and the connection's name."""
+        """Return the class path and the arguments: ids, numbers and the connection's name."""
         return (
             "airflow_provider_weblake.triggers.weblake.WeblakeJobTrigger",
             {
@@ -113,7 +114,7 @@ class WeblakeJobTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Waits, and yields the one event."""
+        """Wait for the job, and yield the one event."""
         status = await self._end()
         event = event_of(self._job, status, self._head)
         if self.ends_task and status == "completed":
@@ -122,16 +123,16 @@ class WeblakeJobTrigger(BaseTrigger):
             yield TriggerEvent(event)
 
     async def on_kill(self) -> None:
-        """Cancels the job of a task that a person marked or cleared; a restart of the triggerer does not come here.
+        """Cancel the job of a task that a person marked or cleared; not called when a triggerer restarts.
 
-        A triggerer that was silent for a while does: Airflow has given its triggers to another one meanwhile, and stops
-        them here as if a person had. And a task that was cleared may have taken its job up again by now. So Airflow is
-        asked first: what is waited for elsewhere goes on.
+        Airflow also calls it for a triggerer that was unresponsive for a while: it has given the triggers to another
+        one, and stops them here as if a person had. A task that was cleared may also have taken its job up again by
+        now. So Airflow is asked for the state first, and a job that is still waited for elsewhere continues.
         """
         if not self.cancel_on_kill:
             return
-        # Airflow sends its cancel again every second until this trigger is gone, and breaks off with it whatever is
-        # awaited here: a cancel that the service takes longer for would never arrive.
+        # Airflow repeats its cancel every second until this trigger is gone, and each one interrupts what is awaited
+        # here: a slow cancel request to the service would never be sent.
         killing = asyncio.create_task(self._kill(), name=f"cancel {self._job.words}")
         _KILLING.add(killing)
         killing.add_done_callback(_KILLING.discard)
@@ -142,7 +143,7 @@ class WeblakeJobTrigger(BaseTrigger):
         return orchestration.JobRef(self.kind, self.job_id)
 
     async def _end(self) -> str:
-        """How the waiting ended: the job's own last word, or one of ours."""
+        """Return how the waiting ended: the job's final status, or one of the trigger's own."""
         until = time.monotonic() + self._left()
         await self._pause(FIRST_S)
         asked_twice = False
@@ -152,8 +153,8 @@ class WeblakeJobTrigger(BaseTrigger):
                     async with shared_client(self.weblake_conn_id) as client:
                         return await self._watch(client, until)
             except (errors.WeblakeError, AirflowException) as error:
-                # A key may have been changed, or the connection not readable for a moment. If it stays so, a worker
-                # looks at it: it names what is wrong, or goes on where only the triggerer is at fault.
+                # A key may have been changed, or the connection may be unreadable for a moment. If that persists, a
+                # worker checks it: it names the error, or continues if only the triggerer is at fault.
                 self.log.warning("%s cannot be asked about: %s", self._job.words, error)
                 if asked_twice and not self._answered:
                     return "unknown"
@@ -161,7 +162,7 @@ class WeblakeJobTrigger(BaseTrigger):
                 await self._pause(FIRST_S)
 
     async def _watch(self, client: AsyncClient, until: float) -> str:
-        """Polls until the end with this client; raises what asking again with it will not mend."""
+        """Poll until the end with this client; raise errors that another poll will not resolve."""
         first = FIRST_S
         while True:
             try:
@@ -193,7 +194,7 @@ class WeblakeJobTrigger(BaseTrigger):
         )
 
     def _seen(self, found: Mapping[str, object]) -> None:
-        """Keeps a reply's counts, whatever happens later, and logs what is new."""
+        """Keep the counts of a response, and log changes."""
         if found.get("status") != self._head.get("status") or self._in_trouble:
             self.log.info("%s is %s.", self._job.words, found.get("status"))
         self._answered, self._in_trouble = True, False
@@ -213,14 +214,14 @@ class WeblakeJobTrigger(BaseTrigger):
             await self._cancel(client, why)
 
     async def _is_wanted(self) -> bool:
-        """Whether the task has the job in hand all the same; also where Airflow does not say."""
+        """Return whether the task still uses the job; also True if Airflow does not answer."""
         ti = self.task_instance
         try:
             if ti is None:
                 raise LookupError("a trigger without a task")
             async with aio.timeout(ANSWER_S):
                 state = await asyncio.to_thread(state_of, ti)
-        except Exception as error:  # noqa: BLE001  # whatever it is: without an answer nothing is cancelled
+        except Exception as error:  # noqa: BLE001  # after any error: without an answer nothing is cancelled
             self.log.warning("This trigger is stopped, and Airflow does not say why: %s goes on.", self._job.words)
             self.log.debug("The state of the task is not known: %s", type(error).__name__)
             return True
@@ -234,7 +235,7 @@ class WeblakeJobTrigger(BaseTrigger):
 
     @asynccontextmanager
     async def _in_time(self, why: str) -> AsyncIterator[None]:
-        """A cancel that fails, or takes too long, is told in the log."""
+        """Log a cancel that fails or takes too long."""
         try:
             with in_airflow_terms():
                 async with aio.timeout(CANCEL_S):
@@ -244,17 +245,17 @@ class WeblakeJobTrigger(BaseTrigger):
             self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job.words, why, said)
 
     def _left(self) -> float:
-        """Seconds to the deadline."""
+        """Return the seconds to the deadline."""
         return NO_DEADLINE_S if self.deadline is None else max(0.0, self.deadline - time.time())
 
     async def _pause(self, seconds: float) -> None:
-        """So long, or the poll interval if that is shorter, and a part of it more; never beyond the deadline."""
-        spread = 1 + SPREAD * random.random()  # noqa: S311  # no secret
+        """Sleep for a time, at most the poll interval, plus jitter; never beyond the deadline."""
+        spread = 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
         await asyncio.sleep(min(min(seconds, self.poll_interval) * spread, self._left()))
 
 
 def event_of(job: orchestration.JobRef, status: str, head: Mapping[str, object]) -> dict[str, JsonValue]:
-    """What is told of a job: its end and its counts, no text. Airflow logs and stores every event as it is."""
+    """Return the event of a job: its status and its counts, no text. Airflow logs and stores every event as it is."""
     return {
         "status": status,
         "kind": job.kind,
@@ -266,7 +267,7 @@ def event_of(job: orchestration.JobRef, status: str, head: Mapping[str, object])
 
 
 def _number(value: object) -> float | int | None:
-    """A count that a database takes: JSON has no infinity, and a service may send any digits."""
+    """Return a count that a database accepts: JSON has no infinity, and a service may send any digits."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MOST:
         return None
     return value

@@ -1,4 +1,4 @@
-"""Asset checks: of what has landed and of what was used."""
+"""Asset checks of landed documents and of the team's usage."""
 
 from __future__ import annotations
 

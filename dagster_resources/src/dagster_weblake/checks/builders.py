@@ -1,11 +1,11 @@
-"""Checks of what an asset has landed: of documents, load by load, and of a team's usage.
+"""Builders of asset checks: of landed documents, load by load, and of a team's usage.
 
-They read the landed files and the ledger and never call the service. Which load is looked at: those that the check's
-own run has landed, else the latest of the run's partition, else the latest of the asset; and where a newer load has
-taken its place since, that one. Freshness needs nothing of ours: give the asset a `dg.FreshnessPolicy`.
+The checks read the landed files and the ledger and never call the service. They look at the loads that the check's own
+run has landed, else the latest load of the run's partition, else the latest of the asset; if a newer load has replaced
+one of these, they look at the newer one. For freshness, give the asset a `dg.FreshnessPolicy`.
 """
 
-# Not postponed: Dagster looks at the annotation of a check's `context` itself.
+# No postponed annotations: Dagster evaluates the annotation of a check's `context`.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["build_document_checks", "build_usage_checks"]
 
-#: What names an asset: as Dagster's own builders of checks take it, or what `build_weblake_assets` returned.
+#: A reference to an asset: what Dagster's own builders of checks accept, or the return value of `build_weblake_assets`.
 Asset = dg.AssetsDefinition | Sequence[dg.AssetsDefinition] | dg.AssetSpec | dg.AssetKey | str | Sequence[str]
 
 _REPORTS = ("credits", "tokens", "credits_by_key", "tokens_by_key")
@@ -43,16 +43,16 @@ def build_document_checks(
     checks: Iterable[str] | None = None,
     resource_key: str = "weblake",
 ) -> dg.AssetChecksDefinition:
-    """Checks of the documents that an asset has landed, computed in one step and from storage alone.
+    """Return checks of the documents that an asset has landed, computed in one step and from storage alone.
 
     - `rows_above_zero`: at least `min_rows` documents.
     - `error_ratio`: at most this share of the submitted pages failed, were rejected or are missing. Pages that
-      robots.txt keeps out are told and do not count: nothing went wrong with them.
+      robots.txt excludes are reported and do not count as errors.
     - `duplicate_urls`: at most this many rows of the load have the URL of another one.
     - `schema_matches`: the file has exactly the columns that this version writes.
-    - `receipt_matches_files`: every file of the receipt is there, with its bytes and rows.
-    - `credits_under_budget`: the job cost no more than `max_credits`; only where that is given. Where the service did
-      not say what it cost, the check warns.
+    - `receipt_matches_files`: every file of the receipt exists, with its bytes and rows.
+    - `credits_under_budget`: the job cost no more than `max_credits`; only if that is given. If the service did not say
+      what the job cost, the check warns.
 
     Args:
         asset: The asset, its spec or key, or what `build_weblake_assets` returned.
@@ -61,13 +61,13 @@ def build_document_checks(
         max_error_ratio: A share, from 0 to 1.
         max_duplicate_urls: See above.
         max_credits: See above.
-        severity: Of a check that fails.
-        blocking: Whether a failed one of severity ERROR keeps the assets downstream from being materialized.
-        checks: The names of those that are wanted; by default all.
+        severity: The severity of a check that fails.
+        blocking: Whether a failed check of severity ERROR keeps the assets downstream from being materialized.
+        checks: The names of the checks to build; by default all.
         resource_key: The name of the WeblakeResource.
 
     Raises:
-        InvalidOption: A threshold makes no sense, or there is no such check.
+        InvalidOption: A threshold is out of its range, or there is no such check.
     """
     limits = Limits(min_rows, max_error_ratio, max_duplicate_urls, max_credits)
     names = _names(checks, limits)
@@ -113,10 +113,10 @@ def build_usage_checks(
     blocking: bool = False,
     resource_key: str = "weblake",
 ) -> dg.AssetChecksDefinition:
-    """The check `usage_under_budget`: what the current month (UTC) has used so far, as it was last landed.
+    """Return the check `usage_under_budget`: the usage of the current month (UTC) so far, as it was last landed.
 
-    It looks at the current month whatever partition is materialized: a backfill of old months says nothing of a budget.
-    Where nothing of the current month has landed, it warns.
+    It looks at the current month whichever partition is materialized, since a backfill of old months does not change
+    the current budget. If nothing of the current month has landed, it warns.
 
     Args:
         asset: The asset of the usage, its spec or key, or what `build_weblake_assets` returned.
@@ -124,7 +124,7 @@ def build_usage_checks(
         report: credits, tokens, credits_by_key or tokens_by_key; by default the one in the asset's definition, else
             credits.
         to: The asset's own root; by default the one in its definition, else the resource's.
-        severity: Of the check when it fails.
+        severity: The severity of the check when it fails.
         blocking: Whether a failure of severity ERROR keeps the assets downstream from being materialized.
         resource_key: The name of the WeblakeResource.
 
@@ -158,7 +158,7 @@ def build_usage_checks(
 
 
 def _names(checks: Iterable[str] | None, limits: Limits) -> list[str]:
-    """The checks that are wanted, in the order in which they are shown."""
+    """Return the names of the requested checks, in the order in which they are shown."""
     if limits.min_rows < 0 or limits.max_duplicate_urls < 0:
         raise InvalidOption("min_rows or max_duplicate_urls is negative.", hint="Give a number of rows, 0 or more.")
     if not 0 <= limits.max_error_ratio <= 1:
@@ -180,7 +180,7 @@ def _names(checks: Iterable[str] | None, limits: Limits) -> list[str]:
 
 
 def _target(asset: Asset, table: str) -> dg.AssetSpec:
-    """The spec of the asset that holds the table; a bare one where only its key is known."""
+    """Return the spec of the asset that holds the table; a bare one if only its key is known."""
     if isinstance(asset, dg.AssetSpec):
         return asset
     if isinstance(asset, dg.AssetKey | str):
@@ -212,7 +212,7 @@ def _dataset(context: dg.AssetCheckExecutionContext, resource_key: str, to: str 
 
 
 def _worst(name: str, loads: Sequence[Load], limits: Limits) -> Finding:
-    """Of several loads the first that fails, else the last."""
+    """Return the finding of the first load that fails, else of the last load."""
     for load in loads:
         finding = findings.find(name, load, limits)
         if not finding.passed:

@@ -1,10 +1,10 @@
-"""What each check of a landed load finds: a sentence, numbers and the first offenders. Knows no events and no runs.
+"""The finding of each check of a landed load: a sentence, numbers and the first offenders, without events or runs.
 
     the receipt alone            rows_above_zero, error_ratio, credits_under_budget
     the documents' file          duplicate_urls (its url column), schema_matches (its footer)
     every file of the receipt    receipt_matches_files (sizes and footers; of a file that was compacted the load's rows)
 
-A file that cannot be read is a finding, never a traceback.
+A file that cannot be read gives a finding, never a traceback.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     import weblake
     from weblake import orchestration
 
-#: Offenders that a finding names.
+#: Offenders that a finding names at most.
 FIRST = 10
 _BATCH_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check found."""
+    """The result of one check."""
 
     passed: bool
-    #: A sentence.
+    #: The finding as a sentence.
     says: str
     metadata: Mapping[str, dg.MetadataValue] = field(default_factory=dict)
-    #: Whether nobody can tell: such a finding warns, however severe the check is.
+    #: Whether the check could not be decided: such a finding warns, whatever the severity of the check.
     unknown: bool = False
 
 
@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load that is looked at."""
+    """The load that is checked."""
 
     dataset: orchestration.Dataset
     receipt: weblake.Receipt
@@ -67,20 +67,20 @@ class Load:
 
     @property
     def documents(self) -> weblake.LandedFile | None:
-        """The documents' file; None where the load has none."""
+        """Return the documents' file; None if the load has none."""
         return next((file for file in self.receipt.files if file.path.startswith("documents/")), None)
 
 
 class UnreadableError(Exception):
-    """A landed file is gone or damaged; the text says which and how."""
+    """A landed file is missing or damaged; the text says which and how."""
 
 
 @contextmanager
 def opened(dataset: orchestration.Dataset, name: str) -> Iterator[pq.ParquetFile]:
-    """A landed Parquet file.
+    """Return a context manager for a landed Parquet file.
 
     Raises:
-        UnreadableError: It is gone, or no readable Parquet file; also for what is read from it inside.
+        UnreadableError: The file is missing, or is no readable Parquet file; also for reads from it inside the block.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -219,7 +219,7 @@ CHECKS: Mapping[str, Callable[[Load, Limits], Finding]] = {
 
 
 def find(check: str, load: Load, limits: Limits) -> Finding:
-    """What a check finds of a load."""
+    """Return the finding of a check for a load."""
     try:
         return CHECKS[check](load, limits)
     except UnreadableError as error:
@@ -236,10 +236,10 @@ def _named(odd: list[tuple[str, str, str]]) -> str:
 
 
 def _mismatch(load: Load, file: weblake.LandedFile) -> str:
-    """What is wrong with a file of a receipt; empty where it is as it says."""
+    """Return what is wrong with a file of a receipt; empty if it matches."""
     from weblake import orchestration
 
-    # Such a file holds other loads, too, and is written anew without those whose place newer ones have taken.
+    # Such a file also holds other loads, and is rewritten without those that newer loads have replaced.
     shared = orchestration.is_compacted(file.path)
     try:
         with opened(load.dataset, file.path) as parquet:
@@ -261,14 +261,14 @@ def _differences(schema: pa.Schema, wanted: pa.Schema) -> list[tuple[str, str, s
     odd = []
     for name in dict.fromkeys([*wanted.names, *schema.names]):
         found = [each.field(name).type if name in each.names else None for each in (schema, wanted)]
-        if found[0] != found[1]:  # not their texts: Arrow names the elements of a list in two ways, and means the same
+        if found[0] != found[1]:  # the texts may differ: Arrow has two names for list elements with one meaning
             theirs, ours = ("absent" if kind is None else type_name(kind) for kind in found)
             odd.append((name, theirs, ours))
     return odd
 
 
 def _repeats(load: Load, name: str) -> tuple[int, dict[str, int]]:
-    """How many rows repeat a URL, and the URLs that most rows have; memory is a few numbers for each row."""
+    """Return the count of rows that repeat a URL, and the most repeated URLs; memory is a few numbers for each row."""
     digests = array("Q", (digest for _, digest in _urls(load, name)))
     extra, most = _most_repeated(digests)
     named: dict[str, int] = {}

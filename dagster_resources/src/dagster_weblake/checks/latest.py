@@ -1,4 +1,4 @@
-"""Which loads a check is about, by what Dagster has on record."""
+"""Selection of the loads that a check looks at, from Dagster's event log."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from weblake import orchestration
 if TYPE_CHECKING:
     from weblake.orchestration import Dataset
 
-#: The run tags with which Dagster says what is materialized.
+#: The run tags with which Dagster names the partitions that are materialized.
 _PARTITION, _RANGE = "dagster/partition", "dagster/asset_partition_range_start"
-#: Materializations that are looked through: for one that names a load, and for those of a run over many partitions.
+#: Materializations that are searched: for one that names a load, and for those of a run over many partitions.
 _SOME, _MANY = 100, 1000
 
 
 class NothingLandedError(Exception):
-    """There is no load to look at; the text says why and what to do."""
+    """There is no load to check; the text says why and what to do."""
 
 
 def loads_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey, dataset: Dataset) -> list[Load]:
-    """The loads to look at, newest first; one, unless the run has landed several partitions.
+    """Return the loads to check, newest first; one, unless the run has landed several partitions.
 
     Raises:
         NothingLandedError: There is none.
@@ -56,7 +56,7 @@ def _records(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[d
 
 
 def _fetch(context: dg.AssetCheckExecutionContext, wanted: dg.AssetRecordsFilter, most: int) -> list[dg.EventLogRecord]:
-    """The materializations that name a load, newest first. One is the rule, so the newest is asked for alone."""
+    """Return the materializations that name a load, newest first; the newest, which usually does, is fetched first."""
     for limit in (1, most):
         records = context.instance.fetch_materializations(wanted, limit=limit).records
         found = [record for record in records if load_named_by(record) is not None]

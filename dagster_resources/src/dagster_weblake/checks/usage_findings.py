@@ -1,4 +1,4 @@
-"""What the check of a month's budget finds."""
+"""The finding of the check of a month's budget."""
 
 from __future__ import annotations
 

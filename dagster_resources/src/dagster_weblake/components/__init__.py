@@ -1,4 +1,4 @@
-"""Components: crawls, batches and usage as YAML. Each is a room of its own behind this door."""
+"""Dagster components that define crawls, batches and usage in YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attributes that several components share: how each is written in a defs.yaml, and what becomes of it."""
+"""The attributes that several components share: their form in a defs.yaml, and their conversion to Python values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dagster_weblake.components.placing import Block
 from dagster_weblake.components.templating import filled_in, mistake, text_or_variable
 from dagster_weblake.resource import WeblakeResource
 
-#: What `dg check yaml` takes for a length of time; `duration` is exact.
+#: The pattern with which `dg check yaml` checks a duration; `duration` is exact.
 DURATION_SCHEMA = in_place_of_union(
     templated(
         {
@@ -30,7 +30,7 @@ _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\
 
 
 class RetryBlock(Block):
-    """Which failures are tried again, and when; what cannot help is never tried again."""
+    """Which failures are retried, and when; failures that a retry cannot resolve are never retried."""
 
     max_retries: Annotated[int, dg.Resolver.default(description="How often at most.", examples=[3])] = 3
     delay: Annotated[float, dg.Resolver.default(description="Seconds before the first retry.", examples=[15])] = 15.0
@@ -49,7 +49,7 @@ class RetryBlock(Block):
     ] = "plus_minus"
 
     def policy(self) -> dg.RetryPolicy:
-        """Dagster's own form."""
+        """Return the block as Dagster's RetryPolicy."""
         return dg.RetryPolicy(
             max_retries=self.max_retries,
             delay=self.delay,
@@ -96,7 +96,7 @@ class SensorBlock(Block):
     ] = "RUNNING"
 
     def status(self) -> dg.DefaultSensorStatus:
-        """Dagster's own form."""
+        """Return the block as Dagster's DefaultSensorStatus."""
         return dg.DefaultSensorStatus[self.default_status]
 
 
@@ -162,10 +162,10 @@ def _resource_of(context: dg.ResolutionContext, value: object) -> WeblakeResourc
 
 
 def duration(value: object) -> timedelta:
-    """A length of time: seconds, or a text such as `90m`, `6h`, `1h30m` or `2d`.
+    """Return a duration from seconds, or from a text such as `90m`, `6h`, `1h30m` or `2d`.
 
     Raises:
-        ValueError: It is none, or not above zero.
+        ValueError: It is no duration, or not above zero.
     """
     found = value
     if isinstance(value, str):
@@ -183,7 +183,7 @@ def duration(value: object) -> timedelta:
 
 
 def urls_of_yaml(context: dg.ResolutionContext, value: object) -> object:
-    """URLs of a defs.yaml: a list, or a file; a relative path is one beside the defs.yaml."""
+    """Return the URLs of a defs.yaml: a list, or a file; a relative path is resolved beside the defs.yaml."""
     found = filled_in(context, value)
     if not isinstance(found, str) or "://" in found:
         return found
@@ -262,7 +262,7 @@ def _text(context: dg.ResolutionContext, value: object) -> object:
 
 
 def text_attribute(description: str, examples: list[str], *, is_needed: bool = False) -> dg.Resolver:
-    """The resolver of an attribute that is a text."""
+    """Return the resolver of an attribute that is a text."""
     kind = str if is_needed else str | None
     return dg.Resolver(
         _text, model_field_type=kind, inject_before_resolve=False, description=description, examples=examples
@@ -270,7 +270,7 @@ def text_attribute(description: str, examples: list[str], *, is_needed: bool = F
 
 
 def mapping_attribute(description: str, examples: list[Mapping[str, object]]) -> dg.Resolver:
-    """The resolver of an attribute that is an object of texts."""
+    """Return the resolver of an attribute that is an object of texts."""
     return dg.Resolver(
         _text,
         model_field_type=dict[str, str] | None,

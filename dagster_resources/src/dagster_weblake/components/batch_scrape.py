@@ -85,7 +85,7 @@ class WeblakeBatchScrapeComponent(JobComponent):
         return self
 
     def get_asset_spec(self, request: Request) -> dg.AssetSpec:
-        """As for every component. A file of URLs counts by its name: where a checkout lies makes no asset stale."""
+        """Return the spec of the asset; a file of URLs counts by its name, so that a checkout's location does not."""
         spec = super().get_asset_spec(request)
         if self.asset.code_version is None and isinstance(self.urls, str) and "://" not in self.urls:
             assert isinstance(request, BatchScrapeRequest)
@@ -95,7 +95,7 @@ class WeblakeBatchScrapeComponent(JobComponent):
 
     @property
     def request(self) -> BatchScrapeRequest:
-        """What the component asks of the service."""
+        """Return the request of the component."""
         return BatchScrapeRequest(
             urls=self.urls_from if self.urls is None else self.urls,
             column=self.column,

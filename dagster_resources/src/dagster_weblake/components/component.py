@@ -1,4 +1,4 @@
-"""What all components are: an asset or two, with a resource, and two places where a subclass has its say."""
+"""The base of all components: one or two assets with a resource, and two methods that a subclass may override."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class LandingComponent(dg.Component, Block, ABC):
-    """An asset that lands what it asks of the service. Nothing is asked before it is materialized."""
+    """An asset that lands the data of a request. The service is not called before the asset is materialized."""
 
     asset: ResolvedAsset
     to: Annotated[
@@ -57,24 +57,24 @@ class LandingComponent(dg.Component, Block, ABC):
     ] = None
     resource: ResolvedResource = None
 
-    #: `resource` and `options` leave secrets to the run.
+    #: Attributes whose environment variables are resolved by the run: `resource` and `options` may hold secrets.
     late = frozenset({"resource", "options"})
-    #: The key of the asset that holds the data, once the definitions are built.
+    #: The key of the asset that holds the data; set when the definitions are built.
     _data_key: dg.AssetKey | None = PrivateAttr(default=None)
 
     @property
     @abstractmethod
     def request(self) -> Request:
-        """What the component asks of the service."""
+        """Return the request of the component."""
 
     @property
     def waiting(self) -> Wait:
-        """How it waits for its job, if what it asks is one."""
+        """Return how the asset waits for its job, if the request is a job."""
         return "step"
 
     @property
     def partitions(self) -> dg.PartitionsDefinition[str] | None:
-        """Its partitions, where the asset's block has none."""
+        """Return the partitions, if the asset's block has none."""
         return None
 
     @model_validator(mode="after")
@@ -87,10 +87,10 @@ class LandingComponent(dg.Component, Block, ABC):
         return self
 
     def get_asset_spec(self, request: Request) -> dg.AssetSpec:
-        """The spec of the asset that holds the data. Override it to change how the asset is shown and grouped.
+        """Return the spec of the asset that holds the data. Override it to change how the asset is shown and grouped.
 
-        It is asked once, when the definitions are built. With `wait: sensor` the spec of `<key>_job` is made of it: the
-        group, owners, tags, upstream assets and automation condition are the job's.
+        It is called once, when the definitions are built. With `wait: sensor` the spec of `<key>_job` is derived from
+        it: the group, owners, tags, upstream assets and automation condition belong to the job.
 
         Example:
             .. code-block:: python
@@ -101,20 +101,20 @@ class LandingComponent(dg.Component, Block, ABC):
                         return spec.merge_attributes(tags={"site": urlsplit(request.url).hostname})
 
         Args:
-            request: What is asked, such as a CrawlRequest.
+            request: The request, such as a CrawlRequest.
         """
         return build_weblake_specs(self.asset, request, to=self.to, partitions_def=self.partitions)[0]
 
     def execute(
         self, context: dg.AssetExecutionContext, weblake: WeblakeResource, request: Request
     ) -> Iterator[dg.MaterializeResult[None]]:
-        """The body of the component's steps. Override it to do something before, after, or in place of it.
+        """Run the body of the component's steps. Override it to do something before, after, or instead of it.
 
         With `wait: step` there is one step: it starts the job, waits and lands. With `wait: sensor` there are two, in
         two runs, and this is the body of both: first that of `<key>_job`, which starts, then that of `<key>`, which
-        lands; `context.asset_key` tells which it is. Changing the request changes what is bought in the step that
-        starts; of the one that only lands, its limits and tolerances alone count. A step that is retried executes
-        again: what it has bought it does not buy twice.
+        lands; `context.asset_key` distinguishes them. In the step that starts, changing the request changes what is
+        bought; in the one that only lands, only its limits and tolerances count. A step that is retried executes again,
+        and does not buy again what it has bought.
 
         Example:
             .. code-block:: python
@@ -127,15 +127,16 @@ class LandingComponent(dg.Component, Block, ABC):
                             yield result
 
         Args:
-            context: The step's.
-            weblake: The resource; its client is there while the step runs.
-            request: What is asked, with the URLs of the upstream asset in it.
+            context: The context of the step.
+            weblake: The resource; its client can be used while the step runs.
+            request: The request, with the URLs of the upstream asset in it.
 
         Yields:
-            The step's one result. Partitions of a step that partly failed are told as events, before it fails.
+            The step's one result. In a step that partly failed, the partitions that succeeded are reported as events
+            before it fails.
 
         Raises:
-            dagster.Failure: It did not come out; `allow_retries` says whether another try may help.
+            dagster.Failure: The load failed; `allow_retries` says whether another try may help.
             dagster.RetryRequested: The service named a time to wait.
         """
         key = context.asset_key
@@ -150,7 +151,7 @@ class LandingComponent(dg.Component, Block, ABC):
             yield from landing.start(context, weblake, request, key, self.to, self._data_key)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The assets, with the checks, the sensor and the resource that the attributes ask for."""
+        """Return the assets, with the checks, the sensor and the resource that the attributes ask for."""
         request, spec = self.request, self.get_asset_spec(self.request)
         self._data_key = spec.key
         key = self._own_resource_key(spec)
@@ -165,7 +166,7 @@ class LandingComponent(dg.Component, Block, ABC):
         )
 
     def _steps(self, context: dg.AssetExecutionContext, weblake: WeblakeResource, request: Request) -> Iterator[Result]:
-        # What a subclass does with the client itself fails in the same words, and is retried only where that can help.
+        # Errors of a subclass's own calls of the client get the same messages, and are retried only if that can help.
         with translate_errors(context):
             yield from self.execute(context, weblake, request)
 
@@ -186,5 +187,5 @@ class LandingComponent(dg.Component, Block, ABC):
     def _own_resource_key(self, spec: dg.AssetSpec) -> str:
         if self.resource_key is not None:
             return self.resource_key
-        # Two resources under one key are an error in Dagster, so each component's own has a key of its own.
+        # Dagster refuses two resources under one key, so each component's own resource has a key of its own.
         return "weblake" if self.resource is None else f"weblake__{spec.key.to_python_identifier()}"

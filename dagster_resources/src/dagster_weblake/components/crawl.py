@@ -73,5 +73,5 @@ class WeblakeCrawlComponent(JobComponent):
 
     @property
     def request(self) -> CrawlRequest:
-        """What the component asks of the service."""
+        """Return the request of the component."""
         return CrawlRequest(url=self.url, options=cast("contract.CrawlOptions", self.options), **self.terms)

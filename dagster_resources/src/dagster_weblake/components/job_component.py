@@ -1,4 +1,4 @@
-"""What a crawl and a batch have in common: limits, tolerances, waiting, checks of what has landed."""
+"""The attributes that the crawl and batch components share: limits, tolerances, waiting and document checks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class DocumentChecksBlock(Block):
 
 
 class Terms(TypedDict):
-    """Limits and tolerances, as requests take them."""
+    """The limits and tolerances of a request."""
 
     partition: Mapping[str, str] | None
     allow_partial: bool
@@ -190,17 +190,17 @@ class JobComponent(LandingComponent, ABC):
 
     @property
     def waiting(self) -> Wait:
-        """As the attribute says."""
+        """Return the value of the attribute."""
         return self.wait
 
     @property
     def partitions(self) -> dg.PartitionsDefinition[str] | None:
-        """As the attribute says."""
+        """Return the value of the attribute."""
         return self.partitions_def
 
     @property
     def terms(self) -> Terms:
-        """Limits and tolerances of the request."""
+        """Return the limits and tolerances of the request."""
         return Terms(
             partition=self.partition,
             allow_partial=self.allow_partial,

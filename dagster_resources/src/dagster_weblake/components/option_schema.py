@@ -1,7 +1,8 @@
-"""The contract's options as JSON schema: what an editor completes, and what `dg check yaml` finds wrong in a line.
+"""The contract's options as JSON schema, for completion in editors and for the errors of `dg check yaml`.
 
-The schema is made of the same classes that check the options when a component is loaded. It wants snake_case at every
-depth, where they also take nested names as on the wire, and leaves to them what one option says about another.
+The schema is derived from the classes that check the options when a component is loaded. It requires snake_case at
+every depth, whereas the classes also accept nested names in wire form, and it leaves rules between options to the
+classes.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from typing_extensions import Required
 
 Schema = dict[str, object]
 
-#: A value that Dagster computes when it loads the component; no schema can say what it becomes.
+#: A value that Dagster computes when it loads the component; no schema can check its result.
 _TEMPLATE: Schema = {"type": "string", "pattern": r"\{\{|\{%"}
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
 
 
 def templated(schema: Schema) -> Schema:
-    """A schema that lets templates through: what is wrong with any other value is told in its own words."""
+    """Return a schema that also accepts templates, and keeps the specific errors of all other values."""
     return {"if": _TEMPLATE, "else": schema}
 
 
 def in_place_of_union(schema: Schema) -> Schema:
     """Return a schema that replaces the `anyOf` which pydantic writes for an attribute.
 
-    Of a value that is wrong a union tells only that it is none of them, and not why.
+    For a wrong value, a validator of a union reports only that no member matches, and not why.
     """
     return {"anyOf": [{}], **schema}
 
 
 def tagged_blocks(blocks: object) -> Schema:
-    """The schema of an attribute that is null or a block of an annotated union of models, told apart by their `type`.
+    """Return the schema of an attribute that is null or a block of a union of models, selected by their `type`.
 
-    A wrong block is told in words of its own type, such as what it lacks.
+    An error of a block then refers to its own type, such as an attribute that it lacks.
     """
     found = {_tag(each): each.model_json_schema() for each in get_args(get_args(blocks)[0])}
     known: Schema = {"required": ["type"], "properties": {"type": {"enum": list(found)}}}
@@ -57,7 +58,7 @@ def _tag(model: type[BaseModel]) -> str:
 
 
 def options_schema(options: type) -> Schema:
-    """The schema of a class of options, such as `weblake.options.CrawlOptions`."""
+    """Return the schema of a class of options, such as `weblake.options.CrawlOptions`."""
     return templated(_object(options))
 
 
@@ -106,7 +107,7 @@ def _bounds(meta: object, *, is_text: bool) -> Schema:
 
 
 def _union(members: Iterable[object]) -> Schema:
-    """Single values and objects told apart by what the value is, objects among them by their `type`."""
+    """Return a schema of single values and objects, selected by the value's type, and among objects by their `type`."""
     members = list(members)
     objects = [each for each in members if isinstance(each, type) and is_typeddict(each)]
     leaves = [_schema(each) for each in members if each not in objects and get_origin(each) is not Mapping]
@@ -139,6 +140,6 @@ def _tags(cls: type) -> list[str]:
 
 
 def _spellings(value: str) -> list[str]:
-    """A choice as on the wire and in snake_case: a caller may write either."""
+    """Return the spellings of a choice in wire form and in snake_case: a caller may write either."""
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", value).lower() if value[:1].islower() else value
     return [value] if snake == value else [snake, value]

@@ -1,4 +1,4 @@
-"""Errors of attributes with the line of the defs.yaml that they are about."""
+"""Errors of attributes, with the line of the defs.yaml that they are about."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Path = tuple[str | int, ...]
 class Block(dg.Resolvable, dg.Model):
     """A block of a defs.yaml, whose errors name its lines."""
 
-    # No value stands in a message: options may hold cookies.
+    # Messages contain no values: options may hold cookies.
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 
     #: Attributes that may hold variables which are looked up when a run needs them.
@@ -26,7 +26,7 @@ class Block(dg.Resolvable, dg.Model):
 
     @classmethod
     def resolve_from_model(cls, context: dg.ResolutionContext, model: BaseModel) -> Self:
-        """What the block says; what is wrong with it is told with its line."""
+        """Return the block from its model; raise errors with the line of the defs.yaml."""
         for name in model.model_fields_set - cls.late:
             check_variables(context.at_path(name), getattr(model, name))
         try:
@@ -36,7 +36,7 @@ class Block(dg.Resolvable, dg.Model):
 
 
 def placed(context: dg.ResolutionContext, model: BaseModel, error: ValidationError) -> Exception:
-    """The first of the errors, with the line and those around it. No value is told but those of the file."""
+    """Return the first of the errors, with the line and those around it. It shows no values but those of the file."""
     first = error.errors(include_input=False, include_url=False)[0]
     told = str(first.get("ctx", {}).get("error", first["msg"]))
     path = _path(told, tuple(first["loc"]), model.model_dump(exclude_unset=True))
@@ -46,7 +46,7 @@ def placed(context: dg.ResolutionContext, model: BaseModel, error: ValidationErr
 
 
 def _path(told: str, known: Path, attributes: Mapping[str, object]) -> Path:
-    """The longest path of the attributes that the message names, in its own words, below what is known of it."""
+    """Return the longest path of the attributes that a message names, in its own words, below the known path."""
     values: object = attributes
     for part in known:
         if not isinstance(values, Mapping | list):
@@ -67,7 +67,7 @@ def _paths(value: object, above: Path = ()) -> Iterator[Path]:
 
 
 def _names(told: str, path: Path) -> bool:
-    """Whether a message is about a path: `a.b[0]`, 'c' is not an option of `a.b`, or a first word."""
+    """Return whether a message is about a path: `a.b[0]`, 'c' is not an option of `a.b`, or a first word."""
     dotted = _dotted(path)
     if f"`{dotted}`" in told or re.match(rf"{re.escape(dotted)}\b", told):
         return True

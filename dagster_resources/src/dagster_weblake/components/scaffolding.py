@@ -1,6 +1,4 @@
-"""What `dg scaffold defs` writes: a component that passes `dg check yaml` as it is, and lands once its environment is
-set.
-"""
+"""Scaffolding for `dg scaffold defs`: components that pass `dg check yaml` and land once their variables are set."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from typing import TypeVar
 import dagster as dg
 from pydantic import BaseModel, Field
 
-#: The component's own resource: whoever has one in the project deletes the block.
+#: The component's own resource; to be deleted in a project that has one.
 _RESOURCE = {
     "base_url": "{{ env.WEBLAKE_BASE_URL }}",
     "api_key": "{{ env.WEBLAKE_API_KEY }}",
@@ -67,10 +65,10 @@ class LandingScaffolder(dg.Scaffolder[Params]):
 
     @abstractmethod
     def attributes(self, params: Params) -> Mapping[str, object]:
-        """The attributes that are the component's own."""
+        """Return the attributes that are specific to the component."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Params]) -> None:
-        """Writes the file."""
+        """Write the file."""
         key = request.params.asset or _folder(request).name
         to = {} if request.params.to is None else {"to": request.params.to}
         attributes = {"asset": {"key": key}, **self.attributes(request.params), **to}
@@ -85,29 +83,29 @@ class LandingScaffolder(dg.Scaffolder[Params]):
 
 
 class CrawlScaffolder(LandingScaffolder[CrawlParams]):
-    """A crawl of a site."""
+    """Scaffolds a crawl of a site."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[CrawlParams]:
-        """Its parameters."""
+        """Return the class of the parameters."""
         return CrawlParams
 
     def attributes(self, params: CrawlParams) -> Mapping[str, object]:
-        """Where it begins, and how far it goes."""
+        """Return the start URL and the limits."""
         options = {"limit": params.limit, "scrape_options": {"formats": ["markdown"]}}
         return {"url": params.url, "options": options, **_job(params)}
 
 
 class BatchScrapeScaffolder(LandingScaffolder[BatchScrapeParams]):
-    """A batch of URLs."""
+    """Scaffolds a batch of URLs."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[BatchScrapeParams]:
-        """Its parameters."""
+        """Return the class of the parameters."""
         return BatchScrapeParams
 
     def attributes(self, params: BatchScrapeParams) -> Mapping[str, object]:
-        """The URLs, or where they come from."""
+        """Return the URLs, or their source."""
         if params.urls_from is not None and params.urls:
             raise ValueError("Give --urls or --urls-from, and not both.")
         if params.urls_from is not None:
@@ -120,15 +118,15 @@ class BatchScrapeScaffolder(LandingScaffolder[BatchScrapeParams]):
 
 
 class UsageScaffolder(LandingScaffolder[UsageParams]):
-    """Usage by month."""
+    """Scaffolds the usage by month."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[UsageParams]:
-        """Its parameters."""
+        """Return the class of the parameters."""
         return UsageParams
 
     def attributes(self, params: UsageParams) -> Mapping[str, object]:
-        """Which report, since when, against what budget."""
+        """Return the report, its first month and the budget."""
         return _whole(params.model_dump(exclude={"asset", "to"}, exclude_none=True))
 
 
@@ -137,14 +135,14 @@ def _job(params: JobParams) -> Mapping[str, object]:
 
 
 def _whole(values: Mapping[str, object]) -> Mapping[str, object]:
-    """Numbers as people write them."""
+    """Return the values with whole numbers as integers."""
     return {
         name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in values.items()
     }
 
 
 def _quoted(value: object) -> str:
-    """Python source of a text, a number, or lists and objects of them."""
+    """Return the Python source of a text, a number, or lists and objects of them."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_quoted(name)}: {_quoted(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list):

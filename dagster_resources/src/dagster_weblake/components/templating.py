@@ -1,10 +1,10 @@
-"""Values of a defs.yaml as they are meant: templates filled in, secrets left to the environment, all else untouched.
+"""Resolution of the templates in a defs.yaml; secrets are left to the environment, and other values unchanged.
 
-Dagster fills in every text, and reads what comes out as a Python literal: `"2026"` would become a number. Here only
-what holds a template is filled in. A variable that is not set is told by its name.
+Dagster resolves every text, and reads the result as a Python literal: `"2026"` would become a number. This module
+resolves only texts that hold a template. A variable that is not set is an error that names it.
 
-Dagster adds a traceback to every error that is raised while it resolves an attribute, except to its own: what a user
-has to correct is raised as one of these.
+Dagster adds a traceback to every error that is raised while it resolves an attribute, except to its own: errors that a
+user has to correct are raised as one of these.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VARIABLES = re.compile(r"\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}")
 
 
 class Attributes(BaseModel):
-    """What messages call the attributes of a component."""
+    """The terms of messages for the attributes of a component."""
 
 
 def mistake(context: dg.ResolutionContext, text: str) -> Exception:
@@ -34,7 +34,7 @@ def mistake(context: dg.ResolutionContext, text: str) -> Exception:
 
 @contextmanager
 def mistakes(context: dg.ResolutionContext) -> Iterator[None]:
-    """Raise a ValueError of the block as the mistake of the attribute that the context is at."""
+    """Raise a ValueError of the block as the error of the attribute that the context is at."""
     try:
         yield
     except ValueError as error:
@@ -44,7 +44,7 @@ def mistakes(context: dg.ResolutionContext) -> Iterator[None]:
 def check_variables(context: dg.ResolutionContext, value: object) -> None:
     """Check that each `{{ env.NAME }}` in a value, at any depth, names a variable that is set.
 
-    Dagster itself takes one that is not set for null, so that a limit would not be one.
+    Dagster itself reads a variable that is not set as null, so that a limit would be lost.
 
     Raises:
         ResolutionException: One is not set; the message names it and its line.
@@ -65,7 +65,7 @@ def check_variables(context: dg.ResolutionContext, value: object) -> None:
 
 
 def filled_in(context: dg.ResolutionContext, value: object) -> object:
-    """The value with its templates filled in, at any depth.
+    """Return the value with its templates filled in, at any depth.
 
     Raises:
         ResolutionException: `{{ env.NAME }}` names a variable that is not set.
@@ -81,14 +81,16 @@ def filled_in(context: dg.ResolutionContext, value: object) -> object:
 
 
 def text_or_variable(context: dg.ResolutionContext, value: object) -> object:
-    """The same, but `{{ env.NAME }}` alone is looked up when a run needs it: for secrets, and for what a machine that
-    only loads the code does not know."""
+    """Return the value with its templates filled in, except that the run looks up a text that is only `{{ env.NAME }}`.
+
+    That is for secrets, and for variables that are not set on a machine that only loads the code.
+    """
     found = _VARIABLE.fullmatch(value) if isinstance(value, str) else None
     return filled_in(context, value) if found is None else dg.EnvVar(found[1])
 
 
 def with_late_headers(context: dg.ResolutionContext, value: object) -> object:
-    """Options filled in; headers, which may hold cookies, as `text_or_variable` has it."""
+    """Return options with templates filled in; headers, which may hold cookies, as `text_or_variable` does."""
     if isinstance(value, Mapping):
         return {name: _option(context.at_path(str(name)), name, each) for name, each in value.items()}
     if isinstance(value, list | tuple):

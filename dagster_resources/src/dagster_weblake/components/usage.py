@@ -24,7 +24,7 @@ _MONTH = re.compile(r"\d{4}-\d{2}")
 
 
 class UsageChecksBlock(Block):
-    """How the check `usage_under_budget` fails."""
+    """The severity and blocking of the check `usage_under_budget`."""
 
     severity: Annotated[
         Literal["ERROR", "WARN"],
@@ -42,7 +42,7 @@ class UsageChecksBlock(Block):
 
 @dg.scaffold_with(UsageScaffolder)
 class WeblakeUsageComponent(LandingComponent):
-    """What the team has used, month by month, landed as Parquet; reading it costs nothing.
+    """The team's usage by month, landed as Parquet; reading it costs nothing.
 
     ```yaml
     type: dagster_weblake.WeblakeUsageComponent
@@ -123,12 +123,12 @@ class WeblakeUsageComponent(LandingComponent):
 
     @property
     def request(self) -> UsageRequest:
-        """What the component asks of the service."""
+        """Return the request of the component."""
         return UsageRequest(report=self.report, by_api_key=self.by_api_key, budget=self.budget)
 
     @property
     def partitions(self) -> dg.PartitionsDefinition[str] | None:
-        """Months, the running one among them."""
+        """Return months, including the current one."""
         return None if self.start_date is None else dg.MonthlyPartitionsDefinition(self.start_date, end_offset=1)
 
     def _checks(self, asset: dg.AssetSpec, resource_key: str) -> list[dg.AssetChecksDefinition]:

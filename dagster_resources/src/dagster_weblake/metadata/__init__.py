@@ -1,4 +1,4 @@
-"""What definitions and materializations tell Dagster."""
+"""Metadata of definitions and materializations for Dagster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables' columns as Dagster shows them."""
+"""The columns of the tables as Dagster's table schemas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import dagster as dg
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What stands in a column, where its name does not say it.
+#: Descriptions of columns whose names do not explain them.
 DESCRIPTIONS = {
     "load_id": "The load that this row belongs to.",
     "job_id": "The service's id of the job.",
@@ -50,7 +50,7 @@ DESCRIPTIONS = {
 
 
 def column_schema(table: str) -> dg.TableSchema:
-    """The columns of a table in their order: name, type as Arrow calls it, description.
+    """Return the columns of a table in their order: name, Arrow type, description.
 
     Raises:
         KeyError: There is no such table.
@@ -61,7 +61,7 @@ def column_schema(table: str) -> dg.TableSchema:
 
 
 def _column(field: pa.Field) -> dg.TableColumn:
-    """One column. A struct's fields stand in its description: as a type they leave the page's table no room."""
+    """Return one column. A struct's fields are in its description: as a type they are too wide for the page's table."""
     import pyarrow as pa
 
     description = DESCRIPTIONS.get(field.name)
@@ -72,7 +72,7 @@ def _column(field: pa.Field) -> dg.TableColumn:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """An Arrow type without what Arrow says of it besides: `list<string>`, not `list<element: string>`."""
+    """Return the name of an Arrow type without element names: `list<string>`, not `list<element: string>`."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""Addresses and sizes of what was landed."""
+"""Addresses and sizes of landed files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     import weblake
     from weblake import orchestration
 
-#: What stands as it is in a file's URI: readers differ in whether they decode it, so as little as can be is encoded.
+#: Characters that are not percent-encoded in a file's URI. Readers differ in whether they decode it, so as few as
+#: possible are encoded.
 _SAFE = "/=@:+,!~"
 
 
 def file_uri(dataset: orchestration.Dataset, name: str) -> str:
-    """The full address of a file of a dataset, without credentials: `file:///…` where it is local."""
+    """Return the full address of a file of a dataset, without credentials: `file:///…` if it is local."""
     local = dataset.storage.local_path(name)
     if local is not None:
         return f"file://{quote(str(local), safe=_SAFE)}"
@@ -25,12 +26,12 @@ def file_uri(dataset: orchestration.Dataset, name: str) -> str:
 
 
 def table_uri(dataset: orchestration.Dataset, name: str) -> str:
-    """The same of a folder, with a slash at its end."""
+    """Return the full address of a folder, with a slash at its end."""
     return f"{file_uri(dataset, name)}/"
 
 
 def sizes(dataset: orchestration.Dataset, files: Iterable[weblake.LandedFile]) -> dict[str, dg.MetadataValue]:
-    """Where the files lie, and their bytes."""
+    """Return the addresses of the files, and their bytes, as metadata."""
     return {
         "weblake/root": dg.MetadataValue.text(dataset.storage.url),
         "weblake/bytes": dg.MetadataValue.int(sum(file.bytes for file in files)),

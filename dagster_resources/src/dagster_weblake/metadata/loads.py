@@ -1,6 +1,7 @@
-"""What definitions and materializations tell Dagster: counts, names, addresses and a glance at the rows.
+"""Metadata of definitions and of landed loads: counts, names, addresses and a preview of the rows.
 
-No key, no header and no page's text is in any of it. Texts of others are short and cannot become links or markup.
+It holds no key, no header and no page's text. Texts from sites and services are shortened and cannot become links or
+markup.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-# Not in Dagster's public module, and yet what each integration's own metadata is made of.
+# This class is not in Dagster's public module, although the metadata of Dagster's own integrations is based on it.
 from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSet
 
 from dagster_weblake.metadata.columns import column_schema
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 
 #: Rows and columns of the preview; rows of the outcomes.
 PREVIEW_ROWS, PREVIEW_COLUMNS, OUTCOME_ROWS = 5, ("url", "title", "status_code", "content_type"), 10
-#: Different reasons that are told apart, however many a site thinks up, and characters of one.
+#: Different reasons that are counted separately, however many a site returns, and characters of one.
 _REASONS, _REASON = 1000, 120
-#: Counts that every load tells, so that their plots have no gaps, and those that it tells where there are any.
+#: Counts that every load reports, so that their plots have no gaps, and those that it reports if they are not 0.
 _COUNTS, _RARE_COUNTS = ("submitted", "stored", "failed"), ("robots_blocked", "rejected", "missing", "duplicates")
 
 
 class WeblakeMetadataSet(NamespacedMetadataSet):
-    """What weblake says of a load, under `weblake/…`; `extract` reads it back from a materialization's metadata."""
+    """The metadata of a load, under `weblake/…`; `extract` reads it back from a materialization's metadata."""
 
     load_id: str | None = None
     job_id: str | None = None
@@ -46,31 +47,31 @@ class WeblakeMetadataSet(NamespacedMetadataSet):
     job: str | None = None
     #: batch_scrape, crawl, scrape or parse.
     kind: str | None = None
-    #: The job's own last word: completed, failed, cancelled.
+    #: The job's final status: completed, failed, cancelled.
     status: str | None = None
     complete: bool | None = None
     submitted: int | None = None
     stored: int | None = None
     failed: int | None = None
-    # A load leaves these out where they are 0.
+    # A load leaves these out if they are 0.
     robots_blocked: int | None = 0
     rejected: int | None = 0
     missing: int | None = 0
     duplicates: int | None = 0
-    #: None where the service does not say.
+    #: None if the service does not say.
     credits_used: float | None = None
-    #: The dataset's root, as it may be shown.
+    #: The dataset's root, without secrets.
     root: str | None = None
     #: Seconds of the epoch.
     landed_at: float | None = None
-    #: Of a job that was only started: when it is given up, in seconds of the epoch.
+    #: Of a job that was only started: its deadline, in seconds of the epoch.
     deadline: float | None = None
     #: Of a job that was only started: the credits at which it is cancelled.
     max_credits: float | None = None
 
     @classmethod
     def namespace(cls) -> str:
-        """`weblake`."""
+        """Return `weblake`."""
         return "weblake"
 
 
@@ -82,14 +83,14 @@ def definition_metadata(
     to: str | None = None,
     starts: str | None = None,
 ) -> dict[str, object]:
-    """Metadata of an asset's definition.
+    """Return the metadata of an asset's definition.
 
     Args:
         table: documents, usage_periods or activity.
-        report: Of usage: credits, tokens, credits_by_key or tokens_by_key.
-        budget: Of usage: what one month may use, where there is a limit; the check of usage goes by it.
-        to: The asset's own root; None where it is the resource's.
-        starts: Of an asset that only starts a job: the key of the asset that collects it. It holds no table then.
+        report: For usage: credits, tokens, credits_by_key or tokens_by_key.
+        budget: For usage: the limit of one month, if there is one; the check of usage uses it.
+        to: The asset's own root; None if it is the resource's.
+        starts: For an asset that only starts a job: the key of the asset that collects it. It holds no table then.
 
     Raises:
         KeyError: There is no such table.
@@ -106,14 +107,14 @@ def definition_metadata(
         own["weblake/budget"] = float(budget)
     return own | {
         "dagster/column_schema": column_schema(table),
-        # One name for one table: of two roots, the one that is not the default has its address in it.
+        # A table has one name: with two roots, the name of a table outside the default root includes its address.
         "dagster/table_name": name if to is None else f"{to.rstrip('/')}/{name}",
         "dagster/storage_kind": "parquet",
     }
 
 
 def load_named_by(record: dg.EventLogRecord) -> str | None:
-    """The load that a materialization's metadata name; None where somebody else reported it."""
+    """Return the load that a materialization's metadata name; None if the event names none."""
     event = record.asset_materialization
     entry = None if event is None else event.metadata.get("weblake/load_id")
     return entry.value if entry is not None and isinstance(entry.value, str) else None
@@ -122,13 +123,13 @@ def load_named_by(record: dg.EventLogRecord) -> str | None:
 def load_metadata(
     dataset: orchestration.Dataset, landing: orchestration.LandedLoad, *, partitioned: bool, job_url: str = ""
 ) -> dict[str, dg.MetadataValue]:
-    """Metadata of a load that has landed.
+    """Return the metadata of a load that has landed.
 
-    The numbers of its receipt are numbers, so that Dagster plots them; the receipt itself is in the dataset. A file
-    that is gone again (a newer load has taken its place) costs the preview and nothing else.
+    The numbers of its receipt are numbers, so that Dagster plots them; the receipt itself is in the dataset. If a file
+    has been removed again (a newer load has replaced it), only the preview is missing.
 
     Args:
-        dataset: Where it has landed.
+        dataset: The dataset of the load.
         landing: The load.
         partitioned: Whether it is one partition of its asset.
         job_url: The address of the job's page, if it has one.
@@ -183,13 +184,13 @@ def started_metadata(
     max_credits: float | None,
     job_url: str = "",
 ) -> dict[str, dg.MetadataValue]:
-    """Metadata of a job that was started and is collected later.
+    """Return the metadata of a job that was started and is collected later.
 
     Args:
-        dataset: Where it will land.
+        dataset: The dataset of the load.
         intent: The load.
         job: The job.
-        deadline: When it is given up, in seconds of the epoch.
+        deadline: The job's deadline, in seconds of the epoch.
         max_credits: The credits at which it is cancelled; None for no limit.
         job_url: The address of the job's page, if it has one.
     """
@@ -215,11 +216,11 @@ def started_metadata(
 def activity_metadata(
     files: Sequence[weblake.LandedFile], dataset: orchestration.Dataset, entries: int, *, date: str | None
 ) -> dict[str, dg.MetadataValue]:
-    """Metadata of activity that was landed.
+    """Return the metadata of activity that was landed.
 
     Args:
         files: The days' files that were replaced.
-        dataset: Where they lie.
+        dataset: The dataset of the files.
         entries: Calls that the service listed.
         date: The day that is materialized, YYYY-MM-DD; None for all at once.
     """
@@ -276,7 +277,7 @@ def _outcomes(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[s
 def _batches(
     dataset: orchestration.Dataset, name: str, load_id: str, columns: Sequence[str], rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """A load's rows of a landed file in batches, these columns only; nothing where it is gone or cannot be read."""
+    """Yield a load's rows of a landed file in batches, these columns only; none if the file cannot be read."""
     import pyarrow.parquet as pq
 
     from weblake import orchestration
@@ -285,5 +286,5 @@ def _batches(
         with dataset.storage.open_input(name) as source, pq.ParquetFile(source) as file:
             for batch in orchestration.load_batches(file, name, load_id, columns, rows):
                 yield batch.select(list(columns))
-    except Exception:  # noqa: BLE001 - each storage's library has errors of its own, and a glance is no reason to fail
+    except Exception:  # noqa: BLE001 - storage libraries raise their own errors, and the preview is optional
         return

@@ -1,8 +1,8 @@
-"""Text and tables that Dagster's pages may show, whoever wrote the text.
+"""Text and tables that are safe to show on Dagster's pages.
 
-Titles, reasons and key names come from other people's sites and services. Dagster's pages render markdown: raw HTML
-does nothing there, but links, remote images and whatever looks like an address become live. So each such text stands
-in a code span, where nothing has a meaning but the backtick and the table's bar, and those two are replaced.
+Titles, reasons and key names come from sites and services. Dagster's pages render markdown: raw HTML has no effect, but
+links, remote images and texts that look like an address become live. So each such text is put into a code span, in
+which only the backtick and the table's bar have a meaning, and those two are replaced.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import dagster as dg
 #: Characters of any text value, and of a table's cell.
 MAX_TEXT, MAX_CELL = 1000, 200
 
-#: Whole categories that a page would not show, or that would show other text otherwise than it is (bidi overrides).
+#: Unicode categories that a page would not show, or that would change how other text is shown (bidi overrides).
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 _STAND_INS = str.maketrans({"`": "'", "|": "¦"})
 
 
 def plain(value: object, most: int = MAX_TEXT) -> str:
-    """The text of a value on one line, without characters that are not seen, `most` characters at most."""
+    """Return the text of a value on one line, without invisible characters, `most` characters at most."""
     text = str(value)[: most * 4]
     text = "".join(" " if unicodedata.category(c) in _UNSEEN else c for c in text)
     text = " ".join(text.split())
@@ -30,17 +30,17 @@ def plain(value: object, most: int = MAX_TEXT) -> str:
 
 
 def text(value: object) -> dg.MetadataValue:
-    """A text value of metadata: `plain`."""
+    """Return a text value of metadata, as `plain` formats it."""
     return dg.MetadataValue.text(plain(value))
 
 
 def real(value: float) -> dg.MetadataValue:
-    """A number of metadata that Dagster plots; its own float takes no int, and people give budgets as such."""
+    """Return a number of metadata that Dagster plots; its own float takes no int, which budgets often are."""
     return dg.MetadataValue.float(float(value))
 
 
 def cell(value: object) -> str:
-    """A value as a table's cell: numbers as they are, any text in a code span; empty for None."""
+    """Return a value as a table's cell: numbers unchanged, any text in a code span; empty for None."""
     if value is None:
         return ""
     if isinstance(value, int | float):
@@ -50,20 +50,20 @@ def cell(value: object) -> str:
 
 
 def format_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> dg.MetadataValue:
-    """A markdown table. The columns' names are ours; what stands in the rows may be anybody's."""
+    """Return a markdown table. The columns' names are trusted; the values of the rows are not."""
     lines = [columns, ["---"] * len(columns), *([cell(value) for value in row] for row in rows)]
     return dg.MetadataValue.md("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
 def number(value: float) -> str:
-    """A number for people: thousands apart, no more digits after the point than it has."""
+    """Return a number as text: thousands separated, no more decimals than it has."""
     if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e15):
         return f"{int(value):,}"
     return f"{value:,.2f}" if 1e-2 <= abs(value) < 1e15 else f"{value:g}"
 
 
 def amount(value: object) -> float | None:
-    """A finite number as a float; None for anything else, a truth value among it."""
+    """Return a finite number as a float; None for anything else, including a boolean."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

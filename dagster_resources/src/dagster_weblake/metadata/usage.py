@@ -1,7 +1,7 @@
-"""What a materialization tells of usage: this month's number, a table and a chart by month.
+"""Metadata of landed usage: this month's number, a table and a chart by month.
 
 Dagster's asset page plots a numeric entry by itself, over time or by partition, once more than one event has it. The
-chart is there from the first event on, and has all months: an SVG in the text, small enough to be shown unfolded.
+chart is available from the first event on, and has all months: an SVG in the text, small enough to be shown unfolded.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ class Month:
     name: str
     start: datetime | None
     end: datetime | None
-    #: By the key's name; None where the report is not split.
+    #: Usage by the key's name; None if the report is not split.
     by_key: dict[str | None, float]
     #: Whether it could still grow: its end is not past, neither when it was reported nor by a later month's start.
     open: bool
 
     @property
     def total(self) -> float:
-        """Credits or tokens of all keys."""
+        """Return the credits or tokens of all keys."""
         return sum(self.by_key.values())
 
 
 def months_of(found: orchestration.Report) -> list[Month]:
-    """The months of a report, oldest first."""
+    """Return the months of a report, oldest first."""
     unit = unit_of(found)
     rows: dict[str, dict[tuple[str | None, str | None], tuple[datetime | None, datetime | None, float]]] = {}
     for period in found.periods:
@@ -71,7 +71,7 @@ def months_of(found: orchestration.Report) -> list[Month]:
 
 
 def unit_of(found: orchestration.Report) -> str:
-    """`credits` or `tokens`."""
+    """Return `credits` or `tokens`."""
     return found.name.removesuffix("_by_key")
 
 
@@ -83,26 +83,26 @@ def usage_metadata(
     period: str | None,
     budget: float | None,
 ) -> dict[str, dg.MetadataValue]:
-    """What a landed usage report comes to, for Dagster's pages.
+    """Return the metadata of a landed usage report, for Dagster's pages.
 
     Args:
         found: The report, as it was read.
         files: Its files, as they were landed.
-        dataset: Where they lie.
+        dataset: The dataset of the files.
         period: The month that is materialized, YYYY-MM; None for all at once.
-        budget: What one month may use, for the plot and for who reads it; None for no budget.
+        budget: The limit of one month, for the plot and its readers; None for no budget.
 
     Returns:
-        `weblake/credits` (or `weblake/tokens`) of that month, or of the newest one, as a number that Dagster plots;
-        the month's limits and whether it was still open; rows, bytes and address of what was landed; `usage_by_month`
-        (a chart) with `usage_table`, and `usage_by_key` where the report is split.
+        `weblake/credits` (or `weblake/tokens`) of that month, or of the newest one, as a number that Dagster plots; the
+        month's limits and whether it was still open; rows, bytes and address of what was landed; `usage_by_month` (a
+        chart) with `usage_table`, and `usage_by_key` if the report is split.
     """
     months, unit = months_of(found), unit_of(found)
     wanted = [file for file in files if period is None or f"/period={period}/" in f"/{file.path}"]
     month = next((each for each in reversed(months) if period in (None, each.name)), None)
     used = month.total if month else 0.0
     rows = "dagster/partition_row_count" if period else "dagster/row_count"
-    # In this order they stand on the asset's page.
+    # The asset's page shows the entries in this order.
     metadata = {f"weblake/{unit}": real(used)}
     if budget is not None:
         metadata |= {"weblake/budget": real(budget), "weblake/over_budget": dg.MetadataValue.bool(used > budget)}
@@ -163,7 +163,7 @@ def _by_key(month: Month, unit: str) -> dg.MetadataValue:
 
 
 def chart(months: Sequence[Month], unit: str) -> str:
-    """A bar chart of the last months as a data URI: an SVG image, in which nothing but numbers and dates stands."""
+    """Return a bar chart of the last months as a data URI: an SVG image that contains only numbers and dates."""
     last = months[-MAX_MONTHS:]
     most = max((month.total for month in last), default=0.0)
     closed, still_open = "", ""

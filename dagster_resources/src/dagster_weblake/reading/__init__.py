@@ -1,4 +1,4 @@
-"""Reading what has landed: the IO manager, and which rows an input means."""
+"""Reading of landed data: the IO manager, and the selection of the rows of an input."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Which rows an input of an asset means: the table, its root, and the loads or path keys of its partitions.
+"""Selection of the rows of an asset's input: the table, its root, and the loads or path keys of its partitions.
 
-What an asset holds is told by its materializations, each of which names the load that it landed. A load whose place
-was taken since is followed to the one that took it: the event of that one may have been lost with its run.
+The content of an asset follows from its materializations, each of which names the load that it landed. If a load has
+been replaced since, its replacement is read: the event of that one may have been lost with its run.
 
-    documents, page_errors      the newest load of each partition that is asked for
+    documents, page_errors      the newest load of each requested partition
     usage_periods, activity     the files of the months and days that the partitions stand for
-    landed outside Dagster      what the asset's or the input's metadata say: `loads: table` for all of it, or `keys`
+    landed outside Dagster      by the metadata of the asset or the input: `loads: table` for all of it, or `keys`
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dagster_weblake.templates import Part, filled
 from weblake import orchestration
 from weblake.errors import AskPerson, InvalidOption
 
-#: What `loads` may be.
+#: The values of `loads`.
 LATEST, ALL, TABLE = "latest", "all", "table"
-#: What an asset may say of itself for all its inputs, as `weblake/table` and so on.
+#: The metadata of an asset that applies to all its inputs, as `weblake/table` and so on.
 _OF_ASSET = ("table", "to", "report", "loads", "keys")
 _LOAD_TABLES = ("documents", "page_errors")
-#: What a partition of a table that is replaced whole is called in its path, and what of the partition it is.
+#: For a table that is replaced whole: the path key of a partition, and the attribute of the partition that gives it.
 _TIME_KEYS = {"usage_periods": ("period", "month"), "activity": ("activity_date", "day")}
 #: Records of the ledger that are read at once; partitions that an error names.
 _READERS, _NAMED = 16, 5
@@ -35,20 +35,20 @@ _READERS, _NAMED = 16, 5
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What is to be read."""
+    """The rows to read."""
 
     table: str
     root: str
     columns: tuple[str, ...] | None = None
-    #: Load ids; None for whatever lies there.
+    #: Load ids; None for all loads.
     loads: tuple[str, ...] | None = None
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    #: How many they are, where the ledger says so.
+    #: The number of rows, if the ledger records it.
     count: int | None = None
 
 
 def rows_of(context: dg.InputContext, root: str, storage_options: Mapping[str, object] | None) -> Rows:
-    """The rows that the input means; `root` is where they lie unless the input or the asset says otherwise.
+    """Return the rows of an input; `root` is their root unless the metadata of the input or the asset name another one.
 
     Raises:
         AskPerson: A partition, or the asset, was never materialized; or its load is not in this root.
@@ -85,7 +85,7 @@ def _by_loads(
     found = {None: events.loads(every)} if partitions is None else events.loads_of(partitions, every)
     missing = [partition for partition, loads in found.items() if not loads]
     if partitions is None and missing and events.any():
-        return rows  # materialized by somebody who names no load
+        return rows  # the materialization names no load
     _check(context, asked, missing)
     dataset = orchestration.open_dataset(rows.root, storage_options=options)
     named = dict.fromkeys(load for loads in found.values() for load in loads)
@@ -107,7 +107,7 @@ def _never_materialized(
 
 
 def _time_keys(table: str, report: str | None, partitioned: bool, parts: Sequence[Part]) -> dict[str, Sequence[str]]:
-    """The path keys of months or days; other tables have none that a partition could stand for."""
+    """Return the path keys of months or days; other tables have none that a partition could stand for."""
     keys: dict[str, Sequence[str]] = {"report": [report]} if report is not None else {}
     if partitioned and table in _TIME_KEYS:
         name, unit = _TIME_KEYS[table]
@@ -116,7 +116,7 @@ def _time_keys(table: str, report: str | None, partitioned: bool, parts: Sequenc
 
 
 def _current(dataset: orchestration.Dataset, load_id: str, context: dg.InputContext) -> weblake.Receipt:
-    """The receipt of the load, or of the one that has its place now."""
+    """Return the receipt of the load, or of the load that has replaced it."""
     load_id = dataset.ledger.standing(load_id)
     done = dataset.ledger.done(load_id)
     if done is None:
@@ -133,7 +133,7 @@ def _count(receipt: weblake.Receipt, table: str) -> int:
 
 
 def _check(context: dg.InputContext, asked: Mapping[str, object], missing: Sequence[str | None]) -> None:
-    """Refuses to go on without what is missing, unless the input allows it."""
+    """Raise an error for missing partitions, unless the input allows them."""
     if not missing:
         return
     which = ""
@@ -156,7 +156,7 @@ def _partitions(context: dg.InputContext) -> list[str] | None:
 
 
 def _keys(given: object, parts: Sequence[Part]) -> dict[str, Sequence[str]]:
-    """The values of path keys, for all partitions that are asked for."""
+    """Return the values of path keys, for all requested partitions."""
     if not isinstance(given, Mapping):
         raise InvalidOption("The input's metadata `keys` is no mapping.", hint='Give {"period": "2026-11"}, say.')
     keys: dict[str, dict[str, None]] = {str(name): {} for name in given}
@@ -168,7 +168,7 @@ def _keys(given: object, parts: Sequence[Part]) -> dict[str, Sequence[str]]:
 
 
 def _asked(context: dg.InputContext) -> dict[str, object]:
-    """What the input's metadata says, and for the rest the asset's, where the same words begin with `weblake/`."""
+    """Return the input's metadata, completed by the asset's, whose names begin with `weblake/`."""
     above = context.upstream_output
     spec = {} if above is None else _values(above.definition_metadata)
     of_asset = {name.removeprefix("weblake/"): value for name, value in spec.items() if name.startswith("weblake/")}
@@ -176,7 +176,7 @@ def _asked(context: dg.InputContext) -> dict[str, object]:
 
 
 def _values(metadata: Mapping[str, object] | None) -> dict[str, object]:
-    """Metadata as plain values."""
+    """Return metadata as plain values."""
     return {
         name: value.value if isinstance(value, dg.MetadataValue) else value for name, value in (metadata or {}).items()
     }

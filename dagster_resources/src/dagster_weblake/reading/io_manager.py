@@ -1,7 +1,7 @@
-"""The io manager that hands what has landed to assets downstream, as Arrow, pandas or Polars, whole or lazily.
+"""The IO manager that passes landed data to assets downstream, as Arrow, pandas or Polars, eagerly or lazily.
 
-It only reads: the assets of this package land by themselves and return no value. `input_rows` says which rows an input
-means.
+It only reads: the assets of this package land by themselves and return no value. `input_rows` selects the rows of an
+input.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from dagster_weblake.reading.input_rows import Rows, rows_of
 from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import InvalidOption, StorageRefused, WeblakeError
 
-#: How an input's annotation is called, by the library's name and its own; libraries move their classes about inside.
+#: The names of an input's annotation, by the library and its public class; libraries move their classes between
+#: internal modules.
 _FORMS: dict[tuple[str, str], Callable[[weblake.Reading], object]] = {
     ("pyarrow", "Table"): lambda reading: reading.to_table(),
     ("pyarrow", "Dataset"): lambda reading: reading.to_dataset(),
@@ -36,23 +37,23 @@ _NAMES = (
 
 
 class WeblakeParquetIOManager(dg.ConfigurableIOManager):
-    """Loads what weblake's assets have landed, in the form that the input is annotated with.
+    """Loads the landed data of weblake's assets, in the type that the input is annotated with.
 
-    The form is `pyarrow.Table` (also without an annotation), `pyarrow.dataset.Dataset`, `pyarrow.RecordBatchReader`,
+    The type is `pyarrow.Table` (also without an annotation), `pyarrow.dataset.Dataset`, `pyarrow.RecordBatchReader`,
     `pandas.DataFrame`, `polars.DataFrame`, `polars.LazyFrame` or `weblake.Reading`. Several partitions come as one
     table, and path keys (load_date and the like) as columns of text.
 
     An input's metadata (`dg.AssetIn(metadata={...})`) may say
 
-    - `table`: `documents`, `page_errors`, `usage_periods` or `activity`; by default what the asset above holds.
+    - `table`: `documents`, `page_errors`, `usage_periods` or `activity`; by default the table of the upstream asset.
     - `columns`: the columns wanted; all by default.
-    - `loads`: `latest` (default) for the newest load of the asset or of each partition, `all` for every load of it
-      that is still there, `table` for the whole table, whoever landed it.
+    - `loads`: `latest` (default) for the newest load of the asset or of each partition, `all` for every load of it that
+      has not been replaced or deleted, `table` for the whole table, including loads of other writers.
     - `keys`: path keys and their values, such as `{"day": "{partition_key}"}`, in place of loads.
     - `allow_missing_partitions`: True leaves out partitions that were never materialized.
     - `to`: another root.
 
-    An asset's spec may say `weblake/table`, `weblake/to`, `weblake/loads` and `weblake/keys` for all who read it.
+    An asset's spec may say `weblake/table`, `weblake/to`, `weblake/loads` and `weblake/keys` for all its readers.
 
     ```python
     @dg.asset(ins={"docs": dg.AssetIn(metadata={"columns": ["url", "markdown"]})})
@@ -80,11 +81,11 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
         super().__init__(**data)
 
     def load_input(self, context: dg.InputContext) -> object:
-        """Returns the rows that the input means, in the form that it is annotated with.
+        """Return the rows of the input, in the type that it is annotated with.
 
         Raises:
-            dg.Failure: There is no such form; a partition was never materialized; the root cannot be read. The message
-                says what to do.
+            dg.Failure: The type is not supported; a partition was never materialized; the root cannot be read. The
+            message says what to do.
         """
         with _translate_errors():
             form = _form(context)
@@ -103,10 +104,10 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
         return value
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
-        """Takes nothing but None.
+        """Accept only None as the value of an output.
 
         Raises:
-            dg.Failure: There is a value. A retry would make it again, so none is allowed.
+            dg.Failure: There is a value. A retry would return it again, so none is allowed.
         """
         if obj is not None:
             raise dg.Failure(
@@ -125,7 +126,7 @@ def _form(context: dg.InputContext) -> Callable[[weblake.Reading], object]:
     kind = _annotation(context)
     if kind is Any or kind is object:
         return _FORMS["pyarrow", "Table"]
-    # A library that is not installed cannot be imported; one that annotates an input has been.
+    # An annotation proves that its library is installed and imported; others need not be imported.
     for each in getattr(kind, "__mro__", ()):
         found = _FORMS.get((each.__module__.partition(".")[0], each.__qualname__))
         if found is not None:
@@ -159,13 +160,13 @@ def _tell(context: dg.InputContext, rows: Rows, reading: weblake.Reading, value:
     if count is not None:
         facts["weblake/rows"] = count
     context.log.info(f"Loaded {what}{'' if count is None else f': {count} rows'} as {type(value).__name__}.")
-    # Dagster records it as an observation of one partition, and refuses to of several.
+    # Dagster records the metadata as an observation of one partition, and refuses it for several.
     if context.has_asset_key and (not context.has_asset_partitions or len(context.asset_partition_keys) == 1):
         context.add_input_metadata(facts)
 
 
 def _rows(value: object) -> int | None:
-    """The rows of a form that has them in memory."""
+    """Return the number of rows of a value that has them in memory."""
     shape = getattr(value, "shape", None)
     return shape[0] if isinstance(shape, tuple) and isinstance(shape[0], int) else None
 

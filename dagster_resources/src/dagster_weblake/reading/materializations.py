@@ -1,4 +1,4 @@
-"""What an asset's materializations say of its loads, the newest first."""
+"""The loads that an asset's materializations name, the newest first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import dagster as dg
 
 from dagster_weblake.metadata import load_named_by
 
-#: Events a page, and partitions that are asked for at once: a database takes so many values and not many more.
+#: Events in a page, and partitions in one query: a database limits the number of values.
 _PAGE, _PARTITIONS = 500, 500
 
 
@@ -20,11 +20,11 @@ class Materializations:
         self._key = key
 
     def any(self) -> bool:
-        """Whether there is one."""
+        """Return whether there is one."""
         return bool(self._instance.fetch_materializations(self._key, limit=1).records)
 
     def loads(self, every: bool) -> list[str]:
-        """The load that the newest event names which names one, or all of them."""
+        """Return the load of the newest event that names one, or all loads."""
         found: list[str] = []
         for _, load in self._named(None):
             if load is not None:
@@ -34,7 +34,7 @@ class Materializations:
         return found
 
     def loads_of(self, partitions: Sequence[str], every: bool) -> dict[str | None, list[str]]:
-        """The same of each partition."""
+        """Return the loads by partition: of the newest event that names one, or all."""
         found: dict[str | None, list[str]] = {partition: [] for partition in partitions}
         for some in _chunks(partitions):
             left = set(some)
@@ -47,7 +47,7 @@ class Materializations:
         return found
 
     def materialized(self, partitions: Sequence[str]) -> set[str | None]:
-        """The partitions that have an event."""
+        """Return the partitions that have an event."""
         found: set[str | None] = set()
         for some in _chunks(partitions):
             left = set(some)
@@ -59,7 +59,7 @@ class Materializations:
         return found
 
     def _named(self, partitions: Sequence[str] | None) -> Iterator[tuple[str | None, str | None]]:
-        """Partition and load of each event."""
+        """Yield the partition and the load of each event."""
         wanted = dg.AssetRecordsFilter(self._key, asset_partitions=partitions)
         cursor: str | None = None
         while True:

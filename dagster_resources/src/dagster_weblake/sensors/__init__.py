@@ -1,4 +1,4 @@
-"""The sensors: what is over, what others have done, what has closed. Each is a room of its own behind this door."""
+"""Sensors for jobs that have ended, for jobs and loads of other programs, and for closed usage periods."""
 
 from __future__ import annotations
 

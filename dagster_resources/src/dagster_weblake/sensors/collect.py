@@ -1,10 +1,10 @@
-"""The sensor that has jobs collected once they are over, for assets made with `wait="sensor"`: nothing waits meanwhile.
+"""The sensor that has ended jobs collected, for assets made with `wait="sensor"`, so that no process waits for them.
 
     <key>_job materialized -> pending -> over: completed, failed, cancelled, past its deadline, over its credits, gone
         -> a run of <key>, with the load id as run key -> that run is known to Dagster: forgotten
 
-What the run does about a job (lands it, cancels it, refuses it) is landing's. The event log is the memory: the cursor
-holds numbers of events and nothing else.
+The run lands, cancels or refuses the job, see `landing`. The state is in the event log: the cursor holds only numbers
+of events.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from weblake.errors import InvalidOption, JobGone, WeblakeError
 if TYPE_CHECKING:
     from dagster_weblake.resource import WeblakeResource
 
-#: Status polls, and looks at the ledger, at the same time.
+#: Concurrent status polls, and concurrent reads of the ledger.
 AT_ONCE = 16
-#: Jobs that one tick looks at. The others have their turn at the next ones.
+#: Jobs that one tick polls. The others are polled in the next ticks.
 LOOKS = 1000
-#: Seconds of a tick that are kept for the looks at the ledger.
+#: Seconds of a tick that are reserved for reads of the ledger.
 LEDGER_S = 15.0
-#: A job just started may not be found yet: so many seconds of "not found" are borne.
+#: Seconds in which "not found" is tolerated: a job just started may not be found yet.
 UNSEEN_S = 30.0
 
 
@@ -50,21 +50,21 @@ def build_collect_sensor(
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
     resource_key: str = "weblake",
 ) -> dg.SensorDefinition:
-    """Returns a sensor that has the jobs of `wait="sensor"` assets collected when they are over.
+    """Return a sensor that has the jobs of `wait="sensor"` assets collected when they have ended.
 
-    Each tick asks once, cheaply, about each job that a `<key>_job` asset has started, and requests a run of `<key>`
-    for those that are over, one for each load. A service that cannot be reached costs a tick's time and nothing else.
+    Each tick polls each job that a `<key>_job` asset has started once, and requests a run of `<key>` for those that
+    have ended, one for each load. A service that cannot be reached costs only the time of a tick.
 
-    What is guaranteed: a job is requested until a run with its load id as run key has been launched, also after a lost
-    cursor (the event log of the last week is read again), a killed daemon, or a sensor that was stopped for days. It
-    becomes one run at most, and a load lands once however many runs try. That run may fail like any other; it is not
-    requested again: the instance's run retries, or a person's re-execution, go on with what is on record. A job whose
-    own run also lands it is left to that run, unless that dies before it could.
+    Guarantees: a job is requested until a run with its load id as run key has been launched, also after a lost cursor
+    (the event log of the last week is read again), a killed daemon, or a sensor that was stopped for days. A job gets
+    one run at most, and a load lands once however many runs try. That run may fail like any other; it is not requested
+    again: run retries of the instance, or a person's re-execution, continue from the ledger. A job whose own run also
+    lands it is left to that run, unless the run dies first.
 
     Args:
         assets: What `build_weblake_assets` or `@weblake_assets` returned, or keys of the assets that collect.
         name: The sensor's name; by default `<asset>_collect`, or `weblake_collect` for several assets.
-        to: The assets' root, where they are given as keys and it is not the resource's.
+        to: The assets' root, if they are given as keys and it is not the resource's.
         minimum_interval_seconds: Seconds between two ticks at least.
         default_status: RUNNING by default: without it no job would be collected.
         resource_key: The key of the WeblakeResource.
@@ -88,7 +88,7 @@ def build_collect_sensor(
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """An asset that starts jobs, the one that collects them, and their root where it is not the resource's."""
+    """An asset that starts jobs, the one that collects them, and their root if it is not the resource's."""
 
     job: dg.AssetKey
     data: dg.AssetKey
@@ -122,7 +122,7 @@ def _pairs_of(asset: Asset, to: str | None) -> Iterable[_Pair]:
 
 @dataclass(slots=True)
 class _Tick:
-    """One look at all jobs that are pending."""
+    """One evaluation of the sensor for all pending jobs."""
 
     context: dg.SensorEvaluationContext
     resource: WeblakeResource
@@ -130,9 +130,9 @@ class _Tick:
     sensor: str
     memory: Followed = field(init=False)
     until: float = field(default_factory=ticks.deadline)
-    #: Why something could not be asked, if so.
+    #: The reason why a poll or a read failed, if one did.
     trouble: WeblakeError | None = None
-    #: How jobs have ended, by their ids, as far as the service has said it in this tick.
+    #: The final statuses of jobs by their ids, as far as they were polled in this tick.
     states: dict[str, object] = field(default_factory=dict)
 
     def run(self) -> dg.SensorResult:
@@ -149,7 +149,7 @@ class _Tick:
         return dg.SensorResult(skip_reason=self._skip_text(left), cursor=cursor)
 
     def _jobs(self, events: Mapping[str, list[int]]) -> list[tuple[_Pair, StartedJob]]:
-        """The jobs of the first events of each asset, those that were started again under one load only once."""
+        """Return the jobs of the first events of each asset, without repeated starts of the same load."""
         found: dict[str, tuple[_Pair, StartedJob]] = {}
         most = max(1, LOOKS // len(self.pairs))
         for pair in self.pairs:
@@ -161,11 +161,11 @@ class _Tick:
                     self.memory.forget(earlier[0].job, earlier[1].event)
                 found[job.load_id] = pair, job
             for event in set(ids) - {job.event for job in started}:
-                self.memory.forget(pair.job, event)  # wiped by somebody, or reported by hand: it names no job
+                self.memory.forget(pair.job, event)  # wiped, or reported by hand: it names no job
         return list(found.values())
 
     def _over(self, pending: list[tuple[_Pair, StartedJob]]) -> list[tuple[_Pair, StartedJob]]:
-        """Those that are over. The others go to the end of the line."""
+        """Return the jobs that have ended, and move the others to the end of the queue."""
         now = time.time()
         open_jobs = [job.ref for _, job in pending if not job.is_late(now)]
         answers = asyncio.run(self._ask(open_jobs))
@@ -195,7 +195,7 @@ class _Tick:
             )
 
     def _requests(self, jobs: list[tuple[_Pair, StartedJob]]) -> list[dg.RunRequest]:
-        """Requests for those that nobody has landed and no run was launched for."""
+        """Return run requests for the jobs that have not landed and for which no run was launched."""
         there = ticks.launched(self.context, self.sensor, [job.load_id for _, job in jobs])
         unlanded = self._unlanded([(pair, job) for pair, job in jobs if job.load_id not in there])
         requests: list[dg.RunRequest] = []
@@ -204,7 +204,7 @@ class _Tick:
             if job.load_id in there or unlanded[job.load_id] is False or told_twice:
                 self.memory.forget(pair.job, job.event)
             elif unlanded[job.load_id] is None or len(requests) >= ticks.REQUESTS:
-                continue  # it has its turn at the next tick
+                continue  # it is handled in the next tick
             elif not ticks.can_be_run(self.context, pair.data, job.partition):
                 self._drop(pair, job)
             elif (own := own_run(self.context.instance, job, pair.data, self.states.get(job.job_id))) is OwnRun.FAILED:
@@ -224,7 +224,7 @@ class _Tick:
         return requests
 
     def _unlanded(self, jobs: list[tuple[_Pair, StartedJob]]) -> dict[str, bool | None]:
-        """By load id: whether it has not landed yet; None where that cannot be told now."""
+        """Return by load id whether the load has not landed yet; None if that cannot be read now."""
         datasets = {to: self.resource.dataset(to) for to in {pair.to for pair, _ in jobs}}
 
         def look(of: tuple[_Pair, StartedJob]) -> bool | None:
@@ -236,7 +236,7 @@ class _Tick:
                     return orchestration.find(datasets[pair.to], job.load_id) is None
             except WeblakeError as error:
                 self.trouble = error
-                # Storage that is down for a while is no reason for a run; one that stays so is told by the run.
+                # A temporary failure of the storage must not cause a run; a permanent one is reported by the run.
                 return True if job.is_late(time.time()) else None
 
         with ThreadPoolExecutor(AT_ONCE) as readers:
@@ -265,5 +265,5 @@ def _is_over(job: StartedJob, answers: orchestration.PollResults, now: float) ->
     head = answers.heads.get(job.job_id)
     if head is not None:
         return orchestration.is_terminal(head.get("status")) or orchestration.over_budget(head, job.max_credits)
-    # Gone: expired, or of another team. The run finds that out again, and says so where it is seen.
+    # Gone: expired, or of another team. The run gets the same error, and reports it where users see it.
     return isinstance(answers.errors.get(job.job_id), JobGone) and now - job.started_at > UNSEEN_S

@@ -1,6 +1,6 @@
-"""The sensor that has jobs landed which nobody here has started.
+"""The sensor that has jobs landed which were started outside this Dagster.
 
-Dagster's own jobs, and those of any other writer of the dataset, are told apart by the dataset's ledger.
+The dataset's ledger identifies the jobs of Dagster itself and of any other writer of the dataset.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Kind = Literal["batch_scrape", "crawl"]
 Status = Literal["completed", "failed", "cancelled"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-#: Jobs that are over and wait for their run to be launched, at most: more stay with the service's list meanwhile.
+#: Ended jobs that may wait for their run to be launched; further ones stay in the service's list meanwhile.
 MOST_WAITING = 300
-#: Seconds of a tick that are kept for the ledger.
+#: Seconds of a tick that are reserved for the ledger.
 LEDGER_S = 15.0
 
 
@@ -45,21 +45,21 @@ def build_jobs_elsewhere_sensor(
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
     resource_key: str = "weblake",
 ) -> dg.SensorDefinition:
-    """Returns a sensor that has jobs landed which were started elsewhere: by another program, or by hand.
+    """Return a sensor that has jobs landed which were started elsewhere: by another program, or by hand.
 
-    For an asset of a `JobRequest`, whose run config says which job: `{"ops": {asset: {"config": {"kind", "job_id"}}}}`.
-    Each job that is over since the sensor began is requested once, with its id as run key, until a run was launched.
-    Jobs that belong to a load of the dataset, whoever landed it, are left out; so is one that a start whose answer was
-    lost may have started, until that is resolved. The ids come from the service's activity list, which goes back
-    24 hours: a longer outage of the sensor loses the jobs of the time before. Asking costs no credits.
+    For an asset of a `JobRequest`, whose run config names the job: `{"ops": {asset: {"config": {"kind", "job_id"}}}}`.
+    Each job that has ended since the sensor's first tick is requested, with its id as run key, until a run was
+    launched. Jobs of any load of the dataset are left out, whichever program landed it; so is a job that may belong to
+    a start whose response was lost, until that is resolved. The ids come from the service's activity list, which goes
+    back 24 hours: a longer outage of the sensor loses the jobs of the time before. Polls cost no credits.
 
     Args:
         asset: The asset's definition, its spec or its key.
         kinds: `batch_scrape`, `crawl`, or both.
-        target: Only jobs with this URL in the activity list; `*` stands for any characters.
-        statuses: The ends that count, of completed, failed and cancelled.
-        to: The asset's root, where it is not the resource's and not told by its definition.
-        fire_earlier: Whether jobs that were over before the first tick count too, as far as the list goes back.
+        target: Only jobs with this URL in the activity list; `*` matches any characters.
+        statuses: The final statuses that count, of completed, failed and cancelled.
+        to: The asset's root, if it is neither the resource's nor in the asset's definition.
+        fire_earlier: Whether jobs that had ended before the first tick count too, as far as the list goes back.
         name: The sensor's name; by default `<asset>_jobs_elsewhere`.
         minimum_interval_seconds: Seconds between two ticks at least.
         default_status: RUNNING by default.
@@ -89,7 +89,7 @@ def build_jobs_elsewhere_sensor(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which jobs are requested, and of which asset."""
+    """The jobs that are requested, and their asset."""
 
     sensor: str
     key: dg.AssetKey
@@ -101,14 +101,14 @@ class Wanted:
 
 
 class _Known:
-    """What this process knows from earlier ticks: it saves questions, and nothing is lost with it."""
+    """A cache of this process from earlier ticks; its loss costs only requests."""
 
     def __init__(self, kinds: Sequence[Kind]) -> None:
         self.jobs = {kind: orchestration.EndedJobs(kind) for kind in kinds}
         self._ledgers: dict[str, orchestration.LedgerNews] = {}
 
     def news(self, dataset: orchestration.Dataset) -> orchestration.LedgerNews:
-        """The ledger of this dataset."""
+        """Return the ledger reader of this dataset."""
         return self._ledgers.setdefault(dataset.storage.url, orchestration.LedgerNews(dataset))
 
 
@@ -120,20 +120,20 @@ class _Tick:
     known: _Known
     until: float = field(default_factory=ticks.deadline)
     trouble: WeblakeError | TimeoutError | None = None
-    #: What the activity list shows now, by job id.
+    #: The activity list of this tick, by job id.
     listed: dict[str, orchestration.ListedJob] = field(default_factory=dict)
 
     def run(self) -> dg.SensorResult:
         memory = ticks.remembered(self.context)
-        # A cursor that cannot be read must not hide what ended meanwhile: all that is listed counts.
+        # If the cursor cannot be read, all listed jobs count, so that none that ended meanwhile is missed.
         lost = memory is not None and not isinstance(memory.get("kinds"), dict)
         all_count = self.wanted.fire_earlier or lost
         states = _objects((memory or {}).get("kinds"))
         waiting = {str(job_id): str(kind) for job_id, kind in _objects((memory or {}).get("waiting")).items()}
-        for kind in random.sample(self.wanted.kinds, len(self.wanted.kinds)):  # none may use up the others' time
+        for kind in random.sample(self.wanted.kinds, len(self.wanted.kinds)):  # random order, so that no kind starves
             state = _objects(states.get(kind))
             begun = all_count or state.get("begun") is True
-            seen = orchestration.WatcherState.read(state, share=len(self.wanted.kinds) + 1)  # one is for `waiting`
+            seen = orchestration.WatcherState.read(state, share=len(self.wanted.kinds) + 1)  # one for `waiting`
             found = self._look(kind, seen)
             if found is None:
                 continue
@@ -147,7 +147,7 @@ class _Tick:
         return dg.SensorResult(skip_reason=self._skip_text(len(waiting)), cursor=cursor)
 
     def _look(self, kind: Kind, seen: orchestration.WatcherState) -> orchestration.PollRound | None:
-        """What the service says of the jobs of a kind; None in trouble."""
+        """Return the service's answer about the jobs of a kind; None after an error."""
         try:
             with in_dagster_terms():
                 found = asyncio.run(self._ask(kind, seen))
@@ -161,7 +161,7 @@ class _Tick:
         return found
 
     def _settle(self, seen: orchestration.WatcherState, found: orchestration.PollRound, room: int | None) -> list[str]:
-        """The jobs that are over since the last look, the oldest ones where there is not room for all."""
+        """Return the jobs that have ended since the last poll; only the oldest if there is not room for all."""
         jobs = {job.job_id: job for job in found.jobs if job.fits(self.wanted.target)}
         news = [
             job_id
@@ -178,7 +178,7 @@ class _Tick:
             return await self.known.jobs[kind](client, watcher=seen, until=until)
 
     def _requests(self, waiting: dict[str, str]) -> list[dg.RunRequest]:
-        """Requests for the jobs that are nobody's; drops from `waiting` what needs none any more."""
+        """Return run requests for jobs that belong to no load; remove jobs that need no request from `waiting`."""
         for job_id in ticks.launched(self.context, self.wanted.sensor, waiting):
             del waiting[job_id]
         if not waiting:
@@ -198,7 +198,7 @@ class _Tick:
         return [self._request(job_id, waiting[job_id]) for job_id in free[: ticks.REQUESTS]]
 
     def _listed(self, job_id: str) -> orchestration.ListedJob:
-        """As the list shows it; where it does not any more, nothing speaks against it that it is anybody's."""
+        """Return a job as the list shows it; for a job that is no longer listed, nothing is known that excludes it."""
         return self.listed.get(job_id) or orchestration.ListedJob(job_id, 1 << 53, None)
 
     def _request(self, job_id: str, kind: str) -> dg.RunRequest:
@@ -209,7 +209,7 @@ class _Tick:
     def _skip_text(self, waiting: int) -> str:
         if self.trouble is not None:
             return f"Trouble: {_error_text(self.trouble)}"
-        # A start of the dataset whose answer was lost may have begun them; who retries it finds out.
+        # They may belong to a start whose response was lost; a retry of that start resolves it.
         return f"Ended, and perhaps the dataset's own: {waiting}." if waiting else "No job has ended."
 
 

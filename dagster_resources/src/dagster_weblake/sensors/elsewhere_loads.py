@@ -1,4 +1,4 @@
-"""The sensor that tells Dagster of loads which others landed in a dataset: a shell, Airflow, another Dagster."""
+"""The sensor that reports loads of other programs in a dataset to Dagster: a shell, Airflow, another Dagster."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 #: Materializations that one tick reports: each reads a few rows for its preview.
 EVENTS = 25
-#: How long before a load landed its materialization may lie, by another machine's clock.
+#: Tolerance for clock differences between machines: how long before the load landed its materialization may be dated.
 CLOCK_SLACK_S = 3600.0
-#: How far back a sensor reports whose cursor cannot be read: what it had told by then is in the event log.
+#: The period that a sensor without a readable cursor reports; what was reported in it is in the event log.
 LOOK_BACK_S = 25 * 3600.0
 _PAGE = 200
 KINDS = ("batch_scrape", "crawl", "scrape", "parse")
@@ -43,23 +43,23 @@ def build_loads_elsewhere_sensor(
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
     resource_key: str = "weblake",
 ) -> dg.SensorDefinition:
-    """Returns a sensor that reports loads as materializations which landed in a dataset without this Dagster.
+    """Return a sensor that reports loads as materializations which landed in a dataset without this Dagster.
 
-    Nothing is run and nothing is bought: what reads the asset downstream is told that there is more. The metadata is
-    that of a load which an asset landed. Left out is a load whose run this Dagster knows, whose load id some
-    materialization of the asset has, or whose place another load has taken since.
+    It runs nothing and buys nothing: assets downstream are notified of new data. The metadata is that of a load which
+    an asset landed. Left out is a load whose run this Dagster knows, whose load id some materialization of the asset
+    has, or which another load has replaced since.
 
-    Each load is reported once: which ones were is in the cursor, and in the asset's own materializations, so that a
-    daemon that is killed in between repeats none. A sensor without a readable cursor reports those of the last 25
-    hours, and older ones not at all.
+    Each load is reported once: the reported loads are in the cursor, and in the asset's own materializations, so that a
+    daemon that is killed in between repeats none. A sensor without a readable cursor reports the loads of the last 25
+    hours, and no older ones.
 
     Args:
         assets: The asset that stands for the dataset's documents; or one for each kind of load (batch_scrape, crawl,
-            scrape, parse), where loads of other kinds are left out.
-        to: The dataset's root, where it is not the resource's and not told by the asset's definition.
-        where: Which loads count, by their receipts; all by default.
-        partition: The asset's partition that a load is; none by default. A load without one is left out where the
-            asset has partitions.
+            scrape, parse), in which case loads of other kinds are left out.
+        to: The dataset's root, if it is neither the resource's nor in the asset's definition.
+        where: A filter of loads, by their receipts; all by default.
+        partition: Returns the asset's partition of a load; none by default. A load without one is left out if the asset
+            has partitions.
         fire_earlier: Whether loads that had landed before the first tick count too, all of them.
         name: The sensor's name; by default `<asset>_loads_elsewhere`, or `weblake_loads_elsewhere` for several.
         minimum_interval_seconds: Seconds between two ticks at least.
@@ -93,7 +93,7 @@ def build_loads_elsewhere_sensor(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Which loads are reported, and as what."""
+    """The loads that are reported, and their assets."""
 
     keys: Mapping[str, dg.AssetKey]
     to: str | None
@@ -107,7 +107,7 @@ class _Tick:
     context: dg.SensorEvaluationContext
     resource: WeblakeResource
     wanted: _Wanted
-    #: What this process has read of the ledger, kept from tick to tick.
+    #: The records of the ledger that this process has read, kept between ticks.
     known: dict[str, orchestration.LedgerNews]
     until: float = field(default_factory=ticks.deadline)
     #: Load ids that materializations of an asset have, as far as they were read.
@@ -139,7 +139,7 @@ class _Tick:
     ) -> dg.SensorResult:
         if not news.count:
             return self._skipped("Nothing has landed yet.", seen if first else None)
-        # What landed up to the watermark is settled: only later loads are held one by one.
+        # Loads up to the watermark are done; only later loads are remembered one by one.
         landed = (orchestration.ListedJob(load_id, at, None) for load_id, at in news.landed_loads(after=seen.watermark))
         if first and not self.wanted.fire_earlier:
             newest = heapq.nlargest(orchestration.MAX_OVER + 1, landed, key=_age)
@@ -181,7 +181,7 @@ class _Tick:
         )
 
     def _is_ours(self, dataset: orchestration.Dataset, key: dg.AssetKey, load: orchestration.ListedJob) -> bool:
-        """Whether this Dagster has landed a load, or told of it: by the run on record, or by the event log."""
+        """Return whether this Dagster has landed or reported a load: by the run on record, or by the event log."""
         intent = dataset.ledger.intent(load.job_id)
         if intent is not None and intent.run is not None and self.context.instance.has_run(intent.run):
             return True

@@ -1,4 +1,4 @@
-"""Jobs that assets have started, as the event log tells them, and which of them a sensor still follows."""
+"""Jobs that assets have started, read from the event log, and the sensor's state of which it still follows."""
 
 from __future__ import annotations
 
@@ -32,55 +32,55 @@ class StartedJob:
     kind: str
     job_id: str
     partition: str | None
-    #: Seconds since 1970 at which it is given up; None for never.
+    #: The deadline in seconds since 1970; None for no deadline.
     deadline: float | None
     #: The credits that it may use.
     max_credits: float | None
-    #: The run that started it; empty where somebody reported it without one.
+    #: The run that started it; empty if it was reported without one.
     run_id: str = ""
 
     @property
     def ref(self) -> orchestration.JobRef:
-        """The job."""
+        """Return the reference to the job."""
         return orchestration.JobRef(self.kind, self.job_id)
 
     def is_late(self, now: float) -> bool:
-        """Whether its deadline has passed."""
+        """Return whether its deadline has passed."""
         return self.deadline is not None and now >= self.deadline
 
 
 @dataclass(slots=True)
 class Followed:
-    """What a sensor remembers: numbers of events, by the key of the asset that started the jobs."""
+    """The state of a sensor: numbers of events, by the key of the asset that started the jobs."""
 
     #: The highest number that was read.
     after: dict[str, int] = field(default_factory=dict)
     #: The numbers read of the last OVERLAP.
     recent: dict[str, list[int]] = field(default_factory=dict)
-    #: Jobs that may be running, in the order in which they are asked about.
+    #: Jobs that may be running, in the order in which they are polled.
     pending: dict[str, list[int]] = field(default_factory=dict)
     #: Jobs whose run was requested.
     asked: dict[str, list[int]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, memory: Mapping[str, object]) -> Self:
-        """From its JSON form; what is not of this form counts as not known."""
+        """Return the state from its JSON form; parts in another form count as unknown."""
         after = memory.get("after")
         known = {key: at for key, at in after.items() if _is_number(at)} if isinstance(after, dict) else {}
         return cls(known, *(_numbers(memory.get(name)) for name in ("recent", "pending", "asked")))
 
     def write(self) -> dict[str, object]:
-        """Its JSON form."""
+        """Return its JSON form."""
         lists = {name: getattr(self, name) for name in ("recent", "pending", "asked")}
         return {"after": self.after} | {name: {k: v for k, v in each.items() if v} for name, each in lists.items()}
 
     @property
     def free_slots(self) -> int:
-        """How many more it can follow."""
+        """Return how many more jobs it can follow."""
         return max(0, MOST - sum(len(ids) for each in (self.pending, self.asked) for ids in each.values()))
 
     def follow(self, key: dg.AssetKey, event: int) -> None:
-        """Takes up a job, unless it is known."""
+        """Add a job, unless it is known."""
         name = key.to_user_string()
         if event in self.recent.setdefault(name, []):
             return
@@ -90,18 +90,18 @@ class Followed:
         self.recent[name] = [each for each in self.recent[name] if each > self.after[name] - OVERLAP]
 
     def postpone(self, key: dg.AssetKey, event: int) -> None:
-        """Puts a pending job at the end of the line."""
+        """Move a pending job to the end of the queue."""
         line = self.pending[key.to_user_string()]
         line.remove(event)
         line.append(event)
 
     def ask(self, key: dg.AssetKey, event: int) -> None:
-        """Notes that its run was requested."""
+        """Record that its run was requested."""
         self.forget(key, event)
         self.asked.setdefault(key.to_user_string(), []).append(event)
 
     def forget(self, key: dg.AssetKey, event: int) -> None:
-        """Drops a job."""
+        """Remove a job."""
         for each in (self.pending, self.asked):
             line = each.get(key.to_user_string(), [])
             if event in line:
@@ -109,7 +109,7 @@ class Followed:
 
 
 def read_new(instance: dg.DagsterInstance, key: dg.AssetKey, memory: Followed) -> None:
-    """Takes up the jobs that an asset has started since the last look, as far as there is room for them."""
+    """Add the jobs that an asset has started since the last tick, as far as there is room for them."""
     after = memory.after.get(key.to_user_string())
     since = time.time() - LOOK_BACK_S if after is None else None
     low = None if after is None else after - OVERLAP
@@ -127,7 +127,7 @@ def read_new(instance: dg.DagsterInstance, key: dg.AssetKey, memory: Followed) -
 
 
 def read_started(instance: dg.DagsterInstance, key: dg.AssetKey, events: Sequence[int]) -> list[StartedJob]:
-    """The jobs of these events in their order; an event that is gone, or names no job, has none."""
+    """Return the jobs of these events in their order; an event that is deleted, or names no job, has none."""
     found: dict[int, StartedJob] = {}
     for begin in range(0, len(events), _PAGE):
         wanted = dg.AssetRecordsFilter(asset_key=key, storage_ids=events[begin : begin + _PAGE])

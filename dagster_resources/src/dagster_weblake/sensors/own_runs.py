@@ -1,4 +1,4 @@
-"""Whether the run that started a job also lands it: such a job needs no run of a sensor, or not yet."""
+"""Detection of jobs that the run which started them also lands, so that a sensor must not request a run, or not yet."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import dagster as dg
 from dagster_weblake.sensors.job_events import StartedJob
 from weblake.errors import CreditsExhausted, DeadlineExceeded, JobEnded, JobGone, LoadIncomplete
 
-#: Failures to land a job that another run would only repeat.
+#: Errors of landing that another run would only repeat.
 _FINAL = frozenset(each.__name__ for each in (CreditsExhausted, DeadlineExceeded, JobEnded, JobGone, LoadIncomplete))
-#: States of a job whose run was terminated by somebody, who did not want it any more.
+#: Statuses of a job whose run was terminated by a user.
 _UNWANTED = ("failed", "cancelled")
 
 
 class OwnRun(Enum):
-    """What the run that started a job does about its landing."""
+    """The state of the landing in the run that started a job."""
 
     #: It does not land it: it has another selection, or it died before it could.
     NOTHING = "nothing"
@@ -30,10 +30,10 @@ def own_run(instance: dg.DagsterInstance, job: StartedJob, data: dg.AssetKey, st
     """Return what the run that started a job does about its landing.
 
     Args:
-        instance: Where the run is.
+        instance: The instance of the run.
         job: The job.
         data: The asset that it lands as.
-        state: The service's word for how the job has ended; None where it is not known.
+        state: The job's final status; None if it is not known.
     """
     run = instance.get_run_by_id(job.run_id) if job.run_id else None
     if run is None or not _selects(instance, run, data):

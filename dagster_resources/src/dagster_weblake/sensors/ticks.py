@@ -1,8 +1,8 @@
-"""What the sensors share: a cursor that survives anything, a time limit, and requests that are followed to their runs.
+"""Common parts of the sensors: a fault-tolerant cursor, a time limit, and requests that are followed to their runs.
 
-Dagster loses no request of a tick that it had noted, not even when its daemon is killed; but one that could not be
-launched, or that a stopped sensor had not come to, it drops. So a sensor asks again until it finds the run: a request
-with the same run key is one run at most.
+Dagster loses no request of a tick that it had recorded, not even when its daemon is killed; but it drops one that could
+not be launched, or that a stopped sensor had not come to. So a sensor requests a run again until it finds it: requests
+with the same run key give one run at most.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ import dagster as dg
 from dagster_weblake.resource import WeblakeResource
 from weblake.errors import InvalidOption
 
-#: Seconds that a tick may take: Dagster breaks it off after 60, and what it had found would be lost.
+#: Seconds that a tick may take: Dagster aborts it after 60, and its results would be lost.
 TICK_S = 40.0
 #: Requests of one tick. Dagster keeps them in one field of its database, which on MySQL holds 64 KB.
 REQUESTS = 100
 
-#: What Dagster writes on a run that a sensor has asked for.
+#: The tags that Dagster puts on a run that a sensor has requested.
 _RUN_KEY, _SENSOR = "dagster/run_key", "dagster/sensor_name"
 
 #: An asset: its definition, its spec or its key, as text `prefix/name`.
 Asset = dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey | str
-#: The same, or what `build_weblake_assets` returns for one asset.
+#: An asset, or what `build_weblake_assets` returns for one asset.
 One = Asset | Sequence[dg.AssetsDefinition]
-#: What a sensor's function returns.
+#: The return value of a sensor's function.
 Evaluated = list[dg.RunRequest] | dg.SkipReason | dg.SensorResult | None
 
 
 class CallableSensor(dg.SensorDefinition):
-    """A sensor that tests can call as any other: Dagster demands `with` where a resource has something to close."""
+    """A sensor that tests can call as any other: Dagster requires `with` if a resource has a teardown."""
 
     def __call__(self, *args: Any, **given: Any) -> Any:
         """Evaluate the sensor once and return what its function returns: a list of requests, or a SkipReason.
@@ -66,7 +66,7 @@ def sensor(
     minimum_interval_seconds: int,
     default_status: dg.DefaultSensorStatus,
 ) -> dg.SensorDefinition:
-    """A sensor that calls `tick` with the resource, and may request runs of the assets with these keys.
+    """Return a sensor that calls `tick` with the resource, and may request runs of the assets with these keys.
 
     Its function takes the resource as a parameter, so that the sensor can be called in tests as Dagster documents it.
     """
@@ -97,7 +97,7 @@ def sensor(
 def evaluated(context: dg.SensorEvaluationContext, result: dg.SensorResult) -> Evaluated:
     """Return the result of a tick in the form that callers of a sensor expect: the run requests, or a skip reason.
 
-    A result that has events for the event log too stays as it is.
+    A result that also has events for the event log is returned unchanged.
     """
     if result.asset_events:
         return result
@@ -114,12 +114,12 @@ def _has_instance(context: dg.SensorEvaluationContext) -> bool:
 
 
 def deadline() -> float:
-    """When a tick that begins now has to end: monotonic seconds."""
+    """Return the time at which a tick that begins now has to end, in monotonic seconds."""
     return time.monotonic() + TICK_S
 
 
 def remembered(context: dg.SensorEvaluationContext) -> dict[str, object] | None:
-    """What the cursor holds: None at the first tick; nothing where it cannot be read, which the tick's log says."""
+    """Return the content of the cursor: None at the first tick; empty if it cannot be read, which is logged."""
     if context.cursor is None:
         return None
     try:
@@ -133,14 +133,14 @@ def remembered(context: dg.SensorEvaluationContext) -> dict[str, object] | None:
 
 
 def written(memory: Mapping[str, object]) -> str:
-    """The cursor that holds this."""
+    """Return the cursor that holds this state."""
     return json.dumps(memory, separators=(",", ":"))
 
 
 def launched(context: dg.SensorEvaluationContext, sensor: str, run_keys: Iterable[str]) -> set[str]:
-    """Those run keys of a sensor under which Dagster has launched a run, however that has ended."""
+    """Return the run keys of a sensor for which Dagster has launched a run, however that has ended."""
     found = set()
-    for run_key in run_keys:  # one by one, as Dagster does it: its database answers one with an index, many without
+    for run_key in run_keys:  # one by one, as Dagster does: its database has an index for one, not for many
         runs = context.instance.get_runs(filters=dg.RunsFilter(tags={_RUN_KEY: run_key, _SENSOR: sensor}), limit=1)
         if runs and runs[0].status != dg.DagsterRunStatus.NOT_STARTED:
             found.add(run_key)
@@ -148,7 +148,7 @@ def launched(context: dg.SensorEvaluationContext, sensor: str, run_keys: Iterabl
 
 
 def can_be_run(context: dg.SensorEvaluationContext, key: dg.AssetKey, partition: str | None) -> bool:
-    """Whether an asset has this partition now. Dagster fails the whole tick over a request for one that is gone."""
+    """Return whether the partition exists now: Dagster fails the whole tick over a request for a deleted one."""
     if context.repository_def is None or not context.repository_def.asset_graph.has(key):
         return True
     partitions = context.repository_def.asset_graph.get(key).partitions_def
@@ -156,13 +156,13 @@ def can_be_run(context: dg.SensorEvaluationContext, key: dg.AssetKey, partition:
         return partitions is None and partition is None
     if isinstance(partitions, dg.DynamicPartitionsDefinition):
         return context.instance.has_dynamic_partition(str(partitions.name), partition)
-    if isinstance(partitions, dg.MultiPartitionsDefinition):  # whose dimensions may be dynamic
+    if isinstance(partitions, dg.MultiPartitionsDefinition):  # their dimensions may be dynamic
         return partition in partitions.get_partition_keys(dynamic_partitions_store=context.instance)
     return partitions.has_partition_key(partition)
 
 
 def the_one(asset: One) -> tuple[dg.AssetKey, dg.AssetSpec | None]:
-    """The key of an asset, and its spec where that is given with it; an asset that only starts jobs does not count.
+    """Return the key of an asset, and its spec if it is given; assets that only start jobs do not count.
 
     Raises:
         InvalidOption: It is a definition of several assets, or none.
@@ -183,13 +183,13 @@ def the_one(asset: One) -> tuple[dg.AssetKey, dg.AssetSpec | None]:
 
 
 def specs_of(assets: dg.AssetsDefinition | Sequence[dg.AssetsDefinition]) -> list[dg.AssetSpec]:
-    """The specs of all assets that these define."""
+    """Return the specs of all assets that these define."""
     given = [assets] if isinstance(assets, dg.AssetsDefinition) else assets
     return [spec for each in given for spec in each.specs]
 
 
 def name_of(name: str | None, keys: Iterable[dg.AssetKey], what: str) -> str:
-    """The sensor's name: as given, or made of its only asset."""
+    """Return the sensor's name: as given, or derived from its only asset."""
     found = list(keys)
     if name is not None:
         return name
@@ -197,11 +197,11 @@ def name_of(name: str | None, keys: Iterable[dg.AssetKey], what: str) -> str:
 
 
 def root_of(spec: dg.AssetSpec | None, to: str | None) -> str | None:
-    """The root: as given, or as the asset's spec says; None where it is the resource's."""
+    """Return the root: as given, or as the asset's spec says; None if it is the resource's."""
     own = None if spec is None else spec.metadata.get("weblake/to")
     return to if to is not None or not isinstance(own, str) else own
 
 
 def left(until: float) -> float:
-    """Seconds until then, never below zero."""
+    """Return the seconds until then, never below zero."""
     return max(0.0, until - time.monotonic())

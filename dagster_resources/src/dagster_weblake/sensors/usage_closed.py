@@ -33,19 +33,19 @@ def build_usage_closed_sensor(
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.RUNNING,
     resource_key: str = "weblake",
 ) -> dg.SensorDefinition:
-    """Returns a sensor that requests a run for each usage period that has closed, so that its last numbers land.
+    """Return a sensor that requests a run for each usage period that has closed, so that its final numbers land.
 
-    A period has closed when its end is past, or when the service reports a later one. Each is requested once, with
-    `<report>/<month>` as run key, until its run was launched; after an outage all that closed meanwhile are. A sensor
-    whose cursor cannot be read requests again what has no run yet. Reading usage costs no credits.
+    A period has closed when its end is past, or when the service reports a later one. Each is requested, with
+    `<report>/<month>` as run key, until its run was launched; after an outage all periods that closed meanwhile are
+    requested. A sensor whose cursor cannot be read requests again what has no run yet. Reading usage costs no credits.
 
     Args:
         asset: The asset of a `UsageRequest`, its spec or its key.
         report: `credits` or `tokens`; by default the one that the asset's definition names, else credits.
-        partitions_def: The asset's partitions, where `asset` is a key: the run is for that of the period, which begins
-            with its month, or is named like it (`2026-11`). Without partitions it is for the whole asset.
-        fire_latest: Whether the newest period that had closed before the first tick counts too; the sensor only takes
-            note of it by default. Earlier months are a backfill's.
+        partitions_def: The asset's partitions, if `asset` is a key: the run is for the partition of the period, which
+            begins with its month, or is named like it (`2026-11`). Without partitions it is for the whole asset.
+        fire_latest: Whether the newest period that had closed before the first tick counts too; by default the sensor
+            only records it. Earlier months are left to backfills.
         name: The sensor's name; by default `<asset>_closed`.
         minimum_interval_seconds: Seconds between two ticks at least; an hour by default.
         default_status: RUNNING by default.
@@ -110,7 +110,7 @@ def _tick(context: dg.SensorEvaluationContext, resource: WeblakeResource, wanted
 def _remembered(
     memory: Mapping[str, object] | None, closed: Sequence[orchestration.ClosedPeriod], *, fire_latest: bool
 ) -> str:
-    """The start of the last period that needs no request."""
+    """Return the start of the last period that needs no request."""
     if memory is None:
         known = closed[:-1] if fire_latest else closed
         return _text(known[-1].start) if known else ""
@@ -119,7 +119,7 @@ def _remembered(
 
 
 def _settled(before: str, news: list[orchestration.ClosedPeriod], open_ones: list[orchestration.ClosedPeriod]) -> str:
-    """The start of the last period before the first one that is still to be requested."""
+    """Return the start of the last period before the first one that is still to be requested."""
     first = _text(open_ones[0].start) if open_ones else None
     return max([before, *(_text(period.start) for period in news if first is None or _text(period.start) < first)])
 
@@ -138,7 +138,7 @@ def _request(
 
 
 def _partition(partitions: dg.PartitionsDefinition[str] | None, period: orchestration.ClosedPeriod) -> str | None:
-    """The partition that lands a period's month."""
+    """Return the partition that lands a period's month."""
     if partitions is None:
         return None
     if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
@@ -147,13 +147,13 @@ def _partition(partitions: dg.PartitionsDefinition[str] | None, period: orchestr
 
 
 def _is_before(wanted: _Wanted, period: orchestration.ClosedPeriod) -> bool:
-    """Whether a period lies before the asset's first partition."""
+    """Return whether a period is before the asset's first partition."""
     partitions = wanted.partitions_def
     return isinstance(partitions, dg.TimeWindowPartitionsDefinition) and _month(partitions, period) < partitions.start
 
 
 def _month(partitions: dg.TimeWindowPartitionsDefinition, period: orchestration.ClosedPeriod) -> datetime:
-    """The first moment of a period's month where the partitions' clock stands."""
+    """Return the first moment of a period's month in the time zone of the partitions."""
     return datetime(period.start.year, period.start.month, 1, tzinfo=ZoneInfo(partitions.timezone))
 
 

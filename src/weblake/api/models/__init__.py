@@ -1,6 +1,6 @@
-"""Typed views of every reply, gathered.
+"""Typed views of all responses. Names are those of the contract in snake_case.
 
-Names are those of the contract in snake_case. See lenient.Model for what happens to what does not fit.
+lenient.Model describes how fields are treated that do not fit.
 """
 
 from __future__ import annotations

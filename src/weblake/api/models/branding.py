@@ -1,4 +1,4 @@
-"""The look of a site, as the branding format returns it."""
+"""Typed views of the branding format: the visual identity of a site."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weblake.api.models.lenient import Model, Number
 
 
 class BrandColors(Model, frozen=True):
-    """Colours, as CSS writes them."""
+    """Colours in CSS notation."""
 
     primary: str | None = None
     secondary: str | None = None
@@ -29,7 +29,7 @@ class BrandFont(Model, frozen=True):
 
 
 class FontFamilies(Model, frozen=True):
-    """Which font is for what."""
+    """Font families by role."""
 
     primary: str | None = None
     heading: str | None = None
@@ -37,7 +37,7 @@ class FontFamilies(Model, frozen=True):
 
 
 class FontSizes(Model, frozen=True):
-    """Sizes, with their units."""
+    """Font sizes with their units."""
 
     h1: str | None = None
     h2: str | None = None
@@ -46,7 +46,7 @@ class FontSizes(Model, frozen=True):
 
 
 class FontWeights(Model, frozen=True):
-    """Weights."""
+    """Font weights."""
 
     light: Number | None = None
     regular: Number | None = None
@@ -55,14 +55,14 @@ class FontWeights(Model, frozen=True):
 
 
 class LineHeights(Model, frozen=True):
-    """Heights of lines."""
+    """Line heights."""
 
     heading: str | None = None
     body: str | None = None
 
 
 class Typography(Model, frozen=True):
-    """How text is set."""
+    """Typography of the text."""
 
     font_families: FontFamilies = field(default_factory=FontFamilies)
     font_sizes: FontSizes = field(default_factory=FontSizes)
@@ -71,7 +71,7 @@ class Typography(Model, frozen=True):
 
 
 class Spacing(Model, frozen=True):
-    """Distances."""
+    """Spacing between elements."""
 
     base_unit: Number | None = None
     border_radius: str | None = None
@@ -80,7 +80,7 @@ class Spacing(Model, frozen=True):
 
 
 class BrandButton(Model, frozen=True):
-    """One kind of button."""
+    """Style of one kind of button."""
 
     background: str | None = None
     text_color: str | None = None
@@ -89,7 +89,7 @@ class BrandButton(Model, frozen=True):
 
 
 class BrandComponents(Model, frozen=True):
-    """Things on the page."""
+    """Components of the page."""
 
     button_primary: BrandButton = field(default_factory=BrandButton)
     button_secondary: BrandButton = field(default_factory=BrandButton)
@@ -97,7 +97,7 @@ class BrandComponents(Model, frozen=True):
 
 
 class BrandImages(Model, frozen=True):
-    """Addresses of pictures."""
+    """URLs of images."""
 
     logo: str | None = None
     favicon: str | None = None
@@ -105,7 +105,7 @@ class BrandImages(Model, frozen=True):
 
 
 class Branding(Model, frozen=True):
-    """The look of a site."""
+    """The visual identity of a site."""
 
     color_scheme: str | None = None
     logo: str | None = None

@@ -9,7 +9,7 @@ from weblake.api.models.lenient import Model, Number
 
 
 class Place(Model, frozen=True):
-    """Where a crawl asks from."""
+    """The location from which a crawl requests pages."""
 
     country: str | None = None
     languages: list[str] = field(default_factory=list)
@@ -23,13 +23,13 @@ class StoredProfile(Model, frozen=True):
 
 
 class AuditLabel(Model, frozen=True):
-    """Who asked."""
+    """The user behind a request, for the audit log."""
 
     username: str | None = None
 
 
 class UsedScrapeOptions(Model, frozen=True):
-    """The scrape options of a running crawl, as the service has them; formats, actions and parsers as they came."""
+    """The scrape options of a running crawl as the service reports them; formats, actions and parsers unchanged."""
 
     formats: list[object] = field(default_factory=list)
     only_main_content: bool | None = None
@@ -75,14 +75,14 @@ class ActiveCrawl(Model, frozen=True):
 
 
 class ActiveCrawls(Model, frozen=True):
-    """Reply of list_active_crawls."""
+    """Response of list_active_crawls."""
 
     success: bool | None = None
     crawls: list[ActiveCrawl] = field(default_factory=list)
 
 
 class CrawlParams(Model, frozen=True):
-    """Crawl options that were made from a prompt."""
+    """Crawl options that were derived from a prompt."""
 
     url: str | None = None
     include_paths: list[str] = field(default_factory=list)
@@ -97,20 +97,20 @@ class CrawlParams(Model, frozen=True):
     ignore_robots_txt: bool | None = None
     robots_user_agent: str | None = None
     deduplicate_similar_urls: bool | None = field(name="deduplicateSimilarURLs", default=None)
-    #: Seconds for a crawl; some services give milliseconds here.
+    #: The timeout of a crawl in seconds; some services send milliseconds.
     delay: Number | None = None
     limit: int | None = None
 
 
 class CrawlParamsPreview(Model, frozen=True):
-    """Reply of preview_crawl_params."""
+    """Response of preview_crawl_params."""
 
     success: bool | None = None
     data: CrawlParams = field(default_factory=CrawlParams)
 
 
 class MapLink(Model, frozen=True):
-    """One address of a site."""
+    """One URL of a site."""
 
     url: str | None = None
     title: str | None = None
@@ -118,7 +118,7 @@ class MapLink(Model, frozen=True):
 
 
 class SiteMap(Model, frozen=True):
-    """Reply of map_site."""
+    """Response of map_site."""
 
     success: bool | None = None
     links: list[MapLink] = field(default_factory=list)
@@ -126,7 +126,7 @@ class SiteMap(Model, frozen=True):
 
 
 class WebResult(Document, frozen=True):
-    """A hit on the web; with scrape options it is a whole document."""
+    """A web result; with scrape options it is a whole document."""
 
     title: str | None = None
     description: str | None = None
@@ -134,7 +134,7 @@ class WebResult(Document, frozen=True):
 
 
 class ImageResult(Model, frozen=True):
-    """A picture that was found."""
+    """An image result."""
 
     title: str | None = None
     image_url: str | None = None
@@ -145,7 +145,7 @@ class ImageResult(Model, frozen=True):
 
 
 class NewsResult(Document, frozen=True):
-    """A hit in the news; with scrape options it is a whole document."""
+    """A news result; with scrape options it is a whole document."""
 
     title: str | None = None
     snippet: str | None = None
@@ -156,7 +156,7 @@ class NewsResult(Document, frozen=True):
 
 
 class SearchResults(Model, frozen=True):
-    """Hits by source."""
+    """Search results by source."""
 
     web: list[WebResult] = field(default_factory=list)
     images: list[ImageResult] = field(default_factory=list)
@@ -164,7 +164,7 @@ class SearchResults(Model, frozen=True):
 
 
 class SearchResponse(Model, frozen=True):
-    """Reply of search."""
+    """Response of search."""
 
     success: bool | None = None
     data: SearchResults = field(default_factory=SearchResults)

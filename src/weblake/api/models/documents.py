@@ -9,18 +9,18 @@ from weblake.api.models.lenient import FirstText, Model, Number
 
 
 class PageMetadata(Model, frozen=True):
-    """What is known about a page; its other keys, such as `og:image`, are in `extra`."""
+    """The metadata of a page; other keys, such as `og:image`, are in `extra`."""
 
     title: FirstText = None
     description: FirstText = None
     language: FirstText = None
-    #: The URL as asked for.
+    #: The requested URL.
     source_url: str | None = field(name="sourceURL", default=None)
     #: The URL after redirects.
     url: str | None = None
     keywords: FirstText = None
     og_locale_alternate: list[str] = field(default_factory=list)
-    #: What the target answered.
+    #: The HTTP status of the target.
     status_code: int | None = None
     content_type: FirstText = None
     error: str | None = None
@@ -39,21 +39,21 @@ class PageMetadata(Model, frozen=True):
 
 
 class ActionScrape(Model, frozen=True):
-    """The page as a scrape action saw it."""
+    """The page at the time of a scrape action."""
 
     url: str | None = None
     html: str | None = None
 
 
 class JavascriptReturn(Model, frozen=True):
-    """What a script returned."""
+    """The return value of a script."""
 
     type: str | None = None
     value: object = None
 
 
 class ActionsResult(Model, frozen=True):
-    """What actions brought, each list in the order of its actions."""
+    """The results of actions, each list in the order of its actions."""
 
     screenshots: list[str] = field(default_factory=list)
     scrapes: list[ActionScrape] = field(default_factory=list)
@@ -62,7 +62,7 @@ class ActionsResult(Model, frozen=True):
 
 
 class ChangeTracking(Model, frozen=True):
-    """How the page differs from the last time."""
+    """The changes of the page since its last scrape."""
 
     previous_scrape_at: str | None = None
     change_status: str | None = None
@@ -80,7 +80,7 @@ class DocumentPage(Model, frozen=True):
 
 
 class Document(Model, frozen=True):
-    """One scraped page: what was asked for is there."""
+    """One scraped page with the requested formats."""
 
     markdown: str | None = None
     summary: str | None = None
@@ -98,7 +98,7 @@ class Document(Model, frozen=True):
     warning: str | None = None
     change_tracking: ChangeTracking | None = None
     branding: Branding | None = None
-    #: The extraction's value: any JSON.
+    #: The extracted value: any JSON.
     json: object = None
     attributes: list[dict[str, object]] = field(default_factory=list)
     pages: list[DocumentPage] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""Reads what a service sent into typed views, and never fails over it.
+"""The base class of typed views, which accept any response without an error.
 
-The contract is open: a service may add fields, and older ones send other types. So a view takes what fits, field by
-field; what does not fit or is not known stays in `extra`, and the reply as it came in `raw`.
+The contract is open: a service may add fields, and older services send other types. So a view takes each field that
+fits; fields that do not fit or are unknown are kept in `extra`, and the original response in `raw`.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ import msgspec
 from msgspec import Meta
 from typing_extensions import Self
 
-#: A text that some services send as a list of texts: the first one counts.
+#: A text that some services send as a list of texts: the first one is used.
 FirstText = Annotated[str | None, Meta(extra={"first": True})]
-#: JSON knows one kind of number; a whole one stays whole.
+#: A JSON number; integers stay integers.
 Number = int | float
 
 
 class Model(msgspec.Struct, frozen=True, rename="camel"):
     """A typed view of one JSON object.
 
-    A field that is absent, null or of the wrong type is None, or empty where it holds several values.
+    A field that is absent, null or of the wrong type is None, or empty if it holds several values.
     """
 
-    #: Fields that are unknown or of the wrong type, as they came, under their wire names.
+    #: Fields that are unknown or of the wrong type, unchanged, under their wire names.
     extra: dict[str, object] = msgspec.field(default_factory=dict)
-    #: The JSON value that this is a view of.
+    #: The JSON value of this view.
     raw: object = None
 
-    #: Attributes that take another one's value where the service did not send their own.
+    #: Attributes that take the value of another attribute if the service did not send their own.
     _fallbacks: ClassVar[dict[str, str]] = {}
 
     @classmethod
     def decode(cls, value: object) -> Self:
-        """The view of a decoded JSON value; an empty one where that is no object."""
+        """Return the view of a decoded JSON value; an empty view if it is not an object."""
         if not isinstance(value, dict):
             return cls(raw=value)
         found: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def _empty(value: object) -> bool:
     return value in (None, {}, []) or (isinstance(value, Model) and value.raw is None)
 
 
-#: What a number stays below, so that it fits a float; one that does not is kept among what is unknown.
+#: Limit of the absolute value of numbers, so that they fit into a float; larger ones are kept in `extra`.
 MOST = 1e300
 
 _SHORT = reprlib.Repr()
@@ -79,7 +79,7 @@ _SHORT.maxstring = _SHORT.maxother = 80
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """How one field is read."""
+    """Reader of one field."""
 
     name: str
     wire: str
@@ -89,7 +89,7 @@ class _Part:
     first: bool = False
 
     def read(self, value: object) -> tuple[object, bool]:
-        """What of the value fits, and whether that is all of it."""
+        """Return the part of the value that fits, and whether that is the whole value."""
         if value is None:
             return None, True
         if self.many:
@@ -114,7 +114,7 @@ class _Part:
         try:
             return msgspec.convert(value, self.hint, strict=True)
         except (msgspec.ValidationError, OverflowError):
-            # Some JSON writers put whole numbers as 200.0.
+            # Some JSON encoders write integers as 200.0.
             return self._one(int(value)) if isinstance(value, float) and value.is_integer() else None
 
 

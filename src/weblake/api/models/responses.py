@@ -1,6 +1,6 @@
 """Typed views of single calls, sessions, jobs and webhook deliveries.
 
-Times are texts as they came; `parse_time` reads them.
+Times are unchanged texts; `parse_time` parses them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from weblake.api.models.documents import Document
 from weblake.api.models.lenient import Model, Number
 from weblake.compat import read_time
 
-#: Status words after which a job does not change any more. Any other word means: not finished.
+#: Status words of jobs that do not change any more. Any other word means: not finished.
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 
 
 def is_terminal(status: object) -> bool:
-    """Whether a status word says that the job is over; an unknown word does not."""
+    """Return whether a status word means that the job is over; False for unknown words."""
     return isinstance(status, str) and status.lower() in TERMINAL
 
 
 def parse_time(text: object) -> datetime | None:
-    """An ISO 8601 time in UTC; one without an offset is taken as UTC. None where it is no such time."""
+    """Return an ISO 8601 time in UTC, or None if invalid; a time without an offset is interpreted as UTC."""
     if not isinstance(text, str):
         return None
     try:
@@ -34,17 +34,17 @@ def parse_time(text: object) -> datetime | None:
 
 
 class ErrorBody(Model, frozen=True):
-    """What a refused request is answered with."""
+    """The body of a response to a refused request."""
 
     success: bool | None = None
     error: str | None = None
     code: str | None = None
-    #: A list of field issues, or hints for a later try.
+    #: A list of field issues, or hints for a retry.
     details: object = None
 
 
 class ScrapeResponse(Model, frozen=True):
-    """Reply of scrape, get_scrape and parse_file."""
+    """Response of scrape, get_scrape and parse_file."""
 
     success: bool | None = None
     data: Document = field(default_factory=Document)
@@ -53,15 +53,15 @@ class ScrapeResponse(Model, frozen=True):
 
 
 class ExecutionResult(Model, frozen=True):
-    """Reply of interact and execute_in_browser; `success` can be true together with an `error`."""
+    """Response of interact and execute_in_browser; `success` can be true together with an `error`."""
 
     success: bool | None = None
     stdout: str | None = None
     result: str | None = None
     stderr: str | None = None
-    #: 0 means that it went well.
+    #: 0 means success.
     exit_code: int | None = None
-    #: Ended by the timeout.
+    #: Whether the timeout ended the execution.
     killed: bool | None = None
     error: str | None = None
     live_view_url: str | None = None
@@ -72,7 +72,7 @@ class ExecutionResult(Model, frozen=True):
 
 
 class SessionClosed(Model, frozen=True):
-    """Reply of stop_interact and delete_browser."""
+    """Response of stop_interact and delete_browser."""
 
     success: bool | None = None
     session_duration_ms: Number | None = None
@@ -81,7 +81,7 @@ class SessionClosed(Model, frozen=True):
 
 
 class BrowserSession(Model, frozen=True):
-    """A remote browser: reply of create_browser, and entry of list_browsers."""
+    """A remote browser: response of create_browser, and entry of list_browsers."""
 
     success: bool | None = None
     id: str | None = None
@@ -97,27 +97,27 @@ class BrowserSession(Model, frozen=True):
 
 
 class BrowserList(Model, frozen=True):
-    """Reply of list_browsers."""
+    """Response of list_browsers."""
 
     success: bool | None = None
     sessions: list[BrowserSession] = field(default_factory=list)
 
 
 class JobStarted(Model, frozen=True):
-    """Reply of every start; `invalid_urls` are inputs that the job leaves out."""
+    """Response of every start; `invalid_urls` are inputs that the job leaves out."""
 
     success: bool | None = None
     id: str | None = None
-    #: Address of the job's status.
+    #: URL of the job's status.
     url: str | None = None
     invalid_urls: list[str] = field(name="invalidURLs", default_factory=list)
 
 
 class _Job(Model, frozen=True):
-    """What every job's status has."""
+    """Fields of the status of every job."""
 
     success: bool | None = None
-    #: See `finished`; the set of words is open.
+    #: A status word, see `finished`; the set of words is open.
     status: str | None = None
     error: str | None = None
     expires_at: str | None = None
@@ -125,7 +125,7 @@ class _Job(Model, frozen=True):
 
     @property
     def finished(self) -> bool:
-        """Whether the job is over, well or not."""
+        """Whether the job is over, successfully or not."""
         return is_terminal(self.status)
 
 
@@ -134,9 +134,9 @@ class JobStatus(_Job, frozen=True):
 
     #: Pages attempted.
     total: int | None = None
-    #: Pages scraped with success.
+    #: Pages scraped successfully.
     completed: int | None = None
-    #: Address of the next chunk.
+    #: URL of the next chunk.
     next: str | None = None
     created_at: str | None = None
     completed_at: str | None = None
@@ -164,7 +164,7 @@ class AgentStatus(_Job, frozen=True):
 
 
 class Cancelled(Model, frozen=True):
-    """Reply of the cancels; an agent's has `success` and no status."""
+    """Response of the cancel operations; that of an agent has `success` and no status."""
 
     success: bool | None = None
     status: str | None = None
@@ -192,13 +192,13 @@ class WebhookEvent(Model, frozen=True):
     """A delivery about a job; `data` holds the one document of a page event."""
 
     success: bool | None = None
-    #: Such as crawl.completed or batch_scrape.page.
+    #: The event type, such as crawl.completed or batch_scrape.page.
     type: str | None = None
     #: The job's id.
     id: str | None = None
     #: The delivery's id; some services send none.
     webhook_id: str | None = None
     data: list[Document] = field(default_factory=list)
-    #: Echo of what was configured.
+    #: Copy of the metadata that was configured.
     metadata: dict[str, object] = field(default_factory=dict)
     error: str | None = None

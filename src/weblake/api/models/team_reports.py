@@ -1,4 +1,4 @@
-"""Typed views of what the service knows about the team: activity, usage, queue."""
+"""Typed views of the team's reports: activity, usage, queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weblake.api.models.lenient import Model, Number
 
 
 class ActivityEntry(Model, frozen=True):
-    """One call of the team."""
+    """One API call of the team."""
 
     #: The job's id.
     id: str | None = None
@@ -21,26 +21,26 @@ class ActivityEntry(Model, frozen=True):
 
 
 class ActivityPage(Model, frozen=True):
-    """One page of the team's calls of the last 24 hours."""
+    """One page of the team's API calls of the last 24 hours."""
 
     success: bool | None = None
     data: list[ActivityEntry] = field(default_factory=list)
-    #: For the next page; None at the end.
+    #: The cursor of the next page; None at the end.
     cursor: str | None = None
     has_more: bool | None = field(name="has_more", default=None)
 
 
 class UsagePeriod(Model, frozen=True):
-    """What was used in one month: by one key where the report is split."""
+    """The usage of one month, of one API key if the report is split by key."""
 
     start_date: str | None = None
     end_date: str | None = None
-    #: The key's name.
+    #: The name of the API key.
     api_key: str | None = None
-    #: In a credit report; also where the service calls it `credits_used`.
+    #: In a credit report; some services name it `credits_used`.
     total_credits: Number | None = None
     credits_used: Number | None = None
-    #: In a token report; also where the service calls it `tokens_used`.
+    #: In a token report; some services name it `tokens_used`.
     total_tokens: Number | None = None
     tokens_used: Number | None = None
 
@@ -48,14 +48,14 @@ class UsagePeriod(Model, frozen=True):
 
 
 class HistoricalUsage(Model, frozen=True):
-    """Reply of historical_credit_usage and historical_token_usage."""
+    """Response of historical_credit_usage and historical_token_usage."""
 
     success: bool | None = None
     periods: list[UsagePeriod] = field(default_factory=list)
 
 
 class Balance(Model, frozen=True):
-    """What is left in the billing period: credits or tokens, as asked."""
+    """The remaining credits or tokens of the billing period."""
 
     remaining_credits: Number | None = None
     plan_credits: Number | None = None
@@ -66,14 +66,14 @@ class Balance(Model, frozen=True):
 
 
 class Usage(Model, frozen=True):
-    """Reply of credit_usage and token_usage."""
+    """Response of credit_usage and token_usage."""
 
     success: bool | None = None
     data: Balance = field(default_factory=Balance)
 
 
 class QueueStatus(Model, frozen=True):
-    """Reply of queue_status."""
+    """Response of queue_status."""
 
     success: bool | None = None
     jobs_in_queue: Number | None = None
@@ -84,7 +84,7 @@ class QueueStatus(Model, frozen=True):
 
 
 class ConcurrencyCheck(Model, frozen=True):
-    """Reply of concurrency_check."""
+    """Response of concurrency_check."""
 
     success: bool | None = None
     concurrency: int | None = None

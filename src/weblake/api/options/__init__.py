@@ -1,7 +1,7 @@
-"""What may be asked of the service, and the two ways across the wire.
+"""The options of all requests: their types, their checks, and conversion to and from wire names.
 
-`requests` holds the options of each request, `shapes` what is nested in them; `rules` what one option says about
-another; `values` the checks of single values; `fields` and `checks` do the walking. Programs need this door only.
+`requests` defines the options of each request, `shapes` the nested objects, `rules` the rules between options, and
+`values` the checks of single values; `fields` and `checks` apply them. Other packages import from here only.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ __all__ = [
 
 
 def to_wire(cls: type, options: Mapping[str, object]) -> dict[str, object]:
-    """The options, checked, under their wire names.
+    """Return the options, checked, under their wire names.
 
     Args:
-        cls: One of the classes here, such as `ScrapeRequest`.
-        options: By snake_case name; nested names may also be spelled as on the wire. Not changed.
+        cls: One of the request classes, such as `ScrapeRequest`.
+        options: The options by snake_case name; nested names may also be wire names. Not changed.
 
     Raises:
-        InvalidOption: An unknown name, a wrong type, a value out of its range, or two that exclude each other. The
-            message names the option in snake_case.
+        InvalidOption: A name is unknown, a type is wrong, a value is out of range, or two options exclude each other.
+            The message names the option in snake_case.
     """
     checked = Reader(RULES, wire=False).top(cls, options)
     named = to_wire_names(cls, checked)
@@ -98,16 +98,16 @@ def check_query_names(cls: type, names: Iterable[str]) -> None:
 
 
 def from_wire(cls: type, body: object, *, ignore_unknown: bool = False) -> dict[str, object]:
-    """The options of a received request, checked, under their snake_case names.
+    """Return the options of a received request, checked, under their snake_case names.
 
     Names that the public SDK sends although the contract does not list them for this request are left out.
 
     Args:
-        cls: One of the classes here, such as `ScrapeRequest`.
+        cls: One of the request classes, such as `ScrapeRequest`.
         body: The decoded body.
         ignore_unknown: Whether unknown names are left out instead of refused; for options that a language model wrote.
 
     Raises:
-        InvalidOption: As `to_wire`, and where the body is no object; the message has the name on the wire.
+        InvalidOption: As `to_wire`, and if the body is not an object. The message has the wire name of the option.
     """
     return Reader(RULES, wire=True, ignore_unknown=ignore_unknown, left_out=sent_by_sdk(cls)).top(cls, body)

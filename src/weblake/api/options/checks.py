@@ -1,7 +1,7 @@
-"""Walks options along their classes: names, types, ranges.
+"""Checks options against their classes: names, types, ranges.
 
-What comes out is plain (dict, list, str, int, float, bool, None), under snake_case names, and holds nothing of what
-went in that a caller could still change.
+The result holds plain types (dict, list, str, int, float, bool, None) under snake_case names, and shares no mutable
+object with the input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weblake.errors import InvalidOption
 
 
 def to_wire_names(cls: type, checked: Mapping[str, object]) -> dict[str, object]:
-    """Checked options under their wire names; free contents stay as they are."""
+    """Return checked options under their wire names; the contents of free objects are unchanged."""
     known = fields(cls)
     return {known[name].wire: _renamed(known[name].shape, value) for name, value in checked.items()}
 
@@ -36,10 +36,10 @@ def _renamed(shape: Shape, value: object) -> object:
 
 
 class Reader:
-    """Checks options; `wire` says whether they come from the wire or from a caller.
+    """Checks options; `wire` says whether they have wire names or the snake_case names of a Python caller.
 
-    Unknown names are refused, but for those of `left_out` beside the options of the request itself; with
-    `ignore_unknown` all of them are left out.
+    Unknown names are refused, except that top-level names in `left_out` are left out; with `ignore_unknown` all unknown
+    names are left out.
     """
 
     def __init__(
@@ -56,17 +56,17 @@ class Reader:
         self._left_out = left_out
 
     def top(self, cls: type, body: object) -> dict[str, object]:
-        """The options of one request by snake_case name.
+        """Return the options of one request by snake_case name.
 
         Raises:
-            InvalidOption: The first problem that is found.
+            InvalidOption: The message describes the first problem found.
         """
         if not isinstance(body, Mapping):
             _refuse(f"the request is {values.kind(body)}, not an object")
         return self._object(cls, body, "")
 
     def check_names(self, cls: type, names: Iterable[str]) -> None:
-        """Refuse the first name that is no option of the request itself; raises as `top`."""
+        """Refuse the first name that is not a top-level option of the request; raises as `top`."""
         for name in names:
             self._field(cls, name, "")
 
@@ -89,7 +89,7 @@ class Reader:
         return out
 
     def _field(self, cls: type, key: object, path: str) -> Field | None:
-        """The field that a key names; None for an unknown one that is left out."""
+        """Return the field that a key names, or None for an unknown key that is left out."""
         text = key if isinstance(key, str) else ""
         own, wired = fields(cls).get(text), by_wire(cls).get(text)
         found = wired if self._wire else own or (wired if path else None)
@@ -114,7 +114,7 @@ class Reader:
                 _refuse(f"`{path}` is empty: it needs at least {shape.least} entry")
             return [self._value(shape.item, one, f"{path}[{index}]") for index, one in enumerate(value)]
         if shape.leaf is None:
-            # No value in this message: it may be a header.
+            # This message does not contain the value, which may be a header.
             _refuse(f"`{path}` is {values.kind(value)}, not {expected(shape)}")
         return self._leaf(shape, value, path)
 
@@ -140,7 +140,7 @@ class Reader:
     def _leaf(self, shape: Shape, value: object, path: str) -> object:
         value = self._word(_plain(value), choices(shape))
         if self._wire and isinstance(value, float) and base(shape) is int and value.is_integer():
-            # JSON knows one kind of number: 5.0 is the integer 5.
+            # JSON has one type of number: 5.0 is the integer 5.
             value = int(value)
         try:
             msgspec.convert(value, shape.leaf, strict=True)
@@ -158,14 +158,14 @@ class Reader:
         return value
 
     def _word(self, value: object, words: Iterable[str]) -> object:
-        """A choice; a caller may write it in snake_case as well."""
+        """Return the wire name of a choice, which a Python caller may write in snake_case; other values unchanged."""
         if self._wire or not isinstance(value, str) or value in words:
             return value
         return wire_name(value) if wire_name(value) in words else value
 
 
 def _plain(value: object) -> object:
-    """The value without its subclass: a member of an enumeration becomes the text or number that it is."""
+    """Return the value as a plain type: a member of an enumeration becomes its text or number."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -182,7 +182,7 @@ def _check_text(shape: Shape, value: str, path: str) -> None:
 
 
 def _headers(value: Mapping[object, object], path: str) -> dict[str, str]:
-    """Header names and texts; no value ever stands in a message."""
+    """Return checked header names and values; error messages contain no header value."""
     out = {}
     for name, text in value.items():
         if not isinstance(name, str) or not name or values.text_problem(name):

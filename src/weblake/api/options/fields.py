@@ -1,6 +1,6 @@
-"""Reads the option classes' annotations into fields and shapes, once a class.
+"""Converts the annotations of the option classes to fields and shapes, once per class.
 
-A `Shape` is what one value may be, taken apart: a leaf that msgspec judges, typed objects, free objects, a list, None.
+A `Shape` describes the permitted values: a leaf that msgspec checks, typed objects, free objects, a list, None.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hin
 from msgspec import Meta
 from typing_extensions import Required
 
-#: Names whose wire spelling is not plain camelCase.
+#: Names whose wire name is not plain camelCase.
 _WIRE = {
     "ignore_invalid_urls": "ignoreInvalidURLs",
     "regex_on_full_url": "regexOnFullURL",
@@ -26,19 +26,19 @@ _WIRE = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a value may be."""
+    """The permitted values of an option."""
 
-    #: The type and range of a single value, for msgspec; None where only objects and lists fit.
+    #: The type and range of a single value, for msgspec; None if only objects and lists are permitted.
     leaf: object = None
-    #: Typed objects; where there are several, their `type` tells them apart.
+    #: Typed objects; if there are several, their `type` distinguishes them.
     classes: tuple[type, ...] = ()
-    #: An object whose contents belong to the user; with `classes` it is there for the type checker only.
+    #: Whether an object with arbitrary content is permitted; with `classes` it is for the type checker only.
     free: bool = False
-    #: What the entries of a list may be; None where no list fits.
+    #: The shape of the entries of a list; None if no list is permitted.
     item: Shape | None = None
     least: int = 0
     none: bool = False
-    #: A check that no range expresses: url, uuid, headers.
+    #: A check that a range cannot express: url, uuid, headers.
     check: str = ""
     unit: str = ""
     low: float | None = None
@@ -56,14 +56,14 @@ class Field:
 
 
 def wire_name(name: str) -> str:
-    """The wire's spelling of a snake_case name."""
+    """Return the wire name of a snake_case name."""
     first, *rest = name.split("_")
     return _WIRE.get(name) or first + "".join(word.capitalize() for word in rest)
 
 
 @cache
 def fields(cls: type) -> dict[str, Field]:
-    """The options of a class, by snake_case name."""
+    """Return the options of a class, by snake_case name."""
     found = {}
     for name, hint in get_type_hints(cls, include_extras=True).items():
         required = get_origin(hint) is Required
@@ -73,28 +73,28 @@ def fields(cls: type) -> dict[str, Field]:
 
 @cache
 def by_wire(cls: type) -> dict[str, Field]:
-    """The same by wire name."""
+    """Return the options of a class, by wire name."""
     return {field.wire: field for field in fields(cls).values()}
 
 
 def choices(shape: Shape) -> tuple[str, ...]:
-    """The words that a leaf may be; empty where it is not a choice."""
+    """Return the permitted words of a leaf; empty if it is not a choice."""
     return get_args(shape.leaf) if get_origin(shape.leaf) is Literal else ()
 
 
 def tags(cls: type) -> tuple[str, ...]:
-    """The values of `type` that name this object."""
+    """Return the values of `type` that select this class."""
     field = fields(cls).get("type")
     return choices(field.shape) if field else ()
 
 
 def tagged(classes: Iterable[type], tag: object) -> type | None:
-    """The class that `type` names; None where it names none."""
+    """Return the class that a value of `type` selects, or None."""
     return next((cls for cls in classes if tag in tags(cls)), None)
 
 
 def expected(shape: Shape) -> str:
-    """What fits, in words: `an integer from 1 to 100`, `one of …`."""
+    """Return the description of the permitted values, such as `an integer from 1 to 100` or `one of …`."""
     parts = []
     if shape.leaf is not None:
         parts.append(_leaf_words(shape))
@@ -152,7 +152,7 @@ def _union(members: Sequence[Shape]) -> Shape:
 
 
 def base(shape: Shape) -> object:
-    """The leaf's type without its range."""
+    """Return the type of a leaf without its range."""
     return get_args(shape.leaf)[0] if get_origin(shape.leaf) is Annotated else shape.leaf
 
 

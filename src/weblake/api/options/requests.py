@@ -1,8 +1,8 @@
-"""Every option of every request, once.
+"""Definitions of all options of all requests.
 
-A class named `…Options` is what a caller may give as keywords (`**options: Unpack[ScrapeOptions]`); `…Request` adds
-what the operation takes by position. Where nothing else is said an option has no default here: what is not given is
-not sent, and the service decides.
+A class named `…Options` holds the keyword arguments of a call (`**options: Unpack[ScrapeOptions]`); `…Request` adds the
+positional arguments. Unless stated otherwise an option has no default in the client: an option that is not given is not
+sent, and the service applies its default.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from weblake.api.options.fields import by_wire
 
 
 class PageOptions(TypedDict, total=False):
-    """How one page is scraped; what scrape, batch, crawl, search and extract have in common."""
+    """Options of the scrape of one page, common to scrape, batch, crawl, search and extract."""
 
-    #: What to return; markdown alone where nothing is given.
+    #: The formats to return; default: markdown only.
     formats: Sequence[shapes.Format]
     only_main_content: bool
     only_clean_content: bool
     include_tags: Sequence[str]
     exclude_tags: Sequence[str]
-    #: A cached page younger than this is served (the service's default is two days).
+    #: A cached page younger than this is returned (the service's default is two days).
     max_age: shapes.Milliseconds
-    #: Only the cache is read, and the page must be at least this old.
+    #: If given, only the cache is read, and the page must be at least this old.
     min_age: shapes.Milliseconds
     headers: shapes.Headers
     #: At most half of `timeout`.
@@ -53,7 +53,7 @@ class PageOptions(TypedDict, total=False):
 
 
 class Labels(TypedDict, total=False):
-    """Labels for the service's own statistics; never sent unless given."""
+    """Labels for the statistics of the service; sent only if given."""
 
     origin: str
     integration: str | None
@@ -116,7 +116,7 @@ class ExecuteRequest(ExecuteOptions, total=False):
 class BrowserOptions(TypedDict, total=False):
     """Options of create_browser."""
 
-    #: Seconds of life; 300 where nothing is given, and always sent.
+    #: Lifetime in seconds; default 300, always sent.
     ttl: Annotated[int, Meta(ge=30, le=3600, extra={"unit": "seconds"})]
     activity_ttl: Annotated[int, Meta(ge=10, le=3600, extra={"unit": "seconds"})]
     stream_web_view: bool
@@ -128,7 +128,7 @@ class BatchScrapeOptions(ScrapeOptions, total=False):
 
     webhook: shapes.Webhook
     max_concurrency: shapes.AtLeastOne
-    #: True where nothing is given, and always sent.
+    #: Default True, always sent.
     ignore_invalid_urls: bool
     append_to_id: shapes.Uuid
 
@@ -262,7 +262,7 @@ class AgentRequest(AgentOptions, total=False):
 
 
 class ChunkQuery(TypedDict, total=False):
-    """Query of a batch's or crawl's status."""
+    """Query of the status of a batch or a crawl."""
 
     skip: Annotated[int, Meta(ge=0)]
     limit: shapes.AtLeastOne
@@ -299,7 +299,7 @@ _PAGE = (
     rules.clean_content_is_retained,
 )
 
-#: What no range can say, by the class it is said of.
+#: Rules that a range cannot express, by the class that they apply to.
 RULES: dict[type, tuple[rules.Rule, ...]] = {
     PageOptions: _PAGE,
     ScrapeOptions: _PAGE,
@@ -319,9 +319,9 @@ RULES: dict[type, tuple[rules.Rule, ...]] = {
 
 
 def sent_by_sdk(cls: type) -> frozenset[str]:
-    """Names on the wire that the public SDK sends although the contract does not list them for this request.
+    """Return the wire names that the public SDK sends although the contract does not list them for this request.
 
-    It names itself in every request, and sends all options of a page, with their defaults, along with a file.
+    The SDK identifies itself in every request, and sends all page options, with their defaults, together with a file.
     """
     everywhere = frozenset({"origin", "integration"})
     return everywhere | frozenset(by_wire(PageOptions)) if cls is ParseOptions else everywhere

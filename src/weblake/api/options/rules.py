@@ -1,7 +1,7 @@
-"""What one option says about another.
+"""Rules between options.
 
-A rule gets the checked options of one object, by snake_case name, and a function that names an option as the reader
-knows it (with its path; in the wire's spelling where the embedded service asks). It returns what is wrong, or None.
+A rule receives the checked options of one object, by snake_case name, and a function that returns the name of an option
+for messages (with its path; the wire name in the embedded service). It returns the problem as text, or None.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ Values = Mapping[str, object]
 Say = Callable[[str], str]
 Rule = Callable[[Values, Say], str | None]
 
-#: Milliseconds a page may take where `timeout` is not given.
+#: Default of `timeout` for a page, in milliseconds.
 DEFAULT_TIMEOUT = 60_000
 MAX_ACTIONS = 50
-#: Milliseconds that all wait actions of one page may take together.
+#: Maximum total of all wait actions of one page, in milliseconds.
 MAX_WAIT = 60_000
 
 
 def wait_is_half_of_timeout(values: Values, say: Say) -> str | None:
-    """The wait before a fetch may take half of the time at most."""
+    """Check that `wait_for` is at most half of `timeout`."""
     wait, timeout = _number(values, "wait_for", 0), _number(values, "timeout", DEFAULT_TIMEOUT)
     if wait <= timeout / 2:
         return None
@@ -35,7 +35,7 @@ def wait_is_half_of_timeout(values: Values, say: Say) -> str | None:
 
 
 def actions_fit(values: Values, say: Say) -> str | None:
-    """At most 50 actions, and 60 seconds of waiting in all."""
+    """Check that there are at most 50 actions, with at most 60 seconds of waiting in total."""
     actions = _objects(values, "actions")
     if len(actions) > MAX_ACTIONS:
         return f"`{say('actions')}` has {len(actions)} entries, and at most {MAX_ACTIONS} are allowed"
@@ -46,13 +46,13 @@ def actions_fit(values: Values, say: Say) -> str | None:
 
 
 def one_screenshot(values: Values, say: Say) -> str | None:
-    """One picture of a page is enough."""
+    """Check that there is at most one screenshot format."""
     count = _kinds(values).count("screenshot")
     return f"`{say('formats')}` asks for {count} screenshots, and at most one is allowed" if count > 1 else None
 
 
 def change_tracking_has_markdown(values: Values, say: Say) -> str | None:
-    """Changes are found in the markdown."""
+    """Check that change tracking is requested together with markdown, which it compares."""
     kinds = _kinds(values)
     if "changeTracking" in kinds and "markdown" not in kinds:
         return f"`{say('formats')}` asks for changeTracking without markdown, which it compares: add markdown"
@@ -60,7 +60,7 @@ def change_tracking_has_markdown(values: Values, say: Say) -> str | None:
 
 
 def clean_content_is_retained(values: Values, say: Say) -> str | None:
-    """The cleaning model sees the page, which zero data retention forbids."""
+    """Check that zero data retention is not combined with content cleaning, which sends the page to a model."""
     nested = values.get("scrape_options")
     inner = cast(Values, nested) if isinstance(nested, Mapping) else values
     if values.get("zero_data_retention") is True and inner.get("only_clean_content") is True:
@@ -70,21 +70,21 @@ def clean_content_is_retained(values: Values, say: Say) -> str | None:
 
 
 def schema_or_prompt(values: Values, say: Say) -> str | None:
-    """An extraction needs to know what to extract."""
+    """Check that a json format has a schema, a prompt, or both."""
     if "schema" in values or "prompt" in values:
         return None
     return f"a json format needs `{say('schema')}`, `{say('prompt')}`, or both"
 
 
 def time_or_selector(values: Values, say: Say) -> str | None:
-    """A wait has one end."""
+    """Check that a wait action has exactly one of `milliseconds` and `selector`."""
     if ("milliseconds" in values) != ("selector" in values):
         return None
     return f"a wait action takes exactly one of `{say('milliseconds')}` and `{say('selector')}`"
 
 
 def code_or_prompt(values: Values, say: Say) -> str | None:
-    """Either the caller acts or a model does."""
+    """Check that exactly one of `code` and `prompt` is given."""
     if ("code" in values) != ("prompt" in values):
         return None
     how = "both are" if "code" in values else "none is"
@@ -92,21 +92,21 @@ def code_or_prompt(values: Values, say: Say) -> str | None:
 
 
 def domains_one_way(values: Values, say: Say) -> str | None:
-    """A search is narrowed to domains or widened away from them."""
+    """Check that a search does not both include and exclude domains."""
     if values.get("include_domains") and values.get("exclude_domains"):
         return f"`{say('include_domains')}` and `{say('exclude_domains')}` do not go together: leave one of them out"
     return None
 
 
 def urls_or_prompt(values: Values, say: Say) -> str | None:
-    """An extract job needs somewhere to look or something to look for."""
+    """Check that an extract job has `urls`, `prompt`, or both."""
     if values.get("urls") or values.get("prompt"):
         return None
     return f"`{say('urls')}`, `{say('prompt')}`, or both are needed"
 
 
 def urls_can_be_scraped(values: Values, say: Say) -> str | None:
-    """Every URL, or with `ignore_invalid_urls` (the default) at least one of them."""
+    """Check that all URLs are valid, or with `ignore_invalid_urls` (the default) at least one of them."""
     urls = [cast(str, url) for url in _list(values, "urls")]
     problems = [(index, url, found) for index, url in enumerate(urls) if (found := url_problem(url))]
     if not problems:

@@ -1,8 +1,8 @@
-"""The nested parts of a request: formats, actions, parsers, webhooks.
+"""The nested objects of a request: formats, actions, parsers, webhooks.
 
-Each class lists exactly the fields that the contract documents, in snake_case. A range stands in the annotation, so
-that the type checker, the check at run time (checks.py) and the reader see one text. `unit` and `check` in
-`extra` are for checks.py: what to say after a number, and a check that no range can express.
+Each class lists exactly the fields that the contract documents, in snake_case. Ranges are in the annotations, so that
+the type checker, the check at run time (checks.py) and the reader use the same definition. `unit` and `check` in
+`extra` are for checks.py: the unit after a number, and a check that a range cannot express.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Annotated, Literal, TypedDict
 from msgspec import Meta
 from typing_extensions import Required
 
-#: Contents that belong to the user: never renamed, only checked to be JSON.
+#: Arbitrary content of the user: never renamed, only checked to be JSON.
 Free = Mapping[str, object]
-#: Header names and values; the values stand in no message.
+#: Header names and values; error messages never contain the values.
 Headers = Annotated[Mapping[str, str], Meta(extra={"check": "headers"})]
 Url = Annotated[str, Meta(extra={"check": "url"})]
 Uuid = Annotated[str, Meta(extra={"check": "uuid"})]
@@ -41,7 +41,7 @@ class Viewport(TypedDict, total=False):
 
 
 class SimpleFormat(TypedDict, total=False):
-    """Object form of a kind that takes no options."""
+    """Object form of a format without options."""
 
     type: Required[SimpleName]
 
@@ -55,7 +55,7 @@ class JsonFormat(TypedDict, total=False):
 
 
 class ScreenshotFormat(TypedDict, total=False):
-    """A picture of the page; at most one a request."""
+    """A screenshot of the page; at most one per request."""
 
     type: Required[Literal["screenshot"]]
     full_page: bool
@@ -74,34 +74,34 @@ class ChangeTrackingFormat(TypedDict, total=False):
 
 
 class QuestionFormat(TypedDict, total=False):
-    """A question about the page; the document's `answer` has the reply."""
+    """A question about the page; the answer is in the document's `answer`."""
 
     type: Required[Literal["question"]]
     question: Required[Prompt]
 
 
 class HighlightsFormat(TypedDict, total=False):
-    """Passages that fit a query; in the document's `highlights`."""
+    """Passages that match a query, in the document's `highlights`."""
 
     type: Required[Literal["highlights"]]
     query: Required[Prompt]
 
 
 class AttributeSelector(TypedDict, total=False):
-    """One attribute of the elements that a CSS selector finds."""
+    """One attribute of the elements that a CSS selector matches."""
 
     selector: Required[str]
     attribute: Required[str]
 
 
 class AttributesFormat(TypedDict, total=False):
-    """Attribute values; not among the fourteen kinds, passed through to services that know it."""
+    """Attribute values; not one of the fourteen documented formats, passed through to services that support it."""
 
     type: Required[Literal["attributes"]]
     selectors: Required[Sequence[AttributeSelector]]
 
 
-# The last member lets nested keys be written as on the wire; what they are is checked all the same.
+# The last member permits wire names for nested keys; their values are checked likewise.
 Format = (
     FormatName
     | SimpleFormat
@@ -124,7 +124,7 @@ class WaitAction(TypedDict, total=False):
 
 
 class ScreenshotAction(TypedDict, total=False):
-    """Takes a picture."""
+    """Takes a screenshot."""
 
     type: Required[Literal["screenshot"]]
     full_page: bool
@@ -133,7 +133,7 @@ class ScreenshotAction(TypedDict, total=False):
 
 
 class ClickAction(TypedDict, total=False):
-    """Clicks the first match, or all of them."""
+    """Clicks the first matching element, or all of them."""
 
     type: Required[Literal["click"]]
     selector: Required[str]
@@ -163,7 +163,7 @@ class ScrollAction(TypedDict, total=False):
 
 
 class ScrapeAction(TypedDict, total=False):
-    """Captures the page as it is at this moment."""
+    """Captures the current content of the page."""
 
     type: Required[Literal["scrape"]]
 
@@ -176,7 +176,7 @@ class ExecuteJavascriptAction(TypedDict, total=False):
 
 
 class PdfAction(TypedDict, total=False):
-    """Prints the page."""
+    """Prints the page to PDF."""
 
     type: Required[Literal["pdf"]]
     format: Literal["A0", "A1", "A2", "A3", "A4", "A5", "A6", "Letter", "Legal", "Tabloid", "Ledger"]
@@ -199,7 +199,7 @@ Action = (
 
 
 class PdfParser(TypedDict, total=False):
-    """How PDF files are read."""
+    """Options for reading PDF files."""
 
     type: Required[Literal["pdf"]]
     mode: Literal["fast", "auto", "ocr"]
@@ -210,7 +210,7 @@ class PdfParser(TypedDict, total=False):
 
 
 class ImageParser(TypedDict, total=False):
-    """Reads the text in pictures."""
+    """Reads the text in images."""
 
     type: Required[Literal["image"]]
 
@@ -219,27 +219,27 @@ Parser = Literal["pdf", "image"] | PdfParser | ImageParser | Free
 
 
 class Location(TypedDict, total=False):
-    """Where the page is asked for from."""
+    """The country and languages from which the page is requested."""
 
     country: str
     languages: Sequence[str]
 
 
 class Profile(TypedDict, total=False):
-    """Browser storage that sessions of one name share."""
+    """Browser storage that sessions with the same profile name share."""
 
     name: Required[Annotated[str, Meta(min_length=1, max_length=128)]]
     save_changes: bool
 
 
 class AuditMetadata(TypedDict, total=False):
-    """Who asked, for the account's audit log."""
+    """The user behind a request, for the audit log of the account."""
 
     username: Required[Annotated[str, Meta(max_length=1024)]]
 
 
 class WebhookConfig(TypedDict, total=False):
-    """Where the service reports on a job."""
+    """The receiver of the webhooks of a job."""
 
     url: Required[Url]
     headers: Headers
@@ -248,7 +248,7 @@ class WebhookConfig(TypedDict, total=False):
 
 
 class AgentWebhookConfig(TypedDict, total=False):
-    """The same for an agent job, which has other events."""
+    """The receiver of the webhooks of an agent job, which has other events."""
 
     url: Required[Url]
     headers: Headers
@@ -269,7 +269,7 @@ class WebSource(TypedDict, total=False):
 
 
 class OtherSource(TypedDict, total=False):
-    """Searches pictures or news."""
+    """Searches images or news."""
 
     type: Required[Literal["images", "news"]]
 

@@ -1,7 +1,7 @@
-"""Single values that no range can describe: addresses, ids, files, free JSON.
+"""Checks of single values that a range cannot express: URLs, ids, files, free JSON.
 
-A function named `…_problem` returns what is wrong, as the end of a sentence, or None; one named for a thing returns the
-thing, checked, or raises.
+A function named `…_problem` returns the problem as the end of a sentence, or None. A function named after a value
+returns the checked value or raises.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 from weblake.errors import InvalidOption
 
-#: Most bytes of a file that is parsed.
+#: Maximum bytes of a file that is parsed.
 MAX_FILE = 50 << 20
 EXTENSIONS = (".html", ".htm", ".pdf", ".docx", ".doc", ".odt", ".rtf", ".xlsx", ".xls")
-#: Deepest nesting of free JSON; anything deeper is a mistake, and would exhaust the stack of whoever reads it.
+#: Maximum nesting of free JSON; deeper JSON is a mistake and would exhaust the stack of parsers.
 MAX_DEPTH = 100
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -26,12 +26,12 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!\d+(?:[/?#]|$))")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NO_HOST = re.compile(r"[\s<>\"{}|\\^`]")
 _USER = re.compile(r"//[^/@]*@")
-#: What most URLs look like; it has none of the problems, and a batch may have a hundred thousand.
+#: The form of most URLs, which needs no further check: a batch may have a hundred thousand URLs.
 _PLAIN = re.compile(r"https?://(?:[a-z0-9-]{1,60}\.){1,8}[a-z]{2,20}(?:[/?#][!-~]*)?")
 
 
 def url_problem(text: str) -> str | None:
-    """Why a text is no address of a page, or None: http, https, or a host without a scheme."""
+    """Return why a text is not the URL of a page, or None; permitted are http, https, or a host without a scheme."""
     if _PLAIN.fullmatch(text):
         return None
     if not text.strip():
@@ -49,19 +49,19 @@ def url_problem(text: str) -> str | None:
         return "cannot be read as a URL"
     if not host or not re.search(r"\w", host) or _NO_HOST.search(parts.netloc):
         return "names no host"
-    # Without a scheme these are an e-mail address, and a scheme in letters that only look like http.
+    # Without a scheme these are an e-mail address, or a scheme with characters that resemble http.
     if not scheme and ("@" in parts.netloc or parts.netloc.endswith(":")):
         return "names no host"
     return None
 
 
 def uuid_problem(text: str) -> str | None:
-    """Why a text is no UUID in its usual form, or None."""
+    """Return why a text is not a UUID in the usual form, or None."""
     return None if _UUID.fullmatch(text) else "is not a UUID such as 01234567-89ab-cdef-0123-456789abcdef"
 
 
 def text_problem(text: str) -> str | None:
-    """Why a text cannot travel as JSON, or None."""
+    """Return why a text cannot be encoded as JSON, or None."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -70,10 +70,10 @@ def text_problem(text: str) -> str | None:
 
 
 def job_id(value: object, name: str = "job_id") -> str:
-    """The id of a job or a scrape, fit to stand in a path.
+    """Return the id of a job or a scrape, checked for use in a path.
 
     Raises:
-        InvalidOption: It is no UUID.
+        InvalidOption: The value is not a UUID.
     """
     if isinstance(value, str) and _UUID.fullmatch(value):
         return value
@@ -83,10 +83,10 @@ def job_id(value: object, name: str = "job_id") -> str:
 
 
 def session_id(value: object) -> str:
-    """The id of a browser session, fit to stand in a path.
+    """Return the id of a browser session, checked for use in a path.
 
     Raises:
-        InvalidOption: It is not 1 to 128 letters, digits, `_` and `-`.
+        InvalidOption: The value is not 1 to 128 letters, digits, `_` and `-`.
     """
     if isinstance(value, str) and _SESSION.fullmatch(value):
         return value
@@ -97,10 +97,10 @@ def session_id(value: object) -> str:
 
 
 def file_name(name: str, size: int) -> str:
-    """The bare name of a file that can be parsed.
+    """Return the name, without directories, of a file that can be parsed.
 
     Raises:
-        InvalidOption: An extension other than the nine documented ones, or more than 50 MB.
+        InvalidOption: The extension is not one of the nine documented ones, or the file has more than 50 MB.
     """
     bare = PurePath(name.replace("\\", "/")).name
     if PurePath(bare.lower()).suffix not in EXTENSIONS:
@@ -118,7 +118,7 @@ def file_name(name: str, size: int) -> str:
 
 
 def quote_value(value: object) -> str:
-    """A value fit for a message: short, on one line, and without a URL's user, query and fragment."""
+    """Return a value for a message: short, on one line, and without the user, query and fragment of a URL."""
     if value is None or isinstance(value, bool | float):
         return repr(value)
     if isinstance(value, int):
@@ -130,7 +130,7 @@ def quote_value(value: object) -> str:
 
 
 def kind(value: object) -> str:
-    """What sort of value it is, without the value: for what might be secret."""
+    """Return the type of a value in words, without the value, which may be secret."""
     if value is None or isinstance(value, bool):
         return repr(value)
     words = {"str": "a text", "int": "an integer", "float": "a number", "dict": "an object", "list": "a list"}
@@ -139,16 +139,16 @@ def kind(value: object) -> str:
 
 
 class NotJson(ValueError):
-    """A free value that JSON cannot carry; the text says where and why."""
+    """A free value cannot be encoded as JSON; the message says where and why."""
 
 
 def free_json(value: object, path: str, depth: int = 0, *, received: bool = False) -> object:
-    """The value as plain dicts, lists and scalars; names in it are left as they are.
+    """Return the value as plain dicts, lists and scalars; names in it are unchanged.
 
-    A giant integer that was `received` is kept as the float next to it, as most readers of JSON do.
+    A very large integer that was `received` becomes the nearest float, as in most JSON parsers.
 
     Raises:
-        NotJson: JSON cannot carry it.
+        NotJson: The value cannot be encoded as JSON.
     """
     if depth > MAX_DEPTH:
         raise NotJson(f"`{path[:80]}…` is nested more than {MAX_DEPTH} deep")

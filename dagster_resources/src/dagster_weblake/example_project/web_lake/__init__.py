@@ -1,1 +1,1 @@
-"""The web, in a lake: an example of a Dagster project with dagster-weblake."""
+"""An example of a Dagster project with dagster-weblake, which lands web pages in a lake."""

@@ -1,4 +1,4 @@
-"""The code location: everything below `defs`."""
+"""The code location: all definitions below `defs`."""
 
 from pathlib import Path
 
@@ -7,5 +7,5 @@ import dagster as dg
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """What `dg`, `dagster dev` and a deployment load."""
+    """Return the definitions that `dg`, `dagster dev` and a deployment load."""
     return dg.load_from_defs_folder(path_within_project=Path(__file__))

@@ -1,1 +1,1 @@
-"""Every module and every defs.yaml in here is loaded; nothing has to be registered."""
+"""The definitions: every module and every defs.yaml in this folder is loaded without registration."""

@@ -1,4 +1,4 @@
-"""The service and the lake, for every asset: settings and secrets come from the environment when a run needs them."""
+"""The service and the lake of every asset; settings and secrets come from the environment when a run needs them."""
 
 import dagster as dg
 
@@ -7,7 +7,7 @@ from dagster_weblake import WeblakeParquetIOManager, WeblakeResource
 
 @dg.definitions
 def lake() -> dg.Definitions:
-    """The resource lands, the io manager reads what has landed."""
+    """Return the resource, which lands, and the IO manager, which reads what has landed."""
     root = dg.EnvVar("WEBLAKE_ROOT")
     return dg.Definitions(
         resources={

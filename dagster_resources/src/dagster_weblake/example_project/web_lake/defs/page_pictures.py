@@ -1,7 +1,7 @@
-"""Pages and pictures of them, in the lake, and a glance at the pictures on Dagster's pages.
+"""An asset of pages with screenshots, in the lake, with previews of the screenshots on Dagster's pages.
 
-It takes a service with a browser: `weblake serve` has one where Chromium and `weblake[browser]` are installed. One
-without answers 503 and says so.
+It needs a service with a browser: `weblake serve` has one if Chromium and `weblake[browser]` are installed. Other
+services answer 503 and say so.
 """
 
 import os
@@ -22,16 +22,16 @@ from dagster_weblake import (
 PICTURES = BatchScrapeRequest(
     urls=[os.environ.get("EXAMPLE_SITE", "https://example.org/")],
     options={
-        # What is seen without scrolling, as a PNG; `"full_page": True` takes all of it.
+        # The viewport as a PNG; `"full_page": True` takes the whole page.
         "formats": ["markdown", {"type": "screenshot", "viewport": {"width": 1280, "height": 800}}],
-        # The same visit's small JPEG is for Dagster, which keeps metadata in its own database, with every
-        # materialization and for good: a full picture in it would be a megabyte each time. Dagster shows a picture
-        # behind [Show Markdown]; only Markdown below 1,000 characters stands open, and no picture is as small.
+        # The small JPEG of the same visit is for Dagster, which keeps metadata in its own database, with every
+        # materialization and without expiry: a full picture would add a megabyte each time. Dagster shows a picture
+        # behind [Show Markdown]; only Markdown below 1,000 characters is shown directly, and no picture is that small.
         "actions": [{"type": "screenshot", "quality": 50, "viewport": {"width": 640, "height": 400}}],
     },
     max_credits=10,
 )
-#: Pictures that Dagster is given, and characters of one: what is larger is in the lake all the same.
+#: Pictures that Dagster gets, and characters of one: larger pictures are only in the lake.
 SHOWN, LARGEST = 3, 80_000
 
 
@@ -48,10 +48,10 @@ SHOWN, LARGEST = 3, 80_000
     pool="weblake",
 )
 def page_pictures(context: dg.AssetExecutionContext, weblake: WeblakeResource) -> Iterator[dg.MaterializeResult[None]]:
-    """Lands them, and adds what can be seen of them."""
+    """Land the pages, and add previews of their pictures to the metadata."""
     for result in weblake.run(context, PICTURES):
         landed = WeblakeMetadataSet.extract(result.metadata or {})
-        # `actions` alone: the full pictures are not read for this.
+        # Only `actions` is read, so that the full pictures are not.
         load = core.read(str(weblake.root), columns=["actions"], loads=[str(landed.load_id)])
         small = [uri for batch in load.to_batches(batch_size=8) for row in batch.to_pylist() if (uri := picture(row))]
         shown = "\n\n".join(f"![Page {number}]({uri})" for number, uri in enumerate(small[:SHOWN], 1))
@@ -60,6 +60,6 @@ def page_pictures(context: dg.AssetExecutionContext, weblake: WeblakeResource) -
 
 
 def picture(row: Mapping[str, Any]) -> str:
-    """The data URI of a row's small picture; empty where there is none, or one that is not small."""
+    """Return the data URI of a row's small picture; empty if there is none, or if it is too large."""
     (uri, *_) = (row["actions"] or {}).get("screenshots") or [""]
     return uri if uri.startswith("data:image/") and len(uri) <= LARGEST else ""

@@ -1,4 +1,4 @@
-"""Downstream of what has landed: an asset of pandas that knows no file, no path and no service."""
+"""A pandas asset downstream of landed pages, which needs no file, no path and no service."""
 
 import dagster as dg
 import pandas as pd
@@ -15,7 +15,7 @@ import pandas as pd
     automation_condition=dg.AutomationCondition.eager(),
 )
 def page_report(context: dg.AssetExecutionContext, watched_pages: pd.DataFrame) -> pd.DataFrame:
-    """Words and links of each watched page, as they were when the newest batch read it."""
+    """Return words and links of each watched page, as the newest batch read them."""
     report = pd.DataFrame(
         {
             "url": watched_pages["url"],

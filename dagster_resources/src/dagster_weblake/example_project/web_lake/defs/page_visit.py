@@ -1,7 +1,7 @@
-"""A page lands, and then code runs in the browser that still holds it: scrape, then interact.
+"""An asset that lands a page and then runs code in the browser in which the page is still open.
 
-It takes a service that runs its users' code, such as `weblake serve --allow-code-execution` with Chromium and
-`weblake[browser]`. One without answers 503 and says what it lacks; the page has landed by then.
+It needs a service that runs its users' code, such as `weblake serve --allow-code-execution` with Chromium and
+`weblake[browser]`. Other services answer 503 and name what is missing; the page has landed by then.
 """
 
 import os
@@ -16,11 +16,11 @@ from weblake.errors import WeblakeError
 PAGE = ScrapeRequest(
     url=os.environ.get("EXAMPLE_SITE", "https://example.org/"), options={"formats": ["markdown"]}, max_credits=10
 )
-#: JavaScript for node, in which `page` is Playwright's page. What it returns is the result.
+#: JavaScript for node, in which `page` is Playwright's page. Its return value is the result.
 CODE = "return await page.title()"
 
 
-# No retry policy: a browser that has ended does not come back. Another try takes another scrape, which a new run makes.
+# No retry policy: a browser session that has ended cannot be resumed. Another try needs another scrape, by a new run.
 @dg.multi_asset(
     specs=build_weblake_specs(
         dg.AssetSpec(
@@ -33,14 +33,14 @@ CODE = "return await page.title()"
     pool="weblake",
 )
 def page_visit(context: dg.AssetExecutionContext, weblake: WeblakeResource) -> Iterator[dg.MaterializeResult[None]]:
-    """Lands it, runs the code in its browser, and ends that."""
+    """Land the page, run the code in its browser, and stop the browser."""
     for result in weblake.run(context, PAGE):
         scrape_id = str(WeblakeMetadataSet.extract(result.metadata or {}).job_id)
-        # However it goes, the browser is ended: it is paid by the minute until then.
+        # The browser is stopped also after an error, because it is billed by the minute until then.
         try:
             reply = weblake.client.interact(scrape_id, code=CODE, timeout=60)
         except BaseException:
-            with suppress(WeblakeError):  # that of the call above is what has to be told
+            with suppress(WeblakeError):  # the error of the call above is the one to report
                 weblake.client.stop_interact(scrape_id)
             raise
         closed = weblake.client.stop_interact(scrape_id)

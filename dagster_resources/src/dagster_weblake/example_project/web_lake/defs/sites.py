@@ -1,7 +1,7 @@
-"""One partition for each site, and jobs that nobody waits for: one asset starts, a sensor sees the end, one lands.
+"""One partition for each site: one asset starts its crawl, a sensor sees that it has ended, and another asset lands it.
 
-A site is the address where its crawl begins. Sites are added by materializing `sites`, on the page of `site_documents`,
-or by a program: `instance.add_dynamic_partitions("sites", ["https://docs.example.com/"])`.
+A site is the start URL of its crawl. Sites are added by materializing `sites`, on the page of `site_documents`, or by a
+program: `instance.add_dynamic_partitions("sites", ["https://docs.example.com/"])`.
 """
 
 import os
@@ -15,15 +15,15 @@ SITES = dg.DynamicPartitionsDefinition(name="sites")
 
 
 class Sites(dg.Config):
-    """Which sites there are."""
+    """The sites to add."""
 
-    #: Where their crawls begin; none: the example's own.
+    #: Their start URLs; if empty, the example's own site.
     sites: list[str] = Field(default_factory=list)
 
 
 @dg.asset(group_name="sites")
 def sites(context: dg.AssetExecutionContext, config: Sites) -> dg.MaterializeResult[None]:
-    """The sites that the run's config names; each is a partition from then on."""
+    """Add the sites of the run's config; each is a partition from then on."""
     named = config.sites or [os.environ.get("EXAMPLE_SITE", "https://example.org/")]
     context.instance.add_dynamic_partitions("sites", named)
     return dg.MaterializeResult(metadata={"sites": named, "dagster/row_count": len(named)})
@@ -36,12 +36,12 @@ site_documents = build_weblake_assets(
     ),
     wait="sensor",
     partitions_def=SITES,
-    # One run starts the crawls of all sites of a backfill, and is over.
+    # One run starts the crawls of all sites of a backfill, and ends.
     backfill_policy=dg.BackfillPolicy.single_run(),
     pool="weblake",
 )
 
 site_documents_checks = build_document_checks(site_documents)
 
-#: Runs by itself, and has each crawl landed when it has ended.
+#: The sensor runs by default, and requests the landing of each crawl that has ended.
 collect_sites = build_collect_sensor(site_documents)

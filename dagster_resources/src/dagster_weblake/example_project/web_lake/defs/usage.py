@@ -1,4 +1,4 @@
-"""What the team has used, month by month, held against a budget. Reading it costs nothing.
+"""The team's usage by month, checked against a budget. Reading it costs nothing.
 
 The service reports all months at once: a backfill of eight of them is one run and one call.
 """
@@ -13,7 +13,7 @@ from dagster_weblake import (
     build_weblake_assets,
 )
 
-#: The month that is running is a partition, too; it is replaced whole each time, until it has closed.
+#: The current month is a partition, too; it is replaced whole each time, until it has closed.
 MONTHS = dg.MonthlyPartitionsDefinition(start_date="2026-04-01", end_offset=1)
 
 usage = build_weblake_assets(

@@ -1,4 +1,4 @@
-"""From the crawl to a list, and from the list to a batch: an asset of one's own says which pages are scraped again."""
+"""A batch scrape of pages that another asset selects from a crawl."""
 
 from datetime import timedelta
 
@@ -9,7 +9,7 @@ from dagster_weblake import BatchScrapeRequest, build_document_checks, weblake_a
 
 
 class Watched(dg.Config):
-    """How many pages are watched."""
+    """The number of pages that are watched."""
 
     pages: int = 10
 
@@ -20,7 +20,7 @@ class Watched(dg.Config):
     kinds={"pandas"},
 )
 def watch_list(config: Watched, site_pages: pd.DataFrame) -> pd.DataFrame:
-    """The pages of the newest crawl that are scraped again, in full: here simply the first ones."""
+    """Return the pages of the newest crawl that are scraped again, in full: here simply the first ones."""
     found = site_pages[site_pages["status_code"] == 200].drop_duplicates("url").sort_values("url")
     return found[["url", "title"]].head(config.pages)
 
@@ -37,7 +37,7 @@ def watch_list(config: Watched, site_pages: pd.DataFrame) -> pd.DataFrame:
     pool="weblake",
 )
 def watched_pages(watch_list: pd.DataFrame) -> BatchScrapeRequest:
-    """The watched pages with all that is needed of them, as one job and one file."""
+    """Return a request for the watched pages with all formats that are needed, as one job and one file."""
     return BatchScrapeRequest(
         urls=watch_list,
         options={"formats": ["markdown", "html", "links"]},

@@ -1,5 +1,5 @@
 """The embedded local service: the whole web data API in one process, on SQLite, without an account.
 
-It needs the extra `weblake[local]`. `server.LocalService` starts it in this process, `serve.serve` is `weblake serve`.
-A page passes routes, jobs, web, page, jobs and store; `jobs.job_status` reads it back.
+It needs the extra `weblake[local]`. `server.LocalService` starts it in this process; `serve.serve` implements `weblake
+serve`. A request for a page passes through routes, jobs, web, page, jobs and store; `jobs.job_status` reads it back.
 """

@@ -38,7 +38,7 @@ _LOG = logging.getLogger("weblake.service")
 
 
 def make_app(parts: ServiceComponents) -> ASGIApp:
-    """Return the service as an ASGI application, outermost first: request log, front door, faults, routes."""
+    """Return the service as an ASGI application; the layers, outermost first: request log, access, faults, routes."""
     groups = (
         ScrapeRoutes, ParseRoutes, BatchRoutes, CrawlRoutes, CrawlPreviewRoutes, MapRoutes, SearchRoutes, ExtractRoutes,
         AgentRoutes, BrowserRoutes, InteractRoutes, TeamRoutes, AdminRoutes, ConsolePages, SessionConnections,
@@ -51,7 +51,7 @@ def make_app(parts: ServiceComponents) -> ASGIApp:
 
 
 class _ErrorMiddleware:
-    """Answers 500 in the API's own shape to what nobody foresaw, and logs it without the request."""
+    """Converts an unexpected exception to a 500 in the API's form, and logs it without the request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -64,7 +64,7 @@ class _ErrorMiddleware:
             begun = begun or message["type"] == "http.response.start"
             await send(message)
 
-        # With an application in its scope, Starlette raises its own 404 and 405 instead of answering in plain text.
+        # With an application in the scope, Starlette raises its 404 and 405 instead of sending plain text.
         scope["app"] = self._app
         try:
             await self._app(scope, receive, noted)

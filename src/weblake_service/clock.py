@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 
 class Clock:
-    """Wall-clock seconds since 1970, plus whatever it was advanced by: ages of jobs, caches and retries hang on it."""
+    """Wall-clock seconds since 1970 plus an offset; used for the ages of jobs and caches and for retries."""
 
     def __init__(self, source: Callable[[], float] = time.time) -> None:
         self._source = source
@@ -16,19 +16,19 @@ class Clock:
         self._listeners: list[Callable[[], None]] = []
 
     def now(self) -> float:
-        """Seconds since 1970 as the service sees them."""
+        """Return the service's time in seconds since 1970."""
         return self._source() + self._offset
 
     @property
     def offset(self) -> float:
-        """Seconds by which the clock runs ahead of the machine's."""
+        """Return the offset from the machine's clock in seconds."""
         return self._offset
 
     def advance(self, seconds: float) -> None:
-        """Move the clock forward and wake whoever waits for a time to come.
+        """Move the clock forward and notify the listeners.
 
         Raises:
-            ValueError: `seconds` is negative or no number: nothing here is made to live through time running back.
+            ValueError: `seconds` is negative or not a number; the clock cannot be moved back.
         """
         if not seconds >= 0 or seconds == float("inf"):
             raise ValueError(f"A clock is advanced by seconds >= 0, not by {seconds}.")
@@ -36,12 +36,12 @@ class Clock:
         self._tell()
 
     def set_offset(self, seconds: float) -> None:
-        """Set how far the clock runs ahead: after a restart, or back to 0 for a reset."""
+        """Set the offset from the machine's clock: after a restart, or to 0 for a reset."""
         self._offset = seconds
         self._tell()
 
     def listen(self, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever the clock jumps."""
+        """Call `callback` whenever the clock is changed."""
         self._listeners.append(callback)
 
     def _tell(self) -> None:
@@ -50,13 +50,13 @@ class Clock:
 
 
 def iso(seconds: float) -> str:
-    """Return a time as the API writes it: ISO 8601, UTC, milliseconds, `Z`."""
+    """Return a time in the API's format: ISO 8601, UTC, milliseconds, `Z`."""
     whole, milliseconds = divmod(_milliseconds(seconds), 1000)
     return datetime.fromtimestamp(whole, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{milliseconds:03d}Z"
 
 
 def iso_seconds(seconds: float) -> str:
-    """Return the same with the milliseconds zeroed, as `expiresAt` has it."""
+    """Return a time in the API's format with zero milliseconds, as in `expiresAt`."""
     return iso(float(int(seconds)))
 
 
@@ -66,7 +66,7 @@ def month_of(seconds: float) -> str:
 
 
 def month_bounds(month: str) -> tuple[float, float]:
-    """First and last instant (to the millisecond) of a UTC month."""
+    """Return the first and last instant (to the millisecond) of a UTC month."""
     year, number = int(month[:4]), int(month[5:7])
     start = datetime(year, number, 1, tzinfo=timezone.utc)
     after = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=timezone.utc)
@@ -74,5 +74,8 @@ def month_bounds(month: str) -> tuple[float, float]:
 
 
 def _milliseconds(seconds: float) -> int:
-    """Cut, not rounded: a time just before midnight is still today's. The float nearest to .999 may lie below it."""
+    """Return whole milliseconds, truncated and not rounded, so that a time just before midnight stays in its day.
+
+    The float nearest to .999 may be slightly smaller.
+    """
     return int(seconds * 1000 + 0.001)

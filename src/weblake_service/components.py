@@ -42,18 +42,18 @@ from weblake_service.store.schema import DATA_TABLES
 from weblake_service.web.interface import Web
 
 _LOG = logging.getLogger("weblake.service")
-#: Seconds between two clean-ups of what has expired.
+#: Seconds between two clean-ups of expired data.
 _CLEAN_EVERY = 60.0
 
 
 class ServiceComponents:
-    """The parts. Made and used on one event loop; only the store has threads of its own.
+    """The components. Created and used on one event loop; only the store has its own threads.
 
     Args:
         store: An open database, closed by `close`.
-        web: The door to the web, closed by `close`.
+        web: Access to the web, closed by `close`.
         config: Limits and permissions.
-        keys: Keys that are accepted besides those whose hashes the database holds.
+        keys: Keys that are accepted in addition to those whose hashes are in the database.
     """
 
     def __init__(self, store: Store, web: Web, config: ServiceConfig, keys: Iterable[ServiceKey] = ()) -> None:
@@ -83,9 +83,9 @@ class ServiceComponents:
         self.clock.listen(web.forget)
 
     async def open(self) -> None:
-        """Read the accepted keys and the clock, and take up the work that an earlier service left."""
+        """Load the accepted keys and the clock, and continue the work of an earlier service process."""
         if self.config.remembered_keys:
-            # What was given goes before what was remembered: a key may have moved to another team.
+            # Given keys take precedence over stored ones: a key may have moved to another team.
             self._keys = await self.store.read(_load_keys) | self._keys
         self.clock.set_offset(await self.store.read(_load_clock_offset))
         self._cleaner = asyncio.create_task(self._run_cleanup(), name="clean-up")
@@ -109,19 +109,20 @@ class ServiceComponents:
         self.store.close()
 
     def authenticate(self, authorization: str | None) -> Access | None:
-        """Who sends this Authorization header; None for nobody we know."""
+        """Return the access for an Authorization header; None if the key is unknown."""
         scheme, _, key = (authorization or "").partition(" ")
         return self._keys.get(key_digest(key.strip())) if scheme.lower() == "bearer" else None
 
     async def advance(self, seconds: float) -> None:
-        """Move the clock forward, also for the services that come after this one."""
-        # A try whose failure is known to its receiver, and not yet noted here, would be planned after the jump.
+        """Move the clock forward, also for later services of this database."""
+        # Wait for deliveries that have failed but are not yet recorded, or their retry would be scheduled after the
+        # change.
         await self.delivery.settle()
         self.clock.advance(seconds)
         await self._save_clock_offset()
 
     async def reset(self) -> None:
-        """Empty the service: jobs, pages, usage, faults, logs, clock. The keys stay."""
+        """Delete all jobs, pages, usage, faults and logs, and reset the clock. The keys are kept."""
         await self.sessions.aclose()
         await self.jobs.close()
         await self.delivery.close()
@@ -162,7 +163,7 @@ class ServiceComponents:
 
 
 def requester(request: Request) -> Access:
-    """Who asks; middleware.py has made sure that somebody does."""
+    """Return the access of a request; middleware.py has authenticated it."""
     access = request.scope["state"]["access"]
     assert isinstance(access, Access)
     return access
@@ -174,7 +175,7 @@ def open_store(path: str | Path) -> Store:
 
 
 def remember_first_key(db: Connection, key: ServiceKey) -> bool:
-    """Keep the hash of a key for later services of this database; does nothing and says False where it has one."""
+    """Store the hash of a key for later services of this database; return False if the database already has one."""
     if db.execute("SELECT 1 FROM api_keys LIMIT 1").fetchone() is not None:
         return False
     db.execute("INSERT INTO api_keys VALUES (?, ?, ?)", (key_digest(key.key), key.name, key.team))

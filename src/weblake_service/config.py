@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from weblake.errors import InvalidOption
 
-#: The team of a key that names none.
+#: The default team of a key.
 DEFAULT_TEAM = "local"
 
 
@@ -24,7 +24,7 @@ class ServiceKey:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who is asking: what is left of a key once it has been recognised."""
+    """The team and the name of an authenticated key."""
 
     team: str
     key_name: str
@@ -32,7 +32,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class TeamPlan:
-    """What one team may use where that differs from the service's own limits; None for what does not."""
+    """The limits of one team; None for those that equal the service's own."""
 
     credits: int | None = None
     requests_per_minute: int | None = None
@@ -45,7 +45,7 @@ class TeamPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one team may use, settled; the fields are those of `ServiceConfig`."""
+    """The resolved limits of one team; the fields are those of `ServiceConfig`."""
 
     credits: int
     requests_per_minute: int | None
@@ -58,58 +58,58 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """The limits and permissions of one service. The defaults refuse private targets and limit almost nothing."""
+    """The limits and permissions of one service. By default, private targets are refused and limits are generous."""
 
     #: Whether loopback and private addresses may be scraped and may receive webhooks.
     allow_private: bool = False
-    #: Credits of one team for one calendar month (UTC).
+    #: Credits of one team per calendar month (UTC).
     plan_credits: int = 1_000_000_000
-    #: Signs webhook deliveries; without it they carry no signature.
+    #: Signs webhook deliveries; without it they are not signed.
     webhook_secret: str | None = field(default=None, repr=False)
-    #: What one team may start within a minute; None for no limit.
+    #: Maximum starts of one team per minute; None for no limit.
     requests_per_minute: int | None = None
-    #: What one team may read or cancel within a minute; None for 250 times what it may start.
+    #: Maximum reads and cancellations of one team per minute; None for 250 times the starts.
     reads_per_minute: int | None = None
-    #: Pages of one team fetched at the same time, over all its jobs.
+    #: Maximum pages of one team that are fetched concurrently, over all its jobs.
     concurrency: int = 10
-    #: Pages of one team that may wait in running jobs; more is answered with 429.
+    #: Maximum queued pages of one team's running jobs; more are refused with 429.
     max_queued_pages: int = 1_000_000
-    #: Whether requests may ask that nothing of their pages is kept.
+    #: Whether requests may ask for zero data retention.
     zero_data_retention: bool = False
-    #: Teams with limits of their own.
+    #: Teams with their own limits.
     teams: Mapping[str, TeamPlan] = field(default_factory=dict)
-    #: Whether keys that earlier services generated for this database are accepted besides the given ones.
+    #: Whether keys that earlier services generated for this database are also accepted.
     remembered_keys: bool = True
-    #: Bytes of a JSON body.
+    #: Maximum bytes of a JSON body.
     max_body: int = 32 << 20
-    #: Pages kept for maxAge, minAge and lockdown.
+    #: Maximum pages in the cache for maxAge, minAge and lockdown.
     max_cached_pages: int = 10_000
-    #: Pages that can be found by search, over all teams.
+    #: Maximum pages in the search index, over all teams.
     max_indexed_pages: int = 20_000
-    #: An OpenAI-compatible endpoint, such as `http://127.0.0.1:11434/v1`; None where there is no language model.
+    #: An OpenAI-compatible endpoint, such as `http://127.0.0.1:11434/v1`; None for no language model.
     llm_base_url: str | None = None
-    #: Its key, where it wants one.
+    #: The API key of the endpoint, if it needs one.
     llm_api_key: str | None = field(default=None, repr=False)
-    #: The name of the model there.
+    #: The name of the model at the endpoint.
     llm_model: str | None = None
-    #: Characters of a page that a model is given at most, and those that it can be asked to write again.
+    #: Maximum characters of a page that a model is given, and maximum characters that it can be asked to rewrite.
     llm_page_chars: int = 60_000
     llm_clean_chars: int = 30_000
-    #: Calls of the model at the same time, over all teams.
+    #: Maximum concurrent calls of the model, over all teams.
     llm_concurrency: int = 4
-    #: Pages of all teams that are in the browser at the same time; each takes some 80 MB.
+    #: Maximum pages of all teams in the browser at the same time; each takes about 80 MB.
     max_browser_pages: int = 4
-    #: Browser sessions of all teams that live at the same time; each takes some 400 MB.
+    #: Maximum concurrent browser sessions of all teams; each takes about 400 MB.
     max_browser_sessions: int = 4
-    #: Whether code that comes with a request may run on this machine, as the user that the service runs as.
+    #: Whether code in a request may run on this machine, as the user of the service.
     code_execution: bool = False
-    #: Makes ids and the order of a job's documents the same in every run that asks the same; None for random ids.
+    #: Makes ids and the order of a job's documents reproducible; None for random ids.
     seed: int | None = None
-    #: Host names that a request may carry; None for any. A loopback service allows only loopback names.
+    #: Accepted host names of requests; None for any. A loopback service accepts only loopback names.
     hosts: frozenset[str] | None = frozenset({"127.0.0.1", "localhost", "::1"})
 
     def plan(self, team: str) -> Plan:
-        """What a team may use."""
+        """Return the limits of a team."""
         own = self.teams.get(team, _NO_PLAN)
         starts = _first_set(own.requests_per_minute, self.requests_per_minute)
         reads = _first_set(own.reads_per_minute, self.reads_per_minute)
@@ -138,12 +138,12 @@ def _first_set(own: int | None, shared: int | None) -> int | None:
 
 
 def key_digest(key: str) -> str:
-    """What the service keeps of a key. A key is long and random, so a plain hash is enough."""
+    """Return the hash of a key that the service stores. A key is long and random, so a plain hash is sufficient."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def new_key() -> str:
-    """Return a fresh key of 32 random characters."""
+    """Return a new random key of 32 characters."""
     return "wl-" + secrets.token_urlsafe(24)
 
 
@@ -151,7 +151,7 @@ def read_keys(keys: str | Mapping[str, str] | Iterable[ServiceKey] | None) -> li
     """Return the keys in one form: a single key, names with their keys, or `ServiceKey`s.
 
     Raises:
-        InvalidOption: A key is empty or no HTTP header could carry it, or two keys or two names of a team are equal.
+        InvalidOption: A key is empty or cannot be sent in an HTTP header, or two keys or two names of a team are equal.
     """
     if keys is None:
         found: list[ServiceKey] = []

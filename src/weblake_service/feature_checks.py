@@ -18,11 +18,11 @@ from weblake_service.web.redirect_chain import header_problem
 _LLM = missing_settings(ServiceConfig())
 _LATER = "a part of the service that comes with a later version"
 
-#: The formats that a page fetched over HTTP can be turned into.
+#: The formats that can be made from a page fetched over HTTP.
 PLAIN_FORMATS = frozenset(
     {"markdown", "html", "rawHtml", "links", "images", "attributes", "changeTracking", "audio", "video"}
 )
-#: Options that need more as soon as they are set to something.
+#: Options that need a further feature if they are set.
 _OPTIONS = {
     "redact_pii": ("redactPII", _LATER),
     "threat_protection": ("threatProtection", _LATER),
@@ -30,16 +30,16 @@ _OPTIONS = {
 
 
 def not_configured(what: str, needs: str) -> ErrorResponse:
-    """Return the refusal of something that is not set up."""
+    """Return the refusal of a feature that is not configured."""
     return ErrorResponse(503, f"{what} needs {needs}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
 
 
 def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
-    """Make sure that pages can be scraped with these options (snake_case) here.
+    """Check that pages can be scraped with these options (snake_case).
 
     Args:
-        plan: What the team may use; without one it may not ask for zero data retention.
-        llm: What is missing for a language model; empty where there is one.
+        plan: The team's limits; without them zero data retention is refused.
+        llm: What is missing for a language model; empty if there is one.
 
     Raises:
         ErrorResponse: 400 for an invalid selector, header or language, 503 for a feature that is not configured, 403
@@ -106,14 +106,14 @@ def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> 
 
 
 def check_crawl_options(asked: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
-    """The same for the options of a crawl itself."""
+    """Check that the options of a crawl itself can be used; raises as `check_page_options` does."""
     if asked.get("prompt") and llm:
         raise not_configured("The option `prompt`", llm)
     check_retention(asked, plan)
 
 
 def format_names(options: Mapping[str, object]) -> list[str]:
-    """Return the kinds of output that are asked for; markdown alone where nothing is said."""
+    """Return the requested formats; markdown by default."""
     formats = options.get("formats")
     if not isinstance(formats, list | tuple):
         return ["markdown"]

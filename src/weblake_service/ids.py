@@ -1,8 +1,8 @@
-"""Ids of jobs and of what belongs to them: scrapes, errors and webhooks.
+"""Ids of jobs and of their scrapes, errors and webhooks.
 
-Only the id of a start is drawn: at random, or from a seed and the number of the start. Every other id follows from its
-job's id and its place there. A page that is fetched again after a crash has the scrape id that it would have had
-without one, and a webhook that is made again is known by its receiver.
+Only the id of a start is generated: at random, or from a seed and the number of the start. Every other id is derived
+from its job's id and a position in the job. A page that is fetched again after a crash therefore has the same scrape
+id, and the receiver can recognise a repeated webhook.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _SEEDS = UUID("6c1f6f0e-3f3b-5c0a-9a51-8d5a9f0f7b11")
 
 
 class Ids:
-    """Draws the ids of jobs and of single calls; with a seed, the same ids for the same calls in the same order."""
+    """Generates the ids of jobs and of single calls; with a seed, the same ids for the same sequence of calls."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._seed = seed
 
     def start(self, db: Connection) -> str:
-        """Return the id of a new start; called in the transaction that records it, so that a refused one takes no
+        """Return the id of a new start; call it in the transaction that records it, so that a refused start uses no
         number.
         """
         if self._seed is None:
@@ -34,7 +34,7 @@ class Ids:
         return str(uuid5(_SEEDS, f"{self._seed}/{int(number)}"))
 
     async def drawn(self, store: Store) -> str:
-        """Return the id of a call whose reply holds it, so that it is needed before anything is recorded."""
+        """Return the id of a call whose response contains it, so that it is needed before the call is recorded."""
         return str(uuid4()) if self._seed is None else await store.write(self.start)
 
 
@@ -49,7 +49,7 @@ def error_id(job_id: str, place: int) -> str:
 
 
 def delivery_id(job_id: str, event: str, place: int) -> str:
-    """Return the id of a webhook: of the page at a place, or of a job that had attempted so many pages then."""
+    """Return the id of a webhook of a page (by its position) or of a job (by its number of attempted pages)."""
     return _under(job_id, f"webhook/{event}/{place}")
 
 

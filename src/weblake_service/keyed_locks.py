@@ -10,17 +10,17 @@ from weblake import aio
 
 
 class KeyedLocks:
-    """The names under which somebody acts or waits; used on one event loop."""
+    """The keys that are locked or waited for; used on one event loop."""
 
     def __init__(self) -> None:
         self._locks: dict[Hashable, tuple[asyncio.Lock, list[None]]] = {}
 
     @asynccontextmanager
     async def lock(self, name: Hashable, wait_s: float | None = None) -> AsyncIterator[None]:
-        """Is the only one under a name while the block runs.
+        """Hold the lock of a key while the block runs.
 
         Raises:
-            TimeoutError: Somebody else still is after so many seconds; without a number it waits for good.
+            TimeoutError: The lock is still held after `wait_s` seconds; without a number the wait is unlimited.
         """
         lock, users = self._locks.setdefault(name, (asyncio.Lock(), []))
         users.append(None)

@@ -1,13 +1,13 @@
-"""The keys file of `weblake serve --keys`: who may ask, and what each team may use.
+"""The keys file of `weblake serve --keys`: the API keys, and the limits of each team.
 
 TOML, or JSON of the same shape:
 
     [[keys]]
-    name = "etl"               # how the by-key reports call it
+    name = "etl"               # the name in the by-key reports
     key_env = "ETL_KEY"        # the variable that holds the key; or: key = "…"
     team = "data"              # keys of one team share jobs, credits and limits; by default "local"
 
-    [teams.data]               # every line may be left out: the service's own limits hold then
+    [teams.data]               # every line is optional: the default is the service's own limit
     credits = 100000
     requests_per_minute = 100
     reads_per_minute = 5000
@@ -16,7 +16,7 @@ TOML, or JSON of the same shape:
     zero_data_retention = true
     webhook_secret_env = "DATA_WEBHOOK_SECRET"
 
-Nothing that is read from it is ever part of a message but names.
+Messages contain only names from the file, never other values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from weblake.home import home
 from weblake_service.config import DEFAULT_TEAM, ServiceKey, TeamPlan, read_keys
 
 _LONGEST = 1 << 20
-#: What SQLite can add up without an end in sight.
+#: Maximum value of a limit, so that sums do not overflow SQLite's integers.
 _MOST = 10**12
 
 _Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -45,11 +45,11 @@ _Some = Annotated[int, Meta(ge=1, le=_MOST)]
 
 @dataclass(frozen=True, slots=True)
 class KeysFile:
-    """What a keys file says."""
+    """The content of a keys file."""
 
     keys: list[ServiceKey]
     teams: Mapping[str, TeamPlan]
-    #: Something about the file that its owner should mend; None where all is well.
+    #: A warning about the file for its owner; None if there is none.
     warning: str | None = None
 
 
@@ -80,8 +80,8 @@ def read_keys_file(path: str | Path, environment: Mapping[str, str] = os.environ
     """Read a keys file; `*.json` is JSON, everything else TOML.
 
     Raises:
-        InvalidOption: It cannot be read, is not of this form, names a variable that is not set, has two equal keys,
-            or is a file that other users of this machine may change.
+        InvalidOption: It cannot be read, is malformed, names a variable that is not set, has two equal keys, or is a
+            file that other users of this machine may change.
     """
     text, warning = _read(home(path))
     file = _parse(text, path)
@@ -123,7 +123,7 @@ def _parse(text: bytes, path: str | Path) -> _File:
     except msgspec.ValidationError as error:
         _refuse(path, str(error), "`weblake serve --help` shows the form.")
     except (ValueError, RecursionError) as error:
-        # What a decoder quotes may be a key: only the place is passed on.
+        # The decoder's message may quote a key, so only the position is used.
         place = str(error).rpartition("(")[2].rstrip(")") if "(" in str(error) else type(error).__name__
         _refuse(path, f"it cannot be decoded ({place})", "Write TOML, or JSON in a file that ends in .json.")
 

@@ -11,16 +11,17 @@ from weblake_service.components import ServiceComponents
 from weblake_service.non_api_paths import is_outside_api
 from weblake_service.responses import ErrorResponse, error_response
 
-#: Tells clients that an idempotency key gets the first answer again, so that they may repeat a start that got lost.
+#: Tells clients that a retry with the same idempotency key gets the first response, so that they may repeat a lost
+#: start.
 _REPLAY_HEADER = "Weblake-Idempotency"
-#: The only paths that are open to everybody.
+#: The only paths without access control.
 _OPEN = frozenset({"/health", "/_weblake/health", "/openapi.yaml"})
-#: For the probes of container platforms, which ask by an address of the container's: it tells nothing that could leak.
+#: For the probes of container platforms, which use an address of the container; the response contains no data.
 _PROBE = "/health"
 
 
 class AccessMiddleware:
-    """Wraps the application; what it lets through has `access` in the request's state."""
+    """Wraps the application; accepted requests have `access` in their state."""
 
     def __init__(self, app: ASGIApp, parts: ServiceComponents) -> None:
         self._app = app
@@ -65,12 +66,13 @@ class AccessMiddleware:
             )
         scope.setdefault("state", {})["access"] = access
         if scope["method"] != "POST" and path.startswith("/v2/"):
-            # Starts are counted by their routes, which know a replay and a malformed request from a start.
+            # Starts are counted by their routes, which can exclude replays and malformed requests.
             self._parts.rate.take_read(access.team)
 
     def _knows_host(self, scope: Scope) -> bool:
-        """Return whether a request names this service; a page in the user's browser can reach loopback under its own
-        name.
+        """Return whether the Host header is accepted.
+
+        This prevents DNS rebinding: a page in the user's browser can reach loopback under its own host name.
         """
         hosts = self._parts.config.hosts
         return hosts is None or _host(Headers(scope=scope).get("host", "")) in hosts

@@ -1,4 +1,4 @@
-"""Paths outside the API, which authenticate by themselves: the console and the connections of browser sessions."""
+"""Paths outside the API with their own authentication: the console and the connections of browser sessions."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ _BEGINNINGS = ("/console/", "/sessions/")
 
 
 def is_outside_api(path: str) -> bool:
-    """Return whether a path asks for a sign-in or a word of its own, and not for an API key."""
+    """Return whether a path uses a sign-in or a token instead of an API key."""
     return path == "/" or path.startswith(_BEGINNINGS)

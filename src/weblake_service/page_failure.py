@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class PageFailure(Exception):
-    """The page could not be scraped at all; a target that answers 404 is not a failure but a document."""
+    """The page could not be scraped at all; a target that returns 404 is not a failure but a document."""
 
     def __init__(self, code: str, message: str, *, status: int = 500, reached: bool = True) -> None:
         super().__init__(message)
@@ -12,7 +12,7 @@ class PageFailure(Exception):
         self.code = code
         #: What happened, to what, and what to do next.
         self.message = message
-        #: What a single POST /v2/scrape answers.
+        #: The status code of the response to a single POST /v2/scrape.
         self.status = status
-        #: False where it failed before anything was sent: no such name, no connection, or not allowed.
+        #: False if it failed before a request was sent: unknown name, no connection, or a private target.
         self.reached = reached

@@ -13,7 +13,7 @@ _WINDOW = 60.0
 
 
 class RateLimit:
-    """What each team starts and reads within any 60 seconds, over all its keys."""
+    """The starts and reads of each team within any 60 seconds, over all its keys."""
 
     def __init__(self, config: ServiceConfig, clock: Clock) -> None:
         self._config = config
@@ -21,10 +21,10 @@ class RateLimit:
         self._times: dict[tuple[str, str], deque[float]] = {}
 
     def take(self, team: str) -> None:
-        """Count a start: a POST that is about to be executed, so neither a malformed one nor a replay.
+        """Count a start: a valid POST that is about to be executed and is no replay.
 
         Raises:
-            ErrorResponse: 429 with the seconds to wait, in the header and in the text.
+            ErrorResponse: 429 with the seconds to wait, in the header and in the message.
         """
         self._count(team, "starts", self._config.plan(team).requests_per_minute)
 
@@ -37,7 +37,7 @@ class RateLimit:
         self._count(team, "reads", self._config.plan(team).reads_per_minute)
 
     def forget(self) -> None:
-        """Start counting anew."""
+        """Reset the counters."""
         self._times.clear()
 
     def _count(self, team: str, what: str, most: int | None) -> None:
@@ -54,7 +54,7 @@ class RateLimit:
 
 
 def rate_limited(what: str, wait: int, now: float) -> ErrorResponse:
-    """Return a 429 that tells programs and people how long to wait."""
+    """Return a 429 response with the seconds to wait, in the header and in the message."""
     return ErrorResponse(
         429,
         f"{what}, please retry after {wait}s, resets at {iso(now + wait)}",

@@ -1,4 +1,4 @@
-"""Log of the last requests, for tests; it holds no bodies and no keys."""
+"""Log of the last requests, for tests; it contains no bodies and no keys."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _MOST = 10_000
 
 @dataclass(slots=True)
 class Entry:
-    """One request: `status` is None while it is handled, and where no reply went out."""
+    """One request: `status` is None while it is processed, and if no response was sent."""
 
     method: str
-    #: With its query.
+    #: Path with query string.
     path: str
     at: str
     idempotency_key: str | None
     status: int | None = None
     milliseconds: float | None = None
-    #: The id of the fault rule that struck it.
+    #: The id of the fault rule that affected it.
     fault: int | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """Return the form that the admin route shows."""
+        """Return the entry as the admin route shows it."""
         return {
             "method": self.method,
             "path": self.path,
@@ -49,7 +49,7 @@ class RequestLog:
         self._entries: deque[Entry] = deque(maxlen=_MOST)
 
     def begin(self, scope: Scope) -> Entry:
-        """Note a request as it arrives."""
+        """Record a request as it arrives."""
         key = next((value for name, value in scope["headers"] if name == b"x-idempotency-key"), None)
         query = scope["query_string"].decode("latin-1")
         path = scope["path"] + (f"?{query}" if query else "")
@@ -58,16 +58,16 @@ class RequestLog:
         return entry
 
     def entries(self) -> list[dict[str, object]]:
-        """All that is remembered."""
+        """Return all entries."""
         return [entry.to_dict() for entry in self._entries]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all entries."""
         self._entries.clear()
 
 
 class LoggedApp:
-    """Wraps the application and notes every request to the API."""
+    """Wraps the application and records every request to the API."""
 
     def __init__(self, app: ASGIApp, log: RequestLog) -> None:
         self._app = app

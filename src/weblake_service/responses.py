@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 _ENCODER = msgspec.json.Encoder()
-#: No list has more entries; SQLite's integers end soon after.
+#: Maximum of integers in queries: no list has more entries, and SQLite's integers are limited.
 _LARGEST = 10**12
 
 
 class ErrorResponse(Exception):
-    """The request is answered with an error: status, text for a person, stable code, details."""
+    """An error response: status, message, stable code, details."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ErrorResponse(Exception):
 
 
 def encode(value: object) -> bytes:
-    """Return a value as JSON; text that no JSON can carry (lone surrogates) has those characters replaced."""
+    """Return a value as JSON; characters that JSON cannot represent (lone surrogates) are replaced."""
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -53,34 +53,34 @@ def encode(value: object) -> bytes:
 
 
 def json_response(body: object, status: int = 200) -> Response:
-    """Return a JSON reply."""
+    """Return a JSON response."""
     return encoded_json_response(encode(body), status)
 
 
 def encoded_json_response(body: bytes, status: int = 200) -> Response:
-    """Return a reply of JSON that is encoded already."""
+    """Return a response with already encoded JSON."""
     return Response(body, status, media_type="application/json")
 
 
 def error_response(refusal: ErrorResponse) -> Response:
-    """Return the reply for a refusal."""
+    """Return the response for a refusal."""
     response = json_response(refusal.body(), refusal.status)
     response.headers.update(refusal.headers)
     return response
 
 
 def bad_request(message: str) -> NoReturn:
-    """Refuse a request whose content is wrong."""
+    """Refuse a request with invalid content."""
     raise ErrorResponse(400, message, code="BAD_REQUEST", details=[{"message": message}])
 
 
 def not_found(what: str = "Job not found") -> NoReturn:
-    """Refuse a request for something that is not there, or not for this team."""
+    """Refuse a request for something that does not exist, or belongs to another team."""
     raise ErrorResponse(404, what)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Return the body of a request, refused with 413 as soon as it is known to pass the limit."""
+    """Return the body of a request; raise 413 as soon as it is known to exceed the limit."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
@@ -108,7 +108,7 @@ def read_job_id(request: Request, name: str = "id", *, unreadable: int = 400) ->
     """Return the job id in the path, in its canonical spelling.
 
     Raises:
-        ErrorResponse: 400, or what `unreadable` says where the contract knows no 400; no job could have this id.
+        ErrorResponse: 400, or `unreadable` if the contract defines no 400; the id is malformed.
     """
     text = str(request.path_params[name])
     try:
@@ -123,8 +123,8 @@ def read_job_id(request: Request, name: str = "id", *, unreadable: int = 400) ->
 
 
 def read_integer(request: Request, name: str, *, least: int, most: int | None, default: int | None) -> int | None:
-    """Return a whole number from the query string, or the default where it is absent; one beyond all lists is the
-    largest.
+    """Return a whole number from the query string, or the default if it is absent; a number over the maximum is
+    reduced.
     """
     text = request.query_params.get(name)
     if text is None:

@@ -1,7 +1,7 @@
 """Builds the router: one route for each path, for all methods.
 
-Starlette asks its routes in turn, so that of two routes with one path the first decides which methods a 405 names, and
-`/v2/crawl/active` is a job id wherever it has no handler of its own.
+Starlette tries its routes in order: of two routes with one path the first would determine the methods in a 405, and
+`/v2/crawl/active` would be a job id for every method without a handler of its own.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from starlette.routing import BaseRoute, Route, Router
 
 
 def make_router(routes: Iterable[BaseRoute], check: Callable[[Request, str], None]) -> Router:
-    """Return the routes as one router; of two that answer one method of one path, the first is heard.
+    """Return the routes as one router; of two routes with the same path and method, the first is used.
 
-    Paths without a parameter come first, and a method that a path does not take is answered with 405 and all that it
-    takes. What is no request (a websocket) keeps its route. `check` is called with each request and its route's path
-    before the handler.
+    Paths without a parameter come first, and a method without a handler is answered with 405 and the allowed methods.
+    Other routes (websockets) are kept unchanged. `check` is called with each request and its route's path before the
+    handler.
     """
     others: list[BaseRoute] = []
     by_path: dict[str, dict[str, Route]] = {}
@@ -45,6 +45,6 @@ def _route_of_path(path: str, handlers: dict[str, Route], check: Callable[[Reque
         return response
 
     route = Route(path, endpoint)
-    # Whatever the method, so that no path with a parameter in it is tried after this one.
+    # For any method, so that no path with a parameter is tried after this one.
     route.methods = None
     return route

@@ -3,7 +3,7 @@
     with LocalService() as service:
         client = weblake.Client(base_url=service.url, api_key=service.key)
 
-`weblake serve` is serve.py.
+serve.py implements `weblake serve`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger("weblake.service")
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-#: Seconds that requests under way may take when the service stops.
+#: Maximum seconds that requests in progress may take when the service stops.
 _GRACE = 3
-#: Seconds an idle connection is kept: longer than clients keep theirs, so that they, and not we, close it.
+#: Seconds that an idle connection is kept: longer than clients keep theirs, so that the client closes it.
 _KEEP_ALIVE = 75
-#: Bytes of one message that comes over a websocket.
+#: Maximum bytes of one websocket message.
 _LONGEST_MESSAGE = 64 << 20
 
 
@@ -52,18 +52,19 @@ class LocalService:
     Args:
         db: The database file, or `:memory:`, which ends with the service.
         keys: One key, names with their keys, or `ServiceKey`s with teams; by default one is generated.
-        host: Where to listen; anything but loopback is reachable by others, who then need the key.
-        port: The port; 0 picks a free one.
-        allow_private: Whether private and loopback addresses may be scraped: it serves its own user only.
-        allow_code_execution: Whether code that comes with a request may run here, as this user and in no sandbox; on
-            loopback only.
+        host: The address to listen on; other addresses than loopback are reachable by others, who then need the key.
+        port: The port; 0 selects a free one.
+        allow_private: Whether private and loopback addresses may be scraped; allowed by default, because it serves only
+            its own user.
+        allow_code_execution: Whether code in a request may run here, as this user and without a sandbox; on loopback
+            only.
         config: All other limits; `allow_private` and the allowed host names are set from the arguments above.
-        rules: Fault rules that hold from the start.
-        web: The door to the web, made on the service's event loop; tests stand in for it.
+        rules: Fault rules that are active from the start.
+        web: Creates the access to the web, on the service's event loop; tests substitute it.
 
     Raises:
-        InvalidOption: Code may run, and `host` is not this machine alone.
-        StorageRefused: From `start`, where another process serves this database or it cannot be written.
+        InvalidOption: Code execution is allowed, and `host` is not loopback.
+        StorageRefused: From `start`, if another process serves this database or it cannot be written.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class LocalService:
         return self._keys[0].key
 
     def start(self) -> Self:
-        """Start listening and return itself; does nothing where it runs already."""
+        """Start listening and return itself; do nothing if it is already running."""
         if self._thread is not None:
             return self
         store = open_store(self._db)
@@ -135,7 +136,7 @@ class LocalService:
         return self
 
     def stop(self) -> None:
-        """Let requests under way end (3 seconds at most) and stop; running jobs go on with the next start."""
+        """Finish requests in progress (3 seconds at most) and stop; running jobs continue with the next start."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -144,15 +145,15 @@ class LocalService:
         thread.join()
 
     def reset(self) -> None:
-        """Empty it: jobs, pages, usage, faults, request log, clock; the keys stay."""
+        """Delete all jobs, pages, usage, faults and logged requests, and reset the clock; the keys are kept."""
         self._call(lambda parts: parts.reset())
 
     def advance(self, seconds: float) -> None:
-        """Move its clock forward: jobs expire, caches age, webhooks are tried again."""
+        """Move its clock forward: jobs expire, caches age, webhooks are retried."""
         self._call(lambda parts: parts.advance(seconds))
 
     def faults(self, *rules: Mapping[str, object]) -> None:
-        """Replace the fault rules (docs/testing.md lists them); without any, nothing goes wrong any more."""
+        """Replace the fault rules (docs/testing.md lists them); without arguments, all faults are removed."""
         read: Sequence[Mapping[str, object]] = list(rules)
 
         async def replace(parts: ServiceComponents) -> None:
@@ -161,8 +162,9 @@ class LocalService:
         self._call(replace)
 
     def requests(self) -> list[dict[str, object]]:
-        """Return the requests to the API since the last reset: method, path, status, at, milliseconds,
-        idempotencyKey.
+        """Return the requests to the API since the last reset.
+
+        Each has method, path, status, at, milliseconds, idempotencyKey.
         """
 
         async def entries(parts: ServiceComponents) -> list[dict[str, object]]:
@@ -171,13 +173,13 @@ class LocalService:
         return self._call(entries)
 
     def counts(self) -> dict[str, int]:
-        """Jobs started (`crawl_started`, `batch_scrape_started`, …) and `pages_billed` since the last reset."""
+        """Return the started jobs (`crawl_started`, `batch_scrape_started`, …) and `pages_billed` since a reset."""
         return self._call(lambda parts: parts.store.read(accounts.counts))
 
     def remember_key(self) -> bool:
-        """Make its first key one that later services on this database accept too; False where they have one already.
+        """Store its first key for later services of this database; return False if the database already has a key.
 
-        Only the key's hash is kept.
+        Only the key's hash is stored.
         """
         key = self._keys[0]
         return self._call(lambda parts: parts.store.write(partial(remember_first_key, key=key)))
@@ -227,14 +229,14 @@ class LocalService:
 
 
 def _http_web(config: ServiceConfig) -> Web:
-    # Fetching and parsing take a third of a second to import, and nobody waits for them before the first start.
+    # Imported lazily: fetching and parsing take a third of a second to import.
     from weblake_service.web.http_web import HttpWeb
 
     return HttpWeb(config)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, quiet, and telling when it listens."""
+    """uvicorn without logging, with an event for the moment when it listens."""
 
     def __init__(
         self, app: object, started: Callable[[], object], before: Callable[[], Coroutine[object, object, None]]
@@ -259,22 +261,22 @@ class _Server(uvicorn.Server):
         self._before = before
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen."""
+        """Start listening."""
         await super().startup(sockets)
         self._tell()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop to listen; browser sessions end while they can still be reached, for the sake of their profiles."""
+        """Stop listening; first end the browser sessions, while clients that save their profiles can still connect."""
         await self._before()
         await super().shutdown(sockets)
 
 
 class _ClosableConnection(H11Protocol):
-    """A connection that the fault menu can close: its transport is in the state of every request. None is logged."""
+    """A connection that faults can close: its transport is in the state of every request. It logs nothing."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # Whatever a program that runs the service in its own process logs: some addresses are secrets.
+        # No logging, whatever the host program configures: some URLs are secrets.
         self.access_log = False
         self.app_state = {**self.app_state, "transport": transport}
 
@@ -282,18 +284,18 @@ class _ClosableConnection(H11Protocol):
 def config_with(
     config: ServiceConfig, allow_private: bool, code_execution: bool, hosts: frozenset[str] | None
 ) -> ServiceConfig:
-    """Return the configuration with what the place it runs at says."""
+    """Return the configuration with the values that depend on where the service runs."""
     return replace(config, allow_private=allow_private, code_execution=code_execution, hosts=hosts)
 
 
 def _own_address(url: str) -> str:
-    """Return the address under which the service reaches itself: it may listen on every one there is."""
+    """Return the URL under which the service reaches itself, also if it listens on all addresses."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named TCP, or asyncio would leave Nagle's algorithm on: 40 ms for every small reply.
+    # The protocol must be TCP, or asyncio would not disable Nagle's algorithm: 40 ms for every small response.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     if os.name == "posix":
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

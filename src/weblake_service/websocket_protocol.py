@@ -1,7 +1,6 @@
 """The WebSocket implementation of the server: the library `websockets`, if installed, without logging.
 
-uvicorn and `websockets` log the address of every connection, and the address of a browser session is the secret that
-opens it.
+uvicorn and `websockets` log the URL of every connection, and the URL of a browser session contains its token.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ import logging
 from importlib.util import find_spec
 from typing import Any, Literal
 
-#: What goes wrong is told; who connects, and where, is not.
+#: Errors are logged; connections and their URLs are not.
 _QUIET = logging.getLogger("weblake.service.sockets")
 _QUIET.setLevel(logging.WARNING)
 
 
 def websocket_protocol() -> type[Any] | Literal["none"]:
-    """What uvicorn takes as its `ws`: a protocol, or none."""
+    """Return the value of uvicorn's `ws` option: a protocol class, or "none"."""
     if find_spec("websockets") is None:
         return "none"
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol

@@ -1,4 +1,4 @@
-"""A real Airflow for one step of the demo: an example DAG of the provider."""
+"""The Airflow step of the demo: runs an example DAG of the provider in a real Airflow."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from weblake.demo import guest_process
 from weblake.demo.guest_process import GuestFailed, Lake
 from weblake.receipt import Receipt
 
-#: The example that runs, and its one task.
+#: The example DAG, and its only task.
 EXAMPLE, TASK = "site_crawl_by_day", "crawl"
-#: What has to be there, and how it gets there.
+#: The required modules, and the packages that install them.
 NEEDED, PACKAGE = ("airflow", "airflow_provider_weblake"), "airflow-provider-weblake"
 _MODULE = "airflow_provider_weblake.run_example"
-#: Seconds that Airflow may take.
+#: Timeout of Airflow in seconds.
 TIMEOUT_S = 300.0
 
 
@@ -41,7 +41,7 @@ def airflow_version() -> str:
 
 
 def run(lake: Lake, max_credits: int) -> Receipt:
-    """Run the DAG to its end and return the receipt of what it landed; `max_credits` limits its crawl.
+    """Run the DAG to its end and return the receipt of its load; `max_credits` limits its crawl.
 
     Raises:
         AirflowFailed: The run failed, or took longer than five minutes.
@@ -66,7 +66,7 @@ def _command(lake: Lake, max_credits: int) -> list[str]:
 
 
 def _environment(lake: Lake) -> dict[str, str]:
-    """Ours without any Airflow's settings: it must be the one that it makes for itself."""
+    """Return this process's environment without Airflow settings, so that Airflow creates its own home."""
     connection = {"conn_type": "weblake", "host": lake.service, "password": lake.key}
     return guest_process.own_environment("AIRFLOW", "_AIRFLOW") | {
         "AIRFLOW_CONN_WEBLAKE_DEFAULT": json.dumps(connection),

@@ -1,4 +1,4 @@
-"""A real Dagster for one step of the demo: the assets of the integration's example project."""
+"""The Dagster step of the demo: materializes the assets of the integration's example project in a real Dagster."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from weblake.demo import guest_process
 from weblake.demo.guest_process import GuestFailed, Lake
 from weblake.receipt import Receipt
 
-#: What has to be there, and how it gets there: two assets of the example are of pandas.
+#: The required modules, and the packages that install them; two assets of the example need pandas.
 NEEDED, PACKAGE = ("dagster", "dagster_weblake", "pandas"), "dagster-weblake 'weblake[pandas]'"
 _MODULE = "dagster_weblake.run_example"
-#: Seconds that Dagster may take.
+#: Timeout of Dagster in seconds.
 TIMEOUT_S = 300.0
 
 
@@ -28,7 +28,7 @@ class DagsterFailed(GuestFailed):
 
 @dataclass(frozen=True, slots=True)
 class Materialized:
-    """What Dagster has made: the receipts of what landed, by asset, and how many assets and passed checks there are."""
+    """The result of the Dagster step: receipts by asset, and the numbers of assets and passed checks."""
 
     loads: Mapping[str, Receipt]
     assets: int
@@ -46,7 +46,8 @@ def dagster_version() -> str:
 
 
 def run(lake: Lake, other_site: str) -> Materialized:
-    """Materialize the example's assets, with the other site as the partition of those that have one for each site.
+    """Materialize the example's assets, with the other site as the partition of the assets that are partitioned by
+    site.
 
     Raises:
         DagsterFailed: A run or a check failed, or all of it took longer than five minutes.
@@ -69,7 +70,7 @@ def run(lake: Lake, other_site: str) -> Materialized:
 
 
 def _environment(lake: Lake) -> dict[str, str]:
-    """Ours without any Dagster's settings: it must be the one that it makes for itself."""
+    """Return this process's environment without Dagster settings, so that Dagster creates its own home."""
     return guest_process.own_environment("DAGSTER") | {
         "WEBLAKE_BASE_URL": lake.service,
         "WEBLAKE_API_KEY": lake.key,

@@ -1,7 +1,6 @@
-"""A guest for one step of the demo: an Airflow or a Dagster of its own, in a process that ends with the demo.
+"""Runs the Airflow or the Dagster of a demo step in a process that ends with the demo.
 
-The core knows neither: it starts a program by its module's name. The API key stands in that program's environment and
-nowhere else.
+The core imports neither: it starts a program by its module's name. The API key is only in that program's environment.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from pathlib import Path
 
 from weblake.errors import GiveUp
 
-#: Seconds that a guest has to end by itself when it is not wanted any more.
+#: Seconds that the process has to end after it was asked to.
 _GRACE_S = 5.0
-#: Lines that are shown of a run that failed.
+#: Maximum log lines that are shown of a failed run.
 _LAST_LINES = 20
 
 
@@ -38,7 +37,7 @@ class GuestFailed(GiveUp):
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """Where a guest scrapes, and where it lands."""
+    """The site to scrape and the dataset to land in."""
 
     root: Path
     site: str
@@ -48,7 +47,7 @@ class Lake:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a guest's program ended: its exit code, what it wrote, and the last lines of its log without the key."""
+    """The result of the program: its exit code, its output, and the last lines of its log without the key."""
 
     code: int
     out: bytes
@@ -56,28 +55,28 @@ class Ended:
 
 
 def missing(needed: Sequence[str]) -> list[str]:
-    """Those of the modules that are not installed."""
+    """Return the modules that are not installed."""
     return [name for name in needed if find_spec(name) is None]
 
 
 def missing_packages_text(names: Sequence[str], package: str) -> str:
-    """One line: what is not there, and how to get it."""
+    """Return one line that says what is missing and how to install it."""
     return f"left out: {' and '.join(names)} not installed; pip install {package}"
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], *, key: str, timeout_s: float) -> Ended:
-    """Run a guest's program to its end, in a scratch directory that is gone afterwards.
+    """Run a program to its end, in a scratch directory that is deleted afterwards.
 
     Args:
         command: The program and its arguments.
-        environment: All of it; TMPDIR and NO_COLOR are added.
-        key: What the log must not show.
-        timeout_s: Seconds that it may take.
+        environment: Its complete environment; TMPDIR and NO_COLOR are added.
+        key: The secret to remove from the log.
+        timeout_s: Timeout in seconds.
 
     Raises:
         TimeoutError: It took longer, and was ended; the second argument has its last lines.
     """
-    # The guest's own home lies in it, too, and is gone with it however the process ends.
+    # The program's home is inside it, too, and is deleted even if the process is killed.
     with tempfile.TemporaryDirectory(prefix="weblake-demo-guest-", ignore_cleanup_errors=True) as scratch:
         process = subprocess.Popen(  # noqa: S603  # our own module
             command,
@@ -86,7 +85,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], *, key: str, tim
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=scratch,
-            # Ctrl-C reaches this process alone, which then ends that one: it must not be told twice.
+            # Ctrl-C must reach only this process, which then ends the program: the program must not get two signals.
             start_new_session=True,
         )
         try:
@@ -99,12 +98,12 @@ def run(command: Sequence[str], environment: Mapping[str, str], *, key: str, tim
 
 
 def own_environment(*others: str) -> dict[str, str]:
-    """Ours without the settings of another guest that is set up here: names that begin so."""
+    """Return this process's environment without the variables of another installation, which have these prefixes."""
     return {name: value for name, value in os.environ.items() if not name.startswith(others)}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and what it may have started; does nothing where it has ended."""
+    """End the process and its children; do nothing if it has already ended."""
     if process.poll() is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):

@@ -1,8 +1,8 @@
-"""The demo's site: a network of river gauges, invented from source to sea.
+"""The demo's site: a fictitious network of river gauges.
 
-Most pages are files in `pages/`: head lines, an empty line, and the main content, which `frame.html` surrounds with the
-navigation, notices and footers that sites have. The rest follows from `stations.json`. All is the same on every machine
-but for the address it is served at.
+Most pages are files in `pages/`: head lines, an empty line, and the main content, which `frame.html` surrounds with
+navigation, notices and footers. Other pages are generated from `stations.json`. The content is the same on every
+machine except for the base URL.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from string import Template
 from weblake.demo import stations
 from weblake.demo.stations import Station
 
-#: What robots.txt keeps crawlers from.
+#: Path prefixes that robots.txt forbids.
 BLOCKED = "/staff/"
 _NOTES_A_PAGE = 5
 
@@ -42,7 +42,7 @@ _NOTES = (
     *("why-the-float-sticks", "otters-in-the-stilling-well", "parsing-the-feed", "the-flood-of-march"),
     *("ice-at-highmere", "the-night-shift", "soup-supper", "calibrating-a-pressure-cell", "reading-a-staff-gauge"),
 )
-#: Files that are served as they are: path, file, type.
+#: Files that are served unchanged: path, file, type.
 _PLAIN = (
     ("/data/README.txt", "data/README.txt", "text/plain; charset=utf-8"),
     ("/data/stations.json", "stations.json", "application/json"),
@@ -52,7 +52,7 @@ _PLAIN = (
     ("/media/staff-gauge.png", "media/staff-gauge.png", "image/png"),
 )
 _REDIRECTS = {"/old/data.html": (301, "/data/"), "/flood": (302, "/notes/the-flood-of-march")}
-#: The station that is no more, to which a link still leads: 404.
+#: The closed station that is still linked: 404.
 _WITHDRAWN = "/stations/mill-race"
 
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
@@ -63,46 +63,46 @@ _HTML_TAG = re.compile(r"<html (.*?)>\n")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the site answers to one path."""
+    """The site's response for one path."""
 
-    #: With its query, where it has one.
+    #: With its query, if it has one.
     path: str
     body: bytes = b""
     content_type: str = "text/html; charset=utf-8"
     status: int = 200
-    #: Where a redirect leads.
+    #: The target of a redirect.
     location: str = ""
 
     @property
     def is_html(self) -> bool:
-        """Return whether it is a page for readers."""
+        """Return whether it is an HTML page."""
         return self.content_type.startswith("text/html") and not self.location
 
     @property
     def is_text(self) -> bool:
-        """Return whether a scraper can make text of it."""
+        """Return whether a scraper can extract text from it."""
         return not self.location and self.content_type.startswith(("text/", "application/json", "application/xml"))
 
     @property
     def is_blocked(self) -> bool:
-        """Return whether robots.txt keeps crawlers from it."""
+        """Return whether robots.txt forbids it."""
         return self.path.startswith(BLOCKED)
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The pages of the site at one address."""
+    """The pages of the site for one base URL."""
 
     base: str
     pages: Mapping[str, Page]
 
     def page(self, path: str) -> Page:
-        """Return the page at a path; a path where nothing is has a page too, with status 404."""
+        """Return the page at a path; a page with status 404 for an unknown path."""
         return self.pages.get(path) or replace(self.pages[_WITHDRAWN], path=path)
 
 
 def build_site(base: str) -> Site:
-    """Return the site as it stands at a base address, such as `http://127.0.0.1:8000`."""
+    """Return the site for a base URL, such as `http://127.0.0.1:8000`."""
     pages = {page.path: page for page in _pages(base)}
     robots = f"User-agent: *\nDisallow: {BLOCKED}\n\nSitemap: {base}/sitemap.xml\n"
     pages["/robots.txt"] = Page("/robots.txt", robots.encode(), "text/plain; charset=utf-8")
@@ -111,7 +111,7 @@ def build_site(base: str) -> Site:
 
 
 def title_of(page: Page) -> str:
-    """Return the page's title, as a reader sees it; empty where it has none."""
+    """Return the page's visible title; empty if it has none."""
     charset = page.content_type.partition("charset=")[2] or "utf-8"
     found = _TITLE.search(page.body.decode(charset)) if page.is_html else None
     return unescape(found[1]) if found else ""
@@ -141,7 +141,7 @@ def _pages(base: str) -> Iterator[Page]:
 
 
 class _Frame:
-    """What surrounds the content of most pages."""
+    """The frame around the content of most pages."""
 
     def __init__(self, base: str) -> None:
         self._frame = Template(_text("frame.html"))
@@ -169,7 +169,7 @@ class _Frame:
 
 
 def _cards(head: str) -> str:
-    """Title and description once more, as other sites want them for their previews."""
+    """Return the meta tags with title and description for link previews (Open Graph)."""
     title, about = _TITLE.search(head), _DESCRIPTION.search(head)
     lines = [f'<meta property="og:title" content="{title[1]}">'] if title else []
     if about:
@@ -178,7 +178,7 @@ def _cards(head: str) -> str:
 
 
 def _note_lists() -> Iterator[tuple[str, str]]:
-    """Yield the list of the notes, newest first, a few on each page."""
+    """Yield the pages of the list of notes, newest first."""
     cuts = [_NOTES[at : at + _NOTES_A_PAGE] for at in range(0, len(_NOTES), _NOTES_A_PAGE)]
     for number, names in enumerate(cuts, 1):
         lines = ["<title>Field notes</title>", '<meta name="description" content="Learned, usually, the wet way.">', ""]
@@ -198,7 +198,7 @@ def _note_lists() -> Iterator[tuple[str, str]]:
 
 
 def _site_map(base: str, pages: Iterable[Page]) -> bytes:
-    """Return the sitemap: every page that is there and that crawlers may read."""
+    """Return the sitemap: every existing page that crawlers may read."""
     listed = [page.path for page in pages if page.is_html and page.status == 200 and not page.is_blocked]
     urls = "\n".join(f"<url><loc>{base}{escape(path)}</loc></url>" for path in listed)
     return (

@@ -14,12 +14,12 @@ from weblake.loopback import Answer, Asked, LoopbackServer
 
 
 class SiteServer(LoopbackServer):
-    """The site in threads of this process; `url` and `site` are there before it starts."""
+    """The site in threads of this process; `url` and `site` are available before it starts."""
 
     def __init__(self) -> None:
         super().__init__(self._answer, "ostrel")
         self.site: Site = build_site(self.url)
-        #: How often each path was asked for so far.
+        #: Number of requests by path.
         self.hits: Counter[str] = Counter()
         self._lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""The gauges of the demo's site: where they stand, and readings that are invented and always the same."""
+"""The gauges of the demo's site: their locations, and fictitious, reproducible readings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from html import escape
 
 import msgspec
 
-#: The hour at which the site was last written.
+#: The time of the site's last update.
 NOW = datetime(2026, 11, 2, 12, tzinfo=timezone.utc)
-#: The year that stands on one long page.
+#: The year of the readings on one long page.
 YEAR = 2025
 _EPOCH = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
-# Not from the locale: the site is the same everywhere.
+# Independent of the locale: the site is the same everywhere.
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
@@ -46,14 +46,14 @@ class Station:
 
     @property
     def is_tidal(self) -> bool:
-        """Return whether the sea reaches it."""
+        """Return whether its level depends on the tide."""
         return self.datum_m < 10
 
     def level(self, at: datetime) -> int:
         """Return the level at an hour."""
         hours = (at - _EPOCH).total_seconds() / 3600
         season = 0.12 * self.normal_cm * math.cos(2 * math.pi * (hours / 8766 - 0.12))
-        late = self.kilometre / 9  # water takes its time
+        late = self.kilometre / 9  # the time that the water takes to reach the station
         storms = sum(size * _pulse(hours - late - begun) for begun, size in _storms(at.year))
         tide = _TIDE_CM * math.sin(2 * math.pi * hours / _TIDE_H) if self.is_tidal else 0.0
         return max(0, round(self.normal_cm + season + storms * self.normal_cm + tide))
@@ -65,7 +65,7 @@ def read_stations(raw: bytes) -> list[Station]:
 
 
 def last_day(station: Station) -> list[tuple[datetime, int]]:
-    """Its hourly readings of the day before the site was written, oldest first."""
+    """Return the hourly readings of the day before the site's last update, oldest first."""
     hours = (NOW - timedelta(hours=back) for back in range(23, -1, -1))
     return [(at, station.level(at)) for at in hours]
 
@@ -113,7 +113,7 @@ Warning at {station.warning_cm}, flood at {station.flood_cm}.</p>
 
 
 def list_page(stations: list[Station]) -> str:
-    """Return the page that lists all stations, one that was given up among them."""
+    """Return the page that lists all stations, including one that was closed."""
     rows = "\n".join(
         f'<tr><td><a href="/stations/{s.slug}">{escape(s.name)}</a></td><td>{s.kilometre}</td><td>{s.sensor}</td>'
         f"<td>{s.since}</td><td>{s.level(NOW)}</td><td>{s.warning_cm}</td></tr>"
@@ -136,7 +136,7 @@ def list_page(stations: list[Station]) -> str:
 
 
 def readings_csv(stations: list[Station]) -> str:
-    """Return the last day of all stations; an hour that nobody could read is empty."""
+    """Return the last day of all stations as CSV; a missing reading is empty."""
     lines = ["station,time,level_cm"]
     for station in stations:
         for at, level in last_day(station):
@@ -146,7 +146,7 @@ def readings_csv(stations: list[Station]) -> str:
 
 
 def year_page(station: Station) -> str:
-    """Return a whole year of hourly readings on one page: about a megabyte."""
+    """Return a page with a whole year of hourly readings: about a megabyte."""
     return "\n".join(
         [
             f"<title>{escape(station.name)}, {YEAR}</title>",
@@ -186,14 +186,14 @@ def _hydrograph(station: Station, levels: list[int]) -> str:
 
 @cache
 def _storms(year: int) -> list[tuple[float, float]]:
-    """When it began to rain, in hours since the epoch, and how much, as a share of the normal level."""
+    """Return the start of each rainfall, in hours since the epoch, and its amount as a share of the normal level."""
     dice = random.Random(f"storms of {year}")  # noqa: S311 - weather, no secret
     first = (datetime(year, 1, 1, tzinfo=timezone.utc) - _EPOCH).total_seconds() / 3600
     return [(first + dice.uniform(0, 8766), dice.betavariate(1.2, 5) * 0.9) for _ in range(_STORMS_A_YEAR)]
 
 
 def _pulse(hours: float) -> float:
-    """Return how much of a storm's water passes so many hours after it began."""
+    """Return the share of a storm's water that passes at this number of hours after its start."""
     if not 0 <= hours <= _FORGOTTEN_H:
         return 0.0
     return hours / _RISE_H if hours < _RISE_H else math.exp(-(hours - _RISE_H) / _FALL_H)

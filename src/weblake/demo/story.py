@@ -1,5 +1,6 @@
-"""The demo, step by step: crawl, batch, again, Airflow, Dagster, usage, activity. Each leaves what it found in the
-`Story`.
+"""The steps of the demo: crawl, batch, batch again, Airflow, Dagster, usage, activity.
+
+Each step stores its results in the `Story`.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ from weblake.receipt import LandedFile, Receipt
 if TYPE_CHECKING:
     from weblake_service.server import LocalService
 
-#: The directory that is made where none is named; a number is added while it exists.
+#: The default directory; a number is added if it exists.
 FRESH = "weblake-demo"
-#: Below the root, out of sight of any glob over a table. A second run into the same root goes on with it, so that the
-#: month's usage is that of all loads that lie there.
+#: Below the root, hidden from globs over a table. A second run into the same root reuses it, so that the month's usage
+#: includes all loads there.
 DATABASE = Path("_weblake") / "demo" / "service.db"
-#: The names of the API keys: the usage by key has something to tell apart.
+#: The names of the API keys; several, so that the usage by key has several rows.
 CRAWLS, BATCHES, DAGS, ASSETS = "nightly-crawl", "hourly-batch", "airflow", "dagster"
-#: The part of the site that the example DAG crawls, and what it may cost.
+#: The part of the site that the example DAG crawls, and its credit limit.
 DAG_PART, DAG_CREDITS = "/notes/", 50
-#: The parts that the example assets crawl: the one that is watched, and the one that is a site of its own.
+#: The parts that the example assets crawl: the observed one, and the one that is a separate site.
 ASSETS_PART, ASSETS_SITE = "/stations/", "/warnings/"
 
 T = TypeVar("T")
@@ -59,22 +60,22 @@ _BATCH: BatchScrapeOptions = {"formats": ["markdown", "html", "links", "images"]
 
 @dataclass(slots=True)
 class Story:
-    """What the steps share, and what came of them."""
+    """The shared state and the results of the steps."""
 
     root: Path
     dataset: Dataset
     site: SiteServer
     service: LocalService
-    #: The API keys, by their names, and a client for each.
+    #: The API keys by name, and a client for each.
     keys: Mapping[str, str] = field(repr=False)
     clients: Mapping[str, Client]
-    #: An address where nobody listens.
+    #: A URL without a listening server.
     silent_url: str
     crawl: Receipt | None = None
     batch: Receipt | None = None
-    #: None where the Airflow provider is not installed.
+    #: None if the Airflow provider is not installed.
     airflow: Receipt | None = None
-    #: Likewise for Dagster's.
+    #: None if the Dagster integration is not installed.
     dagster: dagster_step.Materialized | None = None
     usage: list[Report] = field(default_factory=list)
     usage_files: list[LandedFile] = field(default_factory=list)
@@ -84,7 +85,7 @@ class Story:
 
     @property
     def loads(self) -> dict[str, Receipt]:
-        """Return the receipts of this run, by what they are called here."""
+        """Return the receipts of this run, by their names in the output."""
         named = (("crawl", self.crawl), ("batch", self.batch), ("airflow", self.airflow))
         assets = {} if self.dagster is None else self.dagster.loads
         found = {name: receipt for name, receipt in named if receipt is not None}
@@ -92,12 +93,12 @@ class Story:
 
     @property
     def files(self) -> list[LandedFile]:
-        """All files that this run wrote."""
+        """Return all files that this run wrote."""
         return [*(file for each in self.loads.values() for file in each.files), *self.usage_files, *self.activity_files]
 
 
 def play(to: Path | None) -> Story:
-    """Run all steps, with a line each on standard error, and return what came of them; raises as `run_demo`."""
+    """Run all steps, with a line each on standard error, and return the results; raises as `run_demo`."""
     begun = time.monotonic()
     try:
         with _stage(to) as story:
@@ -113,7 +114,7 @@ def play(to: Path | None) -> Story:
 
 
 def batch_urls(site: str, silent_url: str) -> list[str]:
-    """What the batch asks for: pages of many kinds, one of them twice, and most of what can go wrong."""
+    """Return the URLs of the batch: pages of many kinds, one of them twice, and most kinds of failures."""
     paths = (
         *("/", "/notes/the-flood-of-march", "/notes/parsing-the-feed", "/warnings/ar", "/archive/leaflet-1974"),
         *("/data/readings.csv", "/data/low-harbour-2025", "/stations/quillmarsh", "/stations/quillmarsh"),
@@ -182,7 +183,7 @@ def _activity(story: Story) -> str:
     return f"{len(entries)} calls of the last 24 hours"
 
 
-#: The story, in order; each step returns one line that says what came of it.
+#: The steps, in order; each returns one line about its result.
 STEPS: tuple[tuple[str, Callable[[Story], str]], ...] = (
     ("crawl", _crawl),
     ("batch", _batch),
@@ -196,7 +197,7 @@ STEPS: tuple[tuple[str, Callable[[Story], str]], ...] = (
 
 @contextmanager
 def _stage(to: Path | None) -> Iterator[Story]:
-    """Everything that the steps need, running; all of it has ended when the block is left."""
+    """Yield a `Story` with all servers and clients running; they are stopped at the end of the block."""
     with needs_local():
         from weblake_service.config import new_key
         from weblake_service.server import LocalService
@@ -211,14 +212,14 @@ def _stage(to: Path | None) -> Iterator[Story]:
         service = stack.enter_context(LocalService(root / DATABASE, keys=keys, allow_private=True))
         _say("service", f"{service.url}, with its database in {DATABASE.parent}/")
         clients = {name: stack.enter_context(Client(service.url, key)) for name, key in keys.items()}
-        # Bound and never listening: nobody else can get the port, and a connection is refused at once.
+        # Bound and never listening: no other process can get the port, and connections are refused at once.
         silent = stack.enter_context(closing(socket.socket()))
         silent.bind(("127.0.0.1", 0))
         yield Story(root, dataset, site, service, keys, clients, f"http://127.0.0.1:{silent.getsockname()[1]}/")
 
 
 def _root(to: Path | None) -> Path:
-    """Return the root, which exists then, with the directory of the service's database in it."""
+    """Return the root, created if missing, with the directory of the service's database in it."""
     if to is not None and re.match(r"[a-z0-9]{2,}:/", str(to)):
         raise InvalidOption(f"The demo writes to a local directory, and {to} is none.", hint="Such as --to ./lake.")
     root = home(to) if to is not None else Path(FRESH)
@@ -259,7 +260,8 @@ def _land(story: Story, key_name: str, request: LoadRequest) -> LandedLoad:
 
             return load.land(client, story.dataset, request, _TERMS, replace(callbacks, on_start=on_start))
     except KeyboardInterrupt:
-        # The site ends with this run: the next one would find the job going on, at an address that is another's then.
+        # The site ends with this run: in the next run, an open job would continue at a port that may belong to another
+        # program.
         for job_id in jobs:
             client.run(starts.cancel(JobRef(request.kind, job_id), client.retry))
         raise
@@ -271,7 +273,7 @@ def _lake(story: Story, key_name: str, part: str) -> Lake:
 
 @contextmanager
 def _guest(story: Story, key_name: str, words: str) -> Iterator[None]:
-    """Show that a guest is at work, and what it said if it failed; a guest that is interrupted leaves no job."""
+    """Show the progress of a step, and its log if it failed; on an interrupt, cancel the jobs of the step."""
     try:
         with output.err.status(words) if output.err.is_terminal else nullcontext():
             yield
@@ -285,7 +287,7 @@ def _guest(story: Story, key_name: str, words: str) -> Iterator[None]:
 
 
 def _cancel_open_jobs(client: Client) -> None:
-    """Cancel what still runs: the site ends with this run."""
+    """Cancel the jobs that are still running, because the site ends with this run."""
     for entry in client.run(reports.activity(client.retry)):
         if entry.endpoint in ("crawl", "batch_scrape") and entry.id:
             job = JobRef(entry.endpoint, entry.id)

@@ -1,4 +1,4 @@
-"""What people see when the demo is over, and the one object that programs get.
+"""The output at the end of the demo: tables for people, or one JSON object for programs.
 
 The counts are those of the receipts; rows and reasons are read back from the files.
 """
@@ -20,13 +20,13 @@ from weblake.dataset.reading import read
 from weblake.demo.story import Story
 from weblake.receipt import Receipt
 
-#: The page that is shown as a sample, and how many of its lines.
+#: The page that is shown as a sample, and the number of its lines.
 SAMPLE, _LINES = "/notes/the-flood-of-march", 9
 _COUNTS = ("submitted", "stored", "failed", "robots_blocked", "rejected", "missing", "duplicates")
 
 
 def show_object(story: Story) -> None:
-    """One JSON object on standard output."""
+    """Print one JSON object to standard output."""
     by_key = {period.api_key: period.total_credits for period in story.usage[1].periods}
     output.show_json(
         {
@@ -47,14 +47,14 @@ def show_object(story: Story) -> None:
 
 
 def show_all(story: Story) -> None:
-    """Tables, charts, and what to try next."""
+    """Print tables, charts, and suggested next commands."""
     for show in (_show_loads, _show_reasons, _show_sample, _show_charts, _show_files, _show_next):
         output.out.print()
         show(story)
 
 
 def next_commands(root: str) -> list[tuple[str, str]]:
-    """What to try on the dataset: why, and the command line."""
+    """Return the suggested commands for the dataset: the purpose, and the command line."""
     glob = f"{root.rstrip('/')}/documents/**/*.parquet"
     quoted = "'" + glob.replace("'", "''") + "'"
     sql = f"SELECT status_code, count(*) AS pages FROM {quoted} GROUP BY ALL"  # noqa: S608 - shown, not run
@@ -82,14 +82,14 @@ def _show_loads(story: Story) -> None:
 
 
 def _show_reasons(story: Story) -> None:
-    """The pages that are no documents: each is a row with its reason."""
+    """Print the pages without a document: each is a row with its reason."""
     names = {receipt.load_id: name for name, receipt in story.loads.items()}
     table = _list("What did not become a document, and why (page_errors)", "load", "outcome", "page", "why")
     columns = ["load_id", "outcome", "url", "code", "error"]
     rows = read(story.root, "page_errors", columns=columns).to_table().to_pylist()
     rows = [row for row in rows if row["load_id"] in names]
     for row in sorted(rows, key=lambda row: ([*names].index(row["load_id"]), row["outcome"], row["url"] or "")):
-        # The site's address is the same on every line.
+        # The site's base URL is the same on every line.
         page = (row["url"] or "").removeprefix(story.site.url)
         cells = (names[row["load_id"]], row["outcome"].replace("_", " "), page, row["code"] or row["error"] or "")
         table.add_row(*(escape(cell) for cell in cells))
@@ -97,7 +97,7 @@ def _show_reasons(story: Story) -> None:
 
 
 def _show_sample(story: Story) -> None:
-    """One row of the table, cut to what fits."""
+    """Print one row of the table, truncated to the width."""
     table = Table(title="A row of documents", title_justify="left", title_style="bold", show_header=False)
     table.add_column(no_wrap=True)
     table.add_column()
@@ -112,7 +112,7 @@ def _show_sample(story: Story) -> None:
 
 
 def _sample(story: Story) -> dict[str, object]:
-    """Return the row of the crawl that is shown."""
+    """Return the sample row of the crawl."""
     columns = ["load_id", "title", "url", "status_code", "language", "content_type", "links", "markdown"]
     crawl = next(iter(story.loads.values())).load_id
     rows: list[dict[str, object]] = read(story.root, columns=columns).to_table().to_pylist()
@@ -145,7 +145,7 @@ def _show_next(story: Story) -> None:
 
 
 def _list(title: str, *columns: str, right: Container[int] = ()) -> Table:
-    """Return a table without lines, which cost width."""
+    """Return a table without border lines, which take width."""
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number in right else "left", overflow="fold", header_style="dim")
@@ -153,12 +153,12 @@ def _list(title: str, *columns: str, right: Container[int] = ()) -> Table:
 
 
 def _cut(text: str) -> Text:
-    """Text whose lines end where the column ends."""
+    """Return text whose lines are truncated at the column's width."""
     return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _quoted(text: str) -> str:
-    """As one word of a command line: in double quotes, which read well, where they change nothing."""
+    """Return a text as one argument of a command line: in double quotes if they are safe, for readability."""
     return shlex.quote(text) if set(text) & set('"$`\\!') else f'"{text}"'
 
 

@@ -30,9 +30,7 @@ def find_chromium() -> str | None:
 
 
 def what_is_missing() -> str:
-    """Return what must be installed before pages can be loaded in a browser, as part of a sentence; empty for
-    nothing.
-    """
+    """Return what must be installed before pages can be loaded in a browser, as a clause; empty for nothing."""
     if find_spec("playwright") is None:
         return "a browser (weblake[browser]: pip install 'weblake[browser]')"
     if find_chromium() is not None:

@@ -114,7 +114,7 @@ class EgressProxy:
         except (*_BROKEN, h11.ProtocolError, PageFailure, ByteLimitExceeded):
             # The browser sees a closed connection; the reason is in `failures`.
             pass
-        except Exception:  # noqa: BLE001 - one connection never ends the others
+        except Exception:  # noqa: BLE001 - a failing connection must not end the others
             _LOG.exception("The browser's egress proxy failed in an unforeseen way.")
         finally:
             writer.transport.abort()

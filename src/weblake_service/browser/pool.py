@@ -60,7 +60,7 @@ class PooledContext:
                 for origin in self.origins:
                     await protocol.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
                 await protocol.detach()
-        except Exception as error:  # noqa: BLE001 - whatever it was, the context is not clean
+        except Exception as error:  # noqa: BLE001 - after any error the context is not clean
             _LOG.debug("A browser context could not be cleaned.", exc_info=error)
             return False
         self.origins.clear()
@@ -72,7 +72,7 @@ class PooledContext:
         try:
             async with aio.timeout(_CLOSING):
                 await self.context.close()
-        except Exception:  # noqa: BLE001 - hung, crashed or gone: the caller ends the whole browser
+        except Exception:  # noqa: BLE001 - hung or crashed: the caller ends the whole browser
             return not self.engine.alive
         return True
 

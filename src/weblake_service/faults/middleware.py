@@ -45,9 +45,7 @@ class FaultMiddleware:
             await self._after(effect, scope, receive, send)
 
     async def _is_over(self, seconds: float) -> bool:
-        """Wait, and return whether the service was reset or stopped meanwhile, so that the request must not be
-        handled.
-        """
+        """Wait, and return whether the service was reset or stopped meanwhile; the request must then be dropped."""
         over = self._faults.stopped
         with suppress(TimeoutError):
             async with aio.timeout(seconds):

@@ -23,7 +23,7 @@ _READ = frozenset(
 )  # fmt: skip
 _PAGE = frozenset({"fail_page", "lose_page", "stall_job"})
 _WEBHOOK = frozenset({"duplicate_webhook", "bad_signature", "lose_webhook"})
-#: Default origin of `next`: a port without a listener.
+#: Default origin of `next`: a host name that does not resolve.
 _ELSEWHERE = "https://elsewhere.invalid"
 _PAGE_CODE = "SCRAPE_SITE_ERROR"
 _NAME, _VALUE = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), re.compile(r"[!-~]([ -~]*[!-~])?|")

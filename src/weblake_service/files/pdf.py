@@ -87,9 +87,7 @@ def choose_text(marked: str, plain: str) -> str:
 
 
 def _markdown_pages(body: bytes, count: int | None) -> dict[int, str]:
-    """Return the markdown of the first pages, by number from 0; an empty dict if the library cannot read the
-    document.
-    """
+    """Return the markdown of the first pages, by number from 0; empty if the library cannot read the document."""
     try:
         read = pdf_inspector.extract_pages_markdown_bytes(body, None if count is None else list(range(count)))
     except BaseException as error:

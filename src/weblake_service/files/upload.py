@@ -71,9 +71,8 @@ async def read_form(request: Request) -> UploadForm:
     """Read the body of POST /v2/parse; its parts may be in any order, and unknown ones are ignored.
 
     Raises:
-        ErrorResponse: 400 for a malformed form, for no file or two, and for options that are not a JSON object; 413
-            for a
-            file that is too large; 408 for a timeout.
+        ErrorResponse: 400 for a malformed form, for no file or two, and for options that are not a JSON object; 413 for
+            a file that is too large; 408 for a timeout.
     """
     kind, parameters = parse_options_header(request.headers.get("content-type"))
     boundary = parameters.get(b"boundary", b"")

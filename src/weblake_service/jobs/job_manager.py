@@ -64,7 +64,7 @@ class JobManager:
             return
         try:
             run = self._new_run(row)
-        except Exception as error:  # noqa: BLE001 - it must not keep the other jobs from being resumed
+        except Exception as error:  # noqa: BLE001 - the other jobs must still be resumed
             _LOG.exception("Job %s cannot be read.", job_id)
             await self._fail(job_id, f"The job's options can no longer be read: {error}. Start it again.")
             return
@@ -105,7 +105,7 @@ class JobManager:
     async def _work(self, job_id: str, run: JobRun | ModelRun) -> None:
         try:
             await self._persist(job_id, run)
-        except Exception as error:  # noqa: BLE001 - the job has to end, whatever it was
+        except Exception as error:  # noqa: BLE001 - the job must end after any error
             if is_shutdown(error):
                 return
             # SQLite's disk errors need no traceback.
@@ -143,7 +143,7 @@ class JobManager:
                 await self._tools.store.write(
                     partial(job_records.end, job_id=job_id, status="failed", at=now, error=error, drained=False)
                 )
-            except Exception:  # noqa: BLE001 - a full disk may have room again
+            except Exception:  # noqa: BLE001 - a full disk may have space again
                 _LOG.exception("The failure of job %s could not be noted.", job_id)
                 await asyncio.sleep(_NOTE_AGAIN)
             else:

@@ -33,9 +33,7 @@ def steps(db: Connection, job_id: str) -> dict[int, dict[str, Any]]:
 
 
 def add_step(db: Connection, job_id: str, place: int, step: Mapping[str, object], credits: int, at: float) -> bool:
-    """Record and bill a step; return False, without any change, if the job has ended or the step is already
-    recorded.
-    """
+    """Record and bill a step; return False, without any change, if the job has ended or the step is recorded."""
     job = job_records.find_running(db, job_id)
     if job is None:
         return False

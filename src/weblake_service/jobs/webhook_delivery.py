@@ -120,7 +120,7 @@ class WebhookDelivery:
             row = await self._store.read(partial(webhook_queue.find, place=place))
             if row is not None:
                 await self._record(row, *await self._attempt(row))
-        except Exception:  # noqa: BLE001 - it stays queued
+        except Exception:  # noqa: BLE001 - the delivery stays queued
             _LOG.exception("A webhook delivery could not be read or noted.")
             await asyncio.sleep(_NOTE_AGAIN)
 
@@ -133,7 +133,7 @@ class WebhookDelivery:
             return False, f"no answer within {TIMEOUT:.0f} s"
         except PageFailure as failure:
             return False, failure.code
-        except Exception as error:  # noqa: BLE001 - whatever a receiver does, it is tried again
+        except Exception as error:  # noqa: BLE001 - any failure of a receiver is retried
             return False, type(error).__name__
         return 200 <= status < 300, str(status)
 

@@ -48,7 +48,7 @@ async def changed_fields(
 
 
 def _schema_of_both(schema: Mapping[str, object] | None) -> dict[str, object]:
-    """Return the schema hint for two versions; empty for a schema with references, which would have to be rewritten."""
+    """Return the schema hint for two versions; a schema with references would need rewriting and is omitted."""
     one = schema if schema is not None and "$ref" not in str(schema) else {}
     sides: dict[str, object] = {"previous": one, "current": one}
     return {"type": "object", "properties": sides, "required": ["previous", "current"]}

@@ -45,8 +45,8 @@ class Model(Protocol):
 
         Args:
             messages: The conversation, in order.
-            schema: A JSON Schema of the response, as a hint for endpoints that support it; the caller validates the
-                response.
+            schema: A JSON Schema of the response, as a hint for endpoints that support it; the caller validates
+                the response.
 
         Raises:
             ModelFailure: There is no response. The message names the setting to check.
@@ -54,9 +54,7 @@ class Model(Protocol):
 
 
 class ModelFailure(PageFailure):
-    """The model returned no usable response; the message contains no text of the endpoint, which could include
-    the key.
-    """
+    """The model returned no usable response; the message omits the endpoint's text, which may repeat the key."""
 
     def __init__(self, code: str, message: str, *, status: int = 502) -> None:
         super().__init__(code, message, status=status)

@@ -17,7 +17,7 @@ from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
 from weblake_service.page_failure import PageFailure
 
-#: Seconds added to the page's timeout for other fields, so that the cleaning of the markdown can time out first.
+#: Seconds added to the page's timeout for each part, so that the cleaning of the markdown times out first.
 _GRACE_S = 0.05
 _OBJECT: dict[str, object] = {"type": "object"}
 _PASSAGES: dict[str, object] = {
@@ -116,7 +116,7 @@ def add_to_document(
 async def _failure_as_value(part: Awaitable[None], timeout_s: float) -> PageFailure | None:
     """Return a failure as a value: a task group would wrap an exception, and cancel calls that are already billed."""
     try:
-        # Cleaning has a timeout of its own at the same time, and its failure does not fail the page.
+        # Cleaning has its own timeout, which must expire first: a failed cleaning does not fail the page.
         async with aio.timeout(timeout_s + _GRACE_S):
             await part
     except TimeoutError:
@@ -142,9 +142,7 @@ async def _part(model: Model, wanted: Mapping[str, object], text: str, made: Mod
 
 
 async def extract(model: Model, wanted: Mapping[str, object], texts: list[str], task: str = prompts.EXTRACT) -> object:
-    """Return data extracted from texts by the `schema` and the `prompt` in `wanted`; any JSON object without a
-    schema.
-    """
+    """Return data extracted from texts by `schema` and `prompt` of `wanted`; any JSON object without a schema."""
     schema, wish = wanted.get("schema"), wanted.get("prompt")
     given = schema if isinstance(schema, Mapping) else None
     messages = prompts.task_messages(task, *texts, wish=wish if isinstance(wish, str) else "", schema=given)
@@ -157,7 +155,7 @@ async def _highlights(model: Model, query: str, text: str, made: ModelOutput) ->
     found = await json_of(model, messages, checker(_PASSAGES), _PASSAGES)
     assert isinstance(found, dict)
     page = " ".join(text.split())
-    # Fields that the model adds are not checked against the source text.
+    # Only verbatim passages are kept: the model may return text that is not in the page.
     passages = [one.strip() for one in found["passages"] if one.strip() and " ".join(one.split()) in page]
     if not passages:
         made.warnings.append(_NOT_VERBATIM)

@@ -215,9 +215,7 @@ def _outermost(root: Block, flag: int) -> Iterator[Block]:
 
 
 def _is_supplementary(block: Block) -> bool:
-    """Return whether a banner, a drawer or an aside is supplementary: links, fields, or neither sentence nor
-    heading.
-    """
+    """Return whether a banner, drawer or aside is supplementary: links, fields, or neither sentence nor heading."""
     return block.link > 0.35 * block.text or bool(block.fields) or not (block.prose or block.headings)
 
 

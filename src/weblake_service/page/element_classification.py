@@ -90,9 +90,7 @@ def roles_from_names(names: str) -> int:
 
 
 def roles_from_aria(role: str, *, inside: bool) -> int:
-    """Return the flags of an ARIA role; `inside`: whether the element is in an article, a section or the main
-    landmark.
-    """
+    """Return the flags of an ARIA role; `inside`: whether it is in an article, a section or the main landmark."""
     if role == "banner" and not inside:
         return ElementRole.CHROME | ElementRole.LANDMARK
     return _ROLES.get(role, 0)

@@ -31,9 +31,7 @@ KEEP_SCRAPES = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyTicket:
-    """Stores the response under one idempotency key; `save` is called inside the transaction that executes the
-    request.
-    """
+    """Stores the response under one idempotency key; `save` is called in the transaction that executes the request."""
 
     team: str
     key: str | None

@@ -40,9 +40,7 @@ def read_target_url(url: str, *, allow_private: bool) -> str:
 
 
 def split_urls(urls: Iterable[str], *, allow_private: bool) -> tuple[list[str], list[str], PageFailure | None]:
-    """Return the valid URLs, each with a scheme; the invalid ones, as received; and the error of the first
-    invalid one.
-    """
+    """Return the valid URLs, each with a scheme; the invalid ones, as received; and the first one's error."""
     good: list[str] = []
     bad: list[str] = []
     first = None

@@ -174,7 +174,7 @@ class ChromiumProcess:
                 message = await stdout.readuntil(b"\0")
                 try:
                     listener(message[:-1])
-                except Exception:  # noqa: BLE001 - one message never ends the session
+                except Exception:  # noqa: BLE001 - a failing listener must not end the session
                     _LOG.exception("A message of a browser could not be handled.")
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

@@ -168,7 +168,7 @@ class PlaywrightDriver:
         try:
             async with aio.timeout(_STATE):
                 state = await context.storage_state(indexed_db=True)
-        except Exception as error:  # noqa: BLE001 - the session ends all the same
+        except Exception as error:  # noqa: BLE001 - the session ends in any case
             _LOG.warning("The profile %r was not saved: %s", profile.name, str(error).splitlines()[0][:300])
             return
         warning = await self._profiles.save(live.spec.access.team, profile.name, json.dumps(state).encode())

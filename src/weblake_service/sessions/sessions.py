@@ -224,7 +224,7 @@ class SessionManager:
         for close in (live.cleanup.aclose, live.session.aclose):
             try:
                 await close()
-            except Exception:  # noqa: BLE001 - the browser is ended all the same, and the bill is written
+            except Exception:  # noqa: BLE001 - the browser is ended and the session billed in any case
                 _LOG.exception("A browser session could not be tidied up at its end.")
         self._live.pop(live.id, None)
 

@@ -179,9 +179,7 @@ def search(
 
 
 def titles_of_hosts(db: Connection, team: str, hosts: frozenset[str]) -> dict[str, tuple[str, str]]:
-    """Return title and description of the team's scraped pages on these hosts and their subdomains, by
-    `canonical_key`.
-    """
+    """Return title and description of the team's pages on these hosts and their subdomains, by `canonical_key`."""
     found = {}
     for host in sorted({urlsplit(f"//{host}").hostname or "" for host in hosts}):
         rows = db.execute(

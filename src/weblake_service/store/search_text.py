@@ -98,9 +98,7 @@ def _cut(text: str, at: int) -> str:
 
 
 def _matcher(sought: Sequence[str]) -> re.Pattern[str] | None:
-    """Return a pattern that finds the searched words in the original text; endings may differ, as the index uses
-    stems.
-    """
+    """Return a pattern that finds the searched words in the original text; endings may differ: the index uses stems."""
     parts = []
     for one in sought:
         for word in re.findall(r"\w+", one):

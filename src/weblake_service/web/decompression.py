@@ -11,9 +11,7 @@ _STEP = 1 << 20
 
 
 class BodyDecoder:
-    """Collects one body. A body over `limit` bytes, compressed or not, raises PageFailure, or is truncated with
-    `cut`.
-    """
+    """Collects one body. Over `limit` bytes, compressed or not, it raises PageFailure, or truncates with `cut`."""
 
     def __init__(self, encoding: str, limit: int, url: str, *, cut: bool = False) -> None:
         self.data = bytearray()

@@ -21,9 +21,7 @@ class CrawlQueue(Protocol):
         """Return whether the options allow the crawl to visit the URL, whether or not it was offered before."""
 
     def take(self) -> tuple[str, int] | None:
-        """Return the next URL and its depth, in the order of the offers; None if there is none or the limit is
-        reached.
-        """
+        """Return the next URL and its depth, in the order of the offers; None if there is none or at the limit."""
 
     def landed(self, url: str, final_url: str | None = None) -> bool:
         """Record the final URL of a visited URL; return False if it is another page of this crawl."""

@@ -53,7 +53,7 @@ async def main(room: Path) -> int:
             print(end.code, file=sys.stderr)  # noqa: T201
             _write(room / "error", end.code)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the answer
+    except BaseException as error:  # noqa: BLE001 - any exception is the result of the execution
         _report_exception(error, room)
         return 1
     return 0

@@ -128,9 +128,7 @@ def kill_all(find: Callable[[], set[int]]) -> bool:
 
 
 def descendants(pid: int) -> set[int]:
-    """Return the descendants of a process, including zombies until they are reaped: one of their threads may
-    still run.
-    """
+    """Return the descendants of a process, including unreaped zombies: one of their threads may still run."""
     below: dict[int, list[int]] = {}
     for process in _processes():
         with suppress(OSError):

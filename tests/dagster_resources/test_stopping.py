@@ -117,7 +117,7 @@ def test_o9_a_worker_that_is_taken_away_leaves_its_job_to_the_retry(shell: Shell
     until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
     process.send_signal(number)
     output = process.communicate(timeout=DEADLINE_S)[0]
-    assert shell.job_status() == "scraping"
+    assert shell.job_status() == "scraping", output
     if number != signal.SIGKILL:
         assert "nobody terminated its run" in output
     shell.site.release()

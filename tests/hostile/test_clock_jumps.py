@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from catalogue import proves
-from job_script import url_of
-from virtual_world import Clock, Content, Driver, Page, World
+from scripted_job import url_of
+from simulated_service import Clock, Content, Driver, Page, World
 
 from weblake.dataset.root import open_dataset
 from weblake.errors import DeadlineExceeded

@@ -10,8 +10,8 @@ import pytest
 from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from job_script import url_of
-from virtual_world import Content, Driver, World
+from scripted_job import url_of
+from simulated_service import Content, Driver, World
 
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 from catalogue import proves
-from isolation_lab import DAMAGES, Lab, newer_weblake, overwrite, this_weblake
+from slot_loads import DAMAGES, Lab, newer_weblake, overwrite, this_weblake
 
 from weblake.dataset import layout, ledger
 from weblake.errors import StorageRefused

@@ -136,7 +136,7 @@ def test_a_page_that_loads_too_much_is_cut_off(lab: BrowserLab, monkeypatch: pyt
 
 
 def test_certificates_are_checked_where_that_is_asked_for(lab: BrowserLab, tmp_path: Path) -> None:
-    from secure_site import secure
+    from https_site import secure
 
     with secure(tmp_path) as site:
         site.page("/a", b"<main>secret</main>")

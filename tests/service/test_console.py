@@ -12,11 +12,11 @@ import browser_lab
 import httpx
 import pytest
 from browser_lab import BrowserLab
-from browser_pages import Browser
 from docs_programs import load
-from lab_processes import lives
+from headless_browser import Browser
 from polling import until
 from session_lab import Sessions, wire
+from supervised_processes import lives
 
 from weblake_service.config import ServiceKey
 

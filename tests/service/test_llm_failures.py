@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 from catalogue import proves
-from key_forms import holds, in_files
 from polling import until
+from secret_search import holds, in_files
 
 from weblake.errors import InvalidOption
 from weblake.loopback import Answer, LoopbackServer

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import code_lab
+import chromium_lab
 import pytest
-from code_lab import on_browser, on_page
+from chromium_lab import on_browser, on_page
 from loopback_site import Site, site  # noqa: F401
 
 from weblake_service.sessions.attached_page import PageActionError
@@ -50,19 +50,19 @@ def test_keys_by_name(names: str, held: list[str] | None, key: str) -> None:
 
 def test_an_unresponsive_page_times_out() -> None:
     with pytest.raises(CdpError, match=r"^There is no browser at CDP_URL: "):
-        on_browser(code_lab.NOWHERE, open_pages)
+        on_browser(chromium_lab.NOWHERE, open_pages)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[str]:
-    with code_lab.chromium() as url:
+    with chromium_lab.chromium() as url:
         yield url
 
 
 @pytest.fixture
 def page(browser: str, site: Site) -> Any:  # noqa: F811
     """Shows a page and does something on it."""
-    code_lab.alone(browser)
+    chromium_lab.alone(browser)
 
     def show(body: str, work: Any) -> Any:
         url = site.page("/page", f"<!doctype html><title>Page</title>{body}".encode())
@@ -467,7 +467,7 @@ def test_a_busy_page_is_reported(page: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 @system
 def test_a_browser_that_ends_meanwhile() -> None:
-    with code_lab.chromium() as url:
+    with chromium_lab.chromium() as url:
 
         async def main() -> None:
             async with open_connection(url) as cdp:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import parse_bench as bench
+import parse_lab as bench
 import pytest
 from firecrawl import Firecrawl
 from firecrawl.v2.types import ParseOptions, PDFParser

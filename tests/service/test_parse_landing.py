@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import parse_bench as bench
+import parse_lab as bench
 import pyarrow.parquet as pq
 import pytest
 

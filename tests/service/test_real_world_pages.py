@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import parse_bench as _bench
+import parse_lab as _bench
 import pytest
 from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser

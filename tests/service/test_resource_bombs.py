@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 import loopback_site as loopback
-import parse_bench
+import parse_lab
 import pytest
 from catalogue import proves
 
@@ -60,14 +60,14 @@ def deflated_pdf() -> bytes:
     import zlib
 
     content = zlib.compress(b" " * (500 * MB), 9)
-    pdf = parse_bench.pdf_of(content)
+    pdf = parse_lab.pdf_of(content)
     head = b"<< /Length %d >>" % len(content)
     return bytes(pdf.replace(head, b"<< /Length %d /Filter /FlateDecode >>" % len(content)))
 
 
 FILES: dict[str, Callable[[], bytes]] = {
-    "bomb.docx": lambda: parse_bench.rezipped("tides.docx", word__document=b"<w>" + b" " * (400 * MB) + b"</w>"),
-    "bomb.xlsx": parse_bench.wide_sheet,
+    "bomb.docx": lambda: parse_lab.rezipped("tides.docx", word__document=b"<w>" + b" " * (400 * MB) + b"</w>"),
+    "bomb.xlsx": parse_lab.wide_sheet,
     "bomb.pdf": deflated_pdf,
     "bomb.html": lambda: filled("<ul><li>x", 6),
     "bomb.rtf": lambda: b"{\\rtf1 " + b"{" * (20 * MB) + b"deep",

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import code_lab
+import chromium_lab
 import pytest
-from code_lab import on_page, run
+from chromium_lab import on_page, run
 from loopback_site import Site, site  # noqa: F401
 from polling import until
 
@@ -69,7 +69,7 @@ def test_the_environment_holds_no_secret(tmp_path: Path, monkeypatch: pytest.Mon
     said = dict(entry.split("=", 1) for entry in ended.stdout.rstrip("\0").split("\0"))
     assert said.keys() == {"PATH", "LANG", "HOME", "TMPDIR", "CDP_URL", "CODE_RUN"}
     assert said["HOME"] == said["TMPDIR"] == str(tmp_path)
-    assert said["CDP_URL"] == code_lab.NOWHERE
+    assert said["CDP_URL"] == chromium_lab.NOWHERE
     # The keeper could be looked into, too: it is of the same user.
     keeper = run("cat /proc/$PPID/environ /proc/$PPID/cmdline", "bash", tmp_path).stdout
     assert "secret" not in ended.stdout + keeper
@@ -210,7 +210,7 @@ def test_code_of_any_size(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[str]:
-    with code_lab.chromium() as url:
+    with chromium_lab.chromium() as url:
         yield url
 
 
@@ -321,7 +321,7 @@ def test_values_of_python(code: str, value: str | None, browser: str, tmp_path: 
 def test_errors(
     language: str, code: str, status: int, error: str | None, stderr: str, browser: str, tmp_path: Path
 ) -> None:
-    code_lab.alone(browser)
+    chromium_lab.alone(browser)
     ended = run(code, language, tmp_path, browser)
     assert ended.exit_code == status
     assert (error or "") in (ended.error or "")
@@ -344,7 +344,7 @@ def test_errors(
 def test_a_page_survives_a_loop_that_is_killed(
     language: str, code: str, browser: str, home: str, tmp_path: Path
 ) -> None:
-    code_lab.alone(browser)
+    chromium_lab.alone(browser)
     on_page(browser, lambda hands: hands.goto(home))
     # Long enough to be in the loop also on a machine that is busy.
     ended = run(code, language, tmp_path, browser, timeout_s=4)
@@ -365,7 +365,7 @@ def test_a_page_survives_a_loop_that_is_killed(
 def test_a_loop_in_the_page_ends_with_the_code(
     language: str, code: str, browser: str, home: str, tmp_path: Path
 ) -> None:
-    code_lab.alone(browser)
+    chromium_lab.alone(browser)
     on_page(browser, lambda hands: hands.goto(home))
     assert run(code, language, tmp_path, browser, timeout_s=4).killed
     urls = run("Promise.all(context.pages().map((p) => p.evaluate(() => location.href)))", "node", tmp_path, browser)
@@ -375,7 +375,7 @@ def test_a_loop_in_the_page_ends_with_the_code(
 
 @pytest.mark.system
 def test_an_unhandled_dialog_does_not_block_the_page(browser: str, home: str, tmp_path: Path) -> None:
-    code_lab.alone(browser)
+    chromium_lab.alone(browser)
     later = "setTimeout(() => { alert('Hey'); document.title = 'after' }, 200); 1"
     code = f'agent-browser open {home}; agent-browser eval "{later}"; sleep 1; agent-browser get title'
     ended = run(code, "bash", tmp_path, browser)
@@ -394,7 +394,7 @@ def test_an_unhandled_dialog_does_not_block_the_page(browser: str, home: str, tm
 
 @pytest.mark.system
 def test_the_page_is_the_one_in_front(browser: str, tmp_path: Path) -> None:
-    code_lab.alone(browser)
+    chromium_lab.alone(browser)
     for number in range(4):
         run(f"agent-browser tab new 'data:text/html,<title>{number}</title>'", "bash", tmp_path, browser)
         said = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import loopback_site as loopback
 import pytest
-from secure_site import secure
+from https_site import secure
 
 from weblake_service.page.document import scrape
 from weblake_service.page_failure import PageFailure
@@ -17,16 +17,16 @@ fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
 
 
 @pytest.fixture
-def secure_site(tmp_path: Path) -> Iterator[Site]:
+def https_site(tmp_path: Path) -> Iterator[Site]:
     with secure(tmp_path) as site:
         yield site
 
 
-def test_an_unknown_certificate_is_accepted_unless_it_is_to_be_checked(secure_site: Site) -> None:
-    secure_site.page("/a", b"secret")
-    url = secure_site.url("/a", "localhost").replace("http:", "https:")
+def test_an_unknown_certificate_is_accepted_unless_it_is_to_be_checked(https_site: Site) -> None:
+    https_site.page("/a", b"secret")
+    url = https_site.url("/a", "localhost").replace("http:", "https:")
     assert get(url).body == b"secret"
-    assert secure_site.names == ["localhost"]  # type: ignore[attr-defined]
+    assert https_site.names == ["localhost"]  # type: ignore[attr-defined]
     problem = failure(url, verify=True)
     assert (problem.code, problem.status) == ("SCRAPE_SSL_ERROR", 500)
     with pytest.raises(PageFailure) as caught:

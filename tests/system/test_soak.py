@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from catalogue import proves
-from soak_account import added_up, left_behind
+from soak_accounting import added_up, left_behind
 from soak_lab import soaking
 
 

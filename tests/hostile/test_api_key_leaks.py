@@ -180,7 +180,9 @@ REFUSED: dict[str, tuple[str, str | None, Any]] = {
 )
 @both
 @pytest.mark.parametrize("wrong", REFUSED)
-def test_no_settings_that_are_refused_show_the_key(runs: Runs, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_about_invalid_settings_does_not_show_the_key(
+    runs: Runs, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url, key, then = REFUSED[wrong]
     monkeypatch.setenv("WEBLAKE_API_KEY", f"{KEY} {KEY}")
     with pytest.raises((WeblakeError, OSError)) as caught:
@@ -203,7 +205,7 @@ def alarm() -> Iterator[Callable[[], None]]:
 
 @both
 @pytest.mark.parametrize("where", ["", "in the body"])
-def test_a_call_that_is_interrupted_does_not_show_the_key(
+def test_an_interrupted_call_does_not_show_the_key(
     service: ScriptedService, runs: Runs, where: str, alarm: Callable[[], None]
 ) -> None:
     begun = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{" if where else b""
@@ -229,7 +231,7 @@ def test_a_call_that_is_interrupted_does_not_show_the_key(
     assert leaking(told) == []
 
 
-def test_a_client_and_its_parts_show_no_key(service: ScriptedService) -> None:
+def test_the_repr_of_a_client_and_its_parts_shows_no_key(service: ScriptedService) -> None:
     service.on(READ, reply({"success": True, "data": {}}))
     with Client(service.url, KEY) as client:
         client.credit_usage()

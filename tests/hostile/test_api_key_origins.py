@@ -48,7 +48,7 @@ def test_s2_a_redirect_to_another_origin_is_not_followed(
     assert stranger.seen == []
 
 
-def test_s2_no_address_in_a_reply_is_called(service: ScriptedService, stranger: ScriptedService, lake: Lake) -> None:
+def test_s2_no_url_in_a_response_is_requested(service: ScriptedService, stranger: ScriptedService, lake: Lake) -> None:
     """A start's `url`, a chunk's `next`, and every header by which a server sends a client elsewhere."""
     job = Job(service, pages(4), cut=2)
     there = f"{stranger.url}{job.path}?skip=2"
@@ -94,7 +94,7 @@ def test_s2_a_base_url_with_user_info_is_refused(stranger: ScriptedService, asks
 
 @proves("S2", at="src/weblake/credentials.py", line='if not path.startswith("/"):', becomes="if False:", case="@HOST/")
 @pytest.mark.parametrize("path", ["@HOST/", ":80@HOST/", "", "v2/x", ".HOST/"])
-def test_s2_no_path_makes_another_host_of_the_base_url(stranger: ScriptedService, path: str) -> None:
+def test_s2_no_path_changes_the_host_of_the_base_url(stranger: ScriptedService, path: str) -> None:
     request = Request("GET", path.replace("HOST", f"127.0.0.1:{stranger.port}"))
     base, key = BaseUrl.parse("http://127.0.0.1:9"), ApiKey(KEY)
     with contextlib.closing(HttpTransport(base, key)) as transport, pytest.raises(InvalidOption, match="not stay at"):

@@ -47,7 +47,7 @@ CUT = {
     case="reset in the body",
 )
 @pytest.mark.parametrize("play", CUT.values(), ids=CUT)
-def test_h8_a_reply_cut_off_is_read_again(service: ScriptedService, lake: Lake, play: Play) -> None:
+def test_h8_a_truncated_response_is_requested_again(service: ScriptedService, lake: Lake, play: Play) -> None:
     job = Job(service, pages(4), cut=2)
     for skip in job.chunks:
         service.first(job.at(skip), play)
@@ -65,7 +65,9 @@ STAYS = [
 
 
 @pytest.mark.parametrize("name", STAYS)
-def test_h8_a_reply_cut_off_each_time_ends_the_load(service: ScriptedService, lake: Lake, name: str) -> None:
+def test_h8_a_response_truncated_on_every_attempt_fails_the_load(
+    service: ScriptedService, lake: Lake, name: str
+) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, CUT[name])
     lake.land(job=JOB).refused("ServiceUnreachable", "nothing is paid twice")
@@ -77,7 +79,7 @@ def test_h8_a_reply_cut_off_each_time_ends_the_load(service: ScriptedService, la
     [gzip.compress(CHUNK), gzip.compress(CHUNK[:50]) + gzip.compress(CHUNK[50:]), gzip.compress(CHUNK) + b"\0" * 64],
     ids=["whole", "in two members", "padded"],
 )
-def test_h10_gzip_that_nobody_asked_for_is_read(service: ScriptedService, lake: Lake, body: bytes) -> None:
+def test_h10_an_unrequested_gzip_encoding_is_decoded(service: ScriptedService, lake: Lake, body: bytes) -> None:
     job = Job(service, pages(2))
     job.always(0, reply(body, content_encoding="gzip"))
     lake.land(job=JOB).landed(pages(2))
@@ -123,7 +125,7 @@ BOMBS = ["gzip", "gzip before the head", "zlib", "raw deflate", "nested", "br", 
     case="nested",
 )
 @pytest.mark.parametrize("name", BOMBS)
-def test_h10_a_bomb_is_refused_while_it_is_unpacked(
+def test_h10_a_decompression_bomb_is_refused_during_decompression(
     service: ScriptedService, lake: Lake, bombs: dict[str, Play], name: str
 ) -> None:
     job = Job(service, pages(4), cut=2)
@@ -140,14 +142,14 @@ def test_h10_a_bomb_is_refused_while_it_is_unpacked(
     line="if size > self._request.max_body:",
     becomes="if False:",
 )
-def test_h10_a_good_reply_behind_80_mb_of_spaces_is_refused(service: ScriptedService, lake: Lake) -> None:
+def test_h10_a_valid_response_behind_80_mb_of_spaces_is_refused(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     job.always(0, reply(bomb(GZIP, 80, start=b"{", end=CHUNK[1:]), content_encoding="gzip"))
     lake.land(job=JOB, timeout=60).refused("MalformedReply", "64 MiB")
     assert len(service.seen) == 1
 
 
-def test_h10_a_body_without_end_is_refused(service: ScriptedService, lake: Lake) -> None:
+def test_h10_an_endless_body_is_refused(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, flood(head(**OK) + CHUNK[:-1], b" " * (1 << 16)))
     lake.land(job=JOB, timeout=60).refused("MalformedReply", "256 MiB")
@@ -170,7 +172,7 @@ SLOW_HEADS = {
 
 
 @pytest.mark.parametrize("play", SLOW.values(), ids=SLOW)
-def test_h11_a_slow_service_ends_with_the_time_limit(service: ScriptedService, lake: Lake, play: Play) -> None:
+def test_h11_a_slow_service_ends_at_the_timeout(service: ScriptedService, lake: Lake, play: Play) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, play)
     lake.land(job=JOB, timeout=0.8).refused("DeadlineExceeded", "time limit")
@@ -178,14 +180,14 @@ def test_h11_a_slow_service_ends_with_the_time_limit(service: ScriptedService, l
 
 @pytest.mark.own_transport
 @pytest.mark.parametrize("play", SLOW_HEADS.values(), ids=SLOW_HEADS)
-def test_h11_a_head_without_end_ends_with_the_time_limit(service: ScriptedService, lake: Lake, play: Play) -> None:
+def test_h11_endless_headers_end_at_the_timeout(service: ScriptedService, lake: Lake, play: Play) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, play)
     lake.land(job=JOB, timeout=0.8).refused("DeadlineExceeded", "time limit")
 
 
 @pytest.mark.parametrize("name", ["nothing", "a body byte by byte"])
-def test_h11_a_slow_poll_ends_with_the_time_limit(service: ScriptedService, lake: Lake, name: str) -> None:
+def test_h11_a_slow_poll_ends_at_the_timeout(service: ScriptedService, lake: Lake, name: str) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(0, SLOW[name] if name != "a body byte by byte" else drip(head(length=10_000_000) + b" " * 1000))
     lake.land(job=JOB, timeout=0.8, process=name == "a body byte by byte").refused("DeadlineExceeded", "time limit")
@@ -193,15 +195,13 @@ def test_h11_a_slow_poll_ends_with_the_time_limit(service: ScriptedService, lake
 
 @pytest.mark.own_transport
 @pytest.mark.parametrize("name", ["a head byte by byte", "continue without end"])
-def test_h11_a_head_of_a_poll_without_end_ends_with_the_time_limit(
-    service: ScriptedService, lake: Lake, name: str
-) -> None:
+def test_h11_endless_headers_of_a_poll_end_at_the_timeout(service: ScriptedService, lake: Lake, name: str) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(0, SLOW_HEADS[name])
     lake.land(job=JOB, timeout=0.8).refused("DeadlineExceeded", "time limit")
 
 
-def test_h11_slow_errors_end_with_the_time_limit(service: ScriptedService, lake: Lake) -> None:
+def test_h11_a_slow_error_list_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     service.on(f"{job.read}/errors", drip(head(length=10_000) + b'{"errors": ['))
     lake.land(job=JOB, timeout=1.5).refused("DeadlineExceeded", "was being read")

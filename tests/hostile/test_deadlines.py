@@ -105,7 +105,7 @@ def test_a_landing_ends_by_its_deadline(moods: list[str], latency_s: float, time
 @given(cycles, latencies, st.booleans(), st.sampled_from(["batch", "crawl"]), st.sampled_from([4.0, 60.0, 600.0]))
 @example(["runs", "reset"], 0.0, False, "batch", 4.0)
 @example(["runs", "429, 0"], 0.0, False, "crawl", 60.0)
-def test_a_purchase_ends_by_its_deadline_and_one_round_of_a_start(
+def test_a_start_ends_within_its_deadline_and_one_more_attempt(
     moods: list[str], latency_s: float, replay: bool, kind: str, timeout_s: float
 ) -> None:
     """A start has a deadline of its own, and what became of a lost one is waited for."""
@@ -124,9 +124,7 @@ def test_a_purchase_ends_by_its_deadline_and_one_round_of_a_start(
 @settings(QUIET, max_examples=10)
 @given(cycles, latencies, st.sampled_from([4.0, 600.0]))
 @example(["slow 429, 0"], 0.0, 4.0)
-def test_a_job_that_is_stopped_at_its_deadline_ends_in_the_time_it_has_to_settle(
-    moods: list[str], latency_s: float, timeout_s: float
-) -> None:
+def test_cancelling_a_job_at_its_deadline_is_bounded(moods: list[str], latency_s: float, timeout_s: float) -> None:
     spare = load.SETTLE_S
     service = EndlessService(moods, most_requests(timeout_s + spare), latency_s)
     landed(service, lambda root: load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s, ends_job=True))
@@ -141,7 +139,7 @@ def ended(service: EndlessService, flow: Callable[[Patient], object]) -> None:
 @proves("5.1", at="src/weblake/jobs/retry.py", line="return waited + wait <= policy.wait_s", becomes="return True")
 @QUIET
 @given(cycles, latencies, st.sampled_from([None, 10.0, 300.0]))
-def test_a_single_call_ends_within_its_patience(moods: list[str], latency_s: float, wait_s: float | None) -> None:
+def test_a_single_call_ends_within_its_deadline(moods: list[str], latency_s: float, wait_s: float | None) -> None:
     policy = SINGLE if wait_s is None else RetryPolicy.lasting(wait_s)
     most = policy.tries + min(math.ceil(policy.wait_s / PAUSE_S), RETRIES) + 1
     service = EndlessService(moods, most, latency_s)
@@ -154,7 +152,7 @@ def test_a_single_call_ends_within_its_patience(moods: list[str], latency_s: flo
 @QUIET
 @given(cycles, latencies)
 @example(["leads on", "429, 59"], 0.0)
-def test_a_list_without_end_is_given_up(moods: list[str], latency_s: float) -> None:
+def test_an_endless_activity_list_is_abandoned(moods: list[str], latency_s: float) -> None:
     service = EndlessService(moods, 2 * usage_reports.MAX_PAGES + 2 * RETRIES, latency_s)
     ended(service, lambda client: client.run(usage_reports.activity(client.retry)))
     assert service.clock.passed <= usage_reports.LISTING_S + WAIT_S + SINGLE.tries * READ_S
@@ -164,7 +162,7 @@ def test_a_list_without_end_is_given_up(moods: list[str], latency_s: float) -> N
 @QUIET
 @given(cycles, latencies, st.sampled_from(["credits", "tokens"]))
 @example(["429, 0"], 0.0, "credits")
-def test_a_report_ends_within_the_patience_of_a_call(moods: list[str], latency_s: float, what: str) -> None:
+def test_a_report_ends_within_the_deadline_of_a_call(moods: list[str], latency_s: float, what: str) -> None:
     service = EndlessService(moods, SINGLE.tries + RETRIES, latency_s)
     ended(service, lambda client: client.run(usage_reports.report(what, client.retry)))
     assert service.slept <= WAIT_S
@@ -174,7 +172,7 @@ def test_a_report_ends_within_the_patience_of_a_call(moods: list[str], latency_s
 @QUIET
 @given(cycles, latencies)
 @example(["leads on", "429, 59"], 0.0)
-def test_the_look_for_a_lost_start_ends(moods: list[str], latency_s: float) -> None:
+def test_the_search_for_a_lost_start_ends(moods: list[str], latency_s: float) -> None:
     """As `weblake orphans` and a start without an answer do it."""
     service = EndlessService(moods, 2 * lost_starts.MAX_ACTIVITY_PAGES + 2 * RETRIES, latency_s)
     ended(service, lambda client: client.run(lost_starts.listing("batch_scrape", client.retry)))

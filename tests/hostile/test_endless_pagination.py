@@ -21,7 +21,7 @@ def skip_of(seen: Seen) -> int:
     return int(dict(pair.split("=") for pair in seen.query.split("&")).get("skip", 0)) if seen.query else 0
 
 
-def test_h17_an_empty_chunk_that_names_itself_while_running_is_no_busy_loop(
+def test_h17_a_running_job_whose_empty_chunk_names_itself_is_polled_with_pauses(
     service: ScriptedService, lake: Lake
 ) -> None:
     job = Job(service, pages(3))
@@ -33,7 +33,7 @@ def test_h17_an_empty_chunk_that_names_itself_while_running_is_no_busy_loop(
 @proves(
     "H17", at="src/weblake/jobs/result_pages.py", line="if following is None:", becomes="if following is None or empty:"
 )
-def test_h17_an_empty_chunk_whose_cursor_advances_is_followed(service: ScriptedService, lake: Lake) -> None:
+def test_h17_an_empty_chunk_with_a_new_cursor_is_followed(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     job.chunks[2]["data"] = []
     for chunk in job.chunks.values():
@@ -47,7 +47,7 @@ def test_h17_an_empty_chunk_whose_cursor_advances_is_followed(service: ScriptedS
     line="self.ended, self._repolled = self._repolled, True",
     becomes="self._repolled = True",
 )
-def test_h17_next_of_a_cancelled_job_never_goes_away(service: ScriptedService, lake: Lake) -> None:
+def test_h17_a_cancelled_job_whose_last_chunk_keeps_its_next_ends(service: ScriptedService, lake: Lake) -> None:
     for word in ("cancelled", "failed"):
         job = Job(service, pages(4), cut=2, word=word)
         job.chunks[2]["next"] = f"{service.url}{job.path}?skip=4"
@@ -65,21 +65,21 @@ def test_h17_next_of_a_cancelled_job_never_goes_away(service: ScriptedService, l
     line="self.ended, self._repolled = self._repolled, True",
     becomes="self.ended = True",
 )
-def test_h17_an_empty_last_chunk_is_asked_once_more(service: ScriptedService, lake: Lake) -> None:
+def test_h17_an_empty_last_chunk_is_requested_once_more(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     service.first(job.at(2), reply(job.chunks[2] | {"data": [], "next": f"{service.url}{job.path}?skip=2"}))
     lake.land(job=JOB).landed(pages(4))
 
 
 @proves("H17", at="src/weblake/jobs/result_pages.py", line="elif following in self._visited:", becomes="elif False:")
-def test_h17_a_chunk_that_names_itself_is_a_circle(service: ScriptedService, lake: Lake) -> None:
+def test_h17_a_chunk_whose_next_is_itself_is_an_error(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunk(2, pages(2, first=2), 2)
     lake.land(job=JOB, process=True).refused("MalformedReply", "circle")
     assert len(service.asked(job.at(2))) == 1
 
 
-def test_h17_the_first_chunk_that_names_itself_is_a_circle(service: ScriptedService, lake: Lake) -> None:
+def test_h17_a_first_chunk_whose_next_is_itself_is_an_error(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     job.chunks[0]["next"] = f"{service.url}{job.path}?skip=0"
     lake.land(job=JOB).refused("MalformedReply", "circle")
@@ -91,7 +91,7 @@ def test_h17_the_first_chunk_that_names_itself_is_a_circle(service: ScriptedServ
     line="elif following in self._visited:",
     becomes="elif following == self._asked:",
 )
-def test_h17_two_chunks_that_name_each_other_are_a_circle(service: ScriptedService, lake: Lake) -> None:
+def test_h17_two_chunks_that_name_each_other_are_an_error(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     job.chunk(4, pages(2, first=4), 2)
     lake.land(job=JOB).refused("MalformedReply", "circle")
@@ -103,7 +103,7 @@ def test_h17_two_chunks_that_name_each_other_are_a_circle(service: ScriptedServi
     line="(self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS)",
     becomes="len(self._visited) > MAX_CHUNKS",
 )
-def test_h17_a_chain_without_end_and_without_documents_ends(service: ScriptedService, lake: Lake) -> None:
+def test_h17_endless_empty_chunks_end(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     count = itertools.count(2)
     link = f"{service.url}{job.path}?skip="
@@ -123,7 +123,7 @@ def test_h17_a_chain_without_end_and_without_documents_ends(service: ScriptedSer
     line="download.pager.record_new(rows.taken - before)",
     becomes="download.pager.record_new(rows.taken - before or 1)",
 )
-def test_h17_a_chain_that_repeats_its_documents_under_new_cursors_ends(service: ScriptedService, lake: Lake) -> None:
+def test_h17_chunks_that_repeat_documents_under_new_cursors_end(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     count = itertools.count(1)
     link = f"{service.url}{job.path}?skip="
@@ -151,7 +151,7 @@ def endless(service: ScriptedService) -> Job:
     line="(self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS)",
     becomes="self._stale > MAX_STALE",
 )
-def test_h17_a_chain_of_new_documents_has_a_bound(
+def test_h17_the_number_of_chunks_with_new_documents_is_bounded(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(walks, "MAX_CHUNKS", 20)
@@ -159,21 +159,21 @@ def test_h17_a_chain_of_new_documents_has_a_bound(
     lake.land(job=JOB).refused("MalformedReply", "do not end", "21 were read")
 
 
-def test_h17_a_chain_of_new_documents_without_end_ends_with_the_time_limit(
-    service: ScriptedService, lake: Lake
-) -> None:
+def test_h17_endless_chunks_of_new_documents_end_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     endless(service)
     lake.land(job=JOB, timeout=2).refused("DeadlineExceeded", "time limit")
 
 
-def test_h17_a_running_job_whose_chunks_lead_in_a_circle_is_no_busy_loop(service: ScriptedService, lake: Lake) -> None:
+def test_h17_a_running_job_whose_chunks_form_a_cycle_is_polled_with_pauses(
+    service: ScriptedService, lake: Lake
+) -> None:
     job = Job(service, pages(6), cut=2, word="scraping")
     job.chunk(4, pages(2, first=4), 2)
     lake.land(job=JOB, timeout=1).refused("DeadlineExceeded")
     assert len(service.seen) < 60
 
 
-def test_h17_a_running_job_whose_chunks_never_end_is_no_busy_loop(
+def test_h17_a_running_job_with_endless_chunks_is_polled_with_pauses(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends after three pauses: how many chunks are read in a second says how busy the machine is."""

@@ -38,7 +38,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize(("status", "kind"), REFUSALS.items())
-def test_h7_a_refused_poll_is_told_and_not_repeated(
+def test_h7_a_refused_poll_is_reported_and_not_retried(
     service: ScriptedService, lake: Lake, status: int, kind: str
 ) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(BODIES["json"], status))
@@ -47,14 +47,16 @@ def test_h7_a_refused_poll_is_told_and_not_repeated(
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_a_refusal_counts_whatever_it_says(service: ScriptedService, lake: Lake, body: object) -> None:
+def test_the_status_of_a_refusal_counts_whatever_its_body(service: ScriptedService, lake: Lake, body: object) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(body, 403))
     lake.land(job=JOB).refused("PermissionDenied")
     assert len(service.seen) == 1
 
 
 @pytest.mark.parametrize(("status", "kind"), [(401, "AuthenticationFailed"), (403, "PermissionDenied")])
-def test_a_refusal_on_the_way_publishes_nothing(service: ScriptedService, lake: Lake, status: int, kind: str) -> None:
+def test_a_refusal_between_pages_publishes_nothing(
+    service: ScriptedService, lake: Lake, status: int, kind: str
+) -> None:
     job = Job(service, pages(6), cut=2)
     service.first(job.at(4), reply({"success": False, "error": "not any more"}, status))
     lake.land(job=JOB, process=True).refused(kind, "not any more")
@@ -62,9 +64,7 @@ def test_a_refusal_on_the_way_publishes_nothing(service: ScriptedService, lake: 
 
 
 @pytest.mark.parametrize("status", [401, 404, 429, 500, 200])
-def test_s1_a_service_that_repeats_the_key_does_not_make_us_show_it(
-    service: ScriptedService, lake: Lake, status: int
-) -> None:
+def test_s1_a_service_that_echoes_the_key_does_not_leak_it(service: ScriptedService, lake: Lake, status: int) -> None:
     told = {"success": False, "error": f"Invalid token: Bearer {KEY}", "code": KEY}
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(told, status))
     outcome = lake.land(job=JOB, timeout=1.5)
@@ -72,7 +72,7 @@ def test_s1_a_service_that_repeats_the_key_does_not_make_us_show_it(
     assert KEY not in outcome.out + outcome.err
 
 
-def test_s1_a_page_that_shows_the_headers_it_got_does_not_make_us_show_the_key(
+def test_s1_a_response_that_echoes_the_request_headers_does_not_leak_the_key(
     service: ScriptedService, lake: Lake
 ) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(f"Bearer {KEY}\n", content_type="text/plain"))
@@ -81,32 +81,32 @@ def test_s1_a_page_that_shows_the_headers_it_got_does_not_make_us_show_the_key(
 
 @pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 599])
 @pytest.mark.parametrize("skip", [0, 2])
-def test_h4_an_outage_that_passes_is_not_noticed(service: ScriptedService, lake: Lake, status: int, skip: int) -> None:
+def test_h4_a_temporary_outage_is_retried(service: ScriptedService, lake: Lake, status: int, skip: int) -> None:
     job = Job(service, pages(4), cut=2)
     service.first(job.at(skip), reply(HTML, status), reply({"success": False, "error": "again"}, status))
     lake.land(job=JOB).landed(pages(4))
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_h4_an_outage_that_stays_ends_the_load(service: ScriptedService, lake: Lake, status: int) -> None:
+def test_h4_a_permanent_outage_fails_the_load(service: ScriptedService, lake: Lake, status: int) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, reply({"success": False, "error": "the database is down"}, status))
     lake.land(job=JOB).refused("ServiceUnavailable", "the database is down", "nothing is paid twice")
     assert len(service.asked(job.at(2))) == 8
 
 
-def test_the_time_limit_of_an_outage_says_what_was_wrong(service: ScriptedService, lake: Lake) -> None:
+def test_a_timeout_during_an_outage_names_the_cause(service: ScriptedService, lake: Lake) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(HTML, 502))
     lake.land(job=JOB, timeout=1, process=True).refused("DeadlineExceeded", "502")
 
 
-def test_nobody_listening_ends_with_the_time_limit(service: ScriptedService, lake: Lake) -> None:
+def test_a_refused_connection_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     service.stop()
     lake.land(job=JOB, timeout=1, process=True).refused("DeadlineExceeded", service.url)
     lake.land(job=JOB).refused("ServiceUnreachable", service.url, "WEBLAKE_BASE_URL")
 
 
-def test_a_service_that_comes_up_is_found(service: ScriptedService, lake: Lake) -> None:
+def test_a_service_that_starts_later_is_reached(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(2))
     lake.env["WEBLAKE_BASE_URL"] = "http://127.0.0.1:9"  # the discard port: nobody listens
     lake.land(job=JOB).refused("ServiceUnreachable")
@@ -161,7 +161,7 @@ def test_a_rate_limit_is_waited_out(
     ["3600", "9000000000", "999999999999.999999999", date(86400 * 365)],
     ids=["an hour", "centuries", "fractions", "a date"],
 )
-def test_a_wait_beyond_the_time_limit_is_not_begun(service: ScriptedService, lake: Lake, hint: str) -> None:
+def test_a_retry_after_beyond_the_timeout_fails_at_once(service: ScriptedService, lake: Lake, hint: str) -> None:
     job = Job(service, pages(4), cut=2)
     service.first(job.at(2), reply({}, 429, retry_after=hint))
     outcome = lake.land(job=JOB, timeout=60)
@@ -170,7 +170,7 @@ def test_a_wait_beyond_the_time_limit_is_not_begun(service: ScriptedService, lak
     lake.land(job=JOB, process=True).landed(pages(4))
 
 
-def test_a_rate_limit_without_end_ends_with_the_time_limit(service: ScriptedService, lake: Lake) -> None:
+def test_an_endless_rate_limit_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply({"error": "later"}, 429, retry_after="0"))
     lake.land(job=JOB, timeout=2).refused("DeadlineExceeded")
     assert len(service.seen) < 60
@@ -237,7 +237,7 @@ def test_h15_no_redirect_of_any_kind_is_followed(
 @pytest.mark.parametrize(
     "text", [":smile: :100:", "[bold]x[/bold] [/]", "[link=http://x.test]y[/link]", "\\[red]", "{0} %s"]
 )
-def test_what_the_service_says_is_shown_as_it_is(service: ScriptedService, lake: Lake, text: str) -> None:
+def test_the_error_text_of_the_service_is_shown_unchanged(service: ScriptedService, lake: Lake, text: str) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply({"success": False, "error": text}, 403))
     outcome = lake.land(job=JOB)
     outcome.refused("PermissionDenied", text)

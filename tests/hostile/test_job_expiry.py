@@ -11,13 +11,13 @@ from scripted_service import ScriptedService, reply
 pytestmark = pytest.mark.usefixtures("ahead_or_in_turn")
 
 
-def test_a_job_that_is_not_there_at_once_is_waited_for(service: ScriptedService, lake: Lake) -> None:
+def test_a_job_that_appears_late_is_waited_for(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     service.first(job.read, *[reply({"success": False, "error": "Job not found"}, 404)] * 3)
     lake.land(job=JOB).landed(pages(2))
 
 
-def test_a_job_that_is_never_there_is_gone(service: ScriptedService, lake: Lake) -> None:
+def test_a_job_that_is_never_found_is_reported_as_gone(service: ScriptedService, lake: Lake) -> None:
     lake.land(job=JOB).refused("JobGone", "unknown, expired")
     assert len(service.seen) > 3
 
@@ -41,9 +41,7 @@ def expiring(service: ScriptedService) -> Job:
     becomes="if False:",
 )
 @proves("H20", at="src/weblake/loads/load.py", line="if staged.gone is not None:", becomes="if False:")
-def test_h20_what_was_read_of_a_job_that_expires_is_kept_and_not_published(
-    service: ScriptedService, lake: Lake
-) -> None:
+def test_h20_documents_of_a_job_that_expires_are_kept_and_not_published(service: ScriptedService, lake: Lake) -> None:
     expiring(service)
     printed = lake.land(job=JOB).refused("JobGone", "expired while it was read, after 4 documents", "--allow-partial")
     assert (printed["status"], printed["stored"], printed["missing"], printed["complete"]) == ("expired", 4, 2, False)
@@ -53,7 +51,7 @@ def test_h20_what_was_read_of_a_job_that_expires_is_kept_and_not_published(
     assert [row["outcome"] for row in page_errors(lake.root)] == ["missing", "missing"]
 
 
-def test_h20_a_job_that_expires_while_it_is_read_lands_in_part_where_that_is_allowed(
+def test_h20_a_job_that_expires_during_the_download_lands_partially_if_allowed(
     service: ScriptedService, lake: Lake
 ) -> None:
     expiring(service)
@@ -66,9 +64,7 @@ def test_h20_a_job_that_expires_while_it_is_read_lands_in_part_where_that_is_all
     line='return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone)',
     becomes="return rows.close(JobErrors(), download.pager.head)",
 )
-def test_h20_a_job_that_expires_after_its_last_chunk_is_not_called_complete(
-    service: ScriptedService, lake: Lake
-) -> None:
+def test_h20_a_job_that_expires_after_its_last_chunk_is_not_complete(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     service.on(job.read, reply(job.chunks[0]), EXPIRED)
     service.on(f"{job.read}/errors", EXPIRED)
@@ -82,9 +78,7 @@ def test_h20_a_job_that_expires_after_its_last_chunk_is_not_called_complete(
     line="if rows.file.rows and download.has_expired():",
     becomes="if rows.file.rows:",
 )
-def test_h20_a_chunk_that_one_server_does_not_have_is_read_again_by_the_next_run(
-    service: ScriptedService, lake: Lake
-) -> None:
+def test_h20_a_chunk_missing_on_one_server_is_read_by_the_next_run(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     service.first(job.at(4), EXPIRED)
     lake.land("--allow-partial", job=JOB).refused("JobGone", "Job expired")

@@ -33,9 +33,7 @@ def test_h22_a_completed_job_lands(service: ScriptedService, lake: Lake, word: s
     case="cancelled",
 )
 @pytest.mark.parametrize("word", ["failed", "cancelled", "Cancelled"])
-def test_h29_a_job_that_ended_badly_lands_only_when_that_is_allowed(
-    service: ScriptedService, lake: Lake, word: str
-) -> None:
+def test_h29_a_failed_or_cancelled_job_lands_only_if_allowed(service: ScriptedService, lake: Lake, word: str) -> None:
     Job(service, pages(3), word=word)
     printed = lake.land(job=JOB).refused("JobEnded", word.lower(), "--allow-partial")
     assert (printed["status"], printed["stored"], printed["complete"]) == (word.lower(), 3, False)
@@ -51,14 +49,14 @@ def test_h29_a_job_that_ended_badly_lands_only_when_that_is_allowed(
     case="paused",
 )
 @pytest.mark.parametrize("word", ["paused", "", None, 7, ["completed"], {"status": "completed"}, "completed ", True])
-def test_h22_an_unknown_word_is_waited_on(service: ScriptedService, lake: Lake, word: object) -> None:
+def test_h22_an_unknown_status_is_polled_again(service: ScriptedService, lake: Lake, word: object) -> None:
     job = Job(service, pages(3))
     service.first(job.read, *[job.before(status=word)] * 2)
     lake.land(job=JOB).landed(pages(3))
     assert len(service.asked(job.read)) == 3
 
 
-def test_h22_an_unknown_word_is_waited_on_until_the_time_limit(service: ScriptedService, lake: Lake) -> None:
+def test_h22_an_unknown_status_is_polled_until_the_timeout(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(3), word="paused")
     lake.land(job=JOB, timeout=2, process=True).refused("DeadlineExceeded", "goes on at the service")
     assert 2 <= len(service.asked(job.read)) < 30
@@ -70,7 +68,7 @@ def test_h22_an_unknown_word_is_waited_on_until_the_time_limit(service: Scripted
     line="return isinstance(status, str) and status.lower() in TERMINAL",
     becomes="return status is None or str(status).lower() in TERMINAL",
 )
-def test_h22_a_reply_without_a_status_is_waited_on(service: ScriptedService, lake: Lake) -> None:
+def test_h22_a_response_without_a_status_is_polled_again(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(3))
     chunk = {name: value for name, value in job.chunks[0].items() if name != "status"}
     service.first(job.read, *[reply(chunk)] * 2)
@@ -83,7 +81,7 @@ def test_h22_a_reply_without_a_status_is_waited_on(service: ScriptedService, lak
     line="for pause in (*LAG_PAUSES_S, None):",
     becomes="for pause in (None,):",
 )
-def test_h22_a_server_that_lags_behind_is_asked_again(service: ScriptedService, lake: Lake) -> None:
+def test_h22_a_server_with_a_stale_status_is_polled_again(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     for skip in job.chunks:
         service.first(job.at(skip), *[job.before()] * 2)
@@ -97,7 +95,7 @@ def test_h22_a_server_that_lags_behind_is_asked_again(service: ScriptedService, 
     line='if models.is_terminal(chunk.head.get("status")):',
     becomes="if True:",
 )
-def test_h22_a_job_that_goes_back_to_running_is_not_landed_half(service: ScriptedService, lake: Lake) -> None:
+def test_h22_a_job_that_returns_to_running_is_not_landed_partially(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     service.first(job.at(2), *[reply(job.chunks[2] | {"status": "scraping"})] * 3)
     lake.land(job=JOB).refused("MalformedReply", "scraping")
@@ -110,7 +108,7 @@ def test_h22_a_job_that_goes_back_to_running_is_not_landed_half(service: Scripte
     line='if models.is_terminal(chunk.head.get("status")):',
     becomes="if True:",
 )
-def test_h19_documents_are_read_when_the_job_is_over(service: ScriptedService, lake: Lake) -> None:
+def test_h19_documents_are_read_after_the_job_has_ended(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     drafts = job.chunks[0] | {"status": "scraping", "data": [page(n, markdown="a draft") for n in range(2)]}
     # The first is a poll while the job runs; the second comes from a server that lags behind when it is over.
@@ -119,7 +117,7 @@ def test_h19_documents_are_read_when_the_job_is_over(service: ScriptedService, l
 
 
 @proves("H19", at="src/weblake/loads/accounting.py", line="if digest in self._seen:", becomes="if False:")
-def test_h19_a_page_that_reads_otherwise_the_second_time_is_stored_once(service: ScriptedService, lake: Lake) -> None:
+def test_h19_a_document_that_changes_between_reads_is_stored_once(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunk(2, [page(1, markdown="otherwise"), *pages(2, first=2)], None)
     lake.land(job=JOB).landed(pages(4))
@@ -131,26 +129,26 @@ def test_h19_a_page_that_reads_otherwise_the_second_time_is_stored_once(service:
     line="self.head = chunk.head",
     becomes="self.head = self.head or chunk.head",
 )
-def test_h19_the_word_of_the_last_chunk_is_the_last_word(service: ScriptedService, lake: Lake) -> None:
+def test_h19_the_status_of_the_last_chunk_counts(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunks[2]["status"] = "failed"
     lake.land(job=JOB).refused("JobEnded", "failed")
 
 
-def test_h29_a_failed_job_is_told_in_a_body_of_its_own(service: ScriptedService, lake: Lake) -> None:
+def test_h29_a_failed_job_reported_as_an_error_response_is_refused(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, [], word="failed", success=False, error="the queue is broken", total=3, completed=0)
     lake.land(job=JOB).refused("JobEnded", "failed", "the queue is broken")
     assert service.asked(f"{job.read}/errors")
 
 
-def test_an_error_in_a_good_reply_is_an_error(service: ScriptedService, lake: Lake) -> None:
+def test_an_error_in_a_200_response_is_an_error(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(3))
     job.always(0, reply({"success": False, "error": "Job is locked"}))
     lake.land(job=JOB).refused("RequestRejected", "Job is locked")
 
 
 @pytest.mark.parametrize("kind", ["batch", "crawl"])
-def test_a_job_that_attempted_nothing_is_suspect(service: ScriptedService, lake: Lake, kind: str) -> None:
+def test_a_job_that_attempted_nothing_is_refused(service: ScriptedService, lake: Lake, kind: str) -> None:
     Job(service, [], kind=kind)
     lake.land(kind=kind, job=JOB).refused("LoadIncomplete", "without attempting")
 
@@ -166,7 +164,7 @@ def test_a_job_that_attempted_nothing_is_suspect(service: ScriptedService, lake:
     case="3-5",
 )
 @pytest.mark.parametrize(("total", "completed"), [(5, 5), (5, 3), (3, 5), (0, 5)])
-def test_h21_more_counted_than_delivered_is_missing(
+def test_h21_documents_counted_but_not_delivered_are_missing(
     service: ScriptedService, lake: Lake, total: int, completed: int
 ) -> None:
     Job(service, pages(3), total=total, completed=completed)
@@ -182,7 +180,7 @@ def test_h21_more_counted_than_delivered_is_missing(
     line="self.head = chunk.head",
     becomes="self.head = self.head or chunk.head",
 )
-def test_h21_a_total_that_shrinks_is_believed_at_the_end(service: ScriptedService, lake: Lake) -> None:
+def test_h21_the_final_total_counts(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunks[0] |= {"total": 9, "completed": 4}
     lake.land(job=JOB).landed(pages(4))
@@ -196,12 +194,12 @@ def test_h21_a_total_that_shrinks_is_believed_at_the_end(service: ScriptedServic
     case="1180591620717411303424",
 )
 @pytest.mark.parametrize("value", ["3", "many", -1, -(2**70), 2**70, 1e300, None, 2.5, [3], {"n": 3}, True])
-def test_h21_counters_of_the_wrong_kind_count_as_nothing(service: ScriptedService, lake: Lake, value: object) -> None:
+def test_h21_counters_of_the_wrong_type_count_as_zero(service: ScriptedService, lake: Lake, value: object) -> None:
     Job(service, pages(3), total=value, completed=value)
     lake.land(job=JOB).landed(pages(3))
 
 
-def test_h21_an_absurd_total_is_missing_and_costs_nothing(service: ScriptedService, lake: Lake) -> None:
+def test_h21_an_absurd_total_is_counted_as_missing_in_bounded_space(service: ScriptedService, lake: Lake) -> None:
     absurd = 2**50
     Job(service, pages(3), total=absurd)
     printed = lake.land(job=JOB, timeout=10).refused("LoadIncomplete", f"{absurd - 3} of {absurd}")
@@ -220,7 +218,7 @@ def test_h21_an_absurd_total_is_missing_and_costs_nothing(service: ScriptedServi
 @pytest.mark.parametrize(
     ("credits", "kept"), [(-1, None), ("3", None), (None, None), (1e300, None), (True, None), (2.5, 2.5), (0, 0)]
 )
-def test_h21_credits_of_the_wrong_kind_are_unknown(
+def test_h21_credits_of_the_wrong_type_are_unknown(
     service: ScriptedService, lake: Lake, credits: object, kept: float | None
 ) -> None:
     Job(service, pages(2), creditsUsed=credits)

@@ -73,7 +73,7 @@ def case(made: Made, existing_job: bool, replay: bool) -> None:
 )
 @QUIET
 @given(CASES, st.booleans(), st.booleans())
-def test_any_documents_and_faults_over_sockets(made: Made, existing_job: bool, replay: bool) -> None:
+def test_random_documents_and_faults_over_sockets(made: Made, existing_job: bool, replay: bool) -> None:
     case(made, existing_job, replay)
 
 
@@ -81,5 +81,7 @@ def test_any_documents_and_faults_over_sockets(made: Made, existing_job: bool, r
 @pytest.mark.timeout(3600)
 @settings(QUIET, max_examples=400)
 @given(CASES, st.booleans(), st.booleans())
-def test_any_documents_and_faults_over_sockets_hundreds_of_times(made: Made, existing_job: bool, replay: bool) -> None:
+def test_random_documents_and_faults_over_sockets_hundreds_of_times(
+    made: Made, existing_job: bool, replay: bool
+) -> None:
     case(made, existing_job, replay)

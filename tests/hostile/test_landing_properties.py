@@ -51,7 +51,7 @@ QUIET = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 )
 @QUIET
 @given(worlds(), st.sampled_from([4.0, 60.0, 3600.0]))
-def test_a_job_started_elsewhere(made: Made, timeout_s: float) -> None:
+def test_a_job_started_elsewhere_with_random_faults_lands_whole_or_not_at_all(made: Made, timeout_s: float) -> None:
     world, content = made
     world.add("batch_scrape", url_of(0), content, JOB)
     with tempfile.TemporaryDirectory() as directory:
@@ -67,7 +67,7 @@ def test_a_job_started_elsewhere(made: Made, timeout_s: float) -> None:
 )
 @QUIET
 @given(worlds())
-def test_a_batch_is_paid_once(made: Made) -> None:
+def test_a_batch_with_random_faults_is_paid_once(made: Made) -> None:
     world, content = made
     count = len(content.documents) + len(content.failed) + content.lost
     with tempfile.TemporaryDirectory() as directory:

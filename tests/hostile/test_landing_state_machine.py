@@ -31,11 +31,11 @@ def haste() -> None:
     "2.2", at="src/weblake/loads/recovery.py", line="    for other in older:", becomes="    for other in older[:0]:"
 )
 @proves("2.2", at="src/weblake/loads/load.py", line='if receipt.status != "completed":', becomes="if False:")
-def test_any_order_of_writers_and_crashes() -> None:
+def test_random_schedules_of_writers_and_crashes() -> None:
     run_state_machine_as_test(LakeMachine, settings=QUIET)
 
 
-def test_a_case_plays_again_exactly() -> None:
+def test_a_case_is_reproducible() -> None:
     """The same requests at the same times with the same faults: else a case that fails cannot be made smaller."""
 
     def played() -> list[list[tuple[object, ...]]]:
@@ -57,5 +57,5 @@ def test_a_case_plays_again_exactly() -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-def test_any_order_of_writers_and_crashes_hundreds_of_times() -> None:
+def test_random_schedules_of_writers_and_crashes_hundreds_of_times() -> None:
     run_state_machine_as_test(LakeMachine, settings=settings(QUIET, max_examples=400, stateful_step_count=30))

@@ -65,7 +65,7 @@ def landed(root: Path, sizes: list[int]) -> None:
     case="hundred",
 )
 @pytest.mark.parametrize("sizes", [[1, 10, 1, 12], [1, 100, 1]], ids=["ten", "hundred"])
-def test_h27_documents_beyond_a_chunk_land(service: ScriptedService, lake: Lake, sizes: list[int]) -> None:
+def test_h27_documents_larger_than_a_chunk_land(service: ScriptedService, lake: Lake, sizes: list[int]) -> None:
     told(service, sizes)
     outcome = lake.land(job=JOB, process=True, timeout=300)
     assert outcome.code == 0, outcome.err

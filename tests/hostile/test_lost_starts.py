@@ -38,7 +38,7 @@ def team(service: ScriptedService) -> Team:
     return Team(service)
 
 
-def test_a_start_carries_its_urls_and_a_key_of_its_own(service: ScriptedService, lake: Lake, team: Team) -> None:
+def test_a_start_carries_its_urls_and_a_new_idempotency_key(service: ScriptedService, lake: Lake, team: Team) -> None:
     Job(service, pages(2))
     service.on(START, reply(STARTED))
     lake.run("batch", *URLS, process=True).landed(pages(2))
@@ -100,7 +100,7 @@ UNCLEAR = {
     case="reset in the reply",
 )
 @pytest.mark.parametrize("play", UNCLEAR.values(), ids=UNCLEAR)
-def test_h5_h6_h8_a_job_whose_start_was_not_answered_is_found(
+def test_h5_h6_h8_a_job_with_a_lost_start_is_found(
     service: ScriptedService, lake: Lake, team: Team, play: Play
 ) -> None:
     Job(service, pages(2))
@@ -111,7 +111,7 @@ def test_h5_h6_h8_a_job_whose_start_was_not_answered_is_found(
 
 
 @pytest.mark.parametrize("play", [UNCLEAR["no id"], UNCLEAR["reset"], UNCLEAR["500"]], ids=["no id", "reset", "500"])
-def test_a_start_that_did_nothing_is_sent_again_under_another_key(
+def test_a_start_without_effect_is_sent_again_under_another_idempotency_key(
     service: ScriptedService, lake: Lake, team: Team, play: Play
 ) -> None:
     Job(service, pages(2))
@@ -169,7 +169,7 @@ def test_h15_a_start_that_is_refused_fails_at_once(service: ScriptedService, lak
 
 
 @pytest.mark.parametrize("case", ["303", "a login page"])
-def test_a_job_behind_a_refusal_that_is_no_evidence_is_found_by_the_next_run(
+def test_a_job_started_despite_an_inconclusive_refusal_is_found_by_the_next_run(
     service: ScriptedService, lake: Lake, team: Team, case: str
 ) -> None:
     answer, kind, text = HOPELESS[case]
@@ -181,16 +181,14 @@ def test_a_job_behind_a_refusal_that_is_no_evidence_is_found_by_the_next_run(
     assert len(service.asked(START)) == 1
 
 
-def test_a_service_that_answers_every_start_with_something_unreadable_is_asked_three_times(
-    service: ScriptedService, lake: Lake, team: Team
-) -> None:
+def test_unreadable_responses_to_a_start_are_retried_twice(service: ScriptedService, lake: Lake, team: Team) -> None:
     service.on(START, reply({"success": True}))
     lake.run("batch", *URLS).refused("MalformedReply", "without a job id")
     assert len(service.asked(START)) == 3
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_h15_a_start_is_not_sent_after_a_redirect(
+def test_h15_a_start_does_not_follow_a_redirect(
     service: ScriptedService, stranger: ScriptedService, lake: Lake, status: int
 ) -> None:
     service.on(ACTIVITY, reply("", status, location=f"{stranger.url}/v2/team/activity"))
@@ -205,19 +203,19 @@ def test_h15_a_start_is_not_sent_after_a_redirect(
     line="    responses.value_of(reply, operation.name)",
     becomes="    _ = operation",
 )
-def test_h12_a_page_that_is_not_the_service_is_noticed_before_the_start(service: ScriptedService, lake: Lake) -> None:
+def test_h12_a_page_that_is_not_the_service_is_detected_before_the_start(service: ScriptedService, lake: Lake) -> None:
     service.on(ACTIVITY, reply("<html>Please log in</html>", content_type="text/html"))
     lake.run("batch", *URLS, process=True).refused("MalformedReply", "base URL")
     assert service.asked(START) == []
 
 
-def test_a_service_without_an_activity_list_may_be_started(service: ScriptedService, lake: Lake) -> None:
+def test_a_start_needs_no_activity_list(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(2))
     service.on(START, reply(STARTED))
     lake.run("batch", *URLS).landed(pages(2))
 
 
-def test_two_jobs_that_may_be_it_are_for_a_person(service: ScriptedService, lake: Lake, team: Team) -> None:
+def test_two_matching_jobs_need_a_decision_of_the_user(service: ScriptedService, lake: Lake, team: Team) -> None:
     Job(service, pages(2))
     service.on(START, reset())
     team.shown = lambda: activity(entry(JOB), entry(OTHER))
@@ -248,7 +246,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("other", NOT_OURS.values(), ids=NOT_OURS)
-def test_a_job_that_cannot_be_it_is_not_taken(
+def test_a_job_that_does_not_match_is_not_adopted(
     service: ScriptedService, lake: Lake, team: Team, other: Callable[[], dict[str, object]]
 ) -> None:
     Job(service, pages(2))
@@ -259,7 +257,7 @@ def test_a_job_that_cannot_be_it_is_not_taken(
 
 
 @pytest.mark.parametrize("other", UNREADABLE.values(), ids=UNREADABLE)
-def test_a_job_of_which_nobody_can_tell_is_for_a_person(
+def test_a_job_without_a_target_needs_a_decision_of_the_user(
     service: ScriptedService, lake: Lake, team: Team, other: Callable[[], dict[str, object]]
 ) -> None:
     service.on(START, reset(), reply(STARTED))
@@ -272,7 +270,7 @@ SPELLINGS = [None, "", URLS[0].removeprefix("https://"), "HTTPS://WWW.SITE.TEST:
 
 
 @pytest.mark.parametrize("target", SPELLINGS)
-def test_a_target_told_in_another_way_is_the_same(
+def test_a_target_in_another_spelling_matches(
     service: ScriptedService, lake: Lake, team: Team, target: str | None
 ) -> None:
     Job(service, pages(2))
@@ -282,7 +280,7 @@ def test_a_target_told_in_another_way_is_the_same(
     assert len(service.asked(START)) == 1
 
 
-def test_a_job_of_another_load_of_this_root_is_not_taken(service: ScriptedService, lake: Lake, team: Team) -> None:
+def test_a_job_of_another_load_of_this_root_is_not_adopted(service: ScriptedService, lake: Lake, team: Team) -> None:
     Job(service, pages(2), job_id=OTHER)
     service.on(START, reply(STARTED | {"id": OTHER}))
     assert lake.run("batch", *URLS).code == 0
@@ -294,7 +292,7 @@ def test_a_job_of_another_load_of_this_root_is_not_taken(service: ScriptedServic
     assert len(published(lake.root)) == 2
 
 
-def test_a_job_with_other_pages_is_taken_and_not_published(service: ScriptedService, lake: Lake, team: Team) -> None:
+def test_an_adopted_job_with_other_pages_is_not_published(service: ScriptedService, lake: Lake, team: Team) -> None:
     Job(service, pages(2, first=7))
     service.on(START, reset())
     team.shown = lambda: activity(entry())
@@ -317,7 +315,7 @@ def test_a_job_with_other_pages_is_taken_and_not_published(service: ScriptedServ
     ],
     ids=["404", "html", "403", "500", "data is a text", "data is an object", "no data", "a list", "an odd cursor"],
 )
-def test_an_activity_list_that_cannot_be_read_is_for_a_person(
+def test_an_unreadable_activity_list_needs_a_decision_of_the_user(
     service: ScriptedService, lake: Lake, team: Team, play: Play
 ) -> None:
     service.on(START, reset())
@@ -330,7 +328,7 @@ def test_an_activity_list_that_cannot_be_read_is_for_a_person(
     assert len(service.asked(START)) == 1
 
 
-def test_an_activity_list_without_end_is_for_a_person(
+def test_an_endless_activity_list_needs_a_decision_of_the_user(
     service: ScriptedService, lake: Lake, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weblake.loads.lost_starts.MAX_ACTIVITY_PAGES", 50)
@@ -341,7 +339,9 @@ def test_an_activity_list_without_end_is_for_a_person(
     assert len(service.seen) <= 55
 
 
-def test_the_job_is_found_behind_other_pages_of_the_list(service: ScriptedService, lake: Lake, team: Team) -> None:
+def test_the_job_is_found_on_a_later_page_of_the_activity_list(
+    service: ScriptedService, lake: Lake, team: Team
+) -> None:
     Job(service, pages(2))
     service.on(START, reset())
     team.shown = lambda: activity(entry(OTHER, endpoint="scrape"), cursor="c2", has_more=True)
@@ -374,14 +374,14 @@ def test_h7_a_refused_start_started_nothing(
     assert len(service.asked(START)) == 2
 
 
-def test_a_refusal_in_a_good_reply_started_nothing(service: ScriptedService, lake: Lake, team: Team) -> None:
+def test_a_refusal_in_a_200_response_started_nothing(service: ScriptedService, lake: Lake, team: Team) -> None:
     Job(service, pages(2))
     service.on(START, reply({"success": False, "error": f"No: {KEY}"}), reply(STARTED))
     lake.run("batch", *URLS).refused("RequestRejected", "No: ***")
     lake.run("batch", *URLS).landed(pages(2))
 
 
-def test_a_start_at_the_rate_limit_is_sent_again(service: ScriptedService, lake: Lake, team: Team) -> None:
+def test_a_rate_limited_start_is_retried(service: ScriptedService, lake: Lake, team: Team) -> None:
     Job(service, pages(2))
     service.on(START, reply({}, 429, retry_after="0.1"), reply({}, 429), reply(STARTED))
     lake.run("batch", *URLS).landed(pages(2))
@@ -391,7 +391,7 @@ def test_a_start_at_the_rate_limit_is_sent_again(service: ScriptedService, lake:
 
 
 @pytest.mark.parametrize("hint", ["61", "9000000000"])
-def test_a_long_wait_before_a_start_is_for_the_caller(
+def test_a_long_retry_after_of_a_start_is_left_to_the_caller(
     service: ScriptedService, lake: Lake, team: Team, hint: str
 ) -> None:
     Job(service, pages(2))
@@ -400,7 +400,7 @@ def test_a_long_wait_before_a_start_is_for_the_caller(
     lake.run("batch", *URLS).landed(pages(2))
 
 
-def test_h14_a_service_that_was_down_is_started_later(service: ScriptedService, lake: Lake, team: Team) -> None:
+def test_h14_a_start_is_sent_once_the_service_is_up(service: ScriptedService, lake: Lake, team: Team) -> None:
     Job(service, pages(2))
     service.on(START, reply(STARTED))
     lake.env["WEBLAKE_BASE_URL"] = "http://127.0.0.1:9"  # the discard port: nobody listens
@@ -410,7 +410,7 @@ def test_h14_a_service_that_was_down_is_started_later(service: ScriptedService, 
     assert len(service.asked(START)) == 1
 
 
-def test_a_job_not_seen_at_once_after_its_start_is_waited_for(service: ScriptedService, lake: Lake, team: Team) -> None:
+def test_a_job_that_is_listed_late_is_waited_for(service: ScriptedService, lake: Lake, team: Team) -> None:
     job = Job(service, pages(2))
     service.first(job.read, *[reply({"success": False, "error": "Job not found"}, 404)] * 6)
     service.on(START, reply(STARTED))
@@ -422,7 +422,7 @@ def test_a_job_not_seen_at_once_after_its_start_is_waited_for(service: ScriptedS
 @pytest.mark.parametrize(
     "play", [UNCLEAR["reset"], UNCLEAR["500"], UNCLEAR["cut off"]], ids=["reset", "500", "cut off"]
 )
-def test_h5_a_service_that_replays_is_asked_again_under_the_same_key(
+def test_h5_a_service_that_replays_gets_the_start_again_under_the_same_key(
     service: ScriptedService, lake: Lake, team: Team, play: Play
 ) -> None:
     Job(service, pages(2))
@@ -433,7 +433,7 @@ def test_h5_a_service_that_replays_is_asked_again_under_the_same_key(
     assert len({seen.headers["x-idempotency-key"] for seen in service.asked(START)}) == 1
 
 
-def test_a_crawl_whose_start_was_not_answered_is_found(service: ScriptedService, lake: Lake) -> None:
+def test_a_crawl_with_a_lost_start_is_found(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(2), kind="crawl")
     service.on(ACTIVITY, each(lambda _: activity(entry(endpoint="crawl", target="https://site.test/"))))
     service.on("POST /v2/crawl", reset())
@@ -441,7 +441,7 @@ def test_a_crawl_whose_start_was_not_answered_is_found(service: ScriptedService,
     assert len(service.asked("POST /v2/crawl")) == 1
 
 
-def test_a_slow_preflight_ends_with_the_time_limit(service: ScriptedService, lake: Lake) -> None:
+def test_a_slow_preflight_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     service.on(ACTIVITY, stall())
     lake.run("batch", *URLS, timeout=1).refused("DeadlineExceeded")
     assert service.asked(START) == []

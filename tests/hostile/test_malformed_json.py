@@ -50,7 +50,7 @@ TRIES = 3
 )
 @pytest.mark.parametrize("play", UNREADABLE.values(), ids=UNREADABLE)
 @pytest.mark.parametrize("skip", [0, 2])
-def test_h9_h12_what_cannot_be_read_is_asked_again_and_then_given_up(
+def test_h9_h12_an_unreadable_response_is_retried_and_then_fails_the_load(
     service: ScriptedService, lake: Lake, play: object, skip: int
 ) -> None:
     job = Job(service, pages(4), cut=2)
@@ -77,7 +77,7 @@ def test_h9_h12_what_cannot_be_read_is_asked_again_and_then_given_up(
     case="UTF-16",
 )
 @pytest.mark.parametrize("play", UNREADABLE.values(), ids=UNREADABLE)
-def test_h9_h12_what_cannot_be_read_once_is_not_noticed(service: ScriptedService, lake: Lake, play: object) -> None:
+def test_h9_h12_an_unreadable_response_is_retried(service: ScriptedService, lake: Lake, play: object) -> None:
     job = Job(service, pages(4), cut=2)
     for skip in job.chunks:
         service.first(job.at(skip), play, play)  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ def test_h9_h12_what_cannot_be_read_once_is_not_noticed(service: ScriptedService
     line="It begins with: {excerpt(body) or '(nothing)'}",
     becomes="It is: {bytes(memoryview(body))!r}",
 )
-def test_h9_the_error_shows_the_beginning_of_the_reply_and_not_the_key(service: ScriptedService, lake: Lake) -> None:
+def test_h9_the_error_shows_the_start_of_the_response_and_not_the_key(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     job.always(0, reply(f'{{"Authorization": "Bearer {KEY}", "data": [{"{}, " * 300}'))
     message = lake.land(job=JOB).refused("MalformedReply", "It begins with")["error"]["message"]
@@ -153,7 +153,7 @@ MENDED = {
     case="surrogates in the wrong order",
 )
 @pytest.mark.parametrize(("n", "markdown", "n_lands", "lands", "repaired"), MENDED.values(), ids=MENDED)
-def test_h25_h26_one_odd_document_sinks_neither_itself_nor_its_neighbours(
+def test_h25_h26_an_extreme_document_and_its_neighbours_land(
     service: ScriptedService, lake: Lake, n: str, markdown: str, n_lands: str | None, lands: str, repaired: bool
 ) -> None:
     job = Job(service, pages(3))
@@ -171,7 +171,7 @@ def test_h25_h26_one_odd_document_sinks_neither_itself_nor_its_neighbours(
     line="return view[3:] if view[:3] == _BOM else view",
     becomes="return view",
 )
-def test_h12_a_byte_order_mark_is_passed_over(service: ScriptedService, lake: Lake) -> None:
+def test_h12_a_byte_order_mark_is_skipped(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     job.always(0, reply(b"\xef\xbb\xbf" + CHUNK))
     lake.land(job=JOB).landed(pages(2))
@@ -185,7 +185,7 @@ def test_the_order_of_fields_does_not_matter(service: ScriptedService, lake: Lak
 
 
 @pytest.mark.parametrize("kind", ["text/html", "text/plain; charset=utf-16", "", "application/octet-stream"])
-def test_h12_the_content_type_is_not_believed(service: ScriptedService, lake: Lake, kind: str) -> None:
+def test_h12_the_content_type_is_ignored(service: ScriptedService, lake: Lake, kind: str) -> None:
     job = Job(service, pages(2))
     job.always(0, reply(CHUNK, content_type=kind))
     lake.land(job=JOB).landed(pages(2))
@@ -195,7 +195,7 @@ NO_DOCUMENTS = ["null", "7", '"text"', "[]", "true", "[{}]"]
 
 
 @proves("H24", at="src/weblake/loads/staging.py", line="self._reconciler.malformed(1)", becomes="pass")
-def test_h24_entries_that_are_no_documents_are_failed_pages(service: ScriptedService, lake: Lake) -> None:
+def test_h24_entries_that_are_not_documents_are_failed_pages(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     body = job.raw(GOOD, *NO_DOCUMENTS, json.dumps(page(1)))
     job.always(0, reply(body))
@@ -203,7 +203,7 @@ def test_h24_entries_that_are_no_documents_are_failed_pages(service: ScriptedSer
     assert {(row["outcome"], row["code"]) for row in page_errors(lake.root)} == {("failed", "MALFORMED_DOCUMENT")}
 
 
-def test_documents_of_nothing_are_documents(service: ScriptedService, lake: Lake) -> None:
+def test_empty_documents_are_documents(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     body = job.raw(GOOD, "{}", '{"metadata": {}}', '{"metadata": null, "markdown": "x"}')
     job.always(0, reply(body))
@@ -219,7 +219,7 @@ def test_documents_of_nothing_are_documents(service: ScriptedService, lake: Lake
     line="left.add(_METADATA)",
     becomes="pass",
 )
-def test_h24_metadata_of_any_type(service: ScriptedService, lake: Lake) -> None:
+def test_h24_metadata_of_any_type_is_kept(service: ScriptedService, lake: Lake) -> None:
     lists = page(0)
     lists["metadata"] |= {"title": ["One", "Two"], "keywords": [], "description": [["deep"]], "og:image": ["a", "b"]}  # type: ignore[operator]
     odd = [page(n, metadata=value) for n, value in enumerate(([], "text", 7, True), 1)]
@@ -235,7 +235,7 @@ def test_h24_metadata_of_any_type(service: ScriptedService, lake: Lake) -> None:
 
 
 @proves("H24", at="src/weblake/tables/document_columns.py", line="if not fit.whole:", becomes="if False:")
-def test_h24_fields_of_the_wrong_type_stand_in_extra(service: ScriptedService, lake: Lake) -> None:
+def test_h24_fields_of_the_wrong_type_are_kept_in_extra(service: ScriptedService, lake: Lake) -> None:
     wrong = {
         "html": {"not": "text"},
         "links": "https://site.test/",

@@ -86,7 +86,7 @@ ELSEWHERE = {
 )
 @pytest.mark.usefixtures("ahead_or_in_turn")
 @pytest.mark.parametrize("link", OURS.values(), ids=OURS)
-def test_h16_only_the_query_of_a_link_is_believed(
+def test_h16_only_the_query_of_a_next_link_is_used(
     service: ScriptedService, stranger: ScriptedService, lake: Lake, link: str
 ) -> None:
     job = Job(service, pages(6), cut=2)
@@ -98,7 +98,7 @@ def test_h16_only_the_query_of_a_link_is_believed(
 
 
 @pytest.mark.parametrize("end", ["", False, None])
-def test_h16_nothing_is_the_end_however_it_is_written(service: ScriptedService, lake: Lake, end: object) -> None:
+def test_h16_every_form_of_an_empty_next_is_the_end(service: ScriptedService, lake: Lake, end: object) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunks[2]["next"] = end
     lake.land(job=JOB).landed(pages(4))
@@ -113,7 +113,7 @@ def test_h16_nothing_is_the_end_however_it_is_written(service: ScriptedService, 
 )
 @proves("H16", at="src/weblake/api/next_link.py", line="MAX_QUERY = 4096", becomes="MAX_QUERY = 1 << 30", case="2 MB")
 @pytest.mark.parametrize("link", ELSEWHERE.values(), ids=ELSEWHERE)
-def test_h16_a_link_that_leads_elsewhere_is_refused(
+def test_h16_a_next_link_to_another_path_is_refused(
     service: ScriptedService, stranger: ScriptedService, lake: Lake, link: object
 ) -> None:
     job = Job(service, pages(4), cut=2)
@@ -124,7 +124,7 @@ def test_h16_a_link_that_leads_elsewhere_is_refused(
     assert {seen.path for seen in service.seen} == {job.path}
 
 
-def test_a_link_that_leads_elsewhere_is_refused_while_the_job_runs(
+def test_a_next_link_to_another_path_is_refused_while_the_job_runs(
     service: ScriptedService, stranger: ScriptedService, lake: Lake
 ) -> None:
     job = Job(service, pages(4), cut=2)
@@ -133,7 +133,7 @@ def test_a_link_that_leads_elsewhere_is_refused_while_the_job_runs(
     lake.land(job=JOB, process=True).refused("MalformedReply", "does not lead to another chunk")
 
 
-def test_chunks_are_read_below_the_prefix_of_the_base_url(
+def test_chunks_are_read_below_the_path_of_the_base_url(
     service: ScriptedService, stranger: ScriptedService, lake: Lake
 ) -> None:
     job = Job(service, pages(4), cut=2)

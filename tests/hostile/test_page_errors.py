@@ -34,7 +34,7 @@ def test_failed_and_blocked_pages_are_rows(service: ScriptedService, lake: Lake)
     line="known = account.stored + account.failed + account.robots_blocked + account.rejected",
     becomes="known = account.stored",
 )
-def test_h21_failed_pages_that_left_the_total_are_rows(service: ScriptedService, lake: Lake) -> None:
+def test_h21_failed_pages_outside_the_total_are_rows(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     job.errors = {"errors": [failed(2), failed(3)], "robotsBlocked": []}
     lake.land(job=JOB).landed(pages(2), submitted=4, failed=2)
@@ -77,7 +77,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("play", BROKEN.values(), ids=BROKEN)
-def test_errors_that_cannot_be_read_publish_nothing(service: ScriptedService, lake: Lake, play: object) -> None:
+def test_an_unreadable_error_list_publishes_nothing(service: ScriptedService, lake: Lake, play: object) -> None:
     job = Job(service, pages(2))
     service.first(f"{job.read}/errors", *[play] * 3)  # type: ignore[list-item]
     lake.land(job=JOB).refused("MalformedReply")
@@ -85,14 +85,16 @@ def test_errors_that_cannot_be_read_publish_nothing(service: ScriptedService, la
 
 
 @pytest.mark.parametrize("status", [404, 400, 405])
-def test_a_service_without_errors_is_held_to_its_total(service: ScriptedService, lake: Lake, status: int) -> None:
+def test_without_an_error_list_the_total_is_used(service: ScriptedService, lake: Lake, status: int) -> None:
     job = Job(service, pages(2), total=3)
     service.on(f"{job.read}/errors", reply({"success": False, "error": "no such thing"}, status))
     lake.land(job=JOB).refused("LoadIncomplete", "1 of 3 pages are missing")
     lake.land("--allow-partial", job=JOB).landed(pages(2), complete=False, missing=1)
 
 
-def test_a_job_that_expires_before_its_errors_are_read_is_gone(service: ScriptedService, lake: Lake) -> None:
+def test_a_job_that_expires_before_its_errors_are_read_is_reported_as_gone(
+    service: ScriptedService, lake: Lake
+) -> None:
     job = Job(service, pages(2))
     gone = reply({"success": False, "error": "Job expired"}, 404)
     service.on(job.read, reply(job.chunks[0]), gone)
@@ -100,19 +102,19 @@ def test_a_job_that_expires_before_its_errors_are_read_is_gone(service: Scripted
     lake.land(job=JOB).refused("JobGone", "Job expired")
 
 
-def test_errors_of_another_team_are_forbidden(service: ScriptedService, lake: Lake) -> None:
+def test_a_forbidden_error_list_fails_the_load(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     service.on(f"{job.read}/errors", reply({"success": False, "error": "Forbidden"}, 403))
     lake.land(job=JOB).refused("PermissionDenied")
 
 
-def test_errors_that_fail_for_a_while_are_read(service: ScriptedService, lake: Lake) -> None:
+def test_the_read_of_the_error_list_is_retried(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     service.first(f"{job.read}/errors", reply("<html>", 502), reply({}, 429, retry_after="0"))
     lake.land(job=JOB).landed(pages(2))
 
 
-def test_a_job_in_which_all_pages_failed_is_no_success(service: ScriptedService, lake: Lake) -> None:
+def test_a_job_with_only_failed_pages_fails(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, [], total=2)
     job.errors = {"errors": [failed(0)], "robotsBlocked": [url_of(1)]}
     printed = lake.land(job=JOB, process=True).refused("LoadIncomplete", "None of the 2 pages")

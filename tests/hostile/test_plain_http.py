@@ -65,7 +65,7 @@ def test_s3_loopback_needs_no_permission(asks: Asks, host: str) -> None:
     case="option",
 )
 @pytest.mark.parametrize("how", ["option", "environment"])
-def test_s3_a_command_needs_insecure_for_plain_http_beyond_loopback(
+def test_s3_a_command_requires_insecure_for_plain_http_beyond_loopback(
     service: ScriptedService, lake: Lake, how: str, far_is_here: None
 ) -> None:
     url = f"http://{FAR}:{service.port}"
@@ -85,7 +85,7 @@ def test_s3_a_command_needs_insecure_for_plain_http_beyond_loopback(
 
 
 @pytest.mark.parametrize("said", ["0", "no", "false", "", "off", "insecure"])
-def test_s3_only_a_clear_yes_in_the_environment_allows_it(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_only_a_true_value_of_the_environment_variable_allows_it(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBLAKE_INSECURE", said)
     with pytest.raises(InvalidOption, match="in the clear"):
         Client(f"http://{FAR}", KEY)

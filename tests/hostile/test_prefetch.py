@@ -49,7 +49,7 @@ def asked_once(service: ScriptedService, *names: str) -> bool:
     return [len(service.asked(name)) for name in names] == [1] * len(names)
 
 
-def test_each_chunk_arrives_while_the_one_before_does(service: ScriptedService, lake: Lake) -> None:
+def test_each_chunk_is_requested_while_the_previous_one_arrives(service: ScriptedService, lake: Lake) -> None:
     documents = long_pages(6)
     job = Job(service, documents, cut=2)
     job.always(2, held_back(service, job.chunks[2], job.at(4)))
@@ -58,7 +58,7 @@ def test_each_chunk_arrives_while_the_one_before_does(service: ScriptedService, 
     assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
 
 
-def test_the_errors_arrive_while_the_last_chunk_is_waited_for(service: ScriptedService, lake: Lake) -> None:
+def test_the_error_list_is_requested_while_the_last_chunk_arrives(service: ScriptedService, lake: Lake) -> None:
     documents = long_pages(6)
     job = Job(service, documents, cut=2)
     job.always(4, held_back(service, job.chunks[4], f"{job.read}/errors", behind=0))
@@ -67,7 +67,7 @@ def test_the_errors_arrive_while_the_last_chunk_is_waited_for(service: ScriptedS
 
 
 @pytest.mark.parametrize("completed", [0, 10**9, "6", None])
-def test_what_the_service_counts_is_not_relied_upon(service: ScriptedService, lake: Lake, completed: object) -> None:
+def test_prefetching_does_not_rely_on_the_total(service: ScriptedService, lake: Lake, completed: object) -> None:
     documents = long_pages(6)
     job = Job(service, documents, cut=2)
     for chunk in job.chunks.values():
@@ -77,7 +77,7 @@ def test_what_the_service_counts_is_not_relied_upon(service: ScriptedService, la
     assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
 
 
-def test_two_are_on_their_way_at_most(service: ScriptedService, lake: Lake) -> None:
+def test_at_most_two_pages_are_requested_at_a_time(service: ScriptedService, lake: Lake) -> None:
     documents = long_pages(12)
     job = Job(service, documents, cut=1)
     lock, now, most = threading.Lock(), 0, 0
@@ -105,7 +105,7 @@ def test_two_are_on_their_way_at_most(service: ScriptedService, lake: Lake) -> N
     assert most == 2  # of chunks
 
 
-def test_a_next_that_stands_behind_the_documents_leads_on_all_the_same(service: ScriptedService, lake: Lake) -> None:
+def test_a_next_after_the_documents_is_followed(service: ScriptedService, lake: Lake) -> None:
     documents = long_pages(6)
     job = Job(service, documents, cut=2)
     for chunk in job.chunks.values():
@@ -114,7 +114,7 @@ def test_a_next_that_stands_behind_the_documents_leads_on_all_the_same(service: 
     assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
 
 
-def test_what_was_asked_for_ahead_and_failed_is_asked_for_again(service: ScriptedService, lake: Lake) -> None:
+def test_a_failed_prefetch_is_requested_again(service: ScriptedService, lake: Lake) -> None:
     documents = long_pages(6)
     job = Job(service, documents, cut=2)
     job.first(2, reply({"success": False, "error": "busy"}, 503), reply(b'{"success": true, "status": "comp'))
@@ -124,7 +124,7 @@ def test_what_was_asked_for_ahead_and_failed_is_asked_for_again(service: Scripte
     assert len(service.asked(job.at(2))) == 3
 
 
-def test_nothing_is_asked_for_ahead_of_a_job_that_runs_again(service: ScriptedService, lake: Lake) -> None:
+def test_no_page_of_a_job_that_runs_again_is_prefetched(service: ScriptedService, lake: Lake) -> None:
     documents = long_pages(6)
     job = Job(service, documents, cut=2)
     job.first(0, reply(job.chunks[0]))
@@ -134,7 +134,7 @@ def test_nothing_is_asked_for_ahead_of_a_job_that_runs_again(service: ScriptedSe
     assert len(service.asked(job.at(4))) == 1
 
 
-def test_the_poll_that_finds_the_end_brings_the_first_chunk(service: ScriptedService, lake: Lake) -> None:
+def test_the_last_poll_delivers_the_first_chunk(service: ScriptedService, lake: Lake) -> None:
     documents = long_pages(4)
     job = Job(service, documents, cut=2)
     job.first(0, reply(job.chunks[0] | {"status": "scraping"}))
@@ -146,7 +146,7 @@ def test_the_poll_that_finds_the_end_brings_the_first_chunk(service: ScriptedSer
     assert asked_once(service, other.at(0))
 
 
-def test_a_first_chunk_that_is_too_large_to_keep_is_asked_for_again(
+def test_a_first_chunk_too_large_to_buffer_is_requested_again(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(polling, "MOST_KEPT", 300_000)
@@ -156,7 +156,7 @@ def test_a_first_chunk_that_is_too_large_to_keep_is_asked_for_again(
     assert len(service.asked(job.at(0))) == 2
 
 
-def test_a_large_first_chunk_whose_head_stands_behind_the_documents_is_read_to_its_end(
+def test_a_large_first_chunk_with_its_status_after_the_documents_is_read_completely(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(polling, "MOST_KEPT", 300_000)
@@ -167,7 +167,7 @@ def test_a_large_first_chunk_whose_head_stands_behind_the_documents_is_read_to_i
     assert asked_once(service, job.at(0))
 
 
-def test_behind_quick_replies_nothing_is_asked_for_ahead(
+def test_fast_responses_are_not_prefetched(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread would cost more than the waiting; a slow reply among them is read ahead of again."""

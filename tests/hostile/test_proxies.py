@@ -27,7 +27,7 @@ from weblake.errors import AskPerson, InvalidOption, ServiceUnreachable
 )
 @both
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_s2_no_proxy_of_the_environment_sees_what_goes_to_loopback(
+def test_s2_no_proxy_of_the_environment_is_used_for_loopback(
     service: ScriptedService, stranger: ScriptedService, asks: Asks, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
@@ -87,7 +87,7 @@ def tunnel(request: pytest.FixtureRequest) -> Iterator[Tunnel]:
 )
 @both
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "ALL_PROXY"])
-def test_s2_a_proxy_gets_the_name_of_the_host_and_no_key(
+def test_s2_a_proxy_gets_the_host_name_and_no_key(
     tunnel: Tunnel, asks: Asks, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, tunnel.url)
@@ -104,7 +104,7 @@ def test_s2_a_proxy_gets_the_name_of_the_host_and_no_key(
 
 
 @both
-def test_s2_a_host_that_is_named_in_no_proxy_is_called_directly(
+def test_s2_a_host_in_no_proxy_is_connected_directly(
     service: ScriptedService, stranger: ScriptedService, asks: Asks, monkeypatch: pytest.MonkeyPatch, far_is_here: None
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", stranger.url)
@@ -118,7 +118,7 @@ def test_s2_a_host_that_is_named_in_no_proxy_is_called_directly(
 @pytest.mark.own_transport
 @both
 @pytest.mark.parametrize("proxy", ["http://test-user:test-password@[::", "socks5://test-user:test-password@h", "://"])
-def test_a_proxy_that_cannot_be_used_is_told_without_its_password(
+def test_an_error_about_a_proxy_does_not_show_its_password(
     asks: Asks, proxy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("https_proxy", proxy)

@@ -8,25 +8,25 @@ from scripted_job import JOB, Job, page, pages, url_of
 from scripted_service import ScriptedService, reply
 
 
-def test_chunks_end_at_100_documents(service: ScriptedService, lake: Lake) -> None:
+def test_chunks_of_100_documents_land(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(250))
     lake.land(job=JOB, process=True).landed(pages(250))
     assert service.asked(job.at(200))
 
 
-def test_chunks_end_at_10_megabytes(service: ScriptedService, lake: Lake) -> None:
+def test_chunks_of_10_megabytes_land(service: ScriptedService, lake: Lake) -> None:
     large = [page(n, markdown=f"{n}" * 4_000_000) for n in range(5)]
     Job(service, large, cut=2)
     lake.land(job=JOB).landed(large)
 
 
-def test_one_document_may_be_larger_than_a_chunk(service: ScriptedService, lake: Lake) -> None:
+def test_a_document_may_be_larger_than_a_chunk(service: ScriptedService, lake: Lake) -> None:
     documents = [page(0), page(1, markdown="x" * 12_000_000, html="y" * 30_000_000), page(2)]
     Job(service, documents, cut=1)
     lake.land(job=JOB).landed(documents)
 
 
-def test_a_crawl_is_read_at_its_own_address(service: ScriptedService, lake: Lake) -> None:
+def test_a_crawl_is_read_at_its_own_path(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(5), cut=2, kind="crawl")
     assert lake.land(kind="crawl", job=JOB, process=True).landed(pages(5))["kind"] == "crawl"
 
@@ -49,7 +49,7 @@ def test_polls_of_a_running_job_do_not_fetch_its_documents_again(service: Script
     line="if account.missing > terms.missing_ratio * account.submitted:",
     becomes="if False:",
 )
-def test_h18_documents_that_the_service_lost_are_missing(service: ScriptedService, lake: Lake) -> None:
+def test_h18_documents_lost_by_the_service_are_missing(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     job.chunks[2]["data"] = []
     printed = lake.land(job=JOB).refused("LoadIncomplete", "2 of 6 pages are missing")
@@ -67,7 +67,9 @@ def test_h18_overlapping_chunks_store_each_document_once(service: ScriptedServic
     lake.land(job=JOB).landed(pages(9))
 
 
-def test_h18_overlapping_chunks_without_scrape_ids(service: ScriptedService, lake: Lake) -> None:
+def test_h18_overlapping_chunks_without_scrape_ids_store_each_document_once(
+    service: ScriptedService, lake: Lake
+) -> None:
     documents = [page(n, metadata={"sourceURL": url_of(n)}) for n in range(6)]
     job = Job(service, documents, cut=3)
     job.chunk(3, documents[1:], None)
@@ -80,14 +82,16 @@ def test_h18_overlapping_chunks_without_scrape_ids(service: ScriptedService, lak
     line="elif following in self._visited:",
     becomes="elif following < self._asked:",
 )
-def test_h18_a_cursor_that_goes_back_loses_and_doubles_nothing(service: ScriptedService, lake: Lake) -> None:
+def test_h18_a_cursor_that_goes_back_neither_loses_nor_duplicates_documents(
+    service: ScriptedService, lake: Lake
+) -> None:
     job = Job(service, pages(8), cut=2)
     for skip, following in ((0, 4), (4, 2), (2, 6)):
         job.chunk(skip, pages(2, first=skip), following)
     lake.land(job=JOB).landed(pages(8))
 
 
-def test_a_cursor_is_sent_back_as_it_came(service: ScriptedService, lake: Lake) -> None:
+def test_a_cursor_is_sent_back_unchanged(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     cursor = "skip=2&limit=2&after=a%2Fb%20c&empty="
     job.chunks[0]["next"] = f"{service.url}{job.path}?{cursor}"
@@ -95,7 +99,7 @@ def test_a_cursor_is_sent_back_as_it_came(service: ScriptedService, lake: Lake) 
     lake.land(job=JOB).landed(pages(4))
 
 
-def test_a_landed_job_is_not_asked_for_again(service: ScriptedService, lake: Lake) -> None:
+def test_a_landed_job_is_not_requested_again(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(3))
     first = lake.land(job=JOB).landed(pages(3))
     service.seen.clear()

@@ -106,7 +106,7 @@ def answer(request: pytest.FixtureRequest, service: ScriptedService) -> tuple[Pl
     return found
 
 
-def test_a_landing_sends_its_start(
+def test_a_landing_sends_its_start_as_often_as_expected(
     service: ScriptedService, answer: tuple[Play | None, int, float, str, int, str], tmp_path: Path
 ) -> None:
     play, sends, seconds, kind, _, _ = answer
@@ -120,7 +120,7 @@ def test_a_landing_sends_its_start(
 
 
 @pytest.mark.parametrize("awaited", [False, True], ids=["Client", "AsyncClient"])
-def test_a_single_call_sends_its_start(
+def test_a_single_call_sends_its_start_as_often_as_expected(
     service: ScriptedService, answer: tuple[Play | None, int, float, str, int, str], awaited: bool
 ) -> None:
     play, _, _, _, sends, kind = answer

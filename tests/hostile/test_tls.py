@@ -149,7 +149,7 @@ WAY_OUT = re.compile(
 )
 @pytest.mark.parametrize("secure", BAD, indirect=True)
 @pytest.mark.parametrize("door", DOORS)
-def test_h13_a_certificate_that_is_not_valid_ends_it_at_once(
+def test_h13_an_invalid_certificate_fails_without_a_retry(
     secure: SecureService, door: str, request: pytest.FixtureRequest
 ) -> None:
     error = asked(secure.url, door)
@@ -164,13 +164,13 @@ def test_h13_a_certificate_that_is_not_valid_ends_it_at_once(
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_h13_a_certificate_of_an_authority_of_ones_own_is_accepted(secure: SecureService, door: str) -> None:
+def test_h13_a_certificate_of_a_private_authority_is_accepted(secure: SecureService, door: str) -> None:
     assert asked(secure.url, door) is None
     assert secure.seen[0].headers["authorization"] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize("secure", ["expired"], indirect=True)
-def test_h13_a_load_says_so_in_one_line_and_lands_once_it_is_mended(
+def test_h13_a_load_reports_the_certificate_in_one_line_and_lands_after_the_fix(
     secure: SecureService, service: ScriptedService, lake: Lake
 ) -> None:
     lake.env["WEBLAKE_BASE_URL"] = secure.url
@@ -211,7 +211,7 @@ def silent(peer: socket.socket) -> None:
 )
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("broken", [torn, closed, plain])
-def test_h13_a_handshake_that_breaks_has_sent_nothing_and_is_made_again(
+def test_h13_a_broken_handshake_has_sent_nothing_and_is_retried(
     secure: SecureService, broken: Callable[[socket.socket], None], door: str
 ) -> None:
     secure.breaks = [broken, broken]
@@ -226,7 +226,7 @@ def test_h13_a_handshake_that_breaks_has_sent_nothing_and_is_made_again(
 
 @pytest.mark.parametrize("door", ["blocking", "awaited"])
 @pytest.mark.parametrize("broken", [torn, plain])
-def test_h13_a_handshake_that_always_breaks_is_given_up(
+def test_h13_a_handshake_that_always_breaks_fails(
     secure: SecureService, broken: Callable[[socket.socket], None], door: str
 ) -> None:
     secure.breaks = [broken]
@@ -238,7 +238,7 @@ def test_h13_a_handshake_that_always_breaks_is_given_up(
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_h13_a_handshake_that_never_ends_costs_the_time_of_one_connection(
+def test_h13_an_endless_handshake_takes_the_timeout_of_one_connection(
     secure: SecureService, door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weblake.http.transport.CONNECT_S", 0.2)

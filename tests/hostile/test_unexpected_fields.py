@@ -31,7 +31,7 @@ NEW = {
     becomes="items[begins + at] = str(value)",
 )
 @proves("H23", at="src/weblake/tables/document_columns.py", line="if not fit.whole:", becomes="if False:")
-def test_h23_what_is_unknown_lands_as_it_came(service: ScriptedService, lake: Lake) -> None:
+def test_h23_unknown_fields_are_stored_unchanged(service: ScriptedService, lake: Lake) -> None:
     odd = page(0, **NEW)
     odd["metadata"] |= {"og:novel": "n", "scores": {"a": [1.50]}, "none": None}  # type: ignore[operator]
     job = Job(service, [odd, page(1)], novel={"head": [1]}, warning=["odd"], createdAt=7)
@@ -60,7 +60,7 @@ SAID = r"broken\u0000 \u001b[31m\ud800\nweblake: all is well"
 @proves(
     "H26", at="src/weblake/credentials.py", line='text = _CONTROL.sub(" ", text).strip()', becomes="text = text.strip()"
 )
-def test_h26_what_a_service_says_is_one_plain_line(service: ScriptedService, lake: Lake) -> None:
+def test_h26_an_error_text_of_the_service_is_one_printable_line(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(1))
     job.always(0, reply(job.raw(json.dumps(page(0)), status="failed", error="SAID").replace(b"SAID", SAID.encode())))
     printed = lake.land(job=JOB).refused("JobEnded", "broken", "all is well")
@@ -75,7 +75,7 @@ def test_h26_what_a_service_says_is_one_plain_line(service: ScriptedService, lak
     line="status.lower() in TERMINAL",
     becomes='status.lower().strip("\\0") in TERMINAL',
 )
-def test_h26_a_receipt_holds_no_text_of_the_service(service: ScriptedService, lake: Lake) -> None:
+def test_h26_a_receipt_contains_no_text_of_the_service(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     odd = r'"completed\u0000"'
     play = reply(json.dumps(job.chunks[0]).replace('"completed"', odd, 1))

@@ -84,7 +84,7 @@ SLOW = {
     case="loop-a body",
 )
 @pytest.mark.parametrize("play", SLOW.values(), ids=SLOW)
-def test_h11_a_request_ends_by_its_deadline_however_steadily_bytes_come(
+def test_h11_a_request_ends_by_its_deadline_although_bytes_keep_arriving(
     service: ScriptedService, play: Play, ask: Ask
 ) -> None:
     service.on("GET /v2/x", play)
@@ -126,7 +126,7 @@ SHORT = {
     case="thread-gzip without its end",
 )
 @pytest.mark.parametrize("play", SHORT.values(), ids=SHORT)
-def test_h8_what_reads_well_and_is_short_is_no_reply(service: ScriptedService, play: Play, ask: Ask) -> None:
+def test_h8_a_truncated_body_that_parses_is_an_error(service: ScriptedService, play: Play, ask: Ask) -> None:
     service.on("GET /v2/x", play)
     got = ask(service.url, Request("GET", "/v2/x", deadline_s=10))
     assert isinstance(got, NoReply), got
@@ -168,7 +168,7 @@ NOBODY_LISTENS = ["127.0.0.9"]
     case="blocking",
 )
 @pytest.mark.parametrize("awaited", [False, True], ids=["blocking", "awaited"])
-def test_h14_a_start_that_never_left_is_sent_again_until_somebody_is_there(
+def test_h14_a_start_that_was_not_sent_is_retried_until_the_service_is_up(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch, awaited: bool
 ) -> None:
     found(monkeypatch, NO_SUCH_HOST, NO_ANSWER, NOBODY_LISTENS, ["127.0.0.1"])
@@ -189,7 +189,7 @@ def test_h14_a_start_that_never_left_is_sent_again_until_somebody_is_there(
 
 
 @pytest.mark.parametrize("lookup", [NO_SUCH_HOST, NO_ANSWER, NOBODY_LISTENS], ids=["no host", "no answer", "nobody"])
-def test_h14_a_host_that_is_not_there_got_nothing(
+def test_h14_an_unreachable_host_was_sent_nothing(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch, lookup: list[str] | Exception, ask: Ask
 ) -> None:
     found(monkeypatch, lookup)
@@ -214,7 +214,7 @@ def test_h14_a_host_that_is_not_there_got_nothing(
     becomes="addresses = look_up(host, port).result()",
     case="loop",
 )
-def test_h14_a_lookup_that_hangs_ends_with_the_deadline(
+def test_h14_a_hanging_name_lookup_ends_at_the_deadline(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
     """The resolver of the system knows no deadline, and hangs until the test is over."""
@@ -267,7 +267,7 @@ def swallowed(service: ScriptedService) -> Iterator[list[str]]:
     becomes="timeout or 60.0",
     case="thread",
 )
-def test_h14_addresses_that_swallow_everything_cost_the_time_of_one_connection(
+def test_h14_unresponsive_addresses_take_the_timeout_of_one_connection(
     service: ScriptedService, swallowed: list[str], monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
     monkeypatch.setattr(transport, "CONNECT_S", 0.8)
@@ -286,7 +286,7 @@ def test_h14_addresses_that_swallow_everything_cost_the_time_of_one_connection(
     becomes="addresses = _addresses_in_time(host, port, until)[:1]",
     case="thread",
 )
-def test_h14_an_address_that_swallows_everything_does_not_hide_the_next(
+def test_h14_after_an_unresponsive_address_the_next_one_is_tried(
     service: ScriptedService, swallowed: list[str], monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
     monkeypatch.setattr(transport, "CONNECT_S", 0.8)

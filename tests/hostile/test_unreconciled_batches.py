@@ -28,7 +28,7 @@ def started(service: ScriptedService) -> None:
     line="folded = each.times if each.answered else each.times - 1",
     becomes="folded = 0",
 )
-def test_h28_a_url_given_twice_and_folded_counts_once(service: ScriptedService, lake: Lake) -> None:
+def test_h28_a_url_given_twice_and_scraped_once_counts_once(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(2))
     lake.run("batch", *urls(0, 0, 1, 0)).landed(pages(2), submitted=4, duplicates=2)
 
@@ -52,9 +52,7 @@ def test_h28_a_url_given_twice_and_scraped_twice_is_stored_twice(service: Script
     line="if page is not None and listed and self._list is not None and not self._list.has_room(page):",
     becomes="if False:",
 )
-def test_h28_a_page_that_the_service_tells_again_under_another_id_is_stored_once(
-    service: ScriptedService, lake: Lake
-) -> None:
+def test_h28_a_document_repeated_under_another_id_is_stored_once(service: ScriptedService, lake: Lake) -> None:
     again = page(0)
     again["metadata"] = {**again["metadata"], "scrapeId": "another"}  # type: ignore[dict-item]
     Job(service, [page(0), again, page(1)])
@@ -67,7 +65,7 @@ def test_h28_a_page_that_the_service_tells_again_under_another_id_is_stored_once
     line="first = source_url or url",
     becomes="first = url or source_url",
 )
-def test_h28_pages_that_lead_to_one_address_are_all_kept(service: ScriptedService, lake: Lake) -> None:
+def test_h28_urls_that_redirect_to_one_url_are_all_stored(service: ScriptedService, lake: Lake) -> None:
     told = pages(3)
     for document in told[:2]:
         document["metadata"] = {**document["metadata"], "url": url_of(2)}  # type: ignore[dict-item]
@@ -91,7 +89,7 @@ def test_h30_rejected_urls_are_rows(service: ScriptedService, lake: Lake) -> Non
 
 
 @pytest.mark.parametrize("odd", ["text", {"a": 1}, 7, None, [["x"]]])
-def test_h30_rejected_urls_of_the_wrong_type_count_as_none(service: ScriptedService, lake: Lake, odd: object) -> None:
+def test_h30_rejected_urls_of_the_wrong_type_are_ignored(service: ScriptedService, lake: Lake, odd: object) -> None:
     Job(service, pages(2))
     service.on(START, reply(STARTED | {"invalidURLs": odd}))
     lake.run("batch", *urls(0, 1)).landed(pages(2), rejected=0)
@@ -103,7 +101,7 @@ def test_h30_rejected_urls_of_the_wrong_type_count_as_none(service: ScriptedServ
     line="return f\"{host}{port_text}{_plain(parts.path).rstrip('/')}{query}\"",
     becomes="return url",
 )
-def test_h18_documents_in_another_order_and_spelling_belong_to_their_urls(service: ScriptedService, lake: Lake) -> None:
+def test_h18_documents_are_matched_in_any_order_and_spelling_of_urls(service: ScriptedService, lake: Lake) -> None:
     told = [page(2), page(0), page(1)]
     respelt = "http://www.site.test/page/0/"
     told[1]["metadata"] = {**told[1]["metadata"], "sourceURL": respelt, "url": respelt}  # type: ignore[dict-item]
@@ -113,7 +111,7 @@ def test_h18_documents_in_another_order_and_spelling_belong_to_their_urls(servic
     assert [row["position"] for row in documents(lake.root)] == [0, 1, 2]
 
 
-def test_documents_that_nobody_asked_for_are_not_published(service: ScriptedService, lake: Lake) -> None:
+def test_documents_of_other_urls_are_not_published(service: ScriptedService, lake: Lake) -> None:
     Job(service, [page(0), page(9)])
     printed = lake.run("batch", *urls(0, 1)).refused("LoadIncomplete", "1 documents of pages that were not submitted")
     assert (printed["stored"], printed["missing"]) == (2, 1)
@@ -134,7 +132,7 @@ def test_missing_pages_are_named_and_kept_for_later(service: ScriptedService, la
     assert not list((lake.root / "_weblake/refused").rglob("*.parquet"))
 
 
-def test_a_refused_load_that_is_read_again_may_be_whole_by_then(service: ScriptedService, lake: Lake) -> None:
+def test_a_refused_load_may_be_complete_when_it_is_read_again(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     lake.run("batch", *urls(0, 1, 2)).refused("LoadIncomplete")
     job.chunk(0, pages(3), None)
@@ -142,20 +140,20 @@ def test_a_refused_load_that_is_read_again_may_be_whole_by_then(service: Scripte
     assert len(service.asked(START)) == 1
 
 
-def test_a_tolerance_for_missing_pages(service: ScriptedService, lake: Lake) -> None:
+def test_missing_ratio_allows_missing_pages(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(3))
     lake.run("batch", *urls(0, 1, 2, 3), "--missing-ratio", "0.24").refused("LoadIncomplete")
     lake.run("batch", *urls(0, 1, 2, 3), "--missing-ratio", "0.25").landed(pages(3), complete=False, missing=1)
 
 
-def test_a_tolerance_for_failed_pages(service: ScriptedService, lake: Lake) -> None:
+def test_fail_ratio_allows_failed_pages(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(3))
     job.errors = {"errors": [{"url": url_of(3), "error": "x"}], "robotsBlocked": []}
     lake.run("batch", *urls(0, 1, 2, 3), "--fail-ratio", "0.2").refused("LoadIncomplete", "more than the tolerance")
     lake.run("batch", *urls(0, 1, 2, 3), "--fail-ratio", "0.25").landed(pages(3), failed=1)
 
 
-def test_all_pages_failed(service: ScriptedService, lake: Lake) -> None:
+def test_a_batch_with_only_failed_pages_publishes_page_errors(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, [])
     job.errors = {"errors": [{"url": url, "code": "SCRAPE_TIMEOUT", "error": "x"} for url in urls(0, 1)]}
     printed = lake.run("batch", *urls(0, 1), process=True).refused("LoadIncomplete", "None of the 2 pages")
@@ -167,7 +165,7 @@ def test_all_pages_failed(service: ScriptedService, lake: Lake) -> None:
     assert service.seen == []
 
 
-def test_documents_without_any_url_fill_the_places_of_the_missing(service: ScriptedService, lake: Lake) -> None:
+def test_documents_without_a_url_count_for_missing_urls(service: ScriptedService, lake: Lake) -> None:
     nameless = {"markdown": "who am I"}
     Job(service, [page(0), nameless])
     outcome = lake.run("batch", *urls(0, 1))
@@ -178,7 +176,7 @@ def test_documents_without_any_url_fill_the_places_of_the_missing(service: Scrip
 @pytest.mark.parametrize(
     "cancelled", [reply({"status": "cancelled"}), reply({"error": "Crawl is already completed"}, 409)]
 )
-def test_a_job_that_passes_its_credits_is_cancelled_and_kept(
+def test_a_job_that_passes_max_credits_is_cancelled_and_kept(
     service: ScriptedService, lake: Lake, cancelled: object
 ) -> None:
     job = Job(service, pages(2), word="cancelled", total=3, creditsUsed=40)
@@ -192,12 +190,12 @@ def test_a_job_that_passes_its_credits_is_cancelled_and_kept(
     lake.run("batch", *wanted, "--allow-partial").landed(pages(2), complete=False, missing=1)
 
 
-def test_a_batch_that_would_cost_too_much_is_not_started(service: ScriptedService, lake: Lake) -> None:
+def test_a_batch_beyond_max_credits_is_not_started(service: ScriptedService, lake: Lake) -> None:
     lake.run("batch", *urls(0, 1, 2), "--max-credits", "2").refused("CreditsExhausted", "nothing was started")
     assert service.seen == []
 
 
-def test_a_load_lands_once_whoever_repeats_it(service: ScriptedService, lake: Lake) -> None:
+def test_a_repeated_load_lands_once(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(2))
     first = lake.run("batch", *urls(0, 1)).landed(pages(2))
     service.seen.clear()

@@ -121,9 +121,7 @@ def refused(dataset: Dataset) -> StorageRefused:
     case="a_file_as_refused",
 )
 @pytest.mark.parametrize("spoil", ROOTS, ids=lambda spoil: str(spoil.__name__))
-def test_p4_a_root_that_cannot_hold_a_load_is_refused_before_it_is_paid(
-    tmp_path: Path, spoil: Callable[[Path], None]
-) -> None:
+def test_p4_an_unusable_root_is_refused_before_the_start(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     (tmp_path / "above").mkdir()
     root = tmp_path / "above" / "lake"
     spoil(root)
@@ -131,7 +129,7 @@ def test_p4_a_root_that_cannot_hold_a_load_is_refused_before_it_is_paid(
 
 
 @pytest.mark.parametrize("bucket", [False, True])
-def test_p4_a_name_that_is_too_long_is_refused_before_it_is_paid(
+def test_p4_a_name_that_is_too_long_is_refused_before_the_start(
     tmp_path: Path, request: pytest.FixtureRequest, *, bucket: bool
 ) -> None:
     root = request.getfixturevalue("s3_root") if bucket else str(tmp_path / "lake")
@@ -153,7 +151,7 @@ def test_p4_a_name_that_is_too_long_is_refused_before_it_is_paid(
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere: test_storage_disk.py has it mounted read-only")
-def test_p4_a_root_without_the_right_to_write_is_refused_before_it_is_paid(tmp_path: Path) -> None:
+def test_p4_a_read_only_root_is_refused_before_the_start(tmp_path: Path) -> None:
     root = tmp_path / "lake"
     (root / "documents").mkdir(parents=True)
     (root / "documents").chmod(0o500)
@@ -168,7 +166,7 @@ def test_p4_a_root_without_the_right_to_write_is_refused_before_it_is_paid(tmp_p
     case="documents",
 )
 @pytest.mark.parametrize("where", ["documents", "_weblake/tmp"])
-def test_p14_staging_on_another_file_system_is_refused_before_it_is_paid(tmp_path: Path, where: str) -> None:
+def test_p14_staging_on_another_file_system_is_refused_before_the_start(tmp_path: Path, where: str) -> None:
     root = tmp_path / "lake"
     (root / where).parent.mkdir(parents=True)
     existing_job = other_disk(root)
@@ -180,7 +178,7 @@ def test_p14_staging_on_another_file_system_is_refused_before_it_is_paid(tmp_pat
         shutil.rmtree(existing_job)
 
 
-def test_p4_a_root_that_vanishes_while_its_job_runs_is_told_and_lands_later(tmp_path: Path) -> None:
+def test_p4_a_root_that_vanishes_during_the_job_is_reported_and_lands_later(tmp_path: Path) -> None:
     """And one that was replaced by a link meanwhile: what the link leads to is not written to behind one's back."""
     content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}], polls=2)
     world = World(lambda urls: content, replay=True)
@@ -224,7 +222,7 @@ class Careless:
     line="            if not self.create(probe, first) or self.create(probe, second):",
     becomes="            if not self.create(probe, first):",
 )
-def test_a_storage_that_cannot_create_only_if_absent_is_refused_before_it_is_paid() -> None:
+def test_a_storage_without_conditional_create_is_refused_before_the_start() -> None:
     storage = ObjectStorage("memory", Careless(), f"/{uuid.uuid4().hex}", "memory://x")  # type: ignore[arg-type]
     assert "If-None-Match" in refused(Dataset.at(storage)).message
     assert storage.list("") == []

@@ -15,7 +15,7 @@ PROOFS = proofs()
 
 
 @pytest.mark.parametrize("number", FAULTS)
-def test_a_row_has_a_test_of_its_name_or_a_reason(number: str) -> None:
+def test_a_row_has_a_test_named_after_it_or_a_reason(number: str) -> None:
     mine = [proof for proof in PROOFS if proof.number == number]
     if not mine:
         assert number in SAID, f"{number} ({FAULTS[number]}) has no proof, and docs/promise.md gives no reason"
@@ -24,7 +24,7 @@ def test_a_row_has_a_test_of_its_name_or_a_reason(number: str) -> None:
 
 
 @pytest.mark.parametrize("number", SENTENCES)
-def test_a_sentence_names_a_file_that_holds_its_proof(number: str) -> None:
+def test_a_sentence_names_a_file_that_contains_its_proof(number: str) -> None:
     text = SENTENCES[number]
     named = set(re.findall(r"`(tests/[\w/]+\.py)`", text))
     rows = {number, *re.findall(r"\b[HPOS]\d+\b", text)}
@@ -35,12 +35,12 @@ def test_a_sentence_names_a_file_that_holds_its_proof(number: str) -> None:
 
 
 @pytest.mark.parametrize("proof", PROOFS, ids=lambda proof: f"{proof.number} {proof.test}")
-def test_the_line_that_turns_a_proof_red_is_there_once(proof: Proof) -> None:
+def test_the_line_changed_by_a_proof_occurs_once(proof: Proof) -> None:
     assert proof.number in FAULTS.keys() | SENTENCES.keys(), f"{proof.node} proves nothing that is said"
     source = REPOSITORY / proof.at
     compile(proof.sabotaged(source.read_text()), proof.at, "exec")
 
 
-def test_the_page_of_the_catalogue_is_what_the_tests_say() -> None:
+def test_the_catalogue_page_is_generated_from_the_tests() -> None:
     """`uv run python tests/sabotage.py --write` makes it anew."""
     assert (REPOSITORY / "docs/fault-catalogue.md").read_text() == page(PROOFS)

@@ -69,14 +69,14 @@ WRAPPED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
-def test_a_key_in_any_form_is_found_in_any_wrapping(wrap: Callable[[bytes], bytes]) -> None:
+def test_a_key_in_any_encoding_is_found_in_any_container(wrap: Callable[[bytes], bytes]) -> None:
     for form, data in forms_of(KEY).items():
         assert holds(wrap(data), KEY, VAULT), form
         assert not holds(wrap(data), "another-key/0+1=<2>", VAULT)
 
 
 @pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
-def test_a_planted_key_is_the_only_one_that_is_found(wrap: Callable[[bytes], bytes], tmp_path: Path) -> None:
+def test_a_planted_key_is_the_only_one_found(wrap: Callable[[bytes], bytes], tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(wrap(KEY.encode()))
     (tmp_path / "other.txt").write_bytes(wrap(b"another key"))
     assert in_files([tmp_path], KEY, VAULT) == [f"file {tmp_path / 'log.txt'}"]
@@ -84,20 +84,20 @@ def test_a_planted_key_is_the_only_one_that_is_found(wrap: Callable[[bytes], byt
 
 @pytest.mark.parametrize("before", range(7))
 @pytest.mark.parametrize("codec", ["utf-8", "utf-16-le", "utf-16-be"])
-def test_a_key_is_found_at_each_place_of_an_encoded_text(before: int, codec: str) -> None:
+def test_a_key_is_found_at_each_offset_of_an_encoded_text(before: int, codec: str) -> None:
     text = ("x" * before + KEY + "yz").encode(codec)
     for encoded in (base64.b64encode(text), base64.urlsafe_b64encode(text), text.hex().encode()):
         # Short enough, or cut so, that it is not decoded as a whole.
         assert any(form in encoded for form in forms_of(KEY).values())
 
 
-def test_what_only_another_key_opens_stays_closed() -> None:
+def test_a_token_of_another_encryption_key_is_not_opened() -> None:
     secret = Fernet(VAULT).encrypt(KEY.encode())
     assert not holds(secret, KEY)
     assert not holds(secret, KEY, Fernet.generate_key().decode())
 
 
-def test_a_key_in_the_name_of_a_file_is_found(tmp_path: Path) -> None:
+def test_a_key_in_a_file_name_is_found(tmp_path: Path) -> None:
     place = tmp_path / f"dag_id={forms_of(KEY)['percent'].decode()}"
     place.mkdir()
     (place / "attempt=1.log").write_text("nothing")
@@ -105,7 +105,7 @@ def test_a_key_in_the_name_of_a_file_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
-def test_what_is_cut_off_is_searched_as_far_as_it_goes(wrap: Callable[[bytes], bytes]) -> None:
+def test_a_truncated_file_is_searched_as_far_as_possible(wrap: Callable[[bytes], bytes]) -> None:
     whole = wrap(KEY.encode())
     for end in range(0, len(whole), max(1, len(whole) // 50)):
         holds(whole[:end], KEY, VAULT)  # must not fail: a killed process leaves such files

@@ -31,7 +31,7 @@ def test_a_batch_returns_every_page_with_a_scrape_id(bench: Any) -> None:
     assert bench.http.get(f"/v2/batch/scrape/{job}/errors").json() == {"errors": [], "robotsBlocked": []}
 
 
-def test_the_counters_stand_before_the_documents(bench: Any) -> None:
+def test_the_counters_precede_the_documents(bench: Any) -> None:
     job = bench.batch(A)
     bench.ended(job)
     text = bench.http.get(f"/v2/batch/scrape/{job}").text
@@ -45,7 +45,7 @@ def test_a_url_given_twice_is_two_documents(bench: Any) -> None:
     assert len({document["metadata"]["scrapeId"] for document in status["data"]}) == 2
 
 
-def test_a_failed_page_is_only_among_the_errors_and_costs_nothing(bench: Any) -> None:
+def test_a_failed_page_is_listed_as_an_error_and_free(bench: Any) -> None:
     bench.web.failures[B] = PageFailure("SCRAPE_DNS_RESOLUTION_ERROR", "No such host.")
     job = bench.batch(A, B)
     status = bench.ended(job)
@@ -55,7 +55,7 @@ def test_a_failed_page_is_only_among_the_errors_and_costs_nothing(bench: Any) ->
     assert error["timestamp"].endswith("Z")
 
 
-def test_a_page_that_breaks_the_scraper_fails_alone(bench: Any) -> None:
+def test_a_page_that_breaks_the_scraper_fails_only_itself(bench: Any) -> None:
     bench.web.failures[A] = ZeroDivisionError("a defect")
     job = bench.batch(A, B)
     assert bench.ended(job)["completed"] == 1
@@ -81,7 +81,7 @@ def test_invalid_urls_are_reported_or_refused(make_bench: Any) -> None:
     assert none.json()["error"].startswith("No valid URLs provided")
 
 
-def test_appending_adds_pages_with_their_own_options(bench: Any) -> None:
+def test_appended_pages_have_their_own_options(bench: Any) -> None:
     bench.web.held.add(A)
     job = bench.batch(A)
     assert bench.batch(B, appendToId=job, onlyMainContent=False) == job
@@ -95,7 +95,7 @@ def test_appending_adds_pages_with_their_own_options(bench: Any) -> None:
     assert unknown.status_code == 404
 
 
-def test_max_concurrency_bounds_the_pages_in_flight(bench: Any) -> None:
+def test_max_concurrency_limits_concurrent_pages(bench: Any) -> None:
     bench.web.held.add("*")
     job = bench.batch(*(f"http://site.test/{n}" for n in range(9)), maxConcurrency=3)
     bench.until(lambda: bench.web.flying == 3)
@@ -143,7 +143,7 @@ def test_chunks_are_cut_before_the_document_that_crosses_ten_megabytes(bench: An
     assert cuts == [["0", "1"], ["2"], ["3"], ["4"]]
 
 
-def test_a_running_job_repeats_its_cursor(bench: Any) -> None:
+def test_a_running_job_returns_its_cursor_again(bench: Any) -> None:
     bench.web.held.add(B)
     job = bench.batch(A, B)
     bench.until(lambda: bench.status(job)["completed"] == 1)
@@ -159,12 +159,12 @@ def test_a_running_job_repeats_its_cursor(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("query", ["?skip=-1", "?skip=x", "?limit=0"])
-def test_bad_offsets_are_refused(bench: Any, query: str) -> None:
+def test_invalid_offsets_are_refused(bench: Any, query: str) -> None:
     job = bench.batch(A)
     assert bench.http.get(f"/v2/batch/scrape/{job}{query}").status_code == 400
 
 
-def test_cancelling_stops_at_once_and_keeps_what_there_is(bench: Any) -> None:
+def test_cancelling_stops_at_once_and_keeps_the_documents(bench: Any) -> None:
     bench.web.held.add(B)
     job = bench.batch(A, B, C, maxConcurrency=2)
     bench.until(lambda: bench.status(job)["completed"] == 2)
@@ -187,7 +187,7 @@ def test_a_completed_job_cannot_be_cancelled(bench: Any) -> None:
     assert "already completed" in reply.json()["error"]
 
 
-def test_unknown_foreign_and_malformed_ids(bench: Any) -> None:
+def test_unknown_foreign_and_malformed_ids_are_refused(bench: Any) -> None:
     job = bench.batch(A)
     for path in (f"/v2/batch/scrape/{NO_JOB}", f"/v2/crawl/{job}", f"/v2/crawl/{job}/errors", f"/v2/scrape/{NO_JOB}"):
         assert bench.http.get(path).status_code == 404
@@ -260,7 +260,7 @@ def test_blocked_pages_do_not_count_towards_the_limit(bench: Any) -> None:
     assert bench.service.counts()["pages_billed"] == 10
 
 
-def test_a_crawl_follows_its_start_to_another_host(bench: Any) -> None:
+def test_a_crawl_follows_a_redirect_of_its_start_to_another_host(bench: Any) -> None:
     moved = "http://www.site.test/en/"
     bench.web.finals = {HOME: moved}
     bench.web.links = {HOME: [f"{moved}a", "http://elsewhere.test/", "http://www.site.test/de/"]}
@@ -269,20 +269,20 @@ def test_a_crawl_follows_its_start_to_another_host(bench: Any) -> None:
     assert "http://elsewhere.test/" not in sources(status)
 
 
-def test_a_delay_means_one_page_at_a_time(bench: Any) -> None:
+def test_a_crawl_with_a_delay_scrapes_one_page_at_a_time(bench: Any) -> None:
     bench.web.links = {HOME: [A, B, C]}
     bench.ended(bench.crawl(HOME, delay=0.05), "crawl")
     assert bench.web.most_flying == 1
 
 
-def test_a_redirect_onto_a_page_the_crawl_has_is_dropped(bench: Any) -> None:
+def test_a_redirect_to_a_page_of_the_crawl_is_dropped(bench: Any) -> None:
     bench.web.links = {HOME: [A, B]}
     bench.web.finals = {B: A}
     status = bench.ended(bench.crawl(HOME, maxConcurrency=1), "crawl")
     assert (sources(status), status["total"], status["creditsUsed"]) == ([HOME, A], 2, 2)
 
 
-def test_scrape_options_of_a_crawl_are_nested_and_shown_while_it_runs(bench: Any) -> None:
+def test_scrape_options_of_a_running_crawl_are_listed(bench: Any) -> None:
     bench.web.held.add(HOME)
     job = bench.crawl(HOME, scrapeOptions={"formats": ["markdown"], "onlyMainContent": False})
     (active,) = bench.http.get("/v2/crawl/active").json()["crawls"]
@@ -292,7 +292,7 @@ def test_scrape_options_of_a_crawl_are_nested_and_shown_while_it_runs(bench: Any
     assert bench.http.get("/v2/crawl/active").json()["crawls"] == []
 
 
-def test_a_bad_pattern_is_refused_at_the_start(bench: Any) -> None:
+def test_an_invalid_pattern_is_refused_at_the_start(bench: Any) -> None:
     reply = bench.http.post("/v2/crawl", json={"url": HOME, "includePaths": ["("]})
     assert reply.status_code == 400
     assert "includePaths" in reply.json()["error"]

@@ -64,7 +64,7 @@ def lab() -> Iterator[BrowserLab]:
         yield lab
 
 
-def test_pictures_and_text_of_one_page(lab: BrowserLab) -> None:
+def test_screenshots_and_text_of_one_page_are_returned(lab: BrowserLab) -> None:
     url = lab.site.url("/shop")
     data = lab.scrape(url, formats=["markdown", "links", "screenshot"], waitFor=900)
     assert picture(data["screenshot"]) == ("png", 1280, 800)
@@ -78,7 +78,7 @@ def test_pictures_and_text_of_one_page(lab: BrowserLab) -> None:
     assert height > 3000
 
 
-def test_the_cache_gives_back_a_picture_and_never_what_actions_did(lab: BrowserLab) -> None:
+def test_the_cache_returns_screenshots_and_no_results_of_actions(lab: BrowserLab) -> None:
     url = lab.site.page("/cached", SHOP)
     first = lab.scrape(url, formats=["screenshot"])
     again = lab.scrape(url, formats=["screenshot", "markdown"])
@@ -95,7 +95,7 @@ def test_the_cache_gives_back_a_picture_and_never_what_actions_did(lab: BrowserL
     assert (miss.status_code, miss.json()["code"]) == (404, "SCRAPE_LOCKDOWN_CACHE_MISS")
 
 
-def test_every_action_of_the_contract(lab: BrowserLab) -> None:
+def test_every_action_of_the_contract_is_performed(lab: BrowserLab) -> None:
     url = lab.site.url("/shop")
     found = lab.scrape(
         url,
@@ -164,7 +164,7 @@ def test_a_script_runs_where_the_page_forbids_scripts(lab: BrowserLab) -> None:
     assert "Strict" in done["scrapes"][0]["html"]
 
 
-def test_a_device_a_language_and_a_clock(lab: BrowserLab) -> None:
+def test_device_language_and_time_zone_are_emulated(lab: BrowserLab) -> None:
     script = (
         "({width: screen.width, touch: navigator.maxTouchPoints, agent: navigator.userAgent, said: navigator.language,"
         " zone: Intl.DateTimeFormat().resolvedOptions().timeZone})"
@@ -185,7 +185,7 @@ def test_a_device_a_language_and_a_clock(lab: BrowserLab) -> None:
     assert (away["said"], away["zone"]) == ("ja-JP", "Asia/Tokyo")
 
 
-def test_headers_go_to_the_site_that_was_asked_for_and_to_no_other(lab: BrowserLab) -> None:
+def test_headers_are_sent_to_the_requested_site_only(lab: BrowserLab) -> None:
     other = browser_lab.open_site()
     try:
         other.page("/pixel", SVG, content_type="image/svg+xml")
@@ -210,7 +210,7 @@ def test_headers_go_to_the_site_that_was_asked_for_and_to_no_other(lab: BrowserL
         other.server_close()
 
 
-def test_the_name_and_password_of_a_url_go_to_its_site(lab: BrowserLab) -> None:
+def test_the_credentials_of_a_url_are_sent_to_its_site(lab: BrowserLab) -> None:
     def guarded(handler: Any) -> None:
         if handler.headers["authorization"] == "Basic bWU6cGFzcyB3b3Jk":
             handler.reply(200, b"<main>welcome</main>", {})
@@ -261,7 +261,7 @@ def test_a_profile_persists_for_its_team(lab: BrowserLab) -> None:
     assert "storage 0 cookie 0" in visit("shopper", "blue-key", saveChanges=False)
 
 
-def test_a_profile_has_one_saver_at_a_time(lab: BrowserLab) -> None:
+def test_a_profile_is_saved_by_one_scrape_at_a_time(lab: BrowserLab) -> None:
     """Pages of a batch save one after the other, each on what the one before it left."""
     urls = [f"{lab.site.url('/counting')}?{number}" for number in range(3)]
     body = {"urls": urls, "waitFor": 300, "profile": {"name": "batch"}}
@@ -294,7 +294,7 @@ def test_branding_reports_computed_styles(lab: BrowserLab) -> None:
     }
 
 
-def test_files_and_text_equal_those_over_http(lab: BrowserLab) -> None:
+def test_files_and_text_equal_those_without_a_browser(lab: BrowserLab) -> None:
     url = lab.site.page("/data.json", json.dumps({"a": 1}).encode(), content_type="application/json")
     data = lab.scrape(url, formats=["markdown", "rawHtml", "screenshot"])
     assert data["rawHtml"] == '{"a": 1}'
@@ -309,6 +309,6 @@ def test_files_and_text_equal_those_over_http(lab: BrowserLab) -> None:
     assert (reply.status_code, reply.json()["code"]) == (400, "SCRAPE_ACTIONS_NOT_SUPPORTED")
 
 
-def test_a_page_that_is_not_there_is_a_document(lab: BrowserLab) -> None:
+def test_a_404_page_is_a_document(lab: BrowserLab) -> None:
     data = lab.scrape(lab.site.url("/nowhere"), formats=["markdown", "screenshot"])
     assert (data["metadata"]["statusCode"], data["metadata"]["error"]) == (404, "Not Found")

@@ -63,14 +63,14 @@ LINES = st.lists(
 
 @settings(max_examples=examples(400))
 @given(LINES, LINES)
-def test_a_diff_makes_the_new_text_of_the_old(old: list[str], new: list[str]) -> None:
+def test_a_diff_applied_to_the_old_text_gives_the_new_text(old: list[str], new: list[str]) -> None:
     before, after = "\n".join(old), "\n".join(new)
     assert applied(before, unified_diff(before, after)) == after
 
 
 @settings(max_examples=examples(30))
 @given(st.randoms(use_true_random=False), st.integers(0, 3000))
-def test_a_diff_of_large_texts_is_right_too(random: Any, size: int) -> None:
+def test_a_diff_of_large_texts_is_correct(random: Any, size: int) -> None:
     old = [f"line {random.randrange(size + 1)}" for _ in range(size)]
     new = [line for line in old if random.random() > 0.1]
     random.shuffle(new) if random.random() < 0.3 else new.insert(0, "first")
@@ -84,7 +84,7 @@ def test_a_small_change_of_a_long_page_is_a_small_diff() -> None:
     assert len(unified_diff("\n".join(old), "\n".join(new)).splitlines()) < 30
 
 
-def test_first_same_and_changed(lab: Any) -> None:
+def test_a_page_is_new_same_or_changed(lab: Any) -> None:
     url = lab.site.page("/p", page("One", "Two", "Three"))
     first = lab.scrape(url, formats=BOTH)
     assert first["changeTracking"] == {"previousScrapeAt": None, "changeStatus": "new", "visibility": "visible"}
@@ -104,14 +104,14 @@ def test_first_same_and_changed(lab: Any) -> None:
     assert lab.credits() == 3
 
 
-def test_white_space_alone_is_no_change(lab: Any) -> None:
+def test_a_change_of_white_space_is_ignored(lab: Any) -> None:
     url = lab.site.page("/p", b"<main><p>One two</p><p>Three</p></main>")
     lab.scrape(url, formats=BOTH)
     lab.site.page("/p", b"<main><p>One two<br></p>\n\n<p>Three</p></main>")
     assert lab.scrape(url, formats=BOTH)["changeTracking"]["changeStatus"] == "same"
 
 
-def test_without_the_mode_there_is_no_diff(lab: Any) -> None:
+def test_a_diff_is_returned_only_in_its_mode(lab: Any) -> None:
     url = lab.site.page("/p", page("One"))
     lab.scrape(url, formats=BOTH)
     lab.site.page("/p", page("Two"))
@@ -129,7 +129,7 @@ def test_a_removed_page_is_reported_and_its_last_version_kept(lab: Any) -> None:
     assert lab.scrape(url, formats=BOTH)["changeTracking"]["changeStatus"] == "same"
 
 
-def test_an_error_page_is_neither_compared_nor_kept(lab: Any) -> None:
+def test_an_error_page_is_neither_compared_nor_stored(lab: Any) -> None:
     url = lab.site.page("/p", page("One"))
     lab.scrape(url, formats=BOTH)
     lab.site.page("/p", page("Try later"), status=503)
@@ -140,7 +140,7 @@ def test_an_error_page_is_neither_compared_nor_kept(lab: Any) -> None:
     assert lab.scrape(url, formats=BOTH)["changeTracking"]["changeStatus"] == "same"
 
 
-def test_a_failed_scrape_overwrites_nothing(lab: Any) -> None:
+def test_a_failed_scrape_keeps_the_previous_version(lab: Any) -> None:
     url = lab.site.page("/p", page("One"))
     lab.scrape(url, formats=BOTH)
     lab.site.page("/p", b"\x00\x01", content_type="video/mp4")
@@ -149,7 +149,7 @@ def test_a_failed_scrape_overwrites_nothing(lab: Any) -> None:
     assert lab.scrape(url, formats=BOTH)["changeTracking"]["changeStatus"] == "same"
 
 
-def test_tags_teams_and_shapes_have_histories_of_their_own(lab: Any) -> None:
+def test_tags_teams_and_options_have_separate_histories(lab: Any) -> None:
     url = lab.site.page("/p", page("One"))
     tagged: list[Any] = ["markdown", {"type": "changeTracking", "tag": "hourly"}]
     untagged: list[Any] = ["markdown", {"type": "changeTracking", "tag": None}]
@@ -167,7 +167,7 @@ def test_tags_teams_and_shapes_have_histories_of_their_own(lab: Any) -> None:
     assert status(formats=BOTH, onlyMainContent=True, excludeTags=[]) == "same"
 
 
-def test_spellings_of_one_address_have_one_history(lab: Any) -> None:
+def test_spellings_of_one_url_share_one_history(lab: Any) -> None:
     url = lab.site.page("/p", page("One"))
     lab.scrape(url, formats=BOTH)
     for spelling in (url.removeprefix("http://"), url + "#part", url.replace("http", "HTTP", 1)):
@@ -178,7 +178,7 @@ def test_spellings_of_one_address_have_one_history(lab: Any) -> None:
     assert lab.scrape(root + "?q=1", formats=BOTH)["changeTracking"]["changeStatus"] == "new"
 
 
-def test_the_history_outlives_the_service_and_the_day(open_lab: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_history_survives_a_restart_and_a_day(open_lab: Callable[..., Any], tmp_path: Path) -> None:
     first = open_lab(tmp_path / "service.db")
     url = first.site.page("/p", page("One"))
     first.scrape(url, formats=BOTH)
@@ -191,7 +191,7 @@ def test_the_history_outlives_the_service_and_the_day(open_lab: Callable[..., An
     assert again.scrape(url, formats=BOTH)["changeTracking"]["changeStatus"] == "new"
 
 
-def test_only_the_cache_is_compared_and_becomes_no_version(lab: Any) -> None:
+def test_a_cached_page_is_compared_and_stored_as_no_version(lab: Any) -> None:
     url = lab.site.page("/p", page("One"))
     lab.scrape(url)
     assert lab.scrape(url, formats=BOTH, minAge=1)["changeTracking"]["changeStatus"] == "new"
@@ -209,7 +209,7 @@ def statuses(pages: list[dict[str, Any]]) -> dict[str, str]:
     return {one["metadata"]["sourceURL"].rpartition("/")[2]: one["changeTracking"]["changeStatus"] for one in pages}
 
 
-def test_batches_and_crawls_track_too(lab: Any) -> None:
+def test_batches_and_crawls_track_changes(lab: Any) -> None:
     lab.site.page("/a", page("A"))
     lab.site.page("/b", page("B"))
     start = lab.site.page("/", b"<main><h1>Home</h1><a href=/a>a</a> <a href=/b>b</a></main>")
@@ -221,7 +221,7 @@ def test_batches_and_crawls_track_too(lab: Any) -> None:
     assert lab.scrape(urls[1], formats=BOTH)["changeTracking"]["changeStatus"] == "same"
 
 
-def test_a_page_that_a_whole_crawl_no_longer_finds_is_hidden(lab: Any) -> None:
+def test_a_page_that_a_complete_crawl_no_longer_finds_is_hidden(lab: Any) -> None:
     lab.site.page("/a", page("A"))
     home, without = b"<main><h1>Home</h1><a href=/a>a</a></main>", b"<main><h1>Home</h1></main>"
     start = lab.site.page("/", home)
@@ -247,7 +247,7 @@ def test_a_page_that_a_whole_crawl_no_longer_finds_is_hidden(lab: Any) -> None:
     assert visibility() == "visible"
 
 
-def test_a_crawl_that_stops_at_its_limit_hides_nothing(lab: Any) -> None:
+def test_a_crawl_that_stops_at_its_limit_marks_no_page_as_hidden(lab: Any) -> None:
     for name in "abc":
         lab.site.page(f"/{name}", page(name))
     start = lab.site.page("/", b"<main><a href=/a>a</a> <a href=/b>b</a> <a href=/c>c</a></main>")
@@ -260,14 +260,14 @@ def test_a_crawl_that_stops_at_its_limit_hides_nothing(lab: Any) -> None:
 
 
 @pytest.mark.parametrize("formats", [["changeTracking"], [{"type": "changeTracking", "modes": ["git-diff"]}, "html"]])
-def test_markdown_must_be_asked_for_too(lab: Any, formats: list[Any]) -> None:
+def test_change_tracking_requires_markdown(lab: Any, formats: list[Any]) -> None:
     reply = lab.post(lab.site.url("/p"), formats=formats)
     assert (reply.status_code, "markdown" in reply.json()["error"]) == (400, True)
     assert lab.site.requests == []
 
 
 @pytest.mark.parametrize("extra", [{"modes": ["json"]}, {"prompt": "What is new?"}, {"schema": {"type": "object"}}])
-def test_what_needs_a_language_model_is_refused_by_name(lab: Any, extra: dict[str, Any]) -> None:
+def test_modes_that_need_a_language_model_are_refused(lab: Any, extra: dict[str, Any]) -> None:
     reply = lab.post(lab.site.url("/p"), formats=["markdown", {"type": "changeTracking", **extra}])
     assert (reply.status_code, reply.json()["code"]) == (503, "FEATURE_NOT_CONFIGURED")
     assert "changeTracking" in reply.json()["error"]
@@ -275,7 +275,7 @@ def test_what_needs_a_language_model_is_refused_by_name(lab: Any, extra: dict[st
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_a_version_is_stored_with_its_page_or_not_at_all(cancelled: bool) -> None:
+def test_a_version_and_its_page_are_stored_atomically(cancelled: bool) -> None:
     store, access = Store(), Access("red", "one")
 
     def work(db: Connection) -> int:

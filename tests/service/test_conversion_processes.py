@@ -54,7 +54,7 @@ def gone(pid: int) -> bool:
     line="killing = asyncio.create_task(process.kill())",
     becomes="killing = asyncio.create_task(asyncio.sleep(0))",
 )
-def test_s9_a_process_that_passes_its_deadline_is_killed() -> None:
+def test_s9_a_process_beyond_its_deadline_is_killed() -> None:
     sheet = bench.wide_sheet()
 
     async def work(converters: ConverterPool) -> tuple[list[int], list[int]]:
@@ -83,7 +83,7 @@ def test_s9_a_process_that_passes_its_deadline_is_killed() -> None:
     "S9", at="src/weblake_service/page/parse_process.py", line="if len(body) > HEAVY:", becomes="if False:", case="page"
 )
 @pytest.mark.parametrize("what", ["page", "attributes"])
-def test_s9_a_large_page_is_read_in_a_process(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s9_a_large_page_is_converted_in_a_process(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def here(*_: object) -> None:
         raise AssertionError("a large page was read in the service's own process")
 
@@ -125,7 +125,7 @@ def test_s9_errors_of_large_pages_equal_those_of_small_ones() -> None:
     becomes="pass",
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space of a process reliably")
-def test_s9_a_process_that_passes_its_memory_is_replaced() -> None:
+def test_s9_a_process_beyond_its_memory_limit_is_replaced() -> None:
     sheet = bench.wide_sheet()
 
     async def work(converters: ConverterPool) -> None:
@@ -136,7 +136,7 @@ def test_s9_a_process_that_passes_its_memory_is_replaced() -> None:
     converting(work, memory=200 << 20)
 
 
-def test_a_process_serves_many_files_and_few_processes_run() -> None:
+def test_few_processes_convert_many_files() -> None:
     async def work(converters: ConverterPool) -> list[int]:
         for _ in range(5):
             await converters.convert(ConversionTask("office"), document("tides.docx"))
@@ -149,7 +149,7 @@ def test_a_process_serves_many_files_and_few_processes_run() -> None:
     assert all(gone(pid) for pid in pids)
 
 
-def test_a_conversion_that_is_cancelled_twice_leaves_no_process_to_a_closed_loop() -> None:
+def test_a_conversion_cancelled_twice_ends_its_process() -> None:
     async def work() -> list[int]:
         converters = ConverterPool()
         page = ConversionTask(
@@ -174,7 +174,7 @@ def test_a_conversion_that_is_cancelled_twice_leaves_no_process_to_a_closed_loop
     assert all(gone(pid) for pid in pids)
 
 
-def test_a_process_without_work_ends() -> None:
+def test_an_idle_process_ends() -> None:
     async def work(converters: ConverterPool) -> None:
         await converters.convert(ConversionTask("office"), document("tides.docx"))
         pid = converters.pids[0]
@@ -187,7 +187,7 @@ def test_a_process_without_work_ends() -> None:
     converting(work, idle=0.01)
 
 
-def test_a_process_that_died_meanwhile_is_replaced() -> None:
+def test_a_process_that_died_is_replaced() -> None:
     async def work(converters: ConverterPool) -> None:
         await converters.convert(ConversionTask("office"), document("tides.docx"))
         pid = converters.pids[0]
@@ -204,7 +204,7 @@ def test_a_process_that_died_meanwhile_is_replaced() -> None:
     converting(work)
 
 
-def test_a_converter_process_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversion_process_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBLAKE_API_KEY", "test-key")
 
     def environment_of(pid: int) -> str:
@@ -220,7 +220,7 @@ def test_a_converter_process_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.system
-def test_a_killed_service_takes_its_processes_along(tmp_path: Path) -> None:
+def test_conversion_processes_end_with_a_killed_service(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
         "from weblake_service.files.converter_pool import ConverterPool\n"

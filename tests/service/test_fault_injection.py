@@ -40,7 +40,7 @@ def raw(bench: Any, path: str = PATH, *, seconds: float = 10) -> bytes:
     return got
 
 
-def test_a_status_with_everything(bench: Any) -> None:
+def test_a_status_has_a_body_and_headers(bench: Any) -> None:
     effect = {"status": 429, "retry_after": 7, "headers": {"X-Extra": "1"}, "body": {"error": "slow down"}}
     bench.service.faults({"match": {"path": "queue-status"}, "times": 2, "effect": effect})
     for _ in range(2):
@@ -51,14 +51,14 @@ def test_a_status_with_everything(bench: Any) -> None:
     assert bench.http.get(PATH).status_code == 200
 
 
-def test_a_status_without_a_body_of_its_own_and_one_of_html(bench: Any) -> None:
+def test_a_status_has_a_default_body_or_html(bench: Any) -> None:
     bench.service.faults({"effect": {"status": 503}}, {"effect": {"status": 502, "body": "<html>"}})
     assert bench.http.get(PATH).json()["success"] is False
     assert bench.http.get(PATH).text == "<html>"
     assert bench.http.get(PATH).status_code == 200
 
 
-def test_the_request_is_not_handled_when_the_connection_drops_before(bench: Any) -> None:
+def test_a_connection_dropped_before_the_request_has_not_handled_it(bench: Any) -> None:
     bench.service.faults({"match": {"method": "POST"}, "effect": {"drop_before": True}})
     with pytest.raises(httpx.TransportError):
         bench.http.post("/v2/batch/scrape", json={"urls": [A]})
@@ -67,14 +67,14 @@ def test_the_request_is_not_handled_when_the_connection_drops_before(bench: Any)
     bench.batch(A)
 
 
-def test_not_one_byte_comes_back_when_the_connection_drops(bench: Any) -> None:
+def test_a_dropped_connection_sends_no_byte(bench: Any) -> None:
     bench.service.faults({"times": 2, "effect": {"drop_before": True}})
     assert raw(bench) == b""
     assert raw(bench) == b""
     assert raw(bench).startswith(b"HTTP/1.1 200")
 
 
-def test_the_request_is_handled_when_the_connection_drops_after(bench: Any) -> None:
+def test_a_connection_dropped_after_the_request_has_handled_it(bench: Any) -> None:
     bench.service.faults({"match": {"path": "^/v2/crawl$"}, "effect": {"drop_after": True}})
     with pytest.raises(httpx.TransportError):
         bench.http.post("/v2/crawl", json={"url": A})
@@ -82,7 +82,7 @@ def test_the_request_is_handled_when_the_connection_drops_after(bench: Any) -> N
     assert bench.ended(entry["id"], "crawl")["completed"] == 1
 
 
-def test_a_body_cut_short(bench: Any) -> None:
+def test_a_body_is_truncated(bench: Any) -> None:
     bench.service.faults({"effect": {"truncate": 10}})
     head, _, body = raw(bench).partition(b"\r\n\r\n")
     assert len(body) == 10
@@ -94,7 +94,7 @@ def test_a_body_cut_short(bench: Any) -> None:
     assert bench.http.get(PATH).json()["success"] is True
 
 
-def test_a_body_of_garbage(bench: Any) -> None:
+def test_a_body_is_replaced_by_garbage(bench: Any) -> None:
     bench.service.faults({"effect": {"garbage": True}})
     reply = bench.http.get(PATH)
     assert reply.status_code == 200
@@ -103,14 +103,14 @@ def test_a_body_of_garbage(bench: Any) -> None:
     assert int(reply.headers["content-length"]) == len(reply.content)
 
 
-def test_latency_comes_before_the_answer(bench: Any) -> None:
+def test_latency_delays_the_response(bench: Any) -> None:
     bench.service.faults({"effect": {"latency_ms": 150}})
     begun = time.monotonic()
     assert bench.http.get(PATH).status_code == 200
     assert time.monotonic() - begun >= 0.15
 
 
-def test_a_stall_never_answers_and_does_not_hold_up_the_end(make_bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_request_does_not_delay_the_shutdown(make_bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_GRACE", 60)  # what other requests under way would be waited for
     bench = make_bench()
     bench.service.faults({"times": None, "effect": {"stall": True}})
@@ -127,7 +127,7 @@ def test_a_stall_never_answers_and_does_not_hold_up_the_end(make_bench: Any, mon
         assert waiting.recv(100) == b""
 
 
-def test_nth_times_method_and_the_query(bench: Any) -> None:
+def test_rules_match_by_count_method_and_query(bench: Any) -> None:
     bench.service.faults(
         {"match": {"method": "get", "path": r"activity\?limit=3", "nth": 2}, "times": 2, "effect": {"status": 500}}
     )
@@ -136,12 +136,12 @@ def test_nth_times_method_and_the_query(bench: Any) -> None:
     assert bench.http.get("/v2/team/activity?limit=4").status_code == 200
 
 
-def test_the_first_rule_that_strikes_decides(bench: Any) -> None:
+def test_the_first_matching_rule_applies(bench: Any) -> None:
     bench.service.faults({"match": {"nth": 2}, "effect": {"status": 501}}, {"times": 2, "effect": {"status": 502}})
     assert [bench.http.get(PATH).status_code for _ in range(4)] == [502, 501, 502, 200]
 
 
-def test_the_admin_routes_set_show_and_drop_the_rules(bench: Any) -> None:
+def test_the_admin_routes_set_list_and_remove_rules(bench: Any) -> None:
     rule = {"match": {"path": "queue"}, "times": None, "effect": {"status": 418}}
     shown = bench.http.put("/_weblake/faults", json={"rules": [rule]}).json()["rules"]
     assert shown[0]["effect"] == {"status": 418}
@@ -164,7 +164,7 @@ def test_the_admin_routes_set_show_and_drop_the_rules(bench: Any) -> None:
         {"rules": [{"effect": {"latency_ms": -1}}]},
     ],
 )
-def test_rules_that_cannot_be_read_are_refused(bench: Any, rules: dict[str, object]) -> None:
+def test_unreadable_rules_are_refused(bench: Any, rules: dict[str, object]) -> None:
     assert bench.http.put("/_weblake/faults", json=rules).status_code == 400
     assert bench.http.get(PATH).status_code == 200
 
@@ -189,7 +189,7 @@ def test_rules_that_cannot_be_read_are_refused(bench: Any, rules: dict[str, obje
         (7, "a rule is an object"),
     ],
 )
-def test_a_rule_that_means_nothing_is_refused_with_the_reason(bench: Any, rule: object, said: str) -> None:
+def test_an_invalid_rule_is_refused_with_the_reason(bench: Any, rule: object, said: str) -> None:
     reply = bench.http.post("/_weblake/faults", json=rule) if isinstance(rule, dict) else None
     listed = bench.http.put("/_weblake/faults", json={"rules": [{"effect": {"status": 500}}, rule]})
     assert listed.status_code == 400
@@ -201,14 +201,14 @@ def test_a_rule_that_means_nothing_is_refused_with_the_reason(bench: Any, rule: 
     assert bench.http.get("/_weblake/faults").json() == {"rules": []}, "nothing of a wrong list holds"
 
 
-def test_the_names_of_other_emulators_are_understood(bench: Any) -> None:
+def test_the_rule_names_of_other_emulators_are_accepted(bench: Any) -> None:
     bench.service.faults({"effect": {"drop": True}}, {"effect": {"malformed_json": True}})
     assert raw(bench) == b""
     with pytest.raises(ValueError):
         bench.http.get(PATH).json()
 
 
-def test_a_code_alone_is_a_500_with_it(bench: Any) -> None:
+def test_a_code_without_a_status_is_a_500(bench: Any) -> None:
     bench.service.faults({"effect": {"code": "SCRAPE_TIMEOUT"}}, {"effect": {"code": "X", "status": 408}})
     assert (bench.http.get(PATH).status_code, bench.http.get(PATH).json()["code"]) == (500, "X")
 
@@ -225,7 +225,7 @@ def test_a_job_is_matched_by_kind_and_by_id(bench: Any) -> None:
     assert bench.http.get(PATH).status_code == 200
 
 
-def test_probability_strikes_the_same_ones_each_time_by_seed(bench: Any) -> None:
+def test_the_seed_determines_which_requests_fail(bench: Any) -> None:
     def struck(seed: int) -> list[int]:
         bench.service.faults({"times": None, "probability": 0.3, "seed": seed, "effect": {"status": 503}})
         return [number for number in range(60) if bench.http.get(PATH).status_code == 503]
@@ -287,7 +287,7 @@ _VALUES = st.one_of(
     path=st.text(max_size=4),
     query=st.sampled_from(["", "?skip=1", "?skip=1&limit=1", "?limit=9&x=%FF"]),
 )
-def test_whatever_is_asked_for_is_refused_or_done(
+def test_every_rule_is_applied_or_refused(
     bench: Any, ended_job: str, effect: dict[str, object], path: str, query: str
 ) -> None:
     reply = bench.http.post("/_weblake/faults", json={"match": {"path": path}, "effect": effect, "times": None})

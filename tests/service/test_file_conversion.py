@@ -39,13 +39,13 @@ def documents(parsing: Any) -> dict[str, dict[str, Any]]:
         "Last line of the document: café, naïve, Größe.",
     ],
 )
-def test_a_feature_survives(documents: dict[str, dict[str, Any]], name: str, feature: str) -> None:
+def test_features_of_a_document_are_kept(documents: dict[str, dict[str, Any]], name: str, feature: str) -> None:
     assert feature in documents[name]["markdown"]
 
 
 @pytest.mark.parametrize("name", HEADED)
 @pytest.mark.parametrize("heading", ["# Tide tables", "## Checklist", "## Stations", "### Closing words"])
-def test_headings_are_headings_and_not_bold(documents: dict[str, dict[str, Any]], name: str, heading: str) -> None:
+def test_headings_are_not_bold(documents: dict[str, dict[str, Any]], name: str, heading: str) -> None:
     assert f"\n{heading}\n" in "\n" + documents[name]["markdown"]
 
 
@@ -57,7 +57,7 @@ def test_a_footnote_is_marked_and_appended(documents: dict[str, dict[str, Any]],
 
 
 @pytest.mark.parametrize("name", TIDES)
-def test_html_links_and_metadata(documents: dict[str, dict[str, Any]], name: str) -> None:
+def test_html_links_and_metadata_are_returned(documents: dict[str, dict[str, Any]], name: str) -> None:
     document = documents[name]
     assert document["links"] == ["https://example.com/almanac?year=2026"]
     assert document["images"] == []
@@ -85,11 +85,11 @@ def test_html_links_and_metadata(documents: dict[str, dict[str, Any]], name: str
         ("tides.pdf", "application/pdf"),
     ],
 )
-def test_the_content_type_is_that_of_the_kind(documents: dict[str, dict[str, Any]], name: str, kind: str) -> None:
+def test_the_content_type_is_that_of_the_file_type(documents: dict[str, dict[str, Any]], name: str, kind: str) -> None:
     assert documents[name]["metadata"]["contentType"] == kind
 
 
-def test_pictures_stand_in_the_html_and_by_name_in_the_markdown(parsing: Any) -> None:
+def test_pictures_are_embedded_in_html_and_named_in_markdown(parsing: Any) -> None:
     picture = base64.b64encode((bench.DOCUMENTS / "dot.png").read_bytes()).decode()
     document = parsing.parse("tides.docx", formats=["markdown", "html"])
     assert "![A red buoy](Base64-Image-Removed)" in document["markdown"]
@@ -100,7 +100,7 @@ def test_pictures_stand_in_the_html_and_by_name_in_the_markdown(parsing: Any) ->
 
 
 @pytest.mark.parametrize("name", ["gauges.xlsx", "gauges.xls"])
-def test_a_sheet_is_a_table(parsing: Any, name: str) -> None:
+def test_a_spreadsheet_becomes_a_table(parsing: Any, name: str) -> None:
     document = parsing.parse(name, formats=["markdown", "html"])
     assert document["markdown"] == (
         "## Readings\n\n| Station | Height | Note |\n| --- | --- | --- |\n| Nordkai | 4.2 | low \\| high |\n"
@@ -113,7 +113,7 @@ def test_a_sheet_is_a_table(parsing: Any, name: str) -> None:
     assert parsing.parse(name)["markdown"] == document["markdown"]
 
 
-def test_a_pdf_comes_page_by_page(parsing: Any, documents: dict[str, dict[str, Any]]) -> None:
+def test_a_pdf_is_converted_page_by_page(parsing: Any, documents: dict[str, dict[str, Any]]) -> None:
     document = documents["tides.pdf"]
     assert document["markdown"].startswith("# Tide tables for harbour pilots")
     for feature in ["**spring tide**", "- Moorings\n- Fenders", "# Stations", "Nordkai and 港口. Größe and café"]:
@@ -126,7 +126,7 @@ def test_a_pdf_comes_page_by_page(parsing: Any, documents: dict[str, dict[str, A
     assert "warning" not in document
 
 
-def test_parsers_say_how_a_pdf_is_read(parsing: Any) -> None:
+def test_the_parsers_option_selects_the_conversion_of_a_pdf(parsing: Any) -> None:
     first = parsing.parse("tides.pdf", parsers=[{"type": "pdf", "maxPages": 1, "pages": True, "mode": "fast"}])
     assert "Stations" not in first["markdown"]
     assert (first["metadata"]["numPages"], first["metadata"]["totalPages"]) == (1, 2)
@@ -153,14 +153,14 @@ def test_a_scanned_page_is_reported_and_others_are_read(parsing: Any) -> None:
     assert document["metadata"]["numPages"] == 3
 
 
-def test_an_empty_page_is_no_scan(parsing: Any) -> None:
+def test_an_empty_page_is_not_reported_as_scanned(parsing: Any) -> None:
     document = parsing.parse("blank.pdf", bench.pdf_of(bench.text_page("The only words"), b""))
     assert "The only words" in document["markdown"]
     assert "warning" not in document
 
 
 @pytest.mark.parametrize("name", ["tides.docx", "tides.pdf"])
-def test_selectors_choose_from_the_document(parsing: Any, name: str) -> None:
+def test_selectors_select_parts_of_a_document(parsing: Any, name: str) -> None:
     only = parsing.parse(name, includeTags=["ul"])
     assert "Moorings" in only["markdown"]
     assert "spring tide" not in only["markdown"]
@@ -169,7 +169,7 @@ def test_selectors_choose_from_the_document(parsing: Any, name: str) -> None:
     assert "spring tide" in without["markdown"]
 
 
-def test_html_is_read_as_a_page_is(parsing: Any) -> None:
+def test_an_html_file_is_converted_like_a_page(parsing: Any) -> None:
     page = (
         b"<html><head><title>Log</title><meta name='description' content='A log'></head><body><nav><a href='/n'>Menu"
         b"</a></nav><main><h1>Log</h1><p>All quiet at the <a href='quay.html'>quay</a>, see <a href='https://example.com"

@@ -31,7 +31,7 @@ def metadata(body: str) -> dict[str, Any]:
     return found
 
 
-def test_structure_survives() -> None:
+def test_the_structure_of_a_page_is_kept() -> None:
     text = markdown(
         "<h1>One</h1><p>A <b>bold</b> and <em>soft</em> <a href='../x?a=1&b=2'>link</a>.</p>"
         "<ul><li>a<ul><li>b<ol><li>c</li><li>d</li></ol></li></ul></li></ul><ol start=3><li>x<li>y</ol>"
@@ -43,7 +43,7 @@ def test_structure_survives() -> None:
     )
 
 
-def test_tables_are_gfm() -> None:
+def test_tables_become_gfm_tables() -> None:
     text = markdown("<table><tr><th>a</th><th>b|c</th></tr><tr><td>1</td><td>x<br>y</td></tr></table>")
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines()]
     assert rows[0] == ["a", r"b\|c"]
@@ -51,7 +51,7 @@ def test_tables_are_gfm() -> None:
     assert rows[2] == ["1", "x y"]
 
 
-def test_layout_tables_are_opened_and_the_data_within_stays_a_table() -> None:
+def test_layout_tables_are_removed_and_data_tables_kept() -> None:
     text = markdown(
         "<table><tr><td>menu<td><p>para</p><table><tr><th>k</th><th>v</th></tr><tr><td>1</td><td>2</td></tr></table>"
         "</table>"
@@ -71,18 +71,18 @@ def test_layout_tables_are_opened_and_the_data_within_stays_a_table() -> None:
         '<pre data-lang="python"><code>CODE</code></pre>',
     ],
 )
-def test_code_keeps_its_lines_and_language(block: str) -> None:
+def test_code_blocks_keep_lines_and_language(block: str) -> None:
     code = "def f(a):\n    return a * 2  # <b> & *x*"
     escaped = code.replace("&", "&amp;").replace("<", "&lt;")
     assert markdown(f"<p>Before</p>{block.replace('CODE', escaped)}") == f"Before\n\n```python\n{code}\n```"
 
 
-def test_line_numbers_are_no_code() -> None:
+def test_line_numbers_are_removed_from_code() -> None:
     block = "<table class=highlighttable><tr><td class=linenos><pre>1\n2</pre><td class=code><pre>a\n  b</pre></table>"
     assert markdown(block) == "```\na\n  b\n```"
 
 
-def test_no_front_matter_no_script_no_style_no_drawing() -> None:
+def test_front_matter_scripts_styles_and_drawings_are_dropped() -> None:
     text = markdown(
         "<title>T</title><meta name=description content=D><style>.x{}</style><script>var a</script><p>Only this"
         "<svg><title>drawn</title><text>drawn</text></svg><template>later</template><!-- said aside -->"
@@ -90,7 +90,7 @@ def test_no_front_matter_no_script_no_style_no_drawing() -> None:
     assert text == "Only this"
 
 
-def test_hidden_tabs_are_content() -> None:
+def test_hidden_tabs_are_kept() -> None:
     text = markdown("<main><div>Tab one</div><div style='display:none'>Tab two</div><div hidden>Tab three</div></main>")
     assert text.split("\n\n") == ["Tab one", "Tab two", "Tab three"]
 
@@ -105,7 +105,7 @@ def test_base64_images_leave_their_alt_text_in_markdown_only() -> None:
     assert picture in markdown(f"<img src='{picture}' alt=x>", remove_base64_images=False)
 
 
-def test_late_pictures_get_their_address() -> None:
+def test_lazily_loaded_images_get_their_url() -> None:
     page = make(
         "<img src='data:image/gif;base64,R0' data-src='/late.png'><img srcset='/s.png 1x, /l.png 2x'><img src=now.png>",
         formats=["images", "html"],
@@ -117,7 +117,7 @@ def test_late_pictures_get_their_address() -> None:
     ]
 
 
-def test_script_links_are_text() -> None:
+def test_javascript_links_become_text() -> None:
     assert markdown("<p><a href=' JavaScript:void(0)'>a</a> <a href='javascript:x()'>b</a></p>").endswith("b")
     assert "javascript:x" not in markdown("<a href='javascript:x()'>b</a>")
 
@@ -142,13 +142,13 @@ def test_links_are_absolute_unique_and_in_order() -> None:
     assert "[1](https://site.example/root/b)" in str(page.document["markdown"])
 
 
-def test_a_crawl_finds_links_that_the_filter_drops() -> None:
+def test_links_dropped_by_the_filter_are_still_crawled() -> None:
     page = make("<nav><a href='/n'>n</a></nav><main>" + "text " * 50 + "<a href='/m'>m</a></main>", formats=["links"])
     assert page.document["links"] == ["https://site.example/m"]
     assert page.links == ["https://site.example/n", "https://site.example/m"]
 
 
-def test_a_refresh_is_a_link() -> None:
+def test_a_meta_refresh_is_a_link() -> None:
     assert make("<meta http-equiv=Refresh content='0; URL=/new'>").links == ["https://site.example/new"]
 
 
@@ -160,7 +160,7 @@ SURROUNDED = (
 )
 
 
-def test_the_content_stays_and_what_surrounds_it_goes() -> None:
+def test_the_main_content_is_kept_and_boilerplate_removed() -> None:
     text = markdown(SURROUNDED)
     assert text.startswith("# Title\n\nThe story")
     for word in ("Logo", "Menu", "Cookies", "Aside", "Side", "Legal", "Foot"):
@@ -189,18 +189,18 @@ def test_a_page_is_never_emptied(page: str) -> None:
     assert "Everything." in markdown(page)
 
 
-def test_noscript_is_dropped_where_there_is_a_page() -> None:
+def test_noscript_is_dropped_if_the_page_has_content() -> None:
     assert "Enable" not in markdown(f"<body><noscript>Enable scripts</noscript>{ARTICLE}")
 
 
-def test_chosen_tags_are_the_content_and_nothing_is_filtered_from_them() -> None:
+def test_included_tags_are_not_filtered() -> None:
     page = "<nav>Menu <b>x</b></nav><main>Main <i>y</i></main><p class=a>One<span class=a>Two</span></p><p>No</p>"
     assert markdown(page, include_tags=["nav", ".a"]) == "Menu **x**\n\nOneTwo"
     assert markdown(page, include_tags=["nav", ".a"], exclude_tags=["b", "span"]) == "Menu\n\nOne"
     assert "Main" not in markdown(page, exclude_tags=["main"])
 
 
-def test_chosen_tags_that_meet_nothing_say_so() -> None:
+def test_included_tags_without_a_match_give_a_warning() -> None:
     page = make(ARTICLE, include_tags=[".absent"])
     assert page.document["markdown"] == ""
     assert ".absent" in str(page.document["warning"])
@@ -208,7 +208,7 @@ def test_chosen_tags_that_meet_nothing_say_so() -> None:
 
 @pytest.mark.parametrize("option", ["include_tags", "exclude_tags"])
 @pytest.mark.parametrize("selector", ["a[", "", "p::before", ">>"])
-def test_a_selector_that_cannot_be_read_is_the_request_s_fault(option: str, selector: str) -> None:
+def test_an_invalid_selector_is_a_bad_request(option: str, selector: str) -> None:
     with pytest.raises(PageFailure) as caught:
         make(ARTICLE, **{option: [selector]})
     assert (caught.value.code, caught.value.status) == ("BAD_REQUEST", 400)
@@ -228,12 +228,12 @@ def test_raw_html_equals_the_response_body() -> None:
 
 
 @pytest.mark.parametrize("name", ["screenshot", "json", "nonsense"])
-def test_a_format_that_is_not_made_here_is_refused(name: str) -> None:
+def test_an_unsupported_format_is_refused(name: str) -> None:
     with pytest.raises(PageFailure, match=name):
         make(ARTICLE, formats=["markdown", {"type": name}])
 
 
-def test_documented_names_come_beside_the_page_s_own() -> None:
+def test_documented_metadata_names_are_added_to_those_of_the_page() -> None:
     found = metadata(
         "<title> A\n title </title><meta name=Description content=' D '><meta name=keywords content='a, b'>"
         "<meta property=og:title content=O><meta property=og:locale:alternate content=de>"
@@ -264,14 +264,14 @@ def test_one_alternate_locale_is_still_a_list() -> None:
     assert metadata("<meta property=og:locale:alternate content=de>")["ogLocaleAlternate"] == ["de"]
 
 
-def test_repeated_titles_and_descriptions_are_one_string() -> None:
+def test_the_first_of_repeated_titles_and_descriptions_is_used() -> None:
     found = metadata(
         "<title>1</title><title>2</title><meta name=description content=a><meta name=description content=b>"
     )
     assert (found["title"], found["description"]) == ("1", "a")
 
 
-def test_a_page_cannot_forge_what_the_service_reports() -> None:
+def test_a_page_cannot_forge_metadata_of_the_service() -> None:
     found = metadata(
         "".join(f"<meta name={key} content=forged>" for key in ("statusCode", "error", "sourceURL", "url", "scrapeId"))
     )
@@ -279,7 +279,7 @@ def test_a_page_cannot_forge_what_the_service_reports() -> None:
     assert found.keys().isdisjoint({"error", "scrapeId"})
 
 
-def test_the_title_of_a_drawing_is_not_the_page_s() -> None:
+def test_the_title_of_an_svg_is_not_the_title_of_the_page() -> None:
     page = make("<svg><title>icon</title></svg><p>text")
     assert "title" not in page.document["metadata"]  # type: ignore[operator]
 
@@ -287,5 +287,5 @@ def test_the_title_of_a_drawing_is_not_the_page_s() -> None:
 @pytest.mark.parametrize(
     "page", ["<html lang='pt-BR'>", "<html xml:lang='pt-BR'>", "<meta http-equiv=Content-Language content=pt-BR>"]
 )
-def test_the_language_is_found(page: str) -> None:
+def test_the_language_is_detected(page: str) -> None:
     assert make(page).document["metadata"]["language"] == "pt-BR"  # type: ignore[index]

@@ -168,7 +168,7 @@ def reachable(plan: Plan) -> tuple[set[str], set[str]]:
 
 @settings(max_examples=examples(150))
 @given(plans())
-def test_a_crawl_that_is_stopped_and_resumed_is_one_crawl(plan: Plan) -> None:
+def test_a_stopped_and_resumed_crawl_returns_each_page_once(plan: Plan) -> None:
     seen = asyncio.run(crawl(plan))
     finals = [final for _, final in seen.documents]
     pages, failing = reachable(plan)
@@ -189,7 +189,7 @@ def test_a_crawl_that_is_stopped_and_resumed_is_one_crawl(plan: Plan) -> None:
 
 @settings(max_examples=examples(60))
 @given(plans(), st.integers(0, 10**6))
-def test_with_a_seed_stops_and_latency_change_nothing(plan: Plan, jitter: int) -> None:
+def test_with_a_seed_stops_and_latency_do_not_change_the_result(plan: Plan, jitter: int) -> None:
     plan.seed = 7
     stopped = asyncio.run(crawl(plan))
     plan.stops, plan.jitter = [], jitter

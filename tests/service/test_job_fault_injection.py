@@ -45,7 +45,7 @@ def effect(bench: Any, times: int | None = 1, path: str = "", nth: int = 1, **ef
 # --- pages
 
 
-def test_a_page_fails_with_the_code_that_is_wanted(bench: Any) -> None:
+def test_a_page_fails_with_the_code_of_the_rule(bench: Any) -> None:
     effect(bench, path="/c$", fail_page="SCRAPE_TIMEOUT")
     job = bench.batch(*PAGES)
     assert bench.ended(job)["completed"] == 5
@@ -55,14 +55,14 @@ def test_a_page_fails_with_the_code_that_is_wanted(bench: Any) -> None:
     assert PAGES[2] not in bench.web.asked, "it never reached the site"
 
 
-def test_a_single_scrape_fails_too(bench: Any) -> None:
+def test_a_single_scrape_fails_by_a_rule(bench: Any) -> None:
     effect(bench, path="/c$", fail_page=True)
     replies = [bench.http.post("/v2/scrape", json={"url": url}) for url in (PAGES[0], PAGES[2], PAGES[2])]
     assert [reply.status_code for reply in replies] == [200, 500, 200]
     assert replies[1].json()["code"] == "SCRAPE_SITE_ERROR"
 
 
-def test_a_lost_page_is_in_neither_list_and_the_client_notices(bench: Any, client: Any, tmp_path: Path) -> None:
+def test_a_lost_page_of_a_batch_is_reported_as_missing(bench: Any, client: Any, tmp_path: Path) -> None:
     effect(bench, path="/c$", lose_page=True)
     with pytest.raises(LoadIncomplete, match="missing"):
         landed(client, tmp_path)
@@ -71,7 +71,7 @@ def test_a_lost_page_is_in_neither_list_and_the_client_notices(bench: Any, clien
     assert bench.http.get(f"/v2/batch/scrape/{entry['id']}/errors").json()["errors"] == []
 
 
-def test_a_lost_page_of_a_crawl(bench: Any) -> None:
+def test_a_lost_page_of_a_crawl_is_reported_as_missing(bench: Any) -> None:
     front = "http://site.test/"
     bench.web.links = {front: PAGES}
     effect(bench, path="/c$", lose_page=True)
@@ -79,7 +79,7 @@ def test_a_lost_page_of_a_crawl(bench: Any) -> None:
     assert (ended["completed"], ended["total"]) == (6, 6)
 
 
-def test_the_pages_that_fail_by_chance_follow_from_the_seed_and_not_from_their_turn(bench: Any) -> None:
+def test_the_seed_and_not_the_order_determines_which_pages_fail(bench: Any) -> None:
     urls = [f"http://site.test/{number}" for number in range(40)]
 
     def failing(order: list[str], seed: int) -> set[str]:
@@ -95,7 +95,7 @@ def test_the_pages_that_fail_by_chance_follow_from_the_seed_and_not_from_their_t
     assert 8 < len(first) < 32
 
 
-def test_a_stalled_job_stands_still_until_the_rule_is_gone_and_no_other_does(bench: Any, client: Any) -> None:
+def test_a_stalled_job_resumes_when_its_rule_is_removed(bench: Any, client: Any) -> None:
     urls = [f"http://site.test/stalled/{number}" for number in range(30)]
     effect(bench, path="/stalled/", nth=12, stall_job=True)
     stalled = bench.batch(*urls)
@@ -118,7 +118,7 @@ def test_a_wait_for_a_stalled_job_ends_at_its_deadline(bench: Any, client: Any, 
     assert bench.service.counts()["batch_scrape_started"] == 1
 
 
-def test_a_stalled_job_can_be_cancelled_and_a_reset_ends_it(bench: Any) -> None:
+def test_a_stalled_job_can_be_cancelled_or_reset(bench: Any) -> None:
     effect(bench, times=None, stall_job=True)
     job = bench.batch(*PAGES)
     assert bench.http.delete(f"/v2/batch/scrape/{job}").json() == {"status": "cancelled"}
@@ -129,7 +129,7 @@ def test_a_stalled_job_can_be_cancelled_and_a_reset_ends_it(bench: Any) -> None:
     assert bench.ended(bench.batch(*PAGES))["completed"] == 6
 
 
-def test_a_request_that_waits_is_not_handled_after_a_reset(bench: Any) -> None:
+def test_a_delayed_request_is_not_handled_after_a_reset(bench: Any) -> None:
     effect(bench, latency_ms=60_000)
     with pytest.raises(httpx.ReadTimeout):
         bench.http.post("/v2/batch/scrape", json={"urls": PAGES}, timeout=0.1)
@@ -146,13 +146,13 @@ def test_a_request_that_waits_is_not_handled_after_a_reset(bench: Any) -> None:
 # --- status replies
 
 
-def test_chunks_of_few_documents_make_a_small_job_a_long_one(bench: Any, client: Any, tmp_path: Path) -> None:
+def test_the_chunk_size_can_be_reduced(bench: Any, client: Any, tmp_path: Path) -> None:
     effect(bench, times=None, chunk_documents=2)
     assert landed(client, tmp_path).stored == 6
     assert sum("skip=" in entry["path"] for entry in bench.service.requests()) >= 2
 
 
-def test_a_job_that_is_not_found_at_first_is_asked_again(bench: Any, client: Any, tmp_path: Path) -> None:
+def test_a_job_that_is_not_found_at_first_is_requested_again(bench: Any, client: Any, tmp_path: Path) -> None:
     effect(bench, times=2, not_found=True)
     assert landed(client, tmp_path).complete
     bench.service.faults({"times": None, "effect": {"not_found": True}})
@@ -160,14 +160,14 @@ def test_a_job_that_is_not_found_at_first_is_asked_again(bench: Any, client: Any
         client.get_batch_scrape(bench.batch(*PAGES))
 
 
-def test_only_reads_of_a_status_are_struck_by_what_is_about_them(bench: Any) -> None:
+def test_status_faults_apply_to_status_reads_only(bench: Any) -> None:
     job = bench.crawl(PAGES[0])
     effect(bench, times=None, not_found=True)
     paths = [f"crawl/{job}", f"crawl/{job}/errors", "crawl/active", "team/activity"]
     assert [bench.http.get(f"/v2/{path}").status_code for path in paths] == [404, 200, 200, 200]
 
 
-def test_an_empty_chunk_that_points_to_itself_means_not_yet(bench: Any, client: Any, tmp_path: Path) -> None:
+def test_an_empty_chunk_with_its_own_cursor_is_polled_again(bench: Any, client: Any, tmp_path: Path) -> None:
     job = bench.batch(*PAGES)
     bench.ended(job)
     effect(bench, empty_chunk=True)
@@ -178,7 +178,7 @@ def test_an_empty_chunk_that_points_to_itself_means_not_yet(bench: Any, client: 
     assert weblake.land("batch", job, to=tmp_path, client=client).stored == 6
 
 
-def test_a_chunk_whose_documents_are_lost_is_noticed(bench: Any, client: Any, tmp_path: Path) -> None:
+def test_documents_lost_from_a_chunk_are_reported_as_missing(bench: Any, client: Any, tmp_path: Path) -> None:
     bench.service.faults(
         {"match": {"path": "skip=2"}, "times": None, "effect": {"chunk_documents": 2, "lost_chunk": True}},
         {"times": None, "effect": {"chunk_documents": 2}},
@@ -198,7 +198,7 @@ def test_a_document_that_comes_twice_is_stored_once(bench: Any, client: Any, tmp
     assert len(bench.status(job, query="?skip=4")["data"]) == 2, "one more than is asked for would be left"
 
 
-def test_a_next_that_leads_elsewhere_is_not_followed_there(bench: Any, client: Any, tmp_path: Path) -> None:
+def test_a_next_link_to_another_host_is_not_followed(bench: Any, client: Any, tmp_path: Path) -> None:
     asked: list[Asked] = []
     with LoopbackServer(lambda one: asked.append(one) or Answer(200)) as stranger:
         effect(bench, times=None, chunk_documents=2, foreign_next=stranger.url)
@@ -210,13 +210,13 @@ def test_a_next_that_leads_elsewhere_is_not_followed_there(bench: Any, client: A
     assert bench.status(job)["next"].startswith("https://elsewhere.invalid/v2/batch/scrape/")
 
 
-def test_a_chain_that_never_ends_is_given_up(bench: Any, client: Any, tmp_path: Path) -> None:
+def test_endless_pagination_fails_the_load(bench: Any, client: Any, tmp_path: Path) -> None:
     effect(bench, times=None, endless_next=True)
     with pytest.raises(MalformedReply, match="do not end"):
         landed(client, tmp_path)
 
 
-def test_an_unknown_status_is_waited_on_and_failed_is_refused(bench: Any, client: Any, tmp_path: Path) -> None:
+def test_an_unknown_status_is_polled_again_and_failed_is_refused(bench: Any, client: Any, tmp_path: Path) -> None:
     effect(bench, times=2, status_word="pondering")
     assert landed(client, tmp_path).complete
     effect(bench, times=None, status_word="failed")
@@ -232,7 +232,7 @@ def test_late_credits_do_not_fail_a_load(bench: Any, client: Any, tmp_path: Path
 # --- webhooks
 
 
-def test_a_webhook_comes_twice_with_the_same_id(make_bench: Any, receiver: WeblakeWebhooks) -> None:
+def test_a_webhook_is_delivered_twice_with_the_same_id(make_bench: Any, receiver: WeblakeWebhooks) -> None:
     bench = make_bench(webhook_secret=receiver.secret)
     effect(bench, duplicate_webhook=True)
     bench.batch(PAGES[0], webhook=receiver.url)
@@ -251,7 +251,7 @@ def test_a_webhook_is_signed_with_another_secret(make_bench: Any, receiver: Webl
     assert receiver.wait("completed", count=2).verified
 
 
-def test_a_webhook_is_lost_and_only_the_one_that_is_named(make_bench: Any, receiver: WeblakeWebhooks) -> None:
+def test_only_the_named_webhook_is_lost(make_bench: Any, receiver: WeblakeWebhooks) -> None:
     bench = make_bench(webhook_secret=receiver.secret)
     bench.service.faults({"match": {"event": "page", "path": "/hook$"}, "effect": {"lose_webhook": True}})
     job = bench.batch(*PAGES[:2], webhook={"url": receiver.url, "events": ["started", "page", "completed"]})

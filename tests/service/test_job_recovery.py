@@ -62,7 +62,7 @@ def at_least(client: httpx.Client, address: str, pages: int) -> list[dict[str, A
 
 
 @pytest.mark.parametrize("kind", ["batch/scrape", "crawl"])
-def test_a_killed_service_goes_on_where_it_was(tmp_path: Path, kind: str) -> None:
+def test_a_killed_service_resumes_its_jobs(tmp_path: Path, kind: str) -> None:
     db, log = tmp_path / "service.db", tmp_path / "asked"
     body: dict[str, object] = {"urls": URLS} if kind != "crawl" else {"url": "http://site.test/", "limit": 60}
     pages = URLS if kind != "crawl" else ["http://site.test/", *URLS[:59]]
@@ -90,7 +90,7 @@ def test_a_killed_service_goes_on_where_it_was(tmp_path: Path, kind: str) -> Non
     assert sum(asked.values()) <= 60 + 3 * ServiceConfig().concurrency
 
 
-def test_a_program_that_just_ends_loses_no_page(tmp_path: Path) -> None:
+def test_a_program_that_exits_without_stopping_loses_no_page(tmp_path: Path) -> None:
     db, log = tmp_path / "service.db", tmp_path / "asked"
     with process(db, log) as (child, client):
         job = client.post("/v2/batch/scrape", json={"urls": URLS}).json()["id"]
@@ -106,7 +106,7 @@ def test_a_program_that_just_ends_loses_no_page(tmp_path: Path) -> None:
         assert client.get(f"{address}/errors").json()["errors"] == []
 
 
-def test_a_stopped_service_goes_on_with_the_next_start(make_bench: Any, tmp_path: Path) -> None:
+def test_a_stopped_service_resumes_its_jobs_at_the_next_start(make_bench: Any, tmp_path: Path) -> None:
     db = tmp_path / "service.db"
     bench = make_bench(db)
     bench.web.held.add("*")
@@ -120,7 +120,7 @@ def test_a_stopped_service_goes_on_with_the_next_start(make_bench: Any, tmp_path
     assert later.service.counts()["pages_billed"] == 6
 
 
-def test_a_resumed_crawl_remembers_redirects_limits_and_what_was_blocked(make_bench: Any, tmp_path: Path) -> None:
+def test_a_resumed_crawl_keeps_redirects_limits_and_blocked_pages(make_bench: Any, tmp_path: Path) -> None:
     db, home, moved = tmp_path / "service.db", "http://site.test/", "http://moved.test/en/"
     bench = make_bench(db)
     urls, target = [f"{moved}{n}" for n in range(30)], f"{moved}target"
@@ -218,7 +218,7 @@ def test_serve_shows_a_generated_key_once_and_keeps_its_hash(tmp_path: Path) -> 
     end(child, signal.SIGINT)
 
 
-def test_serve_takes_the_key_from_the_environment_and_never_shows_it(tmp_path: Path) -> None:
+def test_serve_reads_the_key_from_the_environment_and_does_not_show_it(tmp_path: Path) -> None:
     child = serve(tmp_path, WEBLAKE_API_KEY="test-key-of-mine")
     assert child.stdout is not None
     line = child.stdout.readline()

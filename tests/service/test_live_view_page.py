@@ -149,7 +149,7 @@ async def look(window: Window, name: str) -> None:
         await window.screenshot(path=Path(LOOK) / f"{name}.png", full_page=True)
 
 
-def test_what_is_done_in_the_view_is_done_in_the_page(tmp_path: Path, site: str) -> None:
+def test_input_in_the_view_reaches_the_page(tmp_path: Path, site: str) -> None:
     async def work() -> None:
         async with shown(tmp_path, site, "interactive") as (window, page):
             assert await window.locator("#status").inner_text() == "Connected. You can act in the page."
@@ -188,7 +188,7 @@ def test_what_is_done_in_the_view_is_done_in_the_page(tmp_path: Path, site: str)
     asyncio.run(work())
 
 
-def test_who_only_watches_has_no_controls(tmp_path: Path, site: str) -> None:
+def test_a_read_only_viewer_has_no_controls(tmp_path: Path, site: str) -> None:
     async def work() -> None:
         async with shown(tmp_path, site, "watching", width=390, dark=True) as (window, page):
             assert await window.locator("#status").inner_text() == "Connected. You can watch."

@@ -74,7 +74,7 @@ HOSTILE = {
 )
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.system
-def test_s9_a_hostile_page_neither_crashes_nor_hangs(name: str) -> None:
+def test_s9_a_malicious_page_neither_crashes_nor_hangs(name: str) -> None:
     """In a process of its own with 2 GiB, so that an overflow or a flood would end that one and be seen here."""
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
@@ -89,7 +89,7 @@ def test_s9_a_hostile_page_neither_crashes_nor_hangs(name: str) -> None:
     assert (done.returncode, done.stdout.split()) == (0, ["True", "True"]), done.stderr[-2000:]
 
 
-def test_a_page_that_people_made_is_left_alone() -> None:
+def test_flattening_leaves_ordinary_pages_unchanged() -> None:
     page = (
         "<script>" + "<div>" * 500 + "</script><!--" + "<div>" * 500 + "--><svg>" + "<path d='M0'/>" * 2000 + "</svg>"
         "<ul>" + "<li>x" * 3000 + "</ul><p>" + "<p>y<br><img>" * 3000 + "<table>" + "<tr><td>z" * 3000 + "</table>"
@@ -123,7 +123,7 @@ def test_flattening_bounds_the_depth() -> None:
 
 @settings(max_examples=200)
 @given(st.text(alphabet=st.sampled_from("<>/!-ab \"'=&;divpretablescript\n"), max_size=300))
-def test_broken_html_is_still_a_page(source: str) -> None:
+def test_broken_html_is_converted(source: str) -> None:
     page = make(source, formats=["markdown", "html", "links", "images", "rawHtml"])
     assert page.document["rawHtml"] == source
     assert isinstance(page.document["markdown"], str)
@@ -131,7 +131,7 @@ def test_broken_html_is_still_a_page(source: str) -> None:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=300), st.sampled_from(["text/html", "text/plain", "", "text/html; charset=utf-16", "x"]))
-def test_any_bytes_are_text_or_refused(body: bytes, content_type: str) -> None:
+def test_any_bytes_are_converted_or_refused(body: bytes, content_type: str) -> None:
     assert isinstance(text_of(content_type, body), str)
     if kind_of(content_type, body) in {ContentKind.HTML, ContentKind.TEXT}:
         str(make(body, content_type).document["markdown"]).encode()

@@ -40,7 +40,7 @@ def test_a_truncated_file_is_reported(parsing: Any, name: str, share: float) -> 
     assert name in error
 
 
-def test_a_truncated_pdf_is_read_in_part_or_reported(parsing: Any) -> None:
+def test_a_truncated_pdf_is_converted_partially_or_reported(parsing: Any) -> None:
     whole = document("tides.pdf")
     for share in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
         reply = parsing.post("cut.pdf", whole[: int(len(whole) * share)])
@@ -51,7 +51,7 @@ def test_a_truncated_pdf_is_read_in_part_or_reported(parsing: Any) -> None:
 
 @pytest.mark.parametrize("name", ["x.pdf", "x.docx", "x.doc", "x.odt", "x.rtf", "x.xlsx", "x.xls"])
 @pytest.mark.parametrize("body", [b"", b"\x00" * 100, b"PK\x03\x04" + b"\x00" * 100, bytes(range(256)) * 50])
-def test_garbage_under_any_name_is_reported(parsing: Any, name: str, body: bytes) -> None:
+def test_garbage_with_any_file_name_is_reported(parsing: Any, name: str, body: bytes) -> None:
     status, code, error = parsing.refused(name, body)
     assert (status, code) == (400, BROKEN)
     assert name in error
@@ -68,7 +68,7 @@ def test_a_zip_bomb_is_refused_at_once(parsing: Any) -> None:
     assert time.monotonic() - made < 5 + (made - begun)
 
 
-def test_entities_that_grow_and_files_from_outside_are_not_read(parsing: Any, tmp_path: Path) -> None:
+def test_xml_entities_and_external_files_are_not_read(parsing: Any, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("do not tell")
     core = (
@@ -81,7 +81,7 @@ def test_entities_that_grow_and_files_from_outside_are_not_read(parsing: Any, tm
     assert "title" not in reply["metadata"]
 
 
-def test_markup_in_a_document_stays_text(parsing: Any) -> None:
+def test_markup_in_a_document_is_escaped(parsing: Any) -> None:
     hostile = b"{\\rtf1 <script>alert(1)</script> & <img src=x onerror=alert(1)>\\par}"
     html = parsing.parse("hostile.rtf", hostile, formats=["html", "rawHtml"])
     for text in (html["html"], html["rawHtml"]):
@@ -91,14 +91,14 @@ def test_markup_in_a_document_stays_text(parsing: Any) -> None:
     assert "<script" not in parsing.parse("hostile.pdf", pdf, formats=["html"])["html"]
 
 
-def test_deep_nesting_does_not_end_the_process(parsing: Any) -> None:
+def test_deep_nesting_does_not_crash_the_process(parsing: Any) -> None:
     for body in (b"{\\rtf1 " + b"{" * 200_000 + b"deep" + b"}" * 200_000 + b"}", b"{\\rtf1 " + b"{\\b " * 50_000):
         reply = parsing.post("deep.rtf", body)
         assert reply.status_code in (200, 400)
     assert "spring tide" in parsing.parse("tides.rtf")["markdown"]
 
 
-def test_a_file_that_takes_too_long_is_given_up_and_the_next_is_read(parsing: Any) -> None:
+def test_a_conversion_that_takes_too_long_is_aborted_and_the_next_file_is_converted(parsing: Any) -> None:
     sheet = bench.wide_sheet()
     begun = time.monotonic()
     status, code, error = parsing.refused("wide.xlsx", sheet, timeout=300, formats=["html"])
@@ -108,7 +108,7 @@ def test_a_file_that_takes_too_long_is_given_up_and_the_next_is_read(parsing: An
     assert "Nordkai" in parsing.parse("gauges.xlsx")["markdown"]
 
 
-def test_a_panic_of_a_converter_is_a_broken_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panic_of_a_converter_is_reported_as_a_broken_file(monkeypatch: pytest.MonkeyPatch) -> None:
     class Panic(BaseException):
         pass
 
@@ -119,7 +119,7 @@ def test_a_panic_of_a_converter_is_a_broken_file(monkeypatch: pytest.MonkeyPatch
     assert worker.convert(ConversionTask("office"), b"").problem == "broken"
 
 
-def test_a_page_keeps_its_markdown_only_with_its_words() -> None:
+def test_a_pdf_page_whose_markdown_lacks_words_falls_back_to_plain_text() -> None:
     plain = "one two three four five six seven eight nine ten"
     assert (
         choose_text("# one two three four\n\nfive six seven eight", plain)

@@ -82,12 +82,12 @@ def test_an_invalid_form_is_refused_with_the_reason(parsing: Any, body: bytes, s
         f"multipart/form-data; boundary={'x' * 500}",
     ],
 )
-def test_other_bodies_are_refused(parsing: Any, content_type: str) -> None:
+def test_bodies_other_than_forms_are_refused(parsing: Any, content_type: str) -> None:
     reply = send(parsing, form(FILE), content_type)
     assert (reply.status_code, reply.json()["success"]) == (400, False)
 
 
-def test_fields_beside_the_file_are_bounded(parsing: Any) -> None:
+def test_form_fields_are_limited_in_size(parsing: Any) -> None:
     reply = send(parsing, form(('form-data; name="options"', b" " * (2 << 20)), FILE))
     assert (reply.status_code, reply.json()["success"]) == (413, False)
 
@@ -102,7 +102,7 @@ def test_fields_beside_the_file_are_bounded(parsing: Any) -> None:
         ("form-data; name=file; filename=plain.html", "plain.html"),
     ],
 )
-def test_s6_names_are_bare_and_may_hold_any_letters(parsing: Any, head: str, name: str) -> None:
+def test_s6_file_names_lose_their_path_and_keep_any_letters(parsing: Any, head: str, name: str) -> None:
     reply = send(parsing, form((head, PAGE)))
     assert reply.status_code == 200, reply.text
     metadata = reply.json()["data"]["metadata"]
@@ -111,7 +111,7 @@ def test_s6_names_are_bare_and_may_hold_any_letters(parsing: Any, head: str, nam
     assert metadata["sourceURL"].isascii()
 
 
-def test_a_file_over_the_limit_is_refused_and_the_client_reads_why(parsing: Any) -> None:
+def test_a_file_over_the_limit_is_refused_with_the_reason(parsing: Any) -> None:
     reply = parsing.post("huge.pdf", b"%PDF-1.7\n" + bytes(53_000_000))
     assert (reply.status_code, reply.json()["code"]) == (413, "FILE_TOO_LARGE")
 
@@ -130,7 +130,7 @@ def test_a_file_of_exactly_the_limit_is_read(parsing: Any) -> None:
     assert parsing.post("over.pdf", body + b"\n").status_code == 413
 
 
-def test_an_undeclared_length_is_counted(parsing: Any) -> None:
+def test_an_upload_without_a_content_length_is_limited(parsing: Any) -> None:
     def chunks() -> Any:
         yield form(FILE)[:100]
         for _ in range(60):
@@ -142,7 +142,7 @@ def test_an_undeclared_length_is_counted(parsing: Any) -> None:
     assert reply.status_code == 413
 
 
-def test_a_client_that_goes_away_leaves_nothing(parsing: Any) -> None:
+def test_a_disconnected_client_leaves_no_file(parsing: Any) -> None:
     before = parsing.service.counts()
     url = httpx.URL(parsing.service.url)
     with socket.create_connection((url.host, url.port or 80)) as connection:
@@ -155,7 +155,7 @@ def test_a_client_that_goes_away_leaves_nothing(parsing: Any) -> None:
     assert parsing.service.counts()["parse_started"] == before.get("parse_started", 0) + 1
 
 
-def test_expect_100_continue_is_refused_before_the_body(parsing: Any) -> None:
+def test_an_upload_with_expect_100_continue_is_refused_before_its_body(parsing: Any) -> None:
     url = httpx.URL(parsing.service.url)
     with socket.create_connection((url.host, url.port or 80), timeout=20) as connection:
         connection.sendall(

@@ -22,7 +22,7 @@ def ended(client: Any, job: str) -> Any:
     return status
 
 
-def test_a_client_works_on_it(weblake_service: Any) -> None:
+def test_a_client_uses_the_service_fixture(weblake_service: Any) -> None:
     with weblake_service.client() as client:
         job = client.start_batch_scrape([SITE]).id
         assert ended(client, job).total == 1
@@ -61,7 +61,7 @@ def test_faults_reach_the_client(weblake_service: Any) -> None:
         assert client.list_active_crawls().crawls == []
 
 
-def test_importing_the_plugin_imports_nothing_else() -> None:
+def test_importing_the_plugin_imports_only_weblake() -> None:
     code = (
         "import sys, pytest; before = set(sys.modules); import weblake.testing;"
         "print(sorted(m for m in set(sys.modules) - before if not m.startswith('weblake')))"

@@ -115,7 +115,7 @@ def test_a_page_becomes_markdown_html_and_links(http: httpx.Client, site: Site) 
     assert (data["metadata"]["title"], data["metadata"]["statusCode"]) == ("A", 200)
 
 
-def test_a_batch_has_documents_for_what_answers_and_errors_for_what_does_not(http: httpx.Client, site: Site) -> None:
+def test_a_batch_has_documents_for_reachable_pages_and_errors_for_others(http: httpx.Client, site: Site) -> None:
     urls = [f"{site.url}/a", f"{site.url}/missing", "http://127.0.0.1:9/", "http://nowhere.invalid/"]
     started = http.post("/v2/batch/scrape", json={"urls": urls, "webhook": f"{site.url}/hook"}).json()
     address = f"/v2/batch/scrape/{started['id']}"
@@ -132,7 +132,7 @@ def test_a_batch_has_documents_for_what_answers_and_errors_for_what_does_not(htt
     assert started["id"].encode() in site.hooks[0]
 
 
-def test_a_crawl_of_the_whole_site(http: httpx.Client, site: Site) -> None:
+def test_a_crawl_returns_the_whole_site(http: httpx.Client, site: Site) -> None:
     job = http.post("/v2/crawl", json={"url": site.url, "maxDiscoveryDepth": 3}).json()["id"]
     status = ended(http, f"/v2/crawl/{job}")
     assert paths(status, site) == ["/", "/a", "/b?x=1", "/missing", "/nav", "/only-in-sitemap"]
@@ -140,7 +140,7 @@ def test_a_crawl_of_the_whole_site(http: httpx.Client, site: Site) -> None:
     assert "/private/x" not in site.asked
 
 
-def test_a_map_of_the_site(http: httpx.Client, site: Site) -> None:
+def test_a_map_lists_the_site(http: httpx.Client, site: Site) -> None:
     links = http.post("/v2/map", json={"url": site.url}).json()["links"]
     found = [link["url"].removeprefix(site.url) for link in links]
     assert found[0] in ("", "/")
@@ -148,7 +148,7 @@ def test_a_map_of_the_site(http: httpx.Client, site: Site) -> None:
     assert links[0]["title"] == "Home"
 
 
-def test_bad_selectors_and_private_targets(site: Site, http: httpx.Client) -> None:
+def test_invalid_selectors_and_private_targets_are_refused(site: Site, http: httpx.Client) -> None:
     bad = http.post("/v2/scrape", json={"url": f"{site.url}/a", "includeTags": ["[["]})
     assert (bad.status_code, bad.json()["success"]) == (400, False)
     with LocalService(keys="test-key", allow_private=False) as closed:

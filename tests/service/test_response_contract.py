@@ -62,7 +62,7 @@ CALLED: list[tuple[str, str, object, int]] = [
 ]
 
 
-def test_every_reply_has_the_shape_of_the_contract(bench: Any, api: dict[str, Any]) -> None:
+def test_every_response_conforms_to_the_contract(bench: Any, api: dict[str, Any]) -> None:
     held, bad = "http://held.test/", "http://held.test/bad"
     bench.web.failures = {
         B: PageFailure("SCRAPE_SITE_ERROR", "It is down."),
@@ -92,7 +92,7 @@ def test_every_reply_has_the_shape_of_the_contract(bench: Any, api: dict[str, An
     assert seen == {one for one in ours if not any(word in one for word in needs_more)}
 
 
-def test_what_is_left_out_answers_as_an_error_body(bench: Any, api: dict[str, Any]) -> None:
+def test_calls_without_a_session_or_model_return_an_error_body(bench: Any, api: dict[str, Any]) -> None:
     for path, methods in api["paths"].items():
         if not any(word in path for word in ("browser", "interact", "preview", "extract", "agent")):
             continue

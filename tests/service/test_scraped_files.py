@@ -56,7 +56,7 @@ def failed(parsing: Any, url: str, **options: object) -> tuple[int, str, str]:
         ("tides.rtf", "application/octet-stream"),
     ],
 )
-def test_a_document_is_converted_whatever_it_is_called(parsing: Any, site: Any, name: str, sent: str) -> None:
+def test_a_document_is_converted_regardless_of_its_declared_type(parsing: Any, site: Any, name: str, sent: str) -> None:
     url = site.page("/download", document(name), content_type=sent)
     page = scraped(parsing, url, formats=["markdown", "links"])
     assert "**spring tide**" in page["markdown"]
@@ -65,21 +65,21 @@ def test_a_document_is_converted_whatever_it_is_called(parsing: Any, site: Any, 
     assert page["metadata"]["statusCode"] == 200
 
 
-def test_sheets_are_tables(parsing: Any, site: Any) -> None:
+def test_spreadsheets_become_tables(parsing: Any, site: Any) -> None:
     url = site.page("/gauges", document("gauges.xls"), content_type="application/vnd.ms-excel")
     assert "| Sum | 8.1 |  |" in scraped(parsing, url)["markdown"]
     csv = site.page("/csv", b"Station;Height\nNordkai;4.2\n", content_type="application/vnd.ms-excel")
     assert scraped(parsing, csv)["markdown"] == "Station;Height\nNordkai;4.2\n"
 
 
-def test_an_error_page_in_place_of_a_pdf_is_a_page(parsing: Any, site: Any) -> None:
+def test_an_html_error_page_in_place_of_a_pdf_is_read_as_html(parsing: Any, site: Any) -> None:
     url = site.page("/gone.pdf", b"<html><body><h1>Gone</h1></body></html>", 404, content_type="application/pdf")
     page = scraped(parsing, url)
     assert page["markdown"] == "# Gone"
     assert (page["metadata"]["statusCode"], page["metadata"]["creditsUsed"]) == (404, 1)
 
 
-def test_a_page_of_a_pdf_costs_one_credit_also_from_the_cache(fresh: Any, site: Any) -> None:
+def test_a_pdf_page_costs_one_credit_also_from_the_cache(fresh: Any, site: Any) -> None:
     url = site.page("/tides.pdf", document("tides.pdf"), content_type="application/pdf")
     for state, used in (("miss", 2), ("hit", 4)):
         metadata = fresh.http.post("/v2/scrape", json={"url": url}).json()["data"]["metadata"]
@@ -92,7 +92,7 @@ def test_a_page_of_a_pdf_costs_one_credit_also_from_the_cache(fresh: Any, site: 
     assert (raw["metadata"]["creditsUsed"], fresh.used()) == (1, 6)
 
 
-def test_a_batch_is_billed_by_the_page(fresh: Any, site: Any) -> None:
+def test_a_batch_of_pdfs_is_billed_per_page(fresh: Any, site: Any) -> None:
     urls = [
         site.page("/tides.pdf", document("tides.pdf"), content_type="application/pdf"),
         site.page("/tides.docx", document("tides.docx"), content_type=DOCX),
@@ -136,7 +136,7 @@ def test_unconvertible_files_are_reported(parsing: Any, site: Any) -> None:
     assert failed(parsing, url, parsers=[{"type": "pdf", "mode": "ocr"}])[:2] == (503, "FEATURE_NOT_CONFIGURED")
 
 
-def test_a_scrape_without_a_service_has_a_process_of_its_own(site: Any) -> None:
+def test_a_scrape_without_a_service_starts_its_own_process(site: Any) -> None:
     url = site.page("/tides.docx", document("tides.docx"), content_type=DOCX)
     page = loopback.fetching(lambda fetcher: scrape(url, {}, fetcher=fetcher))
     assert "**spring tide**" in page.document["markdown"]
@@ -162,7 +162,7 @@ def test_a_scrape_without_a_service_has_a_process_of_its_own(site: Any) -> None:
         ("image/png", b"\x89PNG\r\n\x1a\n", ContentKind.OTHER),
     ],
 )
-def test_kinds_by_type_and_bytes(sent: str, body: bytes, kind: ContentKind) -> None:
+def test_the_file_type_is_detected_from_content_type_and_bytes(sent: str, body: bytes, kind: ContentKind) -> None:
     assert kind_of(sent, body) is kind
 
 
@@ -177,5 +177,5 @@ def test_kinds_by_type_and_bytes(sent: str, body: bytes, kind: ContentKind) -> N
         ("a.xls", b"a,b\n1,2\n", ContentKind.OFFICE),
     ],
 )
-def test_kinds_of_uploads(name: str, body: bytes, kind: ContentKind) -> None:
+def test_the_file_type_of_an_upload_is_detected(name: str, body: bytes, kind: ContentKind) -> None:
     assert kind_of_upload(name, body) is kind

@@ -24,7 +24,7 @@ ROUTES = ["/v2/scrape", "/v2/crawl/active", "/v2/team/activity", "/v2/nothing", 
 
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic test-key", "test-key", "Bearer"])
-def test_every_route_demands_the_key(bench: Any, path: str, header: str | None) -> None:
+def test_every_route_requires_the_key(bench: Any, path: str, header: str | None) -> None:
     with httpx.Client(base_url=bench.service.url, trust_env=False) as nobody:
         reply = nobody.get(path, headers={"Authorization": header} if header else {})
         posted = nobody.post(path, json={}, headers={"Authorization": header} if header else {})
@@ -34,7 +34,7 @@ def test_every_route_demands_the_key(bench: Any, path: str, header: str | None) 
         assert one.headers["weblake-idempotency"] == "replay"
 
 
-def test_every_reply_says_that_keys_are_replayed(bench: Any) -> None:
+def test_every_response_declares_idempotent_replay(bench: Any) -> None:
     for reply in (bench.http.get("/v2/crawl/active"), bench.http.get("/v2/x"), bench.http.post("/v2/scrape", json={})):
         assert reply.headers["weblake-idempotency"] == "replay"
 
@@ -52,7 +52,7 @@ def test_foreign_host_names_are_refused(bench: Any) -> None:
     ("content", "code"),
     [(b"{", "BAD_REQUEST_INVALID_JSON"), (b"\xff", "BAD_REQUEST_INVALID_JSON"), (b"[]", "BAD_REQUEST")],
 )
-def test_bodies_that_are_no_json_object(bench: Any, content: bytes, code: str) -> None:
+def test_bodies_that_are_not_json_objects_are_refused(bench: Any, content: bytes, code: str) -> None:
     for path in ("/v2/scrape", "/v2/batch/scrape", "/v2/crawl", "/v2/map"):
         reply = bench.http.post(path, content=content)
         assert (reply.status_code, reply.json()["code"]) == (400, code)
@@ -67,7 +67,7 @@ def test_invalid_options_are_named(bench: Any) -> None:
     assert bench.http.post("/v2/scrape", json={"url": "ftp://site.test/"}).status_code == 400
 
 
-def test_an_unknown_key_is_refused_by_name_with_the_nearest_one(bench: Any) -> None:
+def test_an_unknown_option_is_refused_with_the_nearest_name(bench: Any) -> None:
     refused = bench.http.post("/v2/scrape", json={"url": A, "onlyMainContnt": False})
     said = "'onlyMainContnt' is not an option here. Did you mean `onlyMainContent`?"
     assert (refused.status_code, refused.json()["error"], refused.json()["code"]) == (400, said, "BAD_REQUEST")
@@ -120,23 +120,23 @@ def test_every_operation_refuses_unknown_options(
         ("/v2/team/queue-status?x=1", "'x' is not an option here: this address takes no query."),
     ],
 )
-def test_a_query_is_held_against_the_contract_too(bench: Any, path: str, says: str) -> None:
+def test_a_query_is_validated_against_the_contract(bench: Any, path: str, says: str) -> None:
     refused = bench.http.get(path)
     assert (refused.status_code, refused.json()["error"]) == (400, says)
 
 
-def test_a_form_is_held_against_the_contract_too(bench: Any) -> None:
+def test_a_form_is_validated_against_the_contract(bench: Any) -> None:
     form = {"option": '{"onlyMainContent": false}'}
     refused = bench.http.post("/v2/parse", files={"file": ("a.html", b"<p>x</p>")}, data=form)
     assert refused.status_code == 400
     assert "'option' is not a part of this form: it has `file` and `options`." in refused.json()["error"]
 
 
-def test_what_the_public_sdk_sends_with_every_request_is_taken(bench: Any) -> None:
+def test_the_options_of_the_public_sdk_are_accepted(bench: Any) -> None:
     assert bench.http.post("/v2/scrape", json={"url": A, "origin": "sdk", "integration": None}).status_code == 200
 
 
-def test_a_body_that_is_too_large(make_bench: Any) -> None:
+def test_a_body_that_is_too_large_is_refused(make_bench: Any) -> None:
     bench = make_bench(max_body=1000)
     big = {"urls": ["http://site.test/" + "x" * 2000]}
     assert bench.http.post("/v2/batch/scrape", json=big).status_code == 413
@@ -153,7 +153,7 @@ def test_a_scrape_is_returned_stored_and_billed(bench: Any) -> None:
     assert bench.http.get("/v2/team/credit-usage/historical").json()["periods"][0]["totalCredits"] == 1
 
 
-def test_a_failed_scrape_has_its_status_and_code_and_costs_nothing(bench: Any) -> None:
+def test_a_failed_scrape_has_a_status_and_code_and_is_free(bench: Any) -> None:
     bench.web.failures = {A: PageFailure("SCRAPE_TIMEOUT", "Too slow.", status=408), B: ZeroDivisionError("a defect")}
     reply = bench.http.post("/v2/scrape", json={"url": A})
     assert (reply.status_code, reply.json()) == (
@@ -175,7 +175,7 @@ def test_private_targets_are_refused_unless_allowed(make_bench: Any) -> None:
     assert (hook.status_code, "webhook" in hook.json()["error"]) == (400, True)
 
 
-def test_the_cache_serves_young_pages(bench: Any) -> None:
+def test_the_cache_serves_recent_pages(bench: Any) -> None:
     first = bench.http.post("/v2/scrape", json={"url": A}).json()["data"]
     second = bench.http.post("/v2/scrape", json={"url": A}).json()["data"]
     assert (first["metadata"]["cacheState"], second["metadata"]["cacheState"]) == ("miss", "hit")
@@ -190,14 +190,14 @@ def test_the_cache_serves_young_pages(bench: Any) -> None:
     assert bench.web.asked.count(A) == 3
 
 
-def test_error_pages_and_pages_not_to_be_kept_are_not_cached(bench: Any) -> None:
+def test_error_pages_and_pages_without_store_in_cache_are_not_cached(bench: Any) -> None:
     bench.web.statuses[A] = 500
     for body in ({"url": A}, {"url": B, "storeInCache": False}):
         for _ in range(2):
             assert bench.http.post("/v2/scrape", json=body).json()["data"]["metadata"]["cacheState"] == "miss"
 
 
-def test_min_age_reads_the_cache_only(bench: Any) -> None:
+def test_min_age_reads_only_the_cache(bench: Any) -> None:
     reply = bench.http.post("/v2/scrape", json={"url": A, "minAge": 1})
     assert (reply.status_code, reply.json()["code"]) == (404, "SCRAPE_NO_CACHED_DATA")
     bench.http.post("/v2/scrape", json={"url": A})
@@ -207,7 +207,7 @@ def test_min_age_reads_the_cache_only(bench: Any) -> None:
     assert bench.web.asked == [A]
 
 
-def test_lockdown_reads_the_cache_keeps_nothing_and_has_its_own_price(bench: Any) -> None:
+def test_lockdown_reads_the_cache_stores_nothing_and_has_its_own_price(bench: Any) -> None:
     miss = bench.http.post("/v2/scrape", json={"url": A, "lockdown": True})
     assert (miss.status_code, miss.json()["code"]) == (404, "SCRAPE_LOCKDOWN_CACHE_MISS")
     assert A not in miss.text
@@ -238,7 +238,7 @@ FEATURES = [
 
 
 @pytest.mark.parametrize(("options", "needs"), FEATURES)
-def test_what_is_not_set_up_is_refused_by_name_at_the_start(
+def test_missing_browser_and_language_model_are_named_at_the_start(
     bench: Any, options: Any, needs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEBLAKE_CHROMIUM", "/nowhere/chromium")
@@ -253,7 +253,7 @@ def test_what_is_not_set_up_is_refused_by_name_at_the_start(
     assert bench.web.asked == []
 
 
-def test_defaults_written_out_are_not_refused(bench: Any) -> None:
+def test_explicit_default_values_are_accepted(bench: Any) -> None:
     body = {"url": A, "waitFor": 0, "mobile": False, "actions": [], "proxy": "auto", "location": {"country": "US"}}
     body |= {"formats": ["markdown", {"type": "links"}], "blockAds": True, "parsers": ["pdf"], "redactPII": False}
     assert bench.http.post("/v2/scrape", json=body).status_code == 200
@@ -264,7 +264,7 @@ def test_cleaning_by_a_model_is_skipped_with_a_warning(bench: Any) -> None:
     assert "onlyCleanContent" in data["warning"]
 
 
-def test_unknown_paths_and_methods(bench: Any) -> None:
+def test_unknown_paths_and_methods_are_refused(bench: Any) -> None:
     for method, path, status in (("GET", "/v2/nothing", 404), ("PUT", "/v2/crawl", 405), ("GET", "/v2/scrape", 405)):
         reply = bench.http.request(method, path)
         assert (reply.status_code, reply.json()["success"]) == (status, False)
@@ -273,7 +273,7 @@ def test_unknown_paths_and_methods(bench: Any) -> None:
 HOME = "http://www.site.test/"
 
 
-def test_a_map_lists_the_sitemap_and_the_links_once(bench: Any) -> None:
+def test_a_map_lists_urls_of_sitemap_and_links_once(bench: Any) -> None:
     bench.web.sitemaps[HOME] = ["http://www.site.test/a?x=1", "http://docs.site.test/guide", "http://other.test/"]
     bench.web.links[HOME] = ["http://www.site.test/a?x=2", "http://site.test/pricing#top", "mailto:a@site.test"]
 
@@ -294,7 +294,7 @@ def test_a_map_lists_the_sitemap_and_the_links_once(bench: Any) -> None:
     assert first["title"] == f"Title of {HOME}"
 
 
-def test_a_map_that_takes_too_long_or_finds_nothing(bench: Any) -> None:
+def test_a_map_that_times_out_or_finds_nothing_is_reported(bench: Any) -> None:
     bench.web.held.add(HOME)
     slow = bench.http.post("/v2/map", json={"url": HOME, "timeout": 20})
     assert (slow.status_code, slow.json()["code"]) == (408, "MAP_TIMEOUT")
@@ -305,7 +305,7 @@ def test_a_map_that_takes_too_long_or_finds_nothing(bench: Any) -> None:
     assert [one["url"] for one in bench.http.post("/v2/map", json={"url": HOME}).json()["links"]] == [f"{HOME}x"]
 
 
-def test_activity_is_paged_filtered_and_forgotten_after_a_day(bench: Any) -> None:
+def test_activity_is_paginated_filtered_and_expires_after_a_day(bench: Any) -> None:
     ids = [bench.http.post("/v2/scrape", json={"url": f"http://site.test/{n}"}).json()["scrape_id"] for n in range(5)]
     batch = bench.batch(A, B)
     seen, cursor = [], None
@@ -327,7 +327,7 @@ def test_activity_is_paged_filtered_and_forgotten_after_a_day(bench: Any) -> Non
     assert bench.http.get("/v2/team/activity").json()["data"] == []
 
 
-def test_usage_by_month_and_by_key(make_bench: Any) -> None:
+def test_usage_is_reported_by_month_and_by_key(make_bench: Any) -> None:
     bench = make_bench(keys={"etl": "test-key-1", "adhoc": "test-key-2"})
     other = {"Authorization": "Bearer test-key-2"}
     bench.ended(bench.batch(A, B))
@@ -363,7 +363,7 @@ def test_two_teams_do_not_see_each_other(make_bench: Any) -> None:
     assert bench.http.get("/v2/team/credit-usage/historical", headers=blue).json()["periods"] == []
 
 
-def test_credits_that_do_not_suffice(make_bench: Any) -> None:
+def test_a_scrape_without_enough_credits_is_refused(make_bench: Any) -> None:
     bench = make_bench(plan_credits=3)
     bench.web.held.add("*")
     assert bench.http.post("/v2/batch/scrape", json={"urls": [A] * 4}).status_code == 402
@@ -394,7 +394,7 @@ def test_the_rate_limit_sends_retry_after(make_bench: Any) -> None:
     assert bench.http.post("/v2/scrape", json={"url": A}).status_code == 200
 
 
-def test_a_full_queue(make_bench: Any) -> None:
+def test_a_full_queue_is_refused(make_bench: Any) -> None:
     bench = make_bench(max_queued_pages=3)
     bench.web.held.add("*")
     bench.batch(A, B)
@@ -402,7 +402,7 @@ def test_a_full_queue(make_bench: Any) -> None:
     assert (reply.status_code, "retry-after" in reply.headers) == (429, True)
 
 
-def test_concurrent_scrapes_queue_and_say_so(make_bench: Any) -> None:
+def test_concurrent_scrapes_are_queued_and_report_it(make_bench: Any) -> None:
     bench = make_bench(concurrency=1)
     bench.web.held.add(A)
     got: list[Any] = []
@@ -425,7 +425,7 @@ def test_concurrent_scrapes_queue_and_say_so(make_bench: Any) -> None:
     assert limited == {A: False, B: True}
 
 
-def test_the_admin_routes(bench: Any) -> None:
+def test_the_admin_routes_report_and_reset_the_service(bench: Any) -> None:
     nobody = httpx.Client(base_url=bench.service.url, trust_env=False)
     assert nobody.get("/_weblake/health").json()["status"] == "ok"
     for path in ("requests", "counts", "faults"):
@@ -469,7 +469,7 @@ def test_the_contract_is_served(bench: Any) -> None:
     assert bench.http.get("/openapi.yaml").content == packaged
 
 
-def test_a_port_that_is_taken_and_keys_that_cannot_be() -> None:
+def test_a_used_port_and_invalid_keys_are_reported() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -480,7 +480,7 @@ def test_a_port_that_is_taken_and_keys_that_cannot_be() -> None:
             LocalService(keys=bad)
 
 
-def test_the_database_is_served_once(make_bench: Any, tmp_path: Any) -> None:
+def test_the_database_is_used_by_one_service(make_bench: Any, tmp_path: Any) -> None:
     db = tmp_path / "deep" / "service.db"
     bench = make_bench(db)
     with pytest.raises(StorageRefused, match="already serves"):

@@ -40,14 +40,14 @@ CLOSED = (
     case="0x7f.1",
 )
 @pytest.mark.parametrize("host", CLOSED.split())
-def test_s7_closed_addresses_are_refused_in_every_spelling(host: str) -> None:
+def test_s7_private_addresses_are_refused_in_every_spelling(host: str) -> None:
     problem = failure(f"http://{host}:1/", fetcher_options={"allow_private": False})
     assert (problem.code, problem.status, problem.reached) == ("unsafe_domain_blocked", 403, False)
     assert is_literal_private(host)
 
 
 @pytest.mark.parametrize("host", ["localhost", "app.localhost", "0177.0.0.1", "127.0.0.1.", "①②⑦.⓪.⓪.①", "localhost."])
-def test_s7_other_ways_to_say_loopback_lead_nowhere(site: Site, host: str) -> None:
+def test_s7_other_names_of_loopback_are_refused(site: Site, host: str) -> None:
     """Which of the three answers it is depends on what this machine's resolver knows."""
     problem = failure(f"http://{host}:{site.server_port}/", fetcher_options={"allow_private": False})
     assert problem.code in {"unsafe_domain_blocked", "SCRAPE_DNS_RESOLUTION_ERROR", "BAD_REQUEST"}
@@ -55,13 +55,13 @@ def test_s7_other_ways_to_say_loopback_lead_nowhere(site: Site, host: str) -> No
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "64:ff9b::101:101"])
-def test_public_addresses_are_public(address: str) -> None:
+def test_public_addresses_are_allowed(address: str) -> None:
     assert is_public(ipaddress.ip_address(address))
 
 
 @proves("S7", at="src/weblake_service/web/addresses.py", line="if inner is not None:", becomes="if False:")
 @given(st.ip_addresses(v=4))
-def test_s7_an_ipv4_address_is_judged_alike_in_every_wrapping(address: ipaddress.IPv4Address) -> None:
+def test_s7_an_ipv4_address_is_treated_alike_in_every_ipv6_form(address: ipaddress.IPv4Address) -> None:
     number = int(address)
     wrapped = [f"::ffff:{address}", f"64:ff9b::{number >> 16:x}:{number & 0xFFFF:x}"]
     assert {is_public(ipaddress.ip_address(text)) for text in wrapped} == {is_public(address)}
@@ -75,7 +75,9 @@ def test_s7_an_ipv4_address_is_judged_alike_in_every_wrapping(address: ipaddress
     becomes="return True",
 )
 @given(st.ip_addresses())
-def test_s7_nothing_that_python_calls_private_is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+def test_s7_every_address_that_python_calls_private_is_refused(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> None:
     if address.is_private or address.is_loopback or address.is_link_local or address.is_multicast:
         assert not is_public(address) or (address.version == 6 and address in ipaddress.ip_network("64:ff9b::/96"))
 
@@ -110,7 +112,7 @@ def test_s7_a_non_web_url_is_refused_before_any_request(url: str) -> None:
         ("http://bücher.example/", "http://xn--bcher-kva.example/"),
     ],
 )
-def test_an_address_is_cleaned(given_url: str, fetched: str) -> None:
+def test_a_url_is_normalised(given_url: str, fetched: str) -> None:
     assert clean_url(given_url) == fetched
 
 
@@ -121,7 +123,7 @@ def test_a_host_without_a_dot_needs_allow_private() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_cleaned_or_refused(text: str) -> None:
+def test_any_text_is_normalised_or_refused(text: str) -> None:
     with suppress(PageFailure):
         url = clean_url(text, allow_private=True)
         assert url.startswith(("http://", "https://"))

@@ -22,7 +22,7 @@ def https_site(tmp_path: Path) -> Iterator[Site]:
         yield site
 
 
-def test_an_unknown_certificate_is_accepted_unless_it_is_to_be_checked(https_site: Site) -> None:
+def test_an_untrusted_certificate_is_accepted_unless_verification_is_required(https_site: Site) -> None:
     https_site.page("/a", b"secret")
     url = https_site.url("/a", "localhost").replace("http:", "https:")
     assert get(url).body == b"secret"
@@ -34,7 +34,7 @@ def test_an_unknown_certificate_is_accepted_unless_it_is_to_be_checked(https_sit
     assert caught.value.code == "SCRAPE_SSL_ERROR"
 
 
-def test_the_environment_s_proxy_is_used_but_never_for_loopback(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proxy_of_the_environment_is_used_except_for_loopback(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", f"http://user:word@127.0.0.1:{site.server_port}")
     monkeypatch.delenv("no_proxy", raising=False)
     site.pages["http://far.invalid/a"] = lambda handler: handler.reply(200, b"by proxy", {})
@@ -46,7 +46,7 @@ def test_the_environment_s_proxy_is_used_but_never_for_loopback(site: Site, monk
     assert failure("http://far.invalid/a").code == "SCRAPE_DNS_RESOLUTION_ERROR"
 
 
-def test_a_proxy_does_not_open_closed_addresses(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_gives_no_access_to_private_addresses(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", site.url())
     problem = failure("http://10.1.2.3/", fetcher_options={"allow_private": False})
     assert problem.code == "unsafe_domain_blocked"

@@ -16,6 +16,6 @@ with LocalService() as service:
 """
 
 
-def test_the_service_starts() -> None:
+def test_the_service_starts_without_playwright() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "200 []\n"), done.stderr

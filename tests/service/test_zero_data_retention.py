@@ -55,7 +55,7 @@ def test_a_lockdown_miss_leaves_no_trace_of_the_url(
         assert secret not in text
 
 
-def test_a_lockdown_hit_costs_five_and_keeps_nothing_more(open_lab: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_lockdown_hit_costs_five_credits_and_stores_nothing(open_lab: Callable[..., Any], tmp_path: Path) -> None:
     lab = open_lab(tmp_path / "service.db")
     url = lab.site.page("/p", b"<main>One</main>")
     lab.scrape(url)
@@ -88,7 +88,9 @@ def test_zero_data_retention_must_be_enabled(lab: Any) -> None:
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_zero_data_retention_leaves_the_price_alone(open_lab: Callable[..., Any], tmp_path: Path, kept: bool) -> None:
+def test_zero_data_retention_does_not_change_the_price(
+    open_lab: Callable[..., Any], tmp_path: Path, kept: bool
+) -> None:
     lab = open_lab(tmp_path / "service.db", zero_data_retention=True)
     url = lab.site.page("/zqpage", b"<title>zqtitle</title><main>zqtext</main>")
     options = {} if kept else {"zeroDataRetention": True}
@@ -109,7 +111,9 @@ def test_zero_data_retention_leaves_the_price_alone(open_lab: Callable[..., Any]
         assert "changeTracking" not in reply["data"]
 
 
-def test_nothing_of_a_page_without_retention_is_in_the_database(open_lab: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_database_contains_nothing_of_a_page_without_retention(
+    open_lab: Callable[..., Any], tmp_path: Path
+) -> None:
     lab = open_lab(tmp_path / "service.db", zero_data_retention=True)
     url = lab.site.page("/zqpage", b"<title>zqtitle</title><main>zqtext</main>")
     assert lab.scrape(url, zeroDataRetention=True)["markdown"] == "zqtext"
@@ -120,7 +124,7 @@ def test_nothing_of_a_page_without_retention_is_in_the_database(open_lab: Callab
     assert traces(tmp_path, "zqpage", "zqtitle", "zqtext", "zqbroken", "zqbytes") == []
 
 
-def test_jobs_without_retention_fill_no_cache_and_name_no_url(open_lab: Callable[..., Any]) -> None:
+def test_jobs_without_retention_store_no_page_and_no_url(open_lab: Callable[..., Any]) -> None:
     lab = open_lab(zero_data_retention=True)
     url = lab.site.page("/p", b"<main>One</main>")
     for path, body in (("/v2/batch/scrape", {"urls": [url]}), ("/v2/crawl", {"url": url, "sitemap": "skip"})):
@@ -131,7 +135,7 @@ def test_jobs_without_retention_fill_no_cache_and_name_no_url(open_lab: Callable
         assert lab.post(url, minAge=1).status_code == 404
 
 
-def test_an_unforeseen_error_of_a_private_scrape_does_not_name_its_url(
+def test_an_unexpected_error_of_a_private_scrape_does_not_log_its_url(
     open_lab: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from weblake_service.jobs import page_cache

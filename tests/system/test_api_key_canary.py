@@ -76,7 +76,9 @@ def printed(runs: list[Any]) -> list[str]:
     becomes='url = self.base.join(request.path); __import__("logging").debug(f"{self._key.header().decode()}")',
 )
 @pytest.mark.system
-def test_s1_no_byte_of_a_run_holds_the_key(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
+def test_s1_no_output_or_file_of_a_run_contains_the_key(
+    weblake_command: Any, service: Any, site: str, tmp_path: Path
+) -> None:
     assert service.key == CANARY
     lake = tmp_path / "lake"
     weblake_command.program = ("-c", LOUD)
@@ -91,7 +93,7 @@ def test_s1_no_byte_of_a_run_holds_the_key(weblake_command: Any, service: Any, s
     assert in_files([tmp_path], CANARY) == []  # the lake, its ledger, and the service's own database
 
 
-def test_s1_what_a_killed_run_leaves_holds_no_key(
+def test_s1_the_files_of_a_killed_run_do_not_contain_the_key(
     weblake_command: Any, service: Any, site: str, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
@@ -117,7 +119,7 @@ def test_s1_what_a_killed_run_leaves_holds_no_key(
     line="if name.upper() in _ENVIRONMENT}",
     becomes="if True}",
 )
-def test_s1_no_process_that_reads_a_file_has_the_key(
+def test_s1_no_process_that_reads_a_file_has_the_key_in_its_environment(
     weblake_command: Any, service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEBLAKE_API_KEY", CANARY)
@@ -130,7 +132,7 @@ def test_s1_no_process_that_reads_a_file_has_the_key(
             assert not holds(Path(f"/proc/{pid}/{name}").read_bytes(), CANARY), f"{name} of process {pid}"
 
 
-def test_s1_a_key_that_is_refused_is_not_shown_either(weblake_command: Any, site: str, tmp_path: Path) -> None:
+def test_s1_a_rejected_key_is_not_shown(weblake_command: Any, site: str, tmp_path: Path) -> None:
     weblake_command.env["WEBLAKE_API_KEY"] = CANARY + "-wrong"
     run = weblake_command("batch", f"{site}/1", "--to", str(tmp_path / "lake"), "--json")
     assert run.code == 1
@@ -139,7 +141,7 @@ def test_s1_a_key_that_is_refused_is_not_shown_either(weblake_command: Any, site
     assert printed(weblake_command.ran) == []
 
 
-def test_s1_the_key_of_the_embedded_service_stands_in_one_file_of_its_user(tmp_path: Path, site: str) -> None:
+def test_s1_the_key_of_the_embedded_service_is_in_one_private_file(tmp_path: Path, site: str) -> None:
     """Other processes of the user find it there, as long as the service runs; nobody else may read it."""
     from weblake import embedded
 

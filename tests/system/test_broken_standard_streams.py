@@ -36,7 +36,7 @@ def run(script: str, tmp_path: Path, **environment: str) -> tuple[int, str]:
         ("mkdir gone && cd gone && rmdir ../gone && weblake loads lake", 1, "weblake: The system says: No such file"),
     ],
 )
-def test_a_stream_or_a_directory_that_is_not_there(tmp_path: Path, script: str, code: int, says: str) -> None:
+def test_a_closed_stream_or_a_deleted_directory_is_handled(tmp_path: Path, script: str, code: int, says: str) -> None:
     (tmp_path / "lake/_weblake").mkdir(parents=True)
     (tmp_path / "lake/_weblake/layout.json").write_text("{}")  # a dataset in which nothing has landed yet
     ended, said = run(script, tmp_path)
@@ -45,13 +45,13 @@ def test_a_stream_or_a_directory_that_is_not_there(tmp_path: Path, script: str, 
 
 
 @pytest.mark.parametrize("port", ["99999", "abc"])
-def test_a_proxy_whose_port_is_none(tmp_path: Path, port: str) -> None:
+def test_a_proxy_with_an_invalid_port_is_reported(tmp_path: Path, port: str) -> None:
     service = {"WEBLAKE_BASE_URL": "https://service.test", "WEBLAKE_API_KEY": "of-a-test"}
     code, said = run("weblake usage credits", tmp_path, HTTPS_PROXY=f"http://user:hidden@127.0.0.1:{port}", **service)
     assert (code, "names a proxy that weblake cannot use" in said, "hidden" in said) == (2, True, False)
 
 
-def test_certificates_that_are_not_there_and_a_proxy_that_refuses(tmp_path: Path) -> None:
+def test_missing_certificates_and_a_refusing_proxy_are_reported(tmp_path: Path) -> None:
     service = {"WEBLAKE_BASE_URL": "https://service.test", "WEBLAKE_API_KEY": "of-a-test"}
     code, said = run("weblake usage credits", tmp_path, SSL_CERT_FILE=str(tmp_path / "none"), **service)
     assert (code, "the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read" in said) == (1, True)
@@ -59,7 +59,7 @@ def test_certificates_that_are_not_there_and_a_proxy_that_refuses(tmp_path: Path
     assert (code, "https://service.test through the environment's proxy" in said) == (1, True)
 
 
-def test_an_option_and_a_file_of_faults_that_are_nested_too_deeply(tmp_path: Path) -> None:
+def test_deeply_nested_options_and_fault_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "deep").write_text("[" * 100_000)
     code, said = run('weblake scrape http://a.test/ -o "formats=$(cat deep)"', tmp_path)
     assert (code, said) == (2, "weblake: formats is nested too deeply to be read. Nest it less.")
@@ -67,13 +67,13 @@ def test_an_option_and_a_file_of_faults_that_are_nested_too_deeply(tmp_path: Pat
     assert (code, "The fault rules in deep.json cannot be used" in said) == (2, True)
 
 
-def test_an_embedded_service_whose_directory_cannot_be_used(tmp_path: Path) -> None:
+def test_an_unusable_directory_of_the_embedded_service_is_reported(tmp_path: Path) -> None:
     (tmp_path / "state" / "weblake" / "service.json").mkdir(parents=True)
     code, said = run("weblake usage credits", tmp_path)
     assert (code, "cannot keep its files in" in said) == (1, True)
 
 
 @pytest.mark.smoke
-def test_the_version(tmp_path: Path) -> None:
+def test_the_version_is_printed(tmp_path: Path) -> None:
     code, said = run("weblake --version | grep -qxE '[0-9]+[.][0-9]+[.][0-9]+'", tmp_path)
     assert (code, said) == (0, "")

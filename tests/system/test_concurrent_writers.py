@@ -72,7 +72,7 @@ def by_load(root: Path) -> dict[str, Callable[[], Counter[str]]]:
 
 
 @proves("P7", at="src/weblake/storage/rules.py", line='TMP = "_weblake/tmp"', becomes='TMP = "documents/tmp"')
-def test_p7_readers_see_each_load_whole_or_not_at_all(lab: Lab, two: tuple[Runs, Runs]) -> None:
+def test_p7_readers_see_each_load_entirely_or_not_at_all(lab: Lab, two: tuple[Runs, Runs]) -> None:
     root = lab.root("lake")
     writer, _ = two
     assert writer(root, lab.batch(root)).code == 0

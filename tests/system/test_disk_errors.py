@@ -57,7 +57,7 @@ def never_synced_again(struck: Struck) -> None:
             assert call.plain not in [later.plain for later in struck.changes[n + 1 :]], f"{call} was tried again"
 
 
-def test_p3_a_disk_that_fails_where_it_matters_most(lab: Lab) -> None:
+def test_p3_a_disk_error_at_an_important_change_is_reported(lab: Lab) -> None:
     whole = lab.run(lab.batch(lab.root("whole")), lab.root("whole")).changes
     chosen: dict[Call, tuple[int, bool]] = {}
     for name, what, number, committed in TROUBLE:
@@ -94,7 +94,7 @@ def test_p3_a_disk_that_fails_where_it_matters_most(lab: Lab) -> None:
     case="part",
 )
 @swept(12)
-def test_p3_a_disk_that_fails_anywhere(lab: Lab, one_in: int) -> None:
+def test_p3_a_disk_error_at_any_change_is_reported(lab: Lab, one_in: int) -> None:
     """It fails with a reason, or the call did not matter (of what drops the staging) and the load is there."""
     whole = lab.run(lab.batch(lab.root("whole")), lab.root("whole")).changes
     choice = random.Random(SEED)

@@ -20,7 +20,7 @@ pytestmark = [
     line="                os.fsync(file.fileno())",
     becomes="                pass",
 )
-def test_p2_the_order_of_a_landing(lab: Lab) -> None:
+def test_p2_a_landing_syncs_in_the_required_order(lab: Lab) -> None:
     root = lab.root("whole")
     calls = lab.run(lab.batch(root), root).changes
 

@@ -33,7 +33,7 @@ def visible(root: Path) -> list[Any]:
     "3.2", at="src/weblake/loads/load_request.py", line="        if self.new:", becomes="        if True:", case="part"
 )
 @swept(5)
-def test_p1_killed_at_any_moment_and_run_again(
+def test_p1_a_batch_killed_at_any_moment_and_repeated_lands_once(
     weblake_command: Any, service: Any, site: str, tmp_path: Path, one_in: int
 ) -> None:
     urls = [f"{site}/{n}" for n in range(12)]
@@ -66,7 +66,7 @@ def test_p1_killed_at_any_moment_and_run_again(
     case=".start-1",
 )
 @pytest.mark.parametrize("record", ["", ".start-1", ".job", ".done"])
-def test_killed_as_soon_as_a_record_is_there(
+def test_a_batch_killed_after_a_record_is_written_lands_once(
     weblake_command: Any, service: Any, site: str, tmp_path: Path, record: str
 ) -> None:
     root = tmp_path / "lake"
@@ -91,7 +91,7 @@ def test_killed_as_soon_as_a_record_is_there(
 
 
 @pytest.mark.parametrize("times", [4])
-def test_p5_the_same_command_many_times_at_once(
+def test_p5_the_same_command_many_times_at_once_lands_once(
     weblake_command: Any, service: Any, site: str, tmp_path: Path, times: int
 ) -> None:
     urls = [f"{site}/{n}" for n in range(6)]

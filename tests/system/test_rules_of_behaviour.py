@@ -36,14 +36,14 @@ def lake(tmp_path: Path) -> str:
         ("search", "a", "-o", "query=1", "--json"),
     ],
 )
-def test_bad_usage_is_one_object_too(weblake_command: Any, command: tuple[str, ...]) -> None:
+def test_bad_usage_with_json_prints_one_object(weblake_command: Any, command: tuple[str, ...]) -> None:
     run = weblake_command(*command)
     assert run.code == 2, run.err
     assert run.json["error"]["type"] == "InvalidOption"
     assert "Traceback" not in run.err
 
 
-def test_several_pages_shown_are_one_object(weblake_command: Any, site: str) -> None:
+def test_several_scraped_urls_are_printed_as_one_object(weblake_command: Any, site: str) -> None:
     run = weblake_command("scrape", f"{site}/1", "http://127.0.0.1:9/", f"{site}/2", "--json")
     assert run.code == 1
     loads = run.json["loads"]
@@ -52,7 +52,7 @@ def test_several_pages_shown_are_one_object(weblake_command: Any, site: str) -> 
     assert len(run.err.strip().splitlines()) == 1
 
 
-def test_detached_with_json_is_a_receipt_and_a_landed_load_says_so(weblake_command: Any, site: str, lake: str) -> None:
+def test_detach_with_json_prints_a_receipt_also_for_a_landed_load(weblake_command: Any, site: str, lake: str) -> None:
     command = ("batch", f"{site}/1", "--to", lake)
     started = weblake_command(*command, "--detach", "--json").json
     landed = weblake_command(*command, "--json").json
@@ -63,7 +63,7 @@ def test_detached_with_json_is_a_receipt_and_a_landed_load_says_so(weblake_comma
     assert "landed already" in again.err
 
 
-def test_interrupted_with_json_is_one_object(weblake_command: Any, service: Any, site: str, lake: str) -> None:
+def test_an_interrupt_with_json_prints_one_object(weblake_command: Any, service: Any, site: str, lake: str) -> None:
     service.faults({"match": {"path": "/v2/batch/scrape/.*"}, "times": 9, "effect": {"latency_ms": 30000}})
     process = weblake_command.start("batch", f"{site}/1", "--to", lake, "--json")
     until = time.monotonic() + 30
@@ -93,7 +93,7 @@ cli.main()
 
 
 @pytest.mark.parametrize("command", [("batch",), ("crawl", "--yes")])
-def test_interrupted_at_the_record_of_the_job_names_the_job(
+def test_an_interrupt_at_the_job_record_names_the_job(
     weblake_command: Any, site: str, lake: str, command: tuple[str, ...]
 ) -> None:
     weblake_command.program = ("-c", INTERRUPTED_AT_THE_RECORD)
@@ -105,7 +105,7 @@ def test_interrupted_at_the_record_of_the_job_names_the_job(
     assert f"weblake cancel {command[0]} {job_id}" in run.json["error"]["hint"]
 
 
-def test_a_limit_of_credits_does_not_unland_a_load(weblake_command: Any, service: Any, site: str, lake: str) -> None:
+def test_max_credits_does_not_change_a_landed_load(weblake_command: Any, service: Any, site: str, lake: str) -> None:
     command = ("batch", f"{site}/1", f"{site}/2", "--to", lake, "--json")
     landed = weblake_command(*command)
     again = weblake_command(*command, "--max-credits", "1")
@@ -113,7 +113,7 @@ def test_a_limit_of_credits_does_not_unland_a_load(weblake_command: Any, service
     assert service.counts()["batch_scrape_started"] == 1
 
 
-def test_a_job_that_has_ended_is_not_cancelled_for_its_cost(weblake_command: Any, site: str, tmp_path: Path) -> None:
+def test_an_ended_job_is_not_cancelled_for_its_cost(weblake_command: Any, site: str, tmp_path: Path) -> None:
     first = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", str(tmp_path / "one"), "--json").json
     run = weblake_command(
         "land", "batch", first["job_id"], "--to", str(tmp_path / "two"), "--max-credits", "1", "--json"
@@ -121,9 +121,7 @@ def test_a_job_that_has_ended_is_not_cancelled_for_its_cost(weblake_command: Any
     assert (run.code, run.json["stored"]) == (0, 2), run.err
 
 
-def test_a_limit_of_credits_holds_for_all_pages_of_a_command(
-    weblake_command: Any, service: Any, site: str, lake: str
-) -> None:
+def test_max_credits_holds_for_all_urls_of_a_command(weblake_command: Any, service: Any, site: str, lake: str) -> None:
     urls = (f"{site}/1", f"{site}/2")
     for more in ((), ("--to", lake)):
         run = weblake_command("scrape", *urls, "--max-credits", "1", "--json", *more)
@@ -133,14 +131,14 @@ def test_a_limit_of_credits_holds_for_all_pages_of_a_command(
     assert weblake_command("scrape", *urls, "--to", lake, "--max-credits", "1").code == 0  # one of them is there
 
 
-def test_one_root_has_one_identity(weblake_command: Any, service: Any, site: str, lake: str) -> None:
+def test_spellings_of_one_root_give_one_load_id(weblake_command: Any, service: Any, site: str, lake: str) -> None:
     first = weblake_command("batch", f"{site}/1", "--to", lake, "--json")
     again = weblake_command("batch", f"{site}/1", "--to", f"file://{lake}/", "--json")
     assert again.json == first.json
     assert service.counts()["batch_scrape_started"] == 1
 
 
-def test_a_root_that_arrow_cannot_name_is_refused_unpaid(
+def test_a_root_that_arrow_cannot_open_is_refused_before_the_start(
     weblake_command: Any, service: Any, site: str, tmp_path: Path
 ) -> None:
     run = weblake_command("batch", f"{site}/1", "--to", str(tmp_path / "lake-\udcff"), "--json")
@@ -148,7 +146,7 @@ def test_a_root_that_arrow_cannot_name_is_refused_unpaid(
     assert service.counts().get("batch_scrape_started", 0) == 0
 
 
-def test_allowed_later_or_at_once_is_the_same_receipt(weblake_command: Any, site: str, lake: str) -> None:
+def test_allow_partial_gives_the_same_receipt_at_once_and_later(weblake_command: Any, site: str, lake: str) -> None:
     command = ("batch", f"{site}/1", "http://127.0.0.1:9/", "--to", lake, "--fail-ratio", "0.2", "--json")
     refused = weblake_command(*command)
     assert (refused.code, refused.json["error"]["type"]) == (1, "LoadIncomplete")
@@ -160,7 +158,7 @@ def test_allowed_later_or_at_once_is_the_same_receipt(weblake_command: Any, site
     assert weblake.read(lake).to_table().num_rows == 2
 
 
-def test_a_load_from_elsewhere_is_not_told_of_options_that_it_lacks(
+def test_the_remedy_for_a_job_started_elsewhere_names_only_its_own_options(
     weblake_command: Any, site: str, tmp_path: Path
 ) -> None:
     job = weblake_command("batch", f"{site}/1", "--to", str(tmp_path / "one"), "--json").json["job_id"]
@@ -171,7 +169,7 @@ def test_a_load_from_elsewhere_is_not_told_of_options_that_it_lacks(
     assert "--new" not in run.err
 
 
-def test_lists_that_are_not_what_they_seem(weblake_command: Any, site: str, lake: str, tmp_path: Path) -> None:
+def test_malformed_url_lists_are_handled(weblake_command: Any, site: str, lake: str, tmp_path: Path) -> None:
     (tmp_path / "long.csv").write_text(f'url,page\n{site}/1,"{"x" * 200_000}"\n')
     pq.write_table(pa.table({"url": pa.array([f"{site}/1".encode()])}), tmp_path / "binary.parquet")
     for name in ("long.csv", "binary.parquet"):
@@ -197,7 +195,7 @@ def embedded(weblake_command: Any, tmp_path: Path) -> Any:
     return weblake_command
 
 
-def test_when_the_process_that_serves_ends_another_takes_over(
+def test_another_process_takes_over_the_embedded_service(
     embedded: Any, service: Any, site: str, tmp_path: Path
 ) -> None:
     lake, address = str(tmp_path / "lake"), tmp_path / "state" / "weblake" / "service.json"

@@ -1,12 +1,12 @@
-"""Makes the one-line change of each proof in a copy of the sources, and shows that its test turns red.
+"""Makes the one-line change of each proof in a copy of the sources, and checks that its test fails.
 
     uv run python tests/sabotage.py              every proof
     uv run python tests/sabotage.py H8 P5 1.2    some of them
     uv run python tests/sabotage.py --list       which test proves what, and by which change
     uv run python tests/sabotage.py --write      the same as docs/fault-catalogue.md
 
-First all the tests run on an unchanged copy and must be green: a test that is red anyway shows nothing. A proof whose
-test stays green under its change is named, and the command ends with 1. The working tree is never touched.
+First all the tests run on an unchanged copy and must pass, because a test that fails anyway proves nothing. A proof
+whose test passes under its change is named, and the command ends with 1. The working tree is never changed.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "labs"))
 from catalogue import FAULTS, REPOSITORY, Proof, page, proofs
 
-#: What is copied, and put before the installed packages.
+#: The folders that are copied, and put before the installed packages.
 SOURCES = ("src", "airflow_provider/src", "dagster_resources/src")
-#: Changes that are tried at a time.
+#: The number of changes that are tried at the same time.
 AT_ONCE = 2
 #: Seconds for one run of pytest.
 PATIENCE = 900
 
 
 def pytest_on(copy: Path, nodes: Sequence[str], *more: str) -> subprocess.CompletedProcess[str]:
-    """Runs tests on a copy of the sources."""
+    """Run tests on a copy of the sources."""
     path = os.pathsep.join(str(copy / source) for source in SOURCES)
     env = os.environ | {"PYTHONPATH": path, "HYPOTHESIS_STORAGE_DIRECTORY": str(copy / "hypothesis")}
-    env["COLUMNS"] = "500"  # the width of the line that says what failed
+    env["COLUMNS"] = "500"  # the width of the line that reports a failure
     command = [sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:randomly", "-p", "no:cacheprovider"]
     return subprocess.run(
         [*command, "--tb=short", *more, *nodes],
@@ -51,20 +51,20 @@ def pytest_on(copy: Path, nodes: Sequence[str], *more: str) -> subprocess.Comple
 
 
 def copied(to: Path) -> Path:
-    """The sources, in a directory of their own; byte code stays valid for what is not changed."""
+    """Copy the sources to a directory; byte code stays valid for unchanged files."""
     for source in SOURCES:
         shutil.copytree(REPOSITORY / source, to / source)
     return to
 
 
 def reason(output: str) -> str:
-    """The line in which a run of pytest says what failed."""
+    """Return the line in which a run of pytest reports a failure."""
     told = re.findall(r"^(?:FAILED|ERROR) \S+(?:\[.*?\])?(?: at \w+ of \S+)? - (.+)$", output, re.MULTILINE)
     return str(told[0]) if told else next((line for line in output.splitlines() if line.startswith("E  ")), "")
 
 
 def red(proof: Proof) -> tuple[bool, str]:
-    """Whether a test fails under its change, and what it says."""
+    """Return whether a test fails under its change, and its message."""
     with tempfile.TemporaryDirectory(prefix="weblake-sabotage-") as directory:
         copy = copied(Path(directory))
         changed = copy / proof.at
@@ -75,7 +75,7 @@ def red(proof: Proof) -> tuple[bool, str]:
             return False, f"it did not end in {PATIENCE} s"
     if ended.returncode == 1:
         return True, reason(ended.stdout)
-    # 0 is green; 2 to 5 are trouble with the test itself: it cannot be imported, or is not there. That proves nothing.
+    # 0: the test passed; 2 to 5: the test itself cannot be imported or found, which proves nothing.
     return False, "it stayed green" if ended.returncode == 0 else ended.stdout[-1500:] + ended.stderr[-500:]
 
 
@@ -106,7 +106,7 @@ def main() -> int:
         listed(chosen)
         return 0
     for proof in chosen:
-        proof.sabotaged((REPOSITORY / proof.at).read_text())  # before anything takes its time
+        proof.sabotaged((REPOSITORY / proof.at).read_text())  # fails early on a line that does not occur
     with tempfile.TemporaryDirectory(prefix="weblake-unharmed-") as directory:
         unharmed = pytest_on(copied(Path(directory)), list(dict.fromkeys(proof.node for proof in chosen)))
     if unharmed.returncode:

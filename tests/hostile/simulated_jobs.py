@@ -1,4 +1,4 @@
-"""Cases of one job in a world of faults, and what may be visible of it in the end."""
+"""Random cases of one job with faults, and assertions for what is visible of it in the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Made = tuple[World, Content]
 
 @st.composite
 def worlds(draw: st.DrawFn, faults: Sequence[str] = FAULTS, most: int = 12) -> Made:
-    """A world, and what its one job brings."""
+    """Draw a simulated service and what its only job delivers."""
     count = draw(st.integers(0, 12))
     ids = draw(st.booleans())
     documents: list[dict[str, object]] = []

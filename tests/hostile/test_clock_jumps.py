@@ -1,4 +1,4 @@
-"""Wall clocks that jump, by an hour and by ten years, while a load is bought, waited for and landed, and in between."""
+"""The wall clock jumps by an hour or by ten years during or between the start, the wait and the landing of a load."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ URLS = [url_of(n) for n in range(3)]
 
 @dataclass
 class Jumping(Clock):
-    """Whoever asks for the wall's time gets it with the next jump in it; the monotonic clock runs on."""
+    """Apply the next jump at each read of the wall clock; the monotonic clock is not affected."""
 
     jumps: list[float] = field(default_factory=list)
 
@@ -45,10 +45,10 @@ def world(clock: Clock, *, polls: int = 4, replay: bool = True, tape: Sequence[s
 
 @pytest.mark.parametrize("by", [HOUR, -HOUR, YEARS, -YEARS, None])
 def test_p8_a_load_takes_as_long_as_without_clock_jumps(tmp_path: Path, by: float | None) -> None:
-    """`None` jumps to and fro."""
+    """Run a load with these jumps; `None` alternates between forward and backward jumps."""
 
     def taken(name: str, jumps: list[float]) -> float:
-        random.seed(6)  # the pauses are spread
+        random.seed(6)  # the pauses have jitter
         clock = Jumping(jumps=jumps)
         there = world(clock)
         with clock.ruling():
@@ -58,7 +58,7 @@ def test_p8_a_load_takes_as_long_as_without_clock_jumps(tmp_path: Path, by: floa
         assert len(there.jobs) == 1
         return clock.passed
 
-    # Not between a start's record and its sending: there it is not sent, and recorded anew.
+    # Not between a start's record and its sending: then the start is not sent, and is recorded again.
     jumps = [0.0] * 4 + ([by] if by is not None else [YEARS, -2 * YEARS, YEARS] * 9)
     assert taken("jumping", jumps) == pytest.approx(taken("steady", []), abs=0.5)
 
@@ -72,7 +72,7 @@ def test_p8_a_load_takes_as_long_as_without_clock_jumps(tmp_path: Path, by: floa
 )
 @pytest.mark.parametrize("by", [0.0, -HOUR, -YEARS])
 def test_p8_a_clock_set_back_does_not_move_the_deadline(tmp_path: Path, by: float) -> None:
-    """A retry of a load whose job never ends: it is ended in time, whatever the clock has been set to since."""
+    """The endless job of a retried load is ended in time, although the clock was changed since the first try."""
     clock = Clock()
     there = world(clock, polls=10**9)
     request = load_request.batch(URLS, Naming())

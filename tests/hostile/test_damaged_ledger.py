@@ -1,4 +1,4 @@
-"""A record of the ledger that is damaged, at any step of a load: nothing is bought, and nothing is taken for absent."""
+"""A damaged ledger record, at any step of a load, starts no job and is not treated as absent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weblake.loads.publishing import Dataset
 URL = url_of(0)
 STEPS = ["", ".start-1", ".job", ".done"]
 
-#: What becomes of the bytes of a record.
+#: Functions that damage the bytes of a record, by name.
 DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
     "cut off": lambda whole, at: whole[:at],
     "a hole": lambda whole, at: b"\0" * at + whole[at:],
@@ -33,7 +33,7 @@ DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
 
 
 def bought(step: str) -> tuple[World, Dataset, LoadRequest]:
-    """A world and a root in which a load has come as far as this step."""
+    """Return a simulated service and a root in which a load has reached this step."""
     content = Content([{"markdown": "x", "metadata": {"sourceURL": URL}}])
     world = World(lambda urls: content, replay=True)
     dataset = open_dataset(f"memory://{uuid.uuid4().hex}/lake")
@@ -43,7 +43,7 @@ def bought(step: str) -> tuple[World, Dataset, LoadRequest]:
             load.land(Driver(world), dataset, request, Terms(timeout_s=60))
         else:
             load.start_load(Driver(world), dataset, request)
-    if step == ".start-1":  # as a worker leaves it that dies before the job's id is on record
+    if step == ".start-1":  # as left by a worker that dies before the job's id is recorded
         dataset.storage.delete(f"_weblake/ledger/{request.load_id}.job.json")
     return world, dataset, request
 
@@ -104,5 +104,5 @@ def _never_again(step: str, made: Callable[[bytes], bytes]) -> None:
             load.land(Driver(world), dataset, request, Terms(timeout_s=60))
         assert name in caught.value.message
         assert caught.value.hint
-    assert (len(world.jobs), world.sent) == (1, asked), "somebody was asked before the record was read"
-    assert dataset.storage.read(name) == damaged, "what was left of the record is gone"
+    assert (len(world.jobs), world.sent) == (1, asked), "a request was sent before the record was read"
+    assert dataset.storage.read(name) == damaged, "the damaged record is gone"

@@ -1,4 +1,4 @@
-"""Any documents, any cuts, any faults, over real sockets: every document once, or an error and nothing visible.
+"""Random documents, chunks and faults over real sockets: each document lands once, or an error and nothing visible.
 
 A few cases by default, hundreds under `nightly`.
 """
@@ -28,7 +28,7 @@ CASES = worlds(WIRE_FAULTS, 8)
 
 
 def landed(service: WorldService, made: Made, request: LoadRequest) -> None:
-    """Lands until the faults are used up, and judges what is there."""
+    """Land until the faults are used up, and check the dataset."""
     world, content = made
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory, "lake")
@@ -60,7 +60,7 @@ def case(made: Made, existing_job: bool, replay: bool) -> None:
         else:
             count = len(content.documents) + len(content.failed) + content.lost
             landed(service, made, load_request.batch([url_of(n) for n in range(count)], Naming()))
-        assert len(world.jobs) == 1, "it was paid twice"
+        assert len(world.jobs) == 1, "the job was started twice"
     finally:
         service.stop()
 

@@ -1,4 +1,4 @@
-"""Any documents, any cuts, any faults, on a clock of our own: every document once, or an error and nothing visible."""
+"""Random documents, chunks and faults on a virtual clock: each document lands once, or an error and nothing visible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weblake.receipt import Receipt
 
 
 def settle(world: World, root: Path, request: LoadRequest, terms: Terms) -> tuple[Receipt | None, WeblakeError | None]:
-    """Lands until the faults are used up, as a scheduler would; nothing may be visible before it is whole."""
+    """Land until the faults are used up, as a scheduler would, and assert that no partial load is visible."""
     dataset = open_dataset(root)
     error: WeblakeError | None = None
     for _ in range(40):

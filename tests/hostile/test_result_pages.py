@@ -1,4 +1,4 @@
-"""Chunks and their chain: facts.md section 1."""
+"""Chunks of a job's documents: their sizes, order, overlaps and cursors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_polls_of_a_running_job_do_not_fetch_its_documents_again(service: Script
     waiting = job.chunks[4] | running | {"data": [], "next": f"{service.url}{job.path}?skip=4"}
     service.first(job.at(4), *[reply(waiting)] * 4)
     lake.land(job=JOB).landed(pages(6))
-    # The first poll, and the reading at the end; in between, polls ask for what lies behind the documents.
+    # The first poll, and the read at the end; polls in between request an offset beyond the documents.
     assert len(service.asked(job.at(0))) == 2
     assert len(service.asked(job.at(4))) == 6
 

@@ -1,4 +1,4 @@
-"""How often a start is sent, and how long that takes on a virtual clock, for each class of answers and both clients."""
+"""How often a start is sent, and for how long on a virtual clock, for each class of responses and both clients."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ URLS = [url_of(0)]
 NO = {"success": False, "error": "no"}
 PAGE = {"content_type": "text/html"}
 
-#: The answer; how often a landing sends the start, within how many seconds, and what it raises; how often a single call
-#: of a client sends it, and what that raises.
+#: The response; how often a landing sends the start, within how many seconds, and what it raises; how often a single
+#: call of a client sends it, and what that raises.
 ANSWERS: dict[str, tuple[Play | None, int, float, str, int, str]] = {
     **{
         str(status): (reply("", status, location="http://127.0.0.1:9/"), 1, 1, "MalformedReply", 1, "MalformedReply")
@@ -57,7 +57,7 @@ ANSWERS: dict[str, tuple[Play | None, int, float, str, int, str]] = {
 
 @dataclass
 class Counting:
-    """Carries the requests of a client, and counts its starts; with `refused` those get no connection."""
+    """Sends the requests of a client and counts its starts; with `refused` they get no connection."""
 
     inner: steps.Transport
     refused: bool
@@ -71,7 +71,7 @@ class Counting:
 
 
 class VirtualClient(Client):
-    """A client whose pauses only move its clock."""
+    """Make a client whose pauses only advance its clock."""
 
     passed = 0.0
 
@@ -90,8 +90,8 @@ class VirtualClient(Client):
 
 
 @pytest.fixture(autouse=True)
-def real_waits(monkeypatch: pytest.MonkeyPatch, haste: None) -> None:
-    """The waits of a lost start as they are: the clock is virtual here."""
+def real_waits(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
+    """Use the real waits of a lost start: the clock is virtual here."""
     monkeypatch.setattr(starts, "MARGIN_S", 5.0)
     monkeypatch.setattr(starts, "BETWEEN_S", 2.0)
     monkeypatch.setattr(operation, "START_S", 30.0)
@@ -124,7 +124,7 @@ def test_a_single_call_sends_its_start_as_often_as_expected(
     service: ScriptedService, answer: tuple[Play | None, int, float, str, int, str], awaited: bool
 ) -> None:
     play, _, _, _, sends, kind = answer
-    url = "http://127.0.0.1:9" if play is None else service.url  # the discard port: nobody listens
+    url = "http://127.0.0.1:9" if play is None else service.url  # the discard port, on which nothing listens
 
     async def call() -> None:
         async with AsyncClient(url, KEY) as client:

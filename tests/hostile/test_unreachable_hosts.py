@@ -1,4 +1,4 @@
-"""Both transports, the one for threads and the one for event loops, against hosts that are not there or never done."""
+"""The blocking and the asynchronous transport with hosts that are unreachable or never finish a response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 from catalogue import proves
 from landing_commands import KEY
-from scripted_service import Line, Play, ScriptedService, close, drip, head, reply, reset
+from scripted_service import Connection, Play, ScriptedService, close, drip, head, reply, reset
 
 import weblake
 from weblake.api import operations
@@ -52,7 +52,7 @@ def ask(request: pytest.FixtureRequest) -> Ask:
 
 
 def then(first: bytes, play: Play) -> Play:
-    def played(line: Line) -> bool:
+    def played(line: Connection) -> bool:
         line.send(first)
         return play(line)
 
@@ -60,7 +60,7 @@ def then(first: bytes, play: Play) -> Play:
 
 
 PACKED = gzip.compress(BODY)
-#: Replies that are good, and come to their end in a few seconds: every byte comes long before a read would time out.
+#: Valid responses that take a few seconds: every byte arrives long before a read would time out.
 SLOW = {
     "a head": drip(head(length=len(BODY)) + BODY),
     "a body": then(head(length=len(BODY)), drip(BODY)),
@@ -90,7 +90,9 @@ def test_h11_a_request_ends_by_its_deadline_although_bytes_keep_arriving(
     service.on("GET /v2/x", play)
     begun = time.monotonic()
     got = ask(service.url, READ)
-    assert isinstance(got, NoReply), f"a reply after {time.monotonic() - begun:.1f} s, and it had {READ.deadline_s:g} s"
+    assert isinstance(got, NoReply), (
+        f"a response after {time.monotonic() - begun:.1f} s; the deadline was {READ.deadline_s:g} s"
+    )
     assert (got.sent, got.final) == (True, False)
     assert "within 0.4 s" in got.reason
 
@@ -134,7 +136,7 @@ def test_h8_a_truncated_body_that_parses_is_an_error(service: ScriptedService, p
 
 
 def found(monkeypatch: pytest.MonkeyPatch, *answers: list[str] | Exception) -> None:
-    """What a lookup of service.localhost brings, each time; the last for ever."""
+    """Script the results of lookups of service.localhost, one after the other; the last one for ever."""
     real, script = socket.getaddrinfo, list(answers)
 
     def lookup(host: str | bytes, port: int, *args: object, **kwargs: object) -> object:
@@ -217,7 +219,7 @@ def test_h14_an_unreachable_host_was_sent_nothing(
 def test_h14_a_hanging_name_lookup_ends_at_the_deadline(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
-    """The resolver of the system knows no deadline, and hangs until the test is over."""
+    """Let lookups of the system's resolver, which has no timeout, hang until the test is over."""
     over, real = threading.Event(), socket.getaddrinfo
 
     def lookup(host: str | bytes, port: int, *args: object, **kwargs: object) -> object:
@@ -240,7 +242,7 @@ def test_h14_a_hanging_name_lookup_ends_at_the_deadline(
 
 @pytest.fixture
 def swallowed(service: ScriptedService) -> Iterator[list[str]]:
-    """Addresses, on the service's port, at which what is sent is swallowed: nobody takes their full lines."""
+    """Yield addresses, on the service's port, that accept no connection because their backlog is full."""
     addresses = [f"127.0.0.{n}" for n in range(20, 40)]
     with ExitStack() as held:
         for address in addresses:

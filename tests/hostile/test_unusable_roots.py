@@ -1,4 +1,4 @@
-"""A root that cannot hold a load is refused before anything is paid."""
+"""A root that cannot hold a load is refused before the job is started."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHM = Path("/dev/shm")
 
 
 def other_disk(root: Path) -> Path:
-    """A directory on another file system than the root."""
+    """Yield a directory on another file system than the root."""
     if not SHM.is_dir() or SHM.stat().st_dev == root.parent.stat().st_dev:
         pytest.skip("NOT PROVEN HERE: /dev/shm is no file system of its own")
     made = SHM / f"weblake-{uuid.uuid4().hex}"
@@ -87,14 +87,14 @@ ROOTS: list[Callable[[Path], None]] = [
 
 
 def refused(dataset: Dataset) -> StorageRefused:
-    """What a batch is told; the service must not have been asked to start anything."""
+    """Run a batch and assert that the service got no start; return the error."""
     content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}])
     world = World(lambda urls: content)
     with world.clock.ruling(), pytest.raises(StorageRefused) as caught:
         load.land(
             Driver(world), dataset, load_request.batch([url_of(0)], Naming(partition={"day": "1"})), Terms(timeout_s=60)
         )
-    assert not world.jobs, "it was paid for"
+    assert not world.jobs, "a job was started"
     assert caught.value.hint
     return caught.value
 
@@ -179,7 +179,7 @@ def test_p14_staging_on_another_file_system_is_refused_before_the_start(tmp_path
 
 
 def test_p4_a_root_that_vanishes_during_the_job_is_reported_and_lands_later(tmp_path: Path) -> None:
-    """And one that was replaced by a link meanwhile: what the link leads to is not written to behind one's back."""
+    """Also a root replaced by a link meanwhile: the target of the link must not be written to."""
     content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}], polls=2)
     world = World(lambda urls: content, replay=True)
     root, away = tmp_path / "lake", tmp_path / "away"
@@ -202,7 +202,7 @@ def test_p4_a_root_that_vanishes_during_the_job_is_reported_and_lands_later(tmp_
 
 
 class Careless:
-    """A file system that ignores the precondition."""
+    """A file system that ignores the precondition of a write."""
 
     protocol = "memory"
 

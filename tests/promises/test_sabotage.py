@@ -1,4 +1,5 @@
-"""The command that shows the red: it tells a change that breaks a promise from one that breaks none, or breaks all.
+"""The command tests/sabotage.py distinguishes a change that breaks a promise from one without effect or one that breaks
+everything.
 
 Under `nightly` it makes every change of the catalogue.
 """
@@ -37,7 +38,7 @@ def proof() -> Proof:
 def test_a_change_that_breaks_the_promise_is_red(sabotage: ModuleType, proof: Proof) -> None:
     is_red, told = sabotage.red(proof)
     assert is_red, told
-    assert told, "it does not say what failed"
+    assert told, "it does not report what failed"
 
 
 def test_a_change_without_effect_is_green(sabotage: ModuleType, proof: Proof) -> None:

@@ -1,4 +1,4 @@
-"""A service on a real socket whose web is the test's own."""
+"""A service on a real socket with a fake web."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY = "test-key"
 
 @dataclass
 class Bench:
-    """A service, its web, and the few calls that most tests make."""
+    """A service, its fake web, and the calls that most tests make."""
 
     service: LocalService
     web: Any
@@ -54,7 +54,7 @@ class Bench:
 
 @pytest.fixture
 def make_bench() -> Iterator[Callable[..., Bench]]:
-    """Starts services with a fake web; `db`, `keys` and every field of ServiceConfig may be given."""
+    """Yield a function that starts services with a fake web; keyword arguments are fields of ServiceConfig."""
     open_ones: list[Bench] = []
 
     def make(
@@ -83,5 +83,5 @@ def make_bench() -> Iterator[Callable[..., Bench]]:
 
 @pytest.fixture
 def bench(make_bench: Callable[..., Bench]) -> Bench:
-    """One service in memory with one key."""
+    """Return a service in memory with one key."""
     return make_bench()

@@ -194,7 +194,7 @@ def test_unknown_foreign_and_malformed_ids_are_refused(bench: Any) -> None:
     for path in ("/v2/batch/scrape/nonsense", "/v2/crawl/1"):
         reply = bench.http.get(path)
         assert (reply.status_code, reply.json()["error"]) == (400, "Invalid job ID")
-    # The contract knows no 400 here.
+    # The contract declares no 400 here.
     assert bench.http.get(f"/v2/crawl/{job}x/errors").status_code == 404
     assert bench.http.delete("/v2/crawl/nonsense").status_code == 404
     assert bench.http.delete(f"/v2/crawl/{NO_JOB}").status_code == 404

@@ -1,4 +1,4 @@
-"""The console: read-only, for whoever has a key and its team alone, and nothing of a page comes to life in it."""
+"""The console is read-only, requires a key, shows only the data of its team, and never executes scraped content."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ screenshots = load(DOCS / "console_screenshots.py")
 
 @pytest.fixture
 def shared(make_bench: Callable[..., Any]) -> Any:
-    """A service with two teams; its own client has the first one's key."""
+    """A service with two teams; its client has the key of the first one."""
     return make_bench(keys=KEYS)
 
 
@@ -209,10 +209,10 @@ def test_a_running_crawl_can_be_watched_by_keyboard(shared: Any, tmp_path: Path)
         browser.press("Enter")
         browser.wait_for(job, "2 of 3", "scraping")
         shared.web.held = set()
-        browser.wait_for("3 of 3", "completed")  # nobody has loaded the page again
+        browser.wait_for("3 of 3", "completed")  # the page was not loaded again
         shared.service.stop()
         browser.run("renew()")
-        assert "3 of 3" in browser.text()  # what was there stays when the service goes
+        assert "3 of 3" in browser.text()  # existing content stays when the service ends
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_a_browser_session_can_be_watched(lab: BrowserLab, tmp_path: Path) -> No
         assert red.post("/console/sign-in", data={"key": "red-key"}).status_code == 200
         page = f"/console/browsers/{made['id']}"
         assert made["id"][:8] in red.get("/console/browsers").text
-        # Who watches may not touch, and the words that let one do so stay where they are.
+        # A viewer has no control, and the secrets that give control are not in the page.
         text = red.get(page).text
         assert made["liveViewUrl"].partition("word=")[2] in text
         for name in ("cdpUrl", "interactiveLiveViewUrl"):
@@ -253,7 +253,7 @@ def test_a_browser_session_can_be_watched(lab: BrowserLab, tmp_path: Path) -> No
         until(lambda: str(browser.run(pixel)).startswith("25"))
         until(lambda: "Here" in str(browser.run(f"{view}?.body?.innerText")))
         assert browser.run(f"{view}.getElementById('controls').hidden")
-        # What the script renews leaves the picture as it is.
+        # What the script refreshes does not change the view.
         browser.run(f"{view}.body.dataset.mark = 'kept'")
         browser.run("renew()")
         assert browser.run(f"{view}.body.dataset.mark") == "kept"
@@ -276,6 +276,6 @@ def test_the_screenshots_of_the_documentation_can_be_made(toured: tuple[dict[str
     assert {each.name for each in images.iterdir()} == PICTURES
     assert {each.name for each in (DOCS / "images").glob("console-*.png")} == PICTURES
     assert not [name for name, page in pages.items() if key in page.text + page.source]
-    assert int(pages["phone-width"].text) == 390  # nothing is cut off, and nothing has to be pushed sideways
+    assert int(pages["phone-width"].text) == 390  # nothing is cut off, and there is no horizontal scrolling
     assert "of 1" in pages["console-overview.png"].text
     assert not [pid for pid in pids if lives(pid)]

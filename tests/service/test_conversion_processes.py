@@ -1,4 +1,4 @@
-"""The processes in which files are converted: few, bounded, replaced, and gone with the service."""
+"""The processes that convert files are few, bounded and replaced, and end with the service."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_conversion_cancelled_twice_ends_its_process() -> None:
         assert converters.pids == []
         return pids
 
-    loop = asyncio.new_event_loop()  # and not asyncio.run, which tidies up after us
+    loop = asyncio.new_event_loop()  # not asyncio.run, which would clean up
     try:
         pids = loop.run_until_complete(work())
     finally:

@@ -1,4 +1,4 @@
-"""Every option of a crawl, over HTTP: what is visited, in which order, how many, and what the status says of it."""
+"""Every option of a crawl, over HTTP: which pages are visited, their order and number, and the status's warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes out of each kind of file, feature by feature. The committed documents have one source, tides.md."""
+"""The conversion of each kind of file, feature by feature. The committed documents have one source, tides.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 parsing = bench.parsing
 
 TIDES = ["tides.docx", "tides.doc", "tides.odt", "tides.rtf", "tides.html"]
-#: Kinds in which the source's headings are headings: the writer of the RTF made them bold paragraphs.
+#: File types with real headings: the program that wrote the RTF made them bold paragraphs.
 HEADED = ["tides.docx", "tides.doc", "tides.odt", "tides.html"]
 
 

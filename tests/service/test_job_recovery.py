@@ -1,4 +1,4 @@
-"""Jobs that outlive their process: killed, stopped, or left at the end of a program."""
+"""Jobs continue after their process was killed, stopped, or ended with its program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ URLS = [f"http://site.test/{n}" for n in range(60)]
 
 @contextmanager
 def process(db: Path, log: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    """A service process and a client of it; the process is killed in the end, if it still lives."""
+    """Yield a service process and a client of it; the process is killed at the end if it is alive."""
     child = subprocess.Popen(
         [sys.executable, str(PROCESS), str(db), str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -81,7 +81,7 @@ def test_a_killed_service_resumes_its_jobs(tmp_path: Path, kind: str) -> None:
         final = everything(client, f"/v2/{kind}/{job}")
     assert (status["status"], status["total"], status["completed"], status["creditsUsed"]) == ("completed", 60, 60, 60)
     assert sorted(final) == sorted(pages)
-    # What was read before the last kill stands where it stood.
+    # Documents read before the last kill keep their positions.
     assert [document["metadata"]["sourceURL"] for document in read] == final[: len(read)]
     assert counts["pages_billed"] == 60
     assert counts[f"{kind.replace('/', '_')}_started"] == 1
@@ -131,7 +131,7 @@ def test_a_resumed_crawl_keeps_redirects_limits_and_blocked_pages(make_bench: An
     job = bench.crawl(home, limit=12)
     bench.until(lambda: bench.web.flying == 1)
     bench.web.held.remove(home)
-    # First 0 leads to the target; only then does 1 link to it. 2 and 3 are blocked, 4 and 5 are done, the rest hangs.
+    # First 0 redirects to the target; only then 1 links to it. 2 and 3 are blocked, 4 and 5 are done, the rest waits.
     bench.until(lambda: bench.status(job, "crawl")["completed"] == 4)
     bench.web.held.remove(urls[1])
     bench.until(lambda: bench.status(job, "crawl")["completed"] == 5)
@@ -169,7 +169,7 @@ def test_an_unwritable_job_fails_with_an_error(make_bench: Any, tmp_path: Path) 
 
         bench.service._call(lambda parts: parts.store.write(work))
 
-    # Three pages are written before the disk is full: the others may all be one write, which fails as one.
+    # Three pages are written before the disk is full: the others may all be in one write, which fails entirely.
     bench.web.held.update(URLS[3:])
     job = bench.batch(*URLS)
     bench.until(lambda: bench.status(job)["completed"] == 3)

@@ -1,4 +1,4 @@
-"""What a start takes in: URLs at speed, ids from a seed, and jobs that can no longer be read."""
+"""Starts of jobs: fast checks of URLs, ids from a seed, and unreadable jobs."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_job_waits_for_a_database_that_another_program_has_locked(make_bench: 
     other = sqlite3.connect(tmp_path / "service.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     bench.web.held.clear()
-    # The pages cannot be recorded, and the job begins again with all of them.
+    # The pages cannot be recorded, and the job starts again with all of them.
     bench.until(lambda: len(bench.web.asked) >= 6 or bench.web.flying == 0)
     other.execute("ROLLBACK")
     other.close()

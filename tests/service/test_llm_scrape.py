@@ -1,4 +1,4 @@
-"""What a language model makes of a page, against the scripted endpoint of the test companion, over real sockets."""
+"""Formats that a language model makes of a page, with the scripted endpoint of weblake.testing, over real sockets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_summary_answer_and_highlights_are_returned_in_their_fields(ask: Any, we
         {"type": "highlights", "query": "price of cake"},
     ]
     data = ask(formats=formats)
-    # What is not on the page is no highlight, whatever the model says.
+    # Text that is not on the page is no highlight, whatever the model returns.
     assert (data["summary"], data["answer"], data["highlights"]) == ("A cake.", "4.50", "It costs 4.50\n today.")
     assert "markdown" not in data
     assert data["metadata"]["creditsUsed"] == 1

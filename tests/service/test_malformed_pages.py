@@ -1,4 +1,4 @@
-"""Pages that are built to hurt, and pages that are merely broken: none crashes, hangs, or loses its text."""
+"""Malicious and merely broken pages: none crashes, hangs, or loses its text."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.system
 def test_s9_a_malicious_page_neither_crashes_nor_hangs(name: str) -> None:
-    """In a process of its own with 2 GiB, so that an overflow or a flood would end that one and be seen here."""
+    """Run in a separate process with 2 GiB, so that an overflow ends that process and is noticed."""
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
         "resource.setrlimit(resource.RLIMIT_CPU, (30, 30))\n"
@@ -85,7 +85,7 @@ def test_s9_a_malicious_page_neither_crashes_nor_hangs(name: str) -> None:
         "print('deep' in text, 'after' in text)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False)
-    # A process that is beyond its memory or its seconds ends with a signal or a MemoryError.
+    # A process beyond its memory or time limit ends with a signal or a MemoryError.
     assert (done.returncode, done.stdout.split()) == (0, ["True", "True"]), done.stderr[-2000:]
 
 

@@ -1,4 +1,4 @@
-"""Files made to harm, and the processes that bear it."""
+"""Malicious files, and the processes that convert them."""
 
 from __future__ import annotations
 

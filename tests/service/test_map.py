@@ -1,4 +1,4 @@
-"""POST /v2/map: which URLs belong to a site, in which order, and what it says when a part of the site is missing."""
+"""POST /v2/map: which URLs belong to a site, their order, and the warnings if a part of the site is missing."""
 
 from __future__ import annotations
 

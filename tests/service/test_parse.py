@@ -1,4 +1,4 @@
-"""POST /v2/parse: what it answers, what it costs, what it leaves behind."""
+"""POST /v2/parse: responses, costs, and what is stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ parsing = bench.parsing
 
 @pytest.fixture
 def fresh() -> Iterator[Callable[..., Any]]:
-    """Services with limits of their own."""
+    """Yield a function that starts services with other limits."""
     with ExitStack() as stack:
         yield lambda **limits: stack.enter_context(contextmanager(bench.serve)(**limits))
 
@@ -34,7 +34,7 @@ def test_the_response_is_a_scrape_document_that_can_be_read_again(parsing: Any) 
     assert (reply["success"], reply["scrape_id"]) == (True, scrape_id)
     assert set(reply["data"]) == {"markdown", "metadata"}
     assert parsing.http.get(f"/v2/scrape/{scrape_id}").json()["data"] == reply["data"]
-    # The contract's activity list has no word for a parse.
+    # The contract's activity list has no value for a parse.
     entry = parsing.http.get("/v2/team/activity", params={"endpoint": "scrape"}).json()["data"][0]
     assert (entry["id"], entry["endpoint"], entry["target"]) == (scrape_id, "scrape", "tides.odt")
 
@@ -53,7 +53,7 @@ def test_a_pdf_costs_a_credit_a_page_and_others_one(fresh: Any) -> None:
 
 def test_a_file_is_not_parsed_without_credits(fresh: Any) -> None:
     parsing = fresh(plan_credits=1)
-    # How many pages there are is known when they have been read.
+    # The number of pages is known after the conversion.
     parsing.parse("tides.pdf")
     assert parsing.used() == 2
     assert parsing.refused("tides.docx")[:2] == (402, "INSUFFICIENT_CREDITS")

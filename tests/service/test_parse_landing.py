@@ -1,4 +1,4 @@
-"""`weblake parse FILE --to ROOT`: files in the lake, and paid once whoever is killed on the way."""
+"""`weblake parse FILE --to ROOT`: files land, and are paid once although processes are killed."""
 
 from __future__ import annotations
 

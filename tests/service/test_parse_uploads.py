@@ -1,4 +1,4 @@
-"""The form of an upload: parts in any order, broken ones told, everything in it bounded."""
+"""The form of an upload: parts in any order, malformed parts are reported, everything in it is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control API under /_weblake/, as any program would use it."""
+"""The control API under /_weblake/, as any program may use it."""
 
 from __future__ import annotations
 

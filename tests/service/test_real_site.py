@@ -1,4 +1,4 @@
-"""Both halves of the service together: a real site on loopback, fetched, crawled and mapped."""
+"""The service with its real web: a site on loopback is fetched, crawled and mapped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents that stand on a site: converted like uploads, whatever the server calls them, and billed page by page."""
+"""Documents on a site: converted like uploads, regardless of the declared type, and billed per page."""
 
 from __future__ import annotations
 

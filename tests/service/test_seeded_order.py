@@ -1,4 +1,4 @@
-"""With a seed two services give the same replies to the same calls, however long each page takes."""
+"""With a seed, two services give the same responses to the same calls, however long each page takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMES |= {"cachedAt"}
 
 
 class JitteryWeb(fake_web.FakeWeb):
-    """A site of 40 pages that take as long as chance will have it."""
+    """A site of 40 pages with random durations."""
 
     def __init__(self, chance: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def without_times(value: Any) -> Any:
 
 
 def told(bench: Any, address: str) -> str:
-    """All that the API says of a job, as text, without times and without the service's own address."""
+    """Return everything that the API says about a job, as text, without times and the service's URL."""
     chunks = []
     following = f"{bench.service.url}{address}?limit=7"
     while following:
@@ -54,7 +54,7 @@ def told(bench: Any, address: str) -> str:
 
 
 def calls(bench: Any) -> list[str]:
-    """The same calls one after the other, and what came of them."""
+    """Make the same calls one after the other, and return the responses."""
     crawl = bench.crawl(HOME, limit=30)
     bench.ended(crawl, "crawl")
     batch = bench.batch(*(f"{HOME}{number % 25}" for number in range(40)))

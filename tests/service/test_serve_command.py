@@ -1,4 +1,4 @@
-"""`weblake serve` as a process: what it can be told, what it says, how it ends."""
+"""`weblake serve` as a process: its options, its output, its shutdown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ team = "blue"
 [teams.blue]
 credits = 0
 """
-#: Milliseconds, as the service takes a timeout.
+#: In milliseconds, like the timeout of the service.
 FIVE_MINUTES = 300_000
 Start = Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]]
 
@@ -57,7 +57,7 @@ def refused(*arguments: object, **environment: str) -> tuple[int, str]:
 
 
 def ended(child: subprocess.Popen[str]) -> tuple[float, str]:
-    """Tells a process to stop; returns the seconds that this took, and what it said on standard error."""
+    """Stop a process; return the seconds that this took, and its standard error."""
     asked = time.monotonic()
     child.send_signal(signal.SIGTERM)
     _, err = child.communicate(timeout=60)
@@ -91,7 +91,7 @@ def status(base: str, key: str, path: str = "/v2/crawl/active", **body: object) 
 
 @pytest.fixture
 def site() -> Iterator[str]:
-    """A site that takes every connection and never answers."""
+    """Yield a site that accepts every connection and never responds."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(50)
@@ -156,7 +156,7 @@ def test_a_seed_gives_the_same_ids(start: Start, tmp_path: Path, site: str) -> N
 
 
 def test_the_service_stops_in_time_with_jobs_and_requests_running(start: Start, tmp_path: Path, site: str) -> None:
-    """Left alone, the requests would take five minutes."""
+    """Without a stop, the requests would take five minutes."""
     child, ready = start("--data", tmp_path / "d", "--allow-private", WEBLAKE_API_KEY="test-key")
     base, headers = ready["url"], {"Authorization": "Bearer test-key"}
     asked = {"urls": [site] * 30, "timeout": FIVE_MINUTES}

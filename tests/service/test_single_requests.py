@@ -1,4 +1,4 @@
-"""The door, single scrapes, maps, reports and limits, over a real socket."""
+"""Authentication, validation, single scrapes, maps, reports and limits, over a real socket."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(bench: Any) -> None:
 def test_every_operation_refuses_unknown_options(
     bench: Any, path: str, body: dict[str, Any], option: str, nearest: str
 ) -> None:
-    """Before it says what is not set up: a test without a language model finds the typo as well."""
+    """Typos are reported before missing features, so that a test without a language model finds them as well."""
     refused = bench.http.post(path, json=body)
     assert refused.status_code == 400, refused.text
     assert refused.json()["error"].startswith(f"{option!r} is not an option ")

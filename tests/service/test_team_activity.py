@@ -1,4 +1,4 @@
-"""What a team is told about itself: the activity list and the reports, whatever happens meanwhile."""
+"""The activity list and the reports of a team."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_cursor_is_bound_to_its_team_and_signed() -> None:
         with pytest.raises(ErrorResponse) as caught:
             listed(db, 1_800_000_010.0, spoilt, team=team)
         assert caught.value.status == 400
-    # Its entries are gone by now: the list is over, and that is no mistake of the client.
+    # Its entries have expired: the list is over, which is not an error of the client.
     assert listed(db, 1_800_000_010.0 + DAY, cursor)["data"] == []
 
 

@@ -1,4 +1,4 @@
-"""What a team may use: starts and reads in a minute, pages at a time, pages that wait, credits."""
+"""Limits of a team: starts and reads per minute, concurrent pages, queued pages, credits."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ def post(weblake_service: Any, weblake_site: Any) -> Any:
             headers={"Authorization": f"Bearer {weblake_service.key}"},
             timeout=60,
             trust_env=False,
+            verify=False,
         )
 
     return call

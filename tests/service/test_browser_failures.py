@@ -184,6 +184,7 @@ def test_no_browser_process_or_file_outlives_the_service(tmp_path: Path, lab: Br
             headers={"Authorization": "Bearer k"},
             timeout=120,
             trust_env=False,
+            verify=False,
         )
         assert reply.status_code == 200, reply.text
         family = children(service.pid)

@@ -258,10 +258,10 @@ def test_s8_a_connection_needs_the_token_and_an_allowed_origin(red: Sessions, ca
     renamed = made["cdpUrl"].replace("127.0.0.1", "evil.example")
     with socket.create_connection(("127.0.0.1", port)) as sock, pytest.raises(InvalidStatus, match="403"):
         wire(renamed, sock=sock).__enter__()
-    assert httpx.get(made["liveViewUrl"], trust_env=False).status_code == 200
+    assert httpx.get(made["liveViewUrl"], trust_env=False, verify=False).status_code == 200
     interactive = made["liveViewUrl"].replace("/view?", "/control?")
-    assert httpx.get(interactive, trust_env=False).status_code == 404
-    assert httpx.get(other["liveViewUrl"], trust_env=False).status_code == 404
+    assert httpx.get(interactive, trust_env=False, verify=False).status_code == 404
+    assert httpx.get(other["liveViewUrl"], trust_env=False, verify=False).status_code == 404
     with wire(made["cdpUrl"]) as client:
         assert client.page()
     # Neither the list of requests nor a log of the service contains the code.
@@ -305,7 +305,7 @@ def test_sessions_are_limited_in_number_and_by_credits(red: Sessions) -> None:
     assert int(full.headers["Retry-After"]) > 0
     with LocalService(allow_private=True, config=ServiceConfig(plan_credits=1)) as poor:
         headers = {"Authorization": f"Bearer {poor.key}"}
-        reply = httpx.post(f"{poor.url}/v2/browser", json={}, headers=headers, trust_env=False)
+        reply = httpx.post(f"{poor.url}/v2/browser", json={}, headers=headers, trust_env=False, verify=False)
         assert reply.status_code == 402
 
 
@@ -491,7 +491,7 @@ def test_no_chromium_outlives_the_service_and_the_session_is_billed_once(tmp_pat
         )
         assert service.stdout is not None
         url = json.loads(service.stdout.readline())["url"]
-        return service, httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False)
+        return service, httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False, verify=False)
 
     service, http = serve()
     family: set[int] = set()

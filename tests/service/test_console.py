@@ -42,7 +42,7 @@ def shared(make_bench: Callable[..., Any]) -> Any:
 
 
 def signed_in(bench: Any, key: str) -> httpx.Client:
-    made = httpx.Client(base_url=bench.service.url, trust_env=False, follow_redirects=True, timeout=30)
+    made = httpx.Client(base_url=bench.service.url, trust_env=False, verify=False, follow_redirects=True, timeout=30)
     reply = made.post("/console/sign-in", data={"key": key})
     assert reply.status_code == 200, reply.text
     return made
@@ -70,7 +70,7 @@ def paths(job: str) -> list[str]:
 def test_the_console_requires_a_key(shared: Any) -> None:
     job = shared.batch(URL)
     shared.ended(job)
-    with httpx.Client(base_url=shared.service.url, trust_env=False) as stranger:
+    with httpx.Client(base_url=shared.service.url, trust_env=False, verify=False) as stranger:
         for path in paths(job):
             reply = stranger.get(path)
             assert reply.status_code == (200 if path == "/" else 401)
@@ -226,7 +226,7 @@ def test_a_browser_session_can_be_watched(lab: BrowserLab, tmp_path: Path) -> No
     lab.site.page("/here", b"<title>Here</title><body style='background: #f00'><h1>Here</h1></body>")
     sessions = Sessions(lab)
     made, dark = sessions.create(), sessions.create(streamWebView=False)
-    people = httpx.Client(base_url=lab.service.url, trust_env=False, follow_redirects=True)
+    people = httpx.Client(base_url=lab.service.url, trust_env=False, verify=False, follow_redirects=True)
     with people as red, Browser(tmp_path) as browser:
         assert red.post("/console/sign-in", data={"key": "red-key"}).status_code == 200
         page = f"/console/browsers/{made['id']}"

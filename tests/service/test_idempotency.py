@@ -46,7 +46,9 @@ def test_two_concurrent_repeats_start_one_job(make_bench: Any) -> None:
     together = threading.Barrier(8)
 
     def start() -> None:
-        with httpx.Client(base_url=bench.service.url, headers=bench.http.headers, trust_env=False) as client:
+        with httpx.Client(
+            base_url=bench.service.url, headers=bench.http.headers, trust_env=False, verify=False
+        ) as client:
             together.wait()
             answers.append(client.post("/v2/batch/scrape", json={"urls": [A, B]}, headers=key("same")))
 
@@ -66,7 +68,7 @@ def test_a_repeat_waits_for_a_running_scrape(bench: Any) -> None:
 
     def scrape() -> None:
         with httpx.Client(
-            base_url=bench.service.url, headers=bench.http.headers, trust_env=False, timeout=20
+            base_url=bench.service.url, headers=bench.http.headers, trust_env=False, verify=False, timeout=20
         ) as client:
             answers.append(client.post("/v2/scrape", json={"url": A}, headers=key("same")))
 

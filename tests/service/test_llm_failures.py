@@ -160,7 +160,9 @@ def test_s1_no_response_log_or_file_contains_the_key_of_a_language_model(weblake
         try:
             assert process.stdout is not None
             url = json.loads(process.stdout.readline())["url"]
-            http = httpx.Client(base_url=url, headers={"Authorization": "Bearer test-key"}, timeout=30, trust_env=False)
+            http = httpx.Client(
+                base_url=url, headers={"Authorization": "Bearer test-key"}, timeout=30, trust_env=False, verify=False
+            )
             replies = [
                 http.post("/v2/scrape", json={"url": site.url, "formats": ["summary"]}),
                 http.post("/v2/scrape", json={"url": site.url, "onlyCleanContent": True}),

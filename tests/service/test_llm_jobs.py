@@ -21,7 +21,7 @@ class Api:
 
     def __init__(self, service: WeblakeService) -> None:
         headers = {"Authorization": f"Bearer {service.key}"}
-        self.http = httpx.Client(base_url=service.url, headers=headers, timeout=60, trust_env=False)
+        self.http = httpx.Client(base_url=service.url, headers=headers, timeout=60, trust_env=False, verify=False)
 
     def post(self, path: str, body: Any, status: int = 200) -> Any:
         reply = self.http.post(path, json=body)

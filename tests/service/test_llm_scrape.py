@@ -20,6 +20,7 @@ def ask(weblake_service: Any, weblake_llm: Any, weblake_site: Any) -> Any:
         headers={"Authorization": f"Bearer {weblake_service.key}"},
         timeout=60,
         trust_env=False,
+        verify=False,
     )
 
     def post(path: str = "/cake", status: int = 200, **body: Any) -> Any:
@@ -254,6 +255,7 @@ def test_a_file_is_summarised(weblake_service: Any, weblake_llm: Any) -> None:
         files={"file": ("a.html", b"<h1>Tides</h1><p>High and low.</p>")},
         data={"options": '{"formats": ["summary", {"type": "json", "prompt": "all"}]}'},
         trust_env=False,
+        verify=False,
         timeout=60,
     ).json()
     assert reply["data"]["summary"] == "It is a file."

@@ -134,7 +134,7 @@ def test_a_map_is_billed_listed_and_replayed(bench: Any) -> None:
 def served(site: Any) -> Any:
     with LocalService(keys="test-key", allow_private=True) as service:
         headers = {"Authorization": "Bearer test-key"}
-        with httpx.Client(base_url=service.url, headers=headers, trust_env=False, timeout=30) as http:
+        with httpx.Client(base_url=service.url, headers=headers, trust_env=False, verify=False, timeout=30) as http:
             yield lambda url, **options: http.post("/v2/map", json={"url": url, **options}).json()
 
 

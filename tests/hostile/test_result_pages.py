@@ -15,13 +15,13 @@ def test_chunks_of_100_documents_land(service: ScriptedService, lake: Lake) -> N
 
 
 def test_chunks_of_10_megabytes_land(service: ScriptedService, lake: Lake) -> None:
-    large = [page(n, markdown=f"{n}" * 4_000_000) for n in range(5)]
+    large = [page(n, markdown=f"{n} " * 2_000_000) for n in range(5)]
     Job(service, large, cut=2)
     lake.land(job=JOB).landed(large)
 
 
 def test_a_document_may_be_larger_than_a_chunk(service: ScriptedService, lake: Lake) -> None:
-    documents = [page(0), page(1, markdown="x" * 12_000_000, html="y" * 30_000_000), page(2)]
+    documents = [page(0), page(1, markdown="x " * 6_000_000), page(2)]
     Job(service, documents, cut=1)
     lake.land(job=JOB).landed(documents)
 

@@ -13,6 +13,7 @@ from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
+from tiers import examples
 
 from weblake_service.page.content_types import ContentKind, kind_of, text_of
 from weblake_service.page.document import Page, page_of_body
@@ -121,7 +122,7 @@ def test_flattening_bounds_the_depth() -> None:
     assert tree.css_first("body > div + div").text() == "y"  # type: ignore[union-attr]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text(alphabet=st.sampled_from("<>/!-ab \"'=&;divpretablescript\n"), max_size=300))
 def test_broken_html_is_converted(source: str) -> None:
     page = make(source, formats=["markdown", "html", "links", "images", "rawHtml"])
@@ -129,7 +130,7 @@ def test_broken_html_is_converted(source: str) -> None:
     assert isinstance(page.document["markdown"], str)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=300), st.sampled_from(["text/html", "text/plain", "", "text/html; charset=utf-16", "x"]))
 def test_any_bytes_are_converted_or_refused(body: bytes, content_type: str) -> None:
     assert isinstance(text_of(content_type, body), str)
@@ -137,8 +138,8 @@ def test_any_bytes_are_converted_or_refused(body: bytes, content_type: str) -> N
         str(make(body, content_type).document["markdown"]).encode()
 
 
-def test_a_page_of_five_megabytes_takes_seconds() -> None:
+def test_a_large_page_takes_seconds() -> None:
     began = time.monotonic()
-    text = markdown("<article>" + "<p>A paragraph with <a href='/x'>a link</a> in it.</p>" * 90_000 + "</article>")
-    assert text.count("A paragraph") == 90_000
-    assert time.monotonic() - began < 60
+    text = markdown("<article>" + "<p>A paragraph with <a href='/x'>a link</a> in it.</p>" * 30_000 + "</article>")
+    assert text.count("A paragraph") == 30_000
+    assert time.monotonic() - began < 30

@@ -168,7 +168,7 @@ def test_hostile_and_broken_files_yield_nothing(body: bytes) -> None:
 
 def test_a_gzip_bomb_is_truncated() -> None:
     began = time.monotonic()
-    assert read({"/sitemap.xml": gzip.compress(b" " * (200 << 20), 9)})[0] == []
+    assert read({"/sitemap.xml": gzip.compress(b" " * (200 << 20), 1)})[0] == []
     assert time.monotonic() - began < 30
 
 

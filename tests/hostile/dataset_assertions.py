@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow.parquet as pq
-from simulated_service import Job, World
+from simulated_service import Job, SimulatedService
 
 from weblake.receipt import Receipt
 from weblake.storage import Storage
@@ -47,7 +47,7 @@ class Reported:
 class DatasetAssertions:
     """Checks a root after each step."""
 
-    def __init__(self, world: World, storage: Storage, starts: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, world: SimulatedService, storage: Storage, starts: Callable[[], Mapping[str, int]]) -> None:
         self.world, self.storage = world, storage
         self.reported = Reported()
         #: How often each requested load may have been started.

@@ -27,8 +27,8 @@ from hypothesis.stateful import (
     rule,
 )
 from requested_loads import ContentFactory, RequestedLoad, contents, urls_of
-from simulated_service import FAULTS, Content, World
-from stepped_process import Process, SteppedDriver, SteppedStorage
+from simulated_service import FAULTS, Content, SimulatedService
+from stepped_process import Process, SteppedClient, SteppedStorage
 
 from weblake.errors import JobEnded, LoadIncomplete, WeblakeError
 from weblake.jobs import usage_reports
@@ -42,7 +42,7 @@ VERBS = st.sampled_from(["land", "land", "land", "start", "look"])
 ACTS = st.integers(0, 35)
 TAPES = st.lists(st.none() | st.sampled_from(FAULTS), max_size=6)
 
-Work = Callable[[SteppedDriver, Dataset], object]
+Work = Callable[[SteppedClient, Dataset], object]
 KindAndContent = tuple[str, ContentFactory]
 LOADS = st.tuples(st.sampled_from(KINDS), contents())
 
@@ -55,12 +55,12 @@ class LandingStateMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(self.found)
+        self.world = SimulatedService(self.found)
         self.wanted: dict[str, RequestedLoad] = {}
         self.making: dict[str, ContentFactory] = {}
         self.running: list[Process] = []
         self.stack = ExitStack()
-        self.stack.enter_context(self.world.clock.ruling())
+        self.stack.enter_context(self.world.clock.installed())
 
     @initialize(
         target=requested,
@@ -184,7 +184,7 @@ class LandingStateMachine(RuleBasedStateMachine):
     def begin(self, wanted: RequestedLoad | None, work: Work) -> Process:
         def run(process: Process) -> object:
             dataset = Dataset.at(SteppedStorage(self.storage, process))
-            result = work(SteppedDriver(self.world, process), dataset)
+            result = work(SteppedClient(self.world, process), dataset)
             if isinstance(result, LandedLoad):
                 assert wanted is not None
                 self.assertions.check_receipt(result.receipt)
@@ -199,7 +199,7 @@ class LandingStateMachine(RuleBasedStateMachine):
         return process
 
     def usage_of(self, what: str) -> Work:
-        def work(client: SteppedDriver, dataset: Dataset) -> None:
+        def work(client: SteppedClient, dataset: Dataset) -> None:
             known = set(self.world.jobs)
             if what == "activity":
                 usage.land_activity(client.run(usage_reports.activity(client.retry)), dataset.storage)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
-from simulated_service import Content, Page, cut
-from stepped_process import SteppedDriver
+from simulated_service import Content, Page, split_into_chunks
+from stepped_process import SteppedClient
 
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import detached, generations, load, load_request
@@ -45,27 +45,27 @@ class RequestedLoad:
             return load_request.crawl(self.urls[0], Naming())
         return load_request.batch(self.urls, Naming())
 
-    def placed(self, client: SteppedDriver, dataset: Dataset) -> LoadRequest:
+    def placed(self, client: SteppedClient, dataset: Dataset) -> LoadRequest:
         """Return the load request to land now; for a task, that of its current generation."""
         request = self.request()
         if self.kind not in ("task", "partition"):
             return request
         return generations.place(request, self.task, generations.choose(client, dataset, self.task, TERMS))
 
-    def land(self, client: SteppedDriver, dataset: Dataset) -> LandedLoad:
+    def land(self, client: SteppedClient, dataset: Dataset) -> LandedLoad:
         if self.kind == "detached":
             request = self.request()
             detached.detach(client, dataset, request)
             return detached.collect(client, dataset, request.load_id, TERMS)
         return load.land(client, dataset, self.placed(client, dataset), TERMS)
 
-    def start(self, client: SteppedDriver, dataset: Dataset) -> None:
+    def start(self, client: SteppedClient, dataset: Dataset) -> None:
         if self.kind == "detached":
             detached.detach(client, dataset, self.request())
         else:
             load.start_load(client, dataset, self.placed(client, dataset))
 
-    def look(self, client: SteppedDriver, dataset: Dataset) -> None:
+    def look(self, client: SteppedClient, dataset: Dataset) -> None:
         job = dataset.ledger.job(self.request().load_id)
         if job is not None:
             client.run(get_status(JobRef(job.kind, job.job_id), client.retry))
@@ -91,7 +91,7 @@ def contents(draw: st.DrawFn) -> ContentFactory:
             }
             for n in range(stored)
         ]
-        chunks = cut(pages, sizes, back)
+        chunks = split_into_chunks(pages, sizes, back)
         if before:  # only the first job of a requested load fails or loses documents
             return Content(pages, urls[stored : stored + failed + lost], chunks=chunks, polls=polls)
         return Content(pages, urls[stored : stored + failed], lost, chunks, polls, status)

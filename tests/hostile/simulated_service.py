@@ -73,7 +73,7 @@ class Clock:
         return datetime.fromtimestamp(self.wall(), zone)
 
     @contextmanager
-    def ruling(self) -> Iterator[None]:
+    def installed(self) -> Iterator[None]:
         """Give this clock to the modules that read a clock themselves, and let them prefetch without threads.
 
         Two threads would take the faults of a tape in any order, and a case could not be reproduced.
@@ -84,11 +84,11 @@ class Clock:
             for module in (load, download):
                 stack.enter_context(mock.patch.object(module, "time", clock))
             stack.enter_context(mock.patch.object(ledger, "datetime", dates))
-            stack.enter_context(mock.patch.object(download, "run_in_thread", done_at_once))
+            stack.enter_context(mock.patch.object(download, "run_in_thread", run_immediately))
             yield
 
 
-def done_at_once(work: Callable[[], T]) -> Future[T]:
+def run_immediately(work: Callable[[], T]) -> Future[T]:
     """Do the work at once and return a future of its result: `background.run_in_thread` without a thread."""
     made: Future[T] = Future()
     background._complete(made, work, BaseException)
@@ -145,7 +145,7 @@ class Job:
 
 
 @dataclass
-class World:
+class SimulatedService:
     """The jobs of the service, and a network that applies the fault tape to its responses."""
 
     #: Returns what a job of these URLs delivers.
@@ -244,10 +244,10 @@ class World:
 
 
 @dataclass
-class Driver:
+class SimulatedClient:
     """The part of a client's interface that load.land needs, on the simulation's clock."""
 
-    world: World
+    world: SimulatedService
     retry: Retry = field(default_factory=Retry)
     service: str = "given"
 
@@ -256,7 +256,7 @@ class Driver:
         return steps.run(flow, self.world, sleep=clock.sleep, clock=clock.monotonic, wall=clock.wall)
 
 
-def cut(documents: Sequence[Page], sizes: Sequence[int], back: Sequence[int]) -> list[list[Page]]:
+def split_into_chunks(documents: Sequence[Page], sizes: Sequence[int], back: Sequence[int]) -> list[list[Page]]:
     """Return chunks of these sizes, some empty, each of which may overlap the one before."""
     chunks, at = [], 0
     for size, overlap in zip(sizes, back, strict=False):

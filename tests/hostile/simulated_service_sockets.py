@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from scripted_service import Play, ReceivedRequest, ScriptedService, close, encoded, head, reply, reset
-from simulated_service import Clock, World
+from simulated_service import Clock, SimulatedService
 
 from weblake.steps import Request
 
@@ -34,10 +34,10 @@ class WallClock(Clock):
         return time.time()
 
 
-class WorldService(ScriptedService):
+class SimulatedServiceOverSockets(ScriptedService):
     """Plays the responses of the simulation, with the faults of the tape."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedService) -> None:
         super().__init__()
         world.clock = WallClock()
         self.world = world
@@ -55,9 +55,9 @@ class WorldService(ScriptedService):
                 status, _, after = fault.partition(" after ")
                 told = {"retry_after": after} if after else {}
                 return reply({"success": False, "error": fault}, int(status), **told)
-            return self.spoilt(encoded(self.world.answer(request, lag=fault == "lag")), fault)
+            return self.damaged(encoded(self.world.answer(request, lag=fault == "lag")), fault)
 
-    def spoilt(self, body: bytes, fault: str) -> Play:
+    def damaged(self, body: bytes, fault: str) -> Play:
         """Return a complete or damaged response; the request has been performed."""
         declared = {"weblake_idempotency": "replay"} if self.world.replay else {}
         if fault == "late":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from simulated_service import Content, Driver, World
+from simulated_service import Content, SimulatedClient, SimulatedService
 
 from weblake.dataset import layout, ledger
 from weblake.dataset.root import open_dataset
@@ -49,7 +49,7 @@ class Lab:
     """A simulated service and a root, in which tasks of an orchestrator land pages."""
 
     def __init__(self, *, replay: bool = True) -> None:
-        self.world = World(lambda urls: Content([page(url) for url in urls]), replay=replay)
+        self.world = SimulatedService(lambda urls: Content([page(url) for url in urls]), replay=replay)
         self.dataset = open_dataset(f"memory://{uuid.uuid4().hex}/lake")
 
     def request(self, task: str, run: str, day: str = "2026-11-21", url: str | None = None) -> LoadRequest:
@@ -57,13 +57,13 @@ class Lab:
         return generations.place(request, Task(("airflow", "dag", task, -1), run, "max_tries=1"), 0)
 
     def land(self, request: LoadRequest) -> None:
-        with self.world.clock.ruling():
-            load.land(Driver(self.world), self.dataset, request, TERMS)
+        with self.world.clock.installed():
+            load.land(SimulatedClient(self.world), self.dataset, request, TERMS)
         self.world.clock.passed += 1
 
     def begin(self, request: LoadRequest) -> None:
-        with self.world.clock.ruling():
-            load.start_load(Driver(self.world), self.dataset, request)
+        with self.world.clock.installed():
+            load.start_load(SimulatedClient(self.world), self.dataset, request)
         self.world.clock.passed += 1
 
     def records(self, load_id: str) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TypeVar
 
-from simulated_service import World
+from simulated_service import SimulatedService
 
 from weblake import steps
 from weblake.errors import WeblakeError
@@ -97,10 +97,10 @@ class Process:
 
 
 @dataclass
-class SteppedDriver:
+class SteppedClient:
     """The part of a client's interface that load.land needs; each request and each wait is an act of the process."""
 
-    world: World
+    world: SimulatedService
     process: Process
     retry: Retry = field(default_factory=lambda: Retry(jitter=lambda: 0.5))
     service: str = "given"

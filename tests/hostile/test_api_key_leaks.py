@@ -32,11 +32,11 @@ START = "POST /v2/batch/scrape"
 ECHO = {"success": False, "error": f"Invalid token: Bearer {KEY}", "code": KEY, "details": [{"message": KEY}]}
 
 
-class TimeIsUp(Exception):
+class TaskTimeout(Exception):
     """What an orchestrator raises from a signal handler, at any point of the program."""
 
 
-def leaking(told: list[str]) -> list[str]:
+def leaks_in(told: list[str]) -> list[str]:
     return [each for each in told if holds(each.encode("utf-8", "replace"), KEY)]
 
 
@@ -69,14 +69,14 @@ def start(client: Any) -> Any:
     return client.start_batch_scrape(["https://site.test/"])
 
 
-def upload_of_what_is_gone(client: Any) -> Any:
+def upload_of_a_missing_file(client: Any) -> Any:
     built = operations.parse_file(b"<p>x</p>", filename="a.html")
     gone = Upload("a.html", Path("/nonexistent/a.html"))
     return client.call(replace(built, request=replace(built.request, upload=gone)))
 
 
 @pytest.fixture
-def every_word(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def log_records(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """Collect every record of every logger, including httpcore's at DEBUG."""
     caplog.set_level(1)
     for name in ("httpcore", "httpx", "asyncio", "weblake", "h11", "urllib3"):
@@ -84,7 +84,7 @@ def every_word(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def told_by(logs: pytest.LogCaptureFixture) -> list[str]:
+def own_records(logs: pytest.LogCaptureFixture) -> list[str]:
     """Return every record except those in which httpcore, at DEBUG, repeats the headers of a response."""
     return [
         f"{record.getMessage()} {record.args!r} {record.exc_text}"
@@ -131,15 +131,15 @@ SILENT = ("a plain 401", "a plain 503", "a broken connection")
 @pytest.mark.parametrize("trouble", TROUBLE)
 @pytest.mark.parametrize("call", [credit_usage, start])
 def test_s1_no_error_of_a_call_shows_the_key(
-    service: ScriptedService, runs: Runs, trouble: str, call: Any, every_word: pytest.LogCaptureFixture
+    service: ScriptedService, runs: Runs, trouble: str, call: Any, log_records: pytest.LogCaptureFixture
 ) -> None:
     for name in (READ, START):
         service.on(name, TROUBLE[trouble])
     with pytest.raises(WeblakeError) as caught:
         runs(service.url, KEY, call, patience=RetryPolicy(tries=1))
-    assert leaking(everything_of(caught.value, frames=trouble in SILENT)) == []
-    assert any("request" in each for each in told_by(every_word)), "records of the network layer are among them"
-    assert leaking(told_by(every_word)) == []
+    assert leaks_in(everything_of(caught.value, frames=trouble in SILENT)) == []
+    assert any("request" in each for each in own_records(log_records)), "records of the network layer are among them"
+    assert leaks_in(own_records(log_records)) == []
 
 
 #: Invalid settings, and the call that is made with them.
@@ -152,7 +152,7 @@ REFUSED: dict[str, tuple[str, str | None, Any]] = {
     "a key in other letters": ("http://127.0.0.1:9", f"{KEY}ü", None),
     "a key of the environment with a space": ("http://127.0.0.1:9", None, None),
     "nobody there": ("http://127.0.0.1:9", KEY, credit_usage),
-    "a file that is gone": ("http://127.0.0.1:9", KEY, upload_of_what_is_gone),
+    "a file that is gone": ("http://127.0.0.1:9", KEY, upload_of_a_missing_file),
 }
 
 
@@ -187,7 +187,7 @@ def test_an_error_about_invalid_settings_does_not_show_the_key(
     monkeypatch.setenv("WEBLAKE_API_KEY", f"{KEY} {KEY}")
     with pytest.raises((WeblakeError, OSError)) as caught:
         runs(url, key, then, patience=RetryPolicy(tries=1))
-    assert leaking(everything_of(caught.value)) == []
+    assert leaks_in(everything_of(caught.value)) == []
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def alarm() -> Iterator[Callable[[], None]]:
     """Raise in the main thread, during whatever it waits for."""
 
     def rings(*_: object) -> None:
-        raise TimeIsUp("this task took too long")
+        raise TaskTimeout("this task took too long")
 
     before, main = signal.signal(signal.SIGUSR1, rings), threading.main_thread().ident
     assert main is not None
@@ -218,7 +218,7 @@ def test_an_interrupted_call_does_not_show_the_key(
 
     service.on(READ, interrupts)
     # An event loop interrupts by cancelling.
-    with pytest.raises((TimeIsUp, TimeoutError)) as caught:
+    with pytest.raises((TaskTimeout, TimeoutError)) as caught:
         runs(
             service.url,
             KEY,
@@ -228,7 +228,7 @@ def test_an_interrupted_call_does_not_show_the_key(
     assert where or any("Request(" in each or "Request [" in each for each in told), (
         "the frames of the call are among them"
     )
-    assert leaking(told) == []
+    assert leaks_in(told) == []
 
 
 def test_the_repr_of_a_client_and_its_parts_shows_no_key(service: ScriptedService) -> None:

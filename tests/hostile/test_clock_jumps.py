@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from catalogue import proves
 from scripted_job import url_of
-from simulated_service import Clock, Content, Driver, Page, World
+from simulated_service import Clock, Content, Page, SimulatedClient, SimulatedService
 
 from weblake.dataset.root import open_dataset
 from weblake.errors import DeadlineExceeded
@@ -23,7 +23,7 @@ URLS = [url_of(n) for n in range(3)]
 
 
 @dataclass
-class Jumping(Clock):
+class JumpingClock(Clock):
     """Apply the next jump at each read of the wall clock; the monotonic clock is not affected."""
 
     jumps: list[float] = field(default_factory=list)
@@ -39,8 +39,8 @@ def content(polls: int) -> Content:
     return Content(documents, polls=polls)
 
 
-def world(clock: Clock, *, polls: int = 4, replay: bool = True, tape: Sequence[str | None] = ()) -> World:
-    return World(lambda urls: content(polls), list(tape), replay=replay, clock=clock)
+def world(clock: Clock, *, polls: int = 4, replay: bool = True, tape: Sequence[str | None] = ()) -> SimulatedService:
+    return SimulatedService(lambda urls: content(polls), list(tape), replay=replay, clock=clock)
 
 
 @pytest.mark.parametrize("by", [HOUR, -HOUR, YEARS, -YEARS, None])
@@ -49,11 +49,11 @@ def test_p8_a_load_takes_as_long_as_without_clock_jumps(tmp_path: Path, by: floa
 
     def taken(name: str, jumps: list[float]) -> float:
         random.seed(6)  # the pauses have jitter
-        clock = Jumping(jumps=jumps)
+        clock = JumpingClock(jumps=jumps)
         there = world(clock)
-        with clock.ruling():
+        with clock.installed():
             request = load_request.batch(URLS, Naming())
-            landing = load.land(Driver(there), open_dataset(tmp_path / name), request, Terms(timeout_s=600))
+            landing = load.land(SimulatedClient(there), open_dataset(tmp_path / name), request, Terms(timeout_s=600))
         assert landing.receipt.stored == len(URLS)
         assert len(there.jobs) == 1
         return clock.passed
@@ -77,12 +77,12 @@ def test_p8_a_clock_set_back_does_not_move_the_deadline(tmp_path: Path, by: floa
     there = world(clock, polls=10**9)
     request = load_request.batch(URLS, Naming())
     terms = Terms(timeout_s=600, ends_job=True)
-    with clock.ruling():
+    with clock.installed():
         dataset = open_dataset(tmp_path / "lake")
-        load.start_load(Driver(there), dataset, request)
+        load.start_load(SimulatedClient(there), dataset, request)
         clock.wall_base += by
         with suppress(DeadlineExceeded):
-            load.land(Driver(there), dataset, request, terms)
+            load.land(SimulatedClient(there), dataset, request, terms)
     assert clock.passed < terms.timeout_s + load.SETTLE_S + 60
 
 
@@ -105,14 +105,14 @@ def test_p8_a_lost_start_is_looked_up_in_time_after_a_clock_was_set_back(tmp_pat
     def dies(seconds: float) -> None:
         raise Dies
 
-    with clock.ruling():
+    with clock.installed():
         dataset = open_dataset(tmp_path / "lake")
         sleep, clock.sleep = clock.sleep, dies  # type: ignore[method-assign]
         with pytest.raises(Dies):
-            load.start_load(Driver(there), dataset, request)
+            load.start_load(SimulatedClient(there), dataset, request)
         clock.sleep = sleep  # type: ignore[method-assign]
         clock.wall_base += by
         begun = clock.passed
-        assert load.land(Driver(there), dataset, request, Terms(timeout_s=600)).receipt.stored == len(URLS)
+        assert load.land(SimulatedClient(there), dataset, request, Terms(timeout_s=600)).receipt.stored == len(URLS)
     assert len(there.jobs) == 1
     assert clock.passed - begun < 120

@@ -63,7 +63,7 @@ def most_requests(seconds: float) -> int:
 
 
 def landed(service: EndlessService, request_for: Callable[[str], LoadRequest], terms: Terms) -> None:
-    with tempfile.TemporaryDirectory() as directory, service.clock.ruling():
+    with tempfile.TemporaryDirectory() as directory, service.clock.installed():
         root = str(Path(directory, "lake"))
         with contextlib.suppress(WeblakeError):
             load.land(EndlessServiceClient(service), open_dataset(root), request_for(root), terms)

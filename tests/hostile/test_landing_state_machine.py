@@ -46,7 +46,7 @@ def test_a_case_is_reproducible() -> None:
                 super().teardown()
                 heard.append(self.world.heard)
 
-        few = settings(QUIET, max_examples=6, database=None, derandomize=True, phases=[Phase.generate])
+        few = settings(QUIET, max_examples=5, database=None, derandomize=True, phases=[Phase.generate])
         run_state_machine_as_test(Heard, settings=few)
         return heard
 

@@ -29,7 +29,7 @@ POSITIONS = {
 }
 
 
-def brought_to(lab: Lab, position: str) -> LoadRequest:
+def load_at_step(lab: Lab, position: str) -> LoadRequest:
     request = lab.request("task", "run-1")
     name = f"_weblake/ledger/{request.load_id}"
     if position in ("landed", "retired"):
@@ -71,7 +71,7 @@ def step_of(name: str) -> str:
 )
 def test_p13_an_unreadable_record_stops_its_own_load_only(position: str, step: str, damage: str) -> None:
     lab = Lab()
-    request = brought_to(lab, position)
+    request = load_at_step(lab, position)
     spoilt = record_of(lab, request, step)
     assert {step_of(name) for name in lab.records(request.load_id)} >= POSITIONS[position]
     overwrite(lab.dataset.storage, spoilt, DAMAGES[damage])
@@ -178,7 +178,7 @@ def test_a_load_that_could_not_be_indexed_is_retired_once_it_is_readable() -> No
     assert lab.visible == {third.load_id}
 
 
-class Counted:
+class CountingStorage:
     """A storage that counts its calls."""
 
     def __init__(self, inner: Storage) -> None:
@@ -198,7 +198,7 @@ def test_landing_a_load_reads_as_much_in_a_large_root() -> None:
         lab.land(lab.request("first", "run-1"))
         for n in range(loads):
             lab.land(lab.request(f"task {n}", "run-1"))
-        counted = Counted(lab.dataset.storage)
+        counted = CountingStorage(lab.dataset.storage)
         lab.dataset = Dataset.at(counted)  # type: ignore[arg-type]
         lab.land(lab.request("first", "run-2"))
         return counted.calls
@@ -267,7 +267,7 @@ def test_a_worker_of_another_version_retires_a_load_while_it_lands(moment: str, 
     assert lab.visible == {second.load_id}
 
 
-class Meddled:
+class StorageWithInterruption:
     """A storage that runs a function right before the n-th call, as another process would."""
 
     def __init__(self, inner: Storage, nth: int, what: Callable[[], None]) -> None:
@@ -301,7 +301,7 @@ def test_two_versions_land_loads_of_one_slot_in_any_interleaving(second_is_newer
                 lab.land(second)
             lab.dataset = dataset
 
-        storage = Meddled(inner.storage, nth, meanwhile)
+        storage = StorageWithInterruption(inner.storage, nth, meanwhile)
         lab.dataset = Dataset.at(storage)  # type: ignore[arg-type]
         with nullcontext() if second_is_newer else newer_weblake(inner):
             lab.land(first)
@@ -362,7 +362,7 @@ def test_a_lost_start_adopts_no_job_of_a_newer_worker() -> None:
 @pytest.mark.parametrize("step", sorted(POSITIONS["retired"] | POSITIONS["void start"]))
 def test_lists_of_loads_name_the_unreadable_record_and_continue(step: str, damage: str) -> None:
     lab = Lab()
-    request = brought_to(lab, "void start" if step == ".start-1.void" else "retired")
+    request = load_at_step(lab, "void start" if step == ".start-1.void" else "retired")
     others = [lab.request(name, "run-1") for name in ("other", "another")]
     for other in others:
         lab.land(other)

@@ -56,7 +56,7 @@ ANSWERS: dict[str, tuple[Play | None, int, float, str, int, str]] = {
 
 
 @dataclass
-class Counting:
+class CountingTransport:
     """Sends the requests of a client and counts its starts; with `refused` they get no connection."""
 
     inner: steps.Transport
@@ -76,7 +76,7 @@ class VirtualClient(Client):
     passed = 0.0
 
     def run(self, flow: Flow[object]) -> object:  # type: ignore[override]
-        self.carrier = getattr(self, "carrier", None) or Counting(self.transport, refused=False)
+        self.carrier = getattr(self, "carrier", None) or CountingTransport(self.transport, refused=False)
         return steps.run(
             flow,
             self.carrier,
@@ -111,7 +111,7 @@ def test_a_landing_sends_its_start_as_often_as_expected(
 ) -> None:
     play, sends, seconds, kind, _, _ = answer
     with VirtualClient(service.url, KEY) as client:
-        client.carrier = Counting(client.transport, refused=play is None)
+        client.carrier = CountingTransport(client.transport, refused=play is None)
         with pytest.raises(WeblakeError) as caught:
             load.start_load(client, open_dataset(tmp_path), load_request.batch(URLS, Naming()))
         assert type(caught.value).__name__ == kind

@@ -41,7 +41,7 @@ opening.onsuccess = async () => {
 };</script>"""
 
 
-class Ticks:
+class CountingPage:
     """A page that counts its requests, and allows long caching."""
 
     count = 0
@@ -60,7 +60,7 @@ def lab() -> Iterator[BrowserLab]:
         for path in ("/logo.svg", "/icon.svg", "/og.png"):
             lab.site.page(path, SVG, content_type="image/svg+xml")
         lab.site.page("/counting", COUNTING)
-        lab.site.pages["/tick"] = Ticks()
+        lab.site.pages["/tick"] = CountingPage()
         yield lab
 
 

@@ -263,7 +263,7 @@ def test_a_browser_session_can_be_watched(lab: BrowserLab, tmp_path: Path) -> No
 
 
 @pytest.fixture(scope="module")
-def toured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, str, set[int]]:
+def documentation_tour(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, str, set[int]]:
     profile, images = tmp_path_factory.mktemp("browser"), tmp_path_factory.mktemp("images")
     with screenshots.example() as shown, Browser(profile) as browser:
         return screenshots.tour(shown, browser, images), images, shown.key, browser.pids()
@@ -271,8 +271,10 @@ def toured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pa
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-def test_the_screenshots_of_the_documentation_can_be_made(toured: tuple[dict[str, Any], Path, str, set[int]]) -> None:
-    pages, images, key, pids = toured
+def test_the_screenshots_of_the_documentation_can_be_made(
+    documentation_tour: tuple[dict[str, Any], Path, str, set[int]],
+) -> None:
+    pages, images, key, pids = documentation_tour
     assert {each.name for each in images.iterdir()} == PICTURES
     assert {each.name for each in (DOCS / "images").glob("console-*.png")} == PICTURES
     assert not [name for name, page in pages.items() if key in page.text + page.source]

@@ -83,7 +83,7 @@ def test_seeded_ids_skip_refused_starts_and_restart_after_a_reset(make_bench: An
     assert [bench.crawl(HOME, limit=1), bench.batch(HOME)] == first
 
 
-def spoil(store: Store, column: str, value: bytes) -> None:
+def corrupt(store: Store, column: str, value: bytes) -> None:
     def work(db: sqlite3.Connection) -> None:
         db.execute(f"UPDATE jobs SET {column} = ? WHERE kind = 'crawl'", (value,))
 
@@ -100,7 +100,7 @@ def test_an_unreadable_job_fails_only_itself(make_bench: Any, tmp_path: Path, co
     bench.until(lambda: bench.web.flying == 2)
     bench.service.stop()
     store = Store(tmp_path / "service.db")
-    spoil(store, column, value if column != "url" else "ftp:x")  # type: ignore[arg-type]
+    corrupt(store, column, value if column != "url" else "ftp:x")  # type: ignore[arg-type]
     store.close()
     later = make_bench(tmp_path / "service.db")
     assert later.ended(batch)["completed"] == 1

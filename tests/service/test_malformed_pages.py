@@ -36,7 +36,7 @@ def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str
     return text
 
 
-def sure(source: str) -> str:
+def limited(source: str) -> str:
     return limit_nesting(source, surely=True)
 
 
@@ -96,7 +96,7 @@ def test_flattening_leaves_ordinary_pages_unchanged() -> None:
         "<ul>" + "<li>x" * 3000 + "</ul><p>" + "<p>y<br><img>" * 3000 + "<table>" + "<tr><td>z" * 3000 + "</table>"
         "<div/><b>bold</b><textarea>" + "<div>" * 500 + "</textarea>"
     )
-    assert sure(page) == page
+    assert limited(page) == page
 
 
 @settings(max_examples=60)
@@ -110,13 +110,13 @@ def test_flattening_leaves_ordinary_pages_unchanged() -> None:
 )
 def test_flattening_never_touches_the_text(parts: list[str]) -> None:
     source = "".join(parts * 3)
-    before, after = LexborHTMLParser(source), LexborHTMLParser(sure(source))
+    before, after = LexborHTMLParser(source), LexborHTMLParser(limited(source))
     text = [tree.body.text() if tree.body is not None else "" for tree in (before, after)]
     assert text[0].count("x") == text[1].count("x")
 
 
 def test_flattening_bounds_the_depth() -> None:
-    tree = LexborHTMLParser(sure("<div>" * 5000 + "<section>x</section>" + "</div>" * 5000 + "<div>y</div>"))
+    tree = LexborHTMLParser(limited("<div>" * 5000 + "<section>x</section>" + "</div>" * 5000 + "<div>y</div>"))
     assert len(tree.css("div")) == MAX_DEPTH + 1
     assert tree.css_first("section") is None
     assert tree.css_first("body > div + div").text() == "y"  # type: ignore[union-attr]

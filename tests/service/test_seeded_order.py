@@ -42,7 +42,7 @@ def without_times(value: Any) -> Any:
     return [without_times(entry) for entry in value] if isinstance(value, list) else value
 
 
-def told(bench: Any, address: str) -> str:
+def job_responses(bench: Any, address: str) -> str:
     """Return everything that the API says about a job, as text, without times and the service's URL."""
     chunks = []
     following = f"{bench.service.url}{address}?limit=7"
@@ -62,8 +62,8 @@ def calls(bench: Any) -> list[str]:
     single = bench.http.post("/v2/scrape", json={"url": f"{HOME}1"}).json()
     activity = bench.http.get("/v2/team/activity").json()
     return [
-        told(bench, f"/v2/crawl/{crawl}"),
-        told(bench, f"/v2/batch/scrape/{batch}"),
+        job_responses(bench, f"/v2/crawl/{crawl}"),
+        job_responses(bench, f"/v2/batch/scrape/{batch}"),
         single["scrape_id"],
         json.dumps(without_times(activity["data"])),
     ]
@@ -88,7 +88,7 @@ def test_a_restart_does_not_change_seeded_responses(make_bench: Any, tmp_path: P
             bench.service.stop()
             bench = make_bench(db, web=web, seed=4)
         bench.ended(job, kind)
-        replies.append(told(bench, f"/v2/{kind}/{job}"))
+        replies.append(job_responses(bench, f"/v2/{kind}/{job}"))
     assert replies[0] == replies[1]
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / folder) for folder in ("system", "labs")]
 
-from soak_account import added_up, left_behind  # noqa: E402
+from soak_accounting import added_up, left_behind  # noqa: E402
 from soak_lab import HUGE_EVERY, LOADS, Held, Look, soaking  # noqa: E402
 
 HELD = "sockets | files | threads"

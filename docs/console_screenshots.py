@@ -18,9 +18,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
 
-from browser_pages import Browser
-from picture_program import Page, Tour, make_pictures
+from headless_browser import Browser
 from polling import until
+from screenshot_program import Page, Tour, make_pictures
 from websockets.sync.client import connect
 
 from weblake import Client

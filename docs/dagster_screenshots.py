@@ -23,9 +23,9 @@ from sqlite3 import Connection
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "dagster_resources"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
 
-from browser_pages import WIDTH, Browser
 from dagster_lab import DagsterLab
-from picture_program import Page, lake_server, make_pictures
+from headless_browser import WIDTH, Browser
+from screenshot_program import Page, lake_server, make_pictures
 
 import dagster_weblake
 from weblake import Client

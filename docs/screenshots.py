@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "airflow_provider")
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "labs"))
 
 from airflow_lab import AirflowLab
-from browser_pages import Browser
-from picture_program import Page, Tour, lake_server, make_pictures
+from headless_browser import Browser
+from screenshot_program import Page, Tour, lake_server, make_pictures
 
 import airflow_provider_weblake
 from weblake.demo.site_server import SiteServer

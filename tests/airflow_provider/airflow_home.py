@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
 
-from lab_home import cache
+from lab_resources import cache
 
 AIRFLOW = str(Path(sys.executable).with_name("airflow"))
 

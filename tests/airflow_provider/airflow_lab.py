@@ -22,12 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import database_search
 import httpx
-import lab_grep
 from airflow_home import AIRFLOW, clean_environment, template_database
 from airflow_rest import AirflowRest
-from lab_home import free_port
-from lab_processes import Processes, descendants, stacks, tail
+from lab_resources import free_port
+from supervised_processes import Processes, descendants, stacks, tail
 from typing_extensions import Self
 
 #: What a test needs that a production installation does not: short intervals, and nothing that leaves the machine.
@@ -263,7 +263,9 @@ class AirflowLab(AirflowRest):
 
     def grep(self, needle: str) -> list[str]:
         """Where a text stands: files below home (logs too), and rows of the metadata, encrypted columns too."""
-        return lab_grep.in_files([self.home], needle) + lab_grep.in_database(self.database, needle, self.fernet_key)
+        return database_search.in_files([self.home], needle) + database_search.in_database(
+            self.database, needle, self.fernet_key
+        )
 
     # Inside
 

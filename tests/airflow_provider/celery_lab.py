@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import lab_grep
+import database_search
 import redis
 import sqlalchemy as sa
 from airflow_home import migrate
@@ -88,7 +88,7 @@ class CeleryLab(AirflowLab):
             return [
                 f"queue {key.decode(errors='replace')}"
                 for key in broker.scan_iter("*")
-                if any(lab_grep.in_bytes(each, needle, self.fernet_key) for each in (key, *_values(broker, key)))
+                if any(database_search.in_bytes(each, needle, self.fernet_key) for each in (key, *_values(broker, key)))
             ]
 
     # Inside

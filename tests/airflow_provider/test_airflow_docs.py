@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 from airflow_home import clean_environment
-from lab_home import free_port
+from lab_resources import free_port
 
 pytestmark = pytest.mark.system
 

@@ -22,10 +22,10 @@ from cryptography.fernet import Fernet
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import lab_grep
-import lab_processes
+import database_search
+import supervised_processes
 from airflow_lab import AirflowLab
-from lab_processes import descendants, lives
+from supervised_processes import descendants, lives
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.system
@@ -153,7 +153,7 @@ OWNER = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {here!r})
-from lab_processes import Processes
+from supervised_processes import Processes
 processes = Processes()
 processes.remove_at_end(Path({directory!r}))
 # One that leaves the session, whose parent then ends: only the token finds it.
@@ -168,7 +168,7 @@ def test_processes_end_with_their_owner(tmp_path: Path, number: int) -> None:
     pids, directory = tmp_path / "pids", tmp_path / "gone later"
     pids.mkdir()
     directory.mkdir()
-    code = OWNER.format(here=str(Path(lab_processes.__file__).parent), directory=str(directory), pids=str(pids))
+    code = OWNER.format(here=str(Path(supervised_processes.__file__).parent), directory=str(directory), pids=str(pids))
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         leader = int(owner.stdout.readline())
@@ -181,7 +181,7 @@ def test_processes_end_with_their_owner(tmp_path: Path, number: int) -> None:
 
 
 def test_the_end_of_one_process_leaves_the_others(tmp_path: Path) -> None:
-    processes = lab_processes.Processes()
+    processes = supervised_processes.Processes()
     try:
         env = {"PATH": "/usr/bin:/bin"}
         stubborn = processes.start("stubborn", ["sh", "-c", "trap '' TERM; sleep 600 & wait"], env, tmp_path / "log")
@@ -214,9 +214,9 @@ def test_what_is_wrapped_is_searched(tmp_path: Path) -> None:
         "encrypted and compressed": zlib.compress(secret),
     }
     for name, data in wrapped.items():
-        assert lab_grep.in_bytes(data, text, key), name
-        assert not lab_grep.in_bytes(data, "another", key), name
-    assert not lab_grep.in_bytes(secret, text, Fernet.generate_key().decode())
+        assert database_search.in_bytes(data, text, key), name
+        assert not database_search.in_bytes(data, "another", key), name
+    assert not database_search.in_bytes(secret, text, Fernet.generate_key().decode())
     (tmp_path / "a needle in a name").write_text("nothing")
     (tmp_path / "file").write_bytes(b"\xff\x00" + text.encode())
-    assert len(lab_grep.in_files([tmp_path], "needle")) == 2
+    assert len(database_search.in_files([tmp_path], "needle")) == 2

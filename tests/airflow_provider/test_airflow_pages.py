@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from browser_pages import HEIGHT, WIDTH, Browser
 from docs_programs import load
-from lab_processes import lives
+from headless_browser import HEIGHT, WIDTH, Browser
+from supervised_processes import lives
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES = {"connection.png", "connection-extra.png", "run.png", "receipt.png", "asset.png"}

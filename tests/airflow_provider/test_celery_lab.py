@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from celery_lab import CeleryLab
-from lab_processes import lives
+from supervised_processes import lives
 
 pytestmark = pytest.mark.nightly
 

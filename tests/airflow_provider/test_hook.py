@@ -17,7 +17,7 @@ from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowNotFoundException
 from catalogue import proves
 from error_texts import everything_of
-from key_forms import holds
+from secret_search import holds
 from tls_lab import CREDITS, Authority, Proxy, Service, closed_at_end
 
 import weblake

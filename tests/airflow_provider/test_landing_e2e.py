@@ -24,7 +24,7 @@ import pytest
 from airflow_lab import AirflowLab
 from catalogue import proves
 from gated_site import GatedSite
-from key_forms import in_files
+from secret_search import in_files
 
 from weblake import Client
 from weblake_service.config import ServiceKey

@@ -28,7 +28,7 @@ import sqlalchemy as sa
 from catalogue import proves
 from celery_lab import CeleryLab
 from gated_site import GatedSite
-from lab_processes import lives
+from supervised_processes import lives
 
 from weblake_service.config import ServiceKey
 from weblake_service.server import LocalService

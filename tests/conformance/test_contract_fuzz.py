@@ -43,14 +43,14 @@ requests = pytest.mark.parametrize(
 
 
 @requests
-def test_every_reply_is_one_that_the_contract_knows(
-    served: Any, site: GatedSite, tmp_path: Path, requests: int
-) -> None:
+def test_every_response_conforms_to_the_contract(served: Any, site: GatedSite, tmp_path: Path, requests: int) -> None:
     fuzz(served, site, tmp_path, "--max-examples", str(requests))
 
 
 @requests
-def test_with_a_language_model_too(served_with_llm: Any, site: GatedSite, tmp_path: Path, requests: int) -> None:
+def test_every_response_with_a_language_model_conforms_to_the_contract(
+    served_with_llm: Any, site: GatedSite, tmp_path: Path, requests: int
+) -> None:
     of_model = "extract|agent|preview|/v2/scrape$|/v2/crawl$|/v2/batch/scrape$"
     more = ("--max-examples", str(requests), "--include-path-regex", of_model)
     # The same schemas are covered without a model.

@@ -50,7 +50,7 @@ def test_a_scrape_has_every_plain_format(client: Firecrawl, site: GatedSite) -> 
     assert uuid.UUID(page.metadata.scrape_id)
 
 
-def test_a_change_is_tracked(client: Firecrawl, site: GatedSite) -> None:
+def test_changes_are_tracked(client: Firecrawl, site: GatedSite) -> None:
     (url,) = site.pages(1, first=77)
     wanted = {"formats": ["markdown", {"type": "changeTracking", "modes": ["git-diff"]}], "max_age": 0}
     first, second = client.scrape(url, **wanted), client.scrape(url, **wanted)
@@ -59,7 +59,7 @@ def test_a_change_is_tracked(client: Firecrawl, site: GatedSite) -> None:
     assert second.change_tracking["previousScrapeAt"]
 
 
-def test_what_is_not_there_and_what_needs_more_have_their_own_errors(client: Firecrawl, site: GatedSite) -> None:
+def test_missing_jobs_and_missing_features_raise_the_errors_of_the_sdk(client: Firecrawl, site: GatedSite) -> None:
     (url,) = site.pages(1)
     assert client.scrape(f"{site.url}/nothing").metadata.status_code == 404
     with pytest.raises(firecrawl.DNSResolutionError):
@@ -77,7 +77,7 @@ def test_what_is_not_there_and_what_needs_more_have_their_own_errors(client: Fir
 
 
 @pytest.mark.system
-def test_a_page_in_the_browser(client: Firecrawl, site: GatedSite) -> None:
+def test_a_page_is_scraped_in_a_browser(client: Firecrawl, site: GatedSite) -> None:
     (url,) = site.pages(1, first=88)
     actions = [{"type": "wait", "milliseconds": 10}, {"type": "scrape"}, {"type": "executeJavascript", "script": "1+1"}]
     found = client.scrape(url, formats=["markdown", "screenshot", "branding"], mobile=True, actions=actions)
@@ -87,7 +87,9 @@ def test_a_page_in_the_browser(client: Firecrawl, site: GatedSite) -> None:
     assert found.branding.color_scheme == "light"
 
 
-def test_a_batch_from_start_to_webhook(client: Firecrawl, site: GatedSite, receiver: WeblakeWebhooks) -> None:
+def test_a_batch_runs_from_its_start_to_its_webhook(
+    client: Firecrawl, site: GatedSite, receiver: WeblakeWebhooks
+) -> None:
     urls = site.pages(5, first=10)
     hook = WebhookConfig(url=receiver.url, metadata={"run": "7"}, headers={"x-mine": "yes"}, events=["completed"])
     key = str(uuid.uuid4())
@@ -117,7 +119,7 @@ def test_a_batch_from_start_to_webhook(client: Firecrawl, site: GatedSite, recei
     client.start_batch_scrape(site.pages(1, first=30), formats=["markdown"], append_to_id=started.id)
 
 
-def test_a_long_job_comes_in_chunks(client: Firecrawl, site: GatedSite) -> None:
+def test_a_long_job_is_paginated(client: Firecrawl, site: GatedSite) -> None:
     urls = site.pages(230, first=1000)
     job = client.batch_scrape(urls, formats=["markdown"], **{**FAST, "wait_timeout": 60, "timeout": 30_000})
     assert sorted(page.metadata.source_url for page in job.data) == sorted(urls)
@@ -127,7 +129,7 @@ def test_a_long_job_comes_in_chunks(client: Firecrawl, site: GatedSite) -> None:
     assert first.status in ("scraping", "completed")
 
 
-def test_a_crawl_and_its_options(client: Firecrawl, site: GatedSite) -> None:
+def test_a_crawl_obeys_its_options(client: Firecrawl, site: GatedSite) -> None:
     job = client.crawl(
         f"{site.url}/", limit=4, include_paths=[r"^/page/\d+$", "^/$"], exclude_paths=["^/page/0$"],
         max_discovery_depth=1, sitemap="skip", ignore_query_parameters=True, crawl_entire_domain=True,
@@ -155,7 +157,7 @@ def test_a_crawl_is_listed_while_it_runs_and_cancelled_at_once(client: Firecrawl
     site.release()
 
 
-def test_a_watcher_sees_the_end(client: Firecrawl, site: GatedSite) -> None:
+def test_a_watcher_gets_the_end_of_a_job(client: Firecrawl, site: GatedSite) -> None:
     started = client.start_batch_scrape(site.pages(3, first=50))
     seen: list[str] = []
     watcher = client.watcher(started.id, kind="batch", poll_interval=1, timeout=30)
@@ -166,7 +168,7 @@ def test_a_watcher_sees_the_end(client: Firecrawl, site: GatedSite) -> None:
     assert seen[-1] == "completed"
 
 
-def test_map_and_search(client: Firecrawl, site: GatedSite) -> None:
+def test_map_and_search_return_urls(client: Firecrawl, site: GatedSite) -> None:
     found = client.map(f"{site.url}/", limit=4, sitemap="include", include_subdomains=True)
     assert [link.url.removeprefix(site.url) for link in found.links] == ["/", "/page/0", "/page/1", "/page/2"]
     word = "".join(chr(ord("a") + int(digit, 16)) for digit in uuid.uuid4().hex)
@@ -212,7 +214,7 @@ def test_the_team_reads_its_usage(client: Firecrawl, site: GatedSite) -> None:
     assert len(credits.periods) == len(tokens.periods) == 1
 
 
-def test_the_awaited_client_does_the_same(served: Any, site: GatedSite) -> None:
+def test_the_asynchronous_client_works(served: Any, site: GatedSite) -> None:
     async def main() -> None:
         client = AsyncFirecrawl(api_key=served.key, api_url=served.url)
         urls = site.pages(3, first=300)

@@ -37,7 +37,7 @@ def client(lab: BrowserLab) -> Firecrawl:
     return Firecrawl(api_key="red-key", api_url=lab.service.url, timeout=60)
 
 
-def test_a_session_from_beginning_to_end(client: Firecrawl, lab: BrowserLab) -> None:
+def test_a_session_is_created_used_and_closed(client: Firecrawl, lab: BrowserLab) -> None:
     made = client.browser(ttl=120, activity_ttl=60, stream_web_view=True, profile={"name": "sdk"})
     assert made.success
     assert made.expires_at
@@ -68,7 +68,7 @@ def test_a_session_from_beginning_to_end(client: Firecrawl, lab: BrowserLab) -> 
     assert caught.value.status_code == 410
 
 
-def test_it_goes_on_with_a_scrape_by_code_and_by_words(client: Firecrawl, lab: BrowserLab, model: WeblakeLlm) -> None:
+def test_interact_runs_code_and_a_prompt_on_a_scrape(client: Firecrawl, lab: BrowserLab, model: WeblakeLlm) -> None:
     page = client.scrape(lab.site.url("/clicks"), formats=["markdown"])
     scrape = page.metadata.scrape_id
     ran = client.interact(scrape, code="await page.click('button'); await page.title()")

@@ -26,7 +26,7 @@ def client(weblake_service: Any, weblake_llm: Any) -> Iterator[Firecrawl]:
         yield Firecrawl(api_key=weblake_service.key, api_url=weblake_service.url, timeout=60)
 
 
-def test_formats_of_a_scrape(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
+def test_a_scrape_has_every_format_of_a_language_model(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
     weblake_llm.say("A summary.", where="Summarise")
     weblake_llm.say("An answer.", where="Why")
     weblake_llm.say({"title": "About", "words": 3})
@@ -38,7 +38,7 @@ def test_formats_of_a_scrape(client: Firecrawl, weblake_llm: Any, weblake_site: 
     assert page.metadata.credits_used == 5
 
 
-def test_changes_by_field(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
+def test_changes_are_reported_by_field(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
     url = weblake_site.url + "/about"
     formats = ["markdown", {"type": "changeTracking", "modes": ["json"], "prompt": "title"}]
     client.scrape(url, formats=formats)
@@ -48,14 +48,14 @@ def test_changes_by_field(client: Firecrawl, weblake_llm: Any, weblake_site: Any
     assert changed.change_tracking["json"] == {"title": {"previous": "a", "current": "b"}}
 
 
-def test_a_batch_with_a_schema(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
+def test_a_batch_returns_json_of_a_schema(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
     urls = weblake_site.urls("/news/")
     job = client.batch_scrape(urls, formats=[{"type": "json", "schema": Page}], poll_interval=1, wait_timeout=60)
     assert (job.status, job.credits_used) == ("completed", 5 * len(urls))
     assert all(page.json["title"] for page in job.data)
 
 
-def test_an_extract(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
+def test_an_extract_returns_data(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
     weblake_llm.say({"title": "News"})
     found = client.extract(
         urls=[weblake_site.url + "/news/*"], prompt="The titles.", schema=Page.model_json_schema(), show_sources=True,
@@ -66,7 +66,7 @@ def test_an_extract(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> N
     assert found.sources
 
 
-def test_an_agent(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
+def test_an_agent_returns_data(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
     weblake_llm.say({"action": "scrape", "url": weblake_site.url + "/about"})
     weblake_llm.say({"action": "finish", "data": {"title": "About", "words": None}})
     found = client.agent(
@@ -83,7 +83,7 @@ def test_an_agent_is_cancelled(client: Firecrawl, weblake_llm: Any) -> None:
     assert client.cancel_agent(started.id) is True
 
 
-def test_crawl_parameters_and_a_crawl_by_prompt(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
+def test_a_prompt_becomes_crawl_parameters(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
     weblake_llm.say({"includePaths": ["^/news/"], "limit": 2}, times=2)
     shown = client.crawl_params_preview(weblake_site.url, "Two pages of news.")
     assert (shown.include_paths, shown.limit) == (["^/news/"], 2)
@@ -91,7 +91,7 @@ def test_crawl_parameters_and_a_crawl_by_prompt(client: Firecrawl, weblake_llm: 
     assert (job.status, job.completed) == ("completed", 2)
 
 
-def test_the_awaited_client_does_the_same(weblake_service: Any, weblake_llm: Any, weblake_site: Any) -> None:
+def test_the_asynchronous_client_works(weblake_service: Any, weblake_llm: Any, weblake_site: Any) -> None:
     async def main() -> None:
         client = AsyncFirecrawl(api_key=weblake_service.key, api_url=weblake_service.url)
         weblake_llm.say({"action": "finish", "data": {"a": 1}})

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from key_forms import holds
+from secret_search import holds
 from tls_lab import CREDITS, Authority, Proxy, Service, closed_at_end
 
 import weblake

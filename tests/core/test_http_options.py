@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from error_texts import everything_of
-from key_forms import holds
+from secret_search import holds
 from tls_lab import CREDITS, Authority, Proxy, Service, closed_at_end
 
 from weblake import AsyncClient, Client, HttpOptions

@@ -1,7 +1,7 @@
 """The modules of the package import on every Python and with every dependency that it declares."""
 
 import pytest
-from every_module import import_all
+from module_imports import import_all
 
 
 @pytest.mark.smoke

@@ -21,11 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import database_search
 import httpx
-import lab_grep
 from dagster_api import DagsterApi
-from lab_home import free_port
-from lab_processes import Processes, descendants, lives, tail
+from lab_resources import free_port
+from supervised_processes import Processes, descendants, lives, tail
 from typing_extensions import Self
 
 #: What a test needs that a production installation does not: short intervals, and nothing that leaves the machine.
@@ -203,10 +203,10 @@ class DagsterLab(DagsterApi):
 
     def grep(self, needle: str) -> list[str]:
         """Where a text stands: files and their names, and rows of the databases, compressed ones too."""
-        found = lab_grep.in_files([self.home, self.scratch], needle)
+        found = database_search.in_files([self.home, self.scratch], needle)
         for path in filter(_is_database, self.files()):
             # A long text lies in pieces in the file of a database, and compressed in some rows.
-            rows = lab_grep.in_database(f"sqlite:///{path}", needle, "")
+            rows = database_search.in_database(f"sqlite:///{path}", needle, "")
             found += [f"{path.relative_to(self.home)} {row}" for row in rows]
         return found
 

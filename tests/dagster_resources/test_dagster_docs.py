@@ -21,7 +21,7 @@ import pytest
 import yaml
 from component_files import loaded
 from gated_site import GatedSite
-from lab_home import free_port
+from lab_resources import free_port
 from project_shell import dagster_home, environment, said
 
 import dagster_weblake

@@ -19,7 +19,7 @@ import pytest
 from catalogue import proves
 from dagster_lab import DagsterLab
 from gated_site import GatedSite
-from key_forms import in_files
+from secret_search import in_files
 
 from weblake import Client
 from weblake_service.config import ServiceKey

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_pages import WIDTH
-from lab_processes import lives
+from headless_browser import WIDTH
 from polling import until
+from supervised_processes import lives
 
 from weblake import Client
 from weblake.demo.site import build_site, title_of

@@ -10,10 +10,10 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
+from database_search import in_bytes
 from gated_site import GatedSite
 from hostile_runs import IN_ONE, LETTERS, NOW, START, batches, inside, killed, load_of, one_run, survived
 from in_process import Bench, Run
-from lab_grep import in_bytes
 
 from dagster_weblake import (
     BatchScrapeRequest,

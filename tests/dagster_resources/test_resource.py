@@ -15,7 +15,7 @@ from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._serdes import serialize_value
 from error_texts import everything_of
 from in_process import Bench
-from key_forms import holds
+from secret_search import holds
 from tls_lab import Authority, Proxy, Service, closed_at_end
 
 from dagster_weblake import WeblakeParquetIOManager, WeblakeResource, secret_config

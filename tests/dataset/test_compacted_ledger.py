@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from catalogue import proves
-from compact_lab import histories, intent, lake, land, load_id, rows
+from compaction_lab import histories, intent, lake, land, load_id, rows
 from task_lab import RETRY, TaskLab, task_lab
 
 import weblake

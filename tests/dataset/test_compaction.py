@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
-from compact_lab import histories, intent, lake, land, load_id, rows, same_rows, tree
+from compaction_lab import histories, intent, lake, land, load_id, rows, same_rows, tree
 from polling import until
 
 import weblake

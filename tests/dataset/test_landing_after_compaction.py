@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from catalogue import proves
-from compact_lab import histories, intent, lake, land, load_id, rows, same_rows
+from compaction_lab import histories, intent, lake, land, load_id, rows, same_rows
 from landing_lab import LandingLab, landing_lab
 from polling import until
 

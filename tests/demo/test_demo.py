@@ -21,7 +21,7 @@ import duckdb
 import polars
 import pyarrow.parquet as pq
 import pytest
-from key_forms import holds, in_files
+from secret_search import holds, in_files
 
 from weblake.demo import run_demo
 from weblake.demo.site import Page, Site, build_site

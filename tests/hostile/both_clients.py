@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from lake_run import KEY
+from landing_commands import KEY
 
 from weblake import AsyncClient, Client
 from weblake.jobs.retry import RetryPolicy

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from both_clients import FAR
 from custom_http_clients import LIBRARIES, WITHOUT_AIOHTTP, send_with
-from lake_run import KEY, Lake, leaks
+from landing_commands import KEY, Lake, leaks
 from scripted_service import ScriptedService
 
 from weblake.api import operation
@@ -22,29 +22,29 @@ from weblake.jobs import polling, result_pages
 from weblake.jobs.retry import Retry
 from weblake.loads import load, starts
 
-#: What these prove depends on what sends the requests, so they run with clients that a user gave, too.
-OF_THE_NETWORK = (
-    "hostile_bodies",
-    "hostile_chunks",
-    "hostile_ends",
-    "hostile_errors",
-    "hostile_key",
-    "hostile_next",
-    "hostile_origins",
-    "hostile_plain_http",
-    "hostile_proxies",
-    "hostile_sockets",
-    "hostile_starts",
-    "hostile_status",
-    "hostile_tls",
-    "hostile_transports",
-    "hostile_wire",
+#: Test modules that run with every kind of HTTP client, because what they prove depends on the client.
+RUN_WITH_EVERY_CLIENT = (
+    "api_key_leaks",
+    "api_key_origins",
+    "broken_responses",
+    "deadlines",
+    "error_responses",
+    "job_status",
+    "landing_over_sockets",
+    "lost_starts",
+    "malformed_json",
+    "next_links",
+    "plain_http",
+    "proxies",
+    "result_pages",
+    "tls",
+    "unreachable_hosts",
 )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Repeats the tests of the network in `.ci/run`: without aiohttp, and with clients of httpx and httpx2."""
-    if metafunc.module.__name__.rpartition("test_")[2] not in OF_THE_NETWORK:
+    """Repeat the tests of these modules in `.ci/run`: without aiohttp, and with clients of httpx and httpx2."""
+    if metafunc.module.__name__.rpartition("test_")[2] not in RUN_WITH_EVERY_CLIENT:
         return
     others = [WITHOUT_AIOHTTP]
     if metafunc.definition.get_closest_marker("own_transport") is None:

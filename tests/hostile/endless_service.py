@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from virtual_world import Clock, Page
+from simulated_service import Clock, Page
 
 from weblake import steps
 from weblake.jobs.retry import Retry

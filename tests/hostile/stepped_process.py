@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TypeVar
 
-from virtual_world import World
+from simulated_service import World
 
 from weblake import steps
 from weblake.errors import WeblakeError

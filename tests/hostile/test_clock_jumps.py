@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from catalogue import proves
-from job_script import url_of
-from virtual_world import Clock, Content, Driver, Page, World
+from scripted_job import url_of
+from simulated_service import Clock, Content, Driver, Page, World
 
 from weblake.dataset.root import open_dataset
 from weblake.errors import DeadlineExceeded
@@ -44,7 +44,7 @@ def world(clock: Clock, *, polls: int = 4, replay: bool = True, tape: Sequence[s
 
 
 @pytest.mark.parametrize("by", [HOUR, -HOUR, YEARS, -YEARS, None])
-def test_p8_a_load_takes_as_long_as_without_jumps(tmp_path: Path, by: float | None) -> None:
+def test_p8_a_load_takes_as_long_as_without_clock_jumps(tmp_path: Path, by: float | None) -> None:
     """`None` jumps to and fro."""
 
     def taken(name: str, jumps: list[float]) -> float:
@@ -71,7 +71,7 @@ def test_p8_a_load_takes_as_long_as_without_jumps(tmp_path: Path, by: float | No
     case="-315576000.0",
 )
 @pytest.mark.parametrize("by", [0.0, -HOUR, -YEARS])
-def test_p8_a_clock_set_back_does_not_move_the_time_limit(tmp_path: Path, by: float) -> None:
+def test_p8_a_clock_set_back_does_not_move_the_deadline(tmp_path: Path, by: float) -> None:
     """A retry of a load whose job never ends: it is ended in time, whatever the clock has been set to since."""
     clock = Clock()
     there = world(clock, polls=10**9)
@@ -94,7 +94,7 @@ def test_p8_a_clock_set_back_does_not_move_the_time_limit(tmp_path: Path, by: fl
     case="-3600.0",
 )
 @pytest.mark.parametrize("by", [0.0, -HOUR, -YEARS])
-def test_p8_a_lost_start_is_looked_up_in_time_after_the_clock_was_set_back(tmp_path: Path, by: float) -> None:
+def test_p8_a_lost_start_is_looked_up_in_time_after_a_clock_was_set_back(tmp_path: Path, by: float) -> None:
     clock = Clock()
     there = world(clock, replay=False, tape=[None, "late"])
     request = load_request.batch(URLS, Naming())

@@ -10,8 +10,8 @@ import pytest
 from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from job_script import url_of
-from virtual_world import Content, Driver, World
+from scripted_job import url_of
+from simulated_service import Content, Driver, World
 
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
@@ -80,13 +80,13 @@ def damage(dataset: Dataset, name: str, made: Callable[[bytes], bytes]) -> bytes
 )
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("step", STEPS)
-def test_p13_a_damaged_record_buys_nothing(step: str, kind: str) -> None:
+def test_p13_a_damaged_record_starts_no_job(step: str, kind: str) -> None:
     _never_again(step, lambda whole: DAMAGES[kind](whole, len(whole) // 2))
 
 
 @settings(max_examples=60)
 @given(st.sampled_from(STEPS), st.sampled_from([*DAMAGES, "anything"]), st.data())
-def test_p13_whatever_a_record_becomes_nothing_is_bought_again(step: str, kind: str, data: st.DataObject) -> None:
+def test_p13_no_damage_to_a_record_starts_a_second_job(step: str, kind: str, data: st.DataObject) -> None:
     def made(whole: bytes) -> bytes:
         if kind == "anything":
             return data.draw(st.binary(max_size=200))

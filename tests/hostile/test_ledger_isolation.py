@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 from catalogue import proves
-from isolation_lab import DAMAGES, Lab, newer_weblake, overwrite, this_weblake
+from slot_loads import DAMAGES, Lab, newer_weblake, overwrite, this_weblake
 
 from weblake.dataset import layout, ledger
 from weblake.errors import StorageRefused
@@ -114,7 +114,7 @@ def test_workers_of_two_versions_land_into_one_root() -> None:
 
 
 @pytest.mark.parametrize("newer_first", [True, False])
-def test_loads_of_two_versions_that_land_out_of_order_leave_the_newest(newer_first: bool) -> None:
+def test_loads_of_two_versions_that_land_out_of_order_leave_the_newest_visible(newer_first: bool) -> None:
     lab = Lab()
     old, new = lab.request("task", "run-1"), lab.request("task", "run-2")
     lab.begin(old)
@@ -130,7 +130,7 @@ def test_loads_of_two_versions_that_land_out_of_order_leave_the_newest(newer_fir
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["next run", "task cleared"])
-def test_a_root_without_an_index_of_slots_goes_on(again: bool) -> None:
+def test_a_root_without_a_slot_index_is_usable(again: bool) -> None:
     """As weblake left roots before there was an index: the first landing that may retire a load makes it."""
     lab = Lab()
     first, other = lab.request("task", "run-1"), lab.request("other", "run-1")
@@ -149,7 +149,7 @@ def test_a_root_without_an_index_of_slots_goes_on(again: bool) -> None:
     assert other.load_id not in lab.visible
 
 
-def test_a_damaged_index_is_made_again() -> None:
+def test_a_damaged_slot_index_is_rebuilt() -> None:
     lab = Lab()
     lab.land(lab.request("task", "run-1"))
     for name in lab.dataset.storage.list(layout.SLOTS):
@@ -160,7 +160,7 @@ def test_a_damaged_index_is_made_again() -> None:
     assert lab.visible == {second.load_id}
 
 
-def test_a_load_that_could_not_be_indexed_is_retired_once_it_can_be_read() -> None:
+def test_a_load_that_could_not_be_indexed_is_retired_once_it_is_readable() -> None:
     lab = Lab()
     first = lab.request("task", "run-1")
     lab.land(first)
@@ -192,7 +192,7 @@ class Counted:
         return found
 
 
-def test_landing_a_load_costs_the_same_in_a_large_root() -> None:
+def test_landing_a_load_reads_as_much_in_a_large_root() -> None:
     def calls(loads: int) -> list[str]:
         lab = Lab()
         lab.land(lab.request("first", "run-1"))
@@ -240,7 +240,7 @@ def test_finding_a_load_changes_nothing() -> None:
 )
 @pytest.mark.parametrize("moment", ["record_done", "record_retired"])
 @pytest.mark.parametrize("first_is_newer", [False, True])
-def test_a_load_is_retired_by_a_worker_of_another_version_while_it_lands(moment: str, first_is_newer: bool) -> None:
+def test_a_worker_of_another_version_retires_a_load_while_it_lands(moment: str, first_is_newer: bool) -> None:
     """Both end well: what the one records of the other's load is in a version that the other one knows."""
     lab = Lab()
     first, second = lab.request("task", "run-1"), lab.request("task", "run-2")
@@ -286,7 +286,7 @@ class Meddled:
 
 
 @pytest.mark.parametrize("second_is_newer", [True, False])
-def test_two_versions_land_loads_of_one_slot_wherever_they_meet(second_is_newer: bool) -> None:
+def test_two_versions_land_loads_of_one_slot_in_any_interleaving(second_is_newer: bool) -> None:
     """Before each storage call of the one landing the other one lands: both end well, and the newest load stays."""
 
     def met(nth: int) -> int:
@@ -326,7 +326,7 @@ def created(dataset: Dataset, load_id: str) -> str:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("step", sorted(POSITIONS["landed"] - {".owner"}))
-def test_a_start_without_an_answer_is_looked_up_whatever_became_of_another_load(step: str, damage: str) -> None:
+def test_a_lost_start_is_looked_up_although_a_record_of_another_load_is_damaged(step: str, damage: str) -> None:
     """At a service that does not replay the activity list decides, and whose its jobs are is on record job by job."""
     lab = Lab(replay=False)
     lost, other = lab.request("task", "run-1"), lab.request("other", "run-1", url="https://site.test/task")
@@ -343,7 +343,7 @@ def test_a_start_without_an_answer_is_looked_up_whatever_became_of_another_load(
     assert len(lab.world.jobs) == 2
 
 
-def test_a_start_without_an_answer_takes_no_job_of_a_newer_worker() -> None:
+def test_a_lost_start_adopts_no_job_of_a_newer_worker() -> None:
     lab = Lab(replay=False)
     lost, other = lab.request("task", "run-1"), lab.request("other", "run-1", url="https://site.test/task")
     lab.begin(lost)
@@ -360,7 +360,7 @@ def test_a_start_without_an_answer_takes_no_job_of_a_newer_worker() -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("step", sorted(POSITIONS["retired"] | POSITIONS["void start"]))
-def test_lists_of_loads_name_the_record_and_go_on(step: str, damage: str) -> None:
+def test_lists_of_loads_name_the_unreadable_record_and_continue(step: str, damage: str) -> None:
     lab = Lab()
     request = brought_to(lab, "void start" if step == ".start-1.void" else "retired")
     others = [lab.request(name, "run-1") for name in ("other", "another")]

@@ -3,7 +3,7 @@
 A proof is a decorator of its test, which can be read without running the test:
 
     @proves("H8", at="src/weblake/http/transport.py", line="if short:", becomes="if False:")
-    def test_h8_a_reply_cut_off_is_read_again() -> None: ...
+    def test_h8_a_truncated_response_is_requested_again() -> None: ...
 
 `tests/sabotage.py` makes that change in a copy of the sources and runs the test on it.
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 from browser_lab import BrowserLab
-from contract_lab import validate
+from contract_validation import validate
 from websockets.sync.client import ClientConnection, connect
 
 from weblake.api import contract

@@ -1,7 +1,7 @@
 """Paid once: every schedule of crashes, lost replies and time, against the real start flow.
 
-`start_world.py` works out what may follow each state; the tests look at every end. Seconds are scaled down: a start has
-4 to take effect, is sent within 1 of its record, and shows in the activity list within 2.
+`start_schedules.py` works out what may follow each state; the tests look at every end. Seconds are scaled down: a
+start has 4 to take effect, is sent within 1 of its record, and shows in the activity list within 2.
 
 Two crashes and a loss by default; more of them, and two processes at every turn, under `nightly`.
 """
@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from catalogue import proves
-from start_ends import checked, explored, looked_at
-from start_service import BEGAN, Service, stamp
-from start_world import Process, State, World
+from start_outcomes import checked, explored, looked_at
+from start_schedules import Process, State, World
+from start_service_model import BEGAN, Service, stamp
 
 from weblake.api import operation
 from weblake.dataset import ledger

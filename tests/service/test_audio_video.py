@@ -47,7 +47,7 @@ def post(weblake_service: Any, weblake_site: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_pages_own_recordings_are_named(post: Any, weblake_site: Any, path: str) -> None:
+def test_the_recordings_of_a_page_are_returned(post: Any, weblake_site: Any, path: str) -> None:
     html, audio, video = PAGES[path]
     weblake_site.add(path, html)
     data = post(path, ["audio", {"type": "video"}]).json()["data"]
@@ -58,7 +58,7 @@ def test_a_pages_own_recordings_are_named(post: Any, weblake_site: Any, path: st
 
 @pytest.mark.parametrize("kind", ["audio", "video"])
 @pytest.mark.parametrize("path", ["/about", "/files/notes.txt"])
-def test_a_page_without_any_is_refused_by_name(post: Any, weblake_service: Any, kind: str, path: str) -> None:
+def test_a_page_without_recordings_is_refused(post: Any, weblake_service: Any, kind: str, path: str) -> None:
     reply = post(path, ["markdown", kind])
     said = reply.json()
     assert (reply.status_code, said["code"]) == (404, "SCRAPE_NO_MEDIA")
@@ -66,7 +66,7 @@ def test_a_page_without_any_is_refused_by_name(post: Any, weblake_service: Any, 
     assert "pages_billed" not in weblake_service.counts()
 
 
-def test_in_a_batch_only_its_page_fails(weblake_service: Any, weblake_site: Any) -> None:
+def test_in_a_batch_only_the_page_without_recordings_fails(weblake_service: Any, weblake_site: Any) -> None:
     weblake_site.add("/player", PLAYER)
     with weblake_service.client() as client:
         job = client.start_batch_scrape([weblake_site.url + "/player", weblake_site.url + "/about"], formats=["video"])

@@ -59,7 +59,7 @@ def test_a_page_that_never_ends_ends_at_its_timeout(lab: BrowserLab) -> None:
     assert shot(lab).status_code == 200
 
 
-def test_a_browser_that_was_killed_is_started_again(lab: BrowserLab) -> None:
+def test_a_killed_browser_is_restarted(lab: BrowserLab) -> None:
     assert shot(lab).status_code == 200
     (before,) = browsers()
     os.kill(before, signal.SIGKILL)
@@ -85,7 +85,7 @@ def test_a_browser_that_was_killed_is_started_again(lab: BrowserLab) -> None:
     assert replies[0].status_code == 200, replies[0].text
 
 
-def test_a_page_that_crashes_fails_alone(lab: BrowserLab) -> None:
+def test_a_page_that_crashes_fails_only_itself(lab: BrowserLab) -> None:
     arrived = threading.Event()
 
     def page(handler: Any) -> None:
@@ -124,7 +124,7 @@ def test_an_unreachable_site_differs_from_a_broken_response(lab: BrowserLab) -> 
     assert shot(lab, "/broken").json()["code"] == "SCRAPE_SITE_ERROR"
 
 
-def test_a_page_that_loads_too_much_is_cut_off(lab: BrowserLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_loads_too_much_is_aborted(lab: BrowserLab, monkeypatch: pytest.MonkeyPatch) -> None:
     from weblake_service.browser import scrape_browser
 
     monkeypatch.setattr(scrape_browser, "_MOST_BYTES", 100_000)
@@ -135,8 +135,8 @@ def test_a_page_that_loads_too_much_is_cut_off(lab: BrowserLab, monkeypatch: pyt
     assert "more than one page may load" in reply.json()["error"]
 
 
-def test_certificates_are_checked_where_that_is_asked_for(lab: BrowserLab, tmp_path: Path) -> None:
-    from secure_site import secure
+def test_certificates_are_verified_on_request(lab: BrowserLab, tmp_path: Path) -> None:
+    from https_site import secure
 
     with secure(tmp_path) as site:
         site.page("/a", b"<main>secret</main>")
@@ -146,7 +146,7 @@ def test_certificates_are_checked_where_that_is_asked_for(lab: BrowserLab, tmp_p
         assert (reply.status_code, reply.json()["code"]) == (500, "SCRAPE_SSL_ERROR"), reply.text
 
 
-def test_what_is_missing_is_named(lab: BrowserLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_browser_is_named(lab: BrowserLab, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusal() -> str:
         reply = shot(lab)
         assert (reply.status_code, reply.json()["code"]) == (503, "FEATURE_NOT_CONFIGURED")
@@ -164,7 +164,7 @@ def test_what_is_missing_is_named(lab: BrowserLab, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_of_the_browser_when_the_service_ends(tmp_path: Path, lab: BrowserLab, how: int) -> None:
+def test_no_browser_process_or_file_outlives_the_service(tmp_path: Path, lab: BrowserLab, how: int) -> None:
     browser_lab.demand_chromium()
     # Not below pytest's: Chromium has a socket in there, and the names of sockets are short.
     temporary = Path(tempfile.mkdtemp(prefix="wl-"))

@@ -120,7 +120,7 @@ Promise.all([
 </script>"""
 
 
-def test_a_page_that_tries_everything_gets_nowhere_inside(net: Net) -> None:
+def test_a_page_cannot_reach_private_addresses(net: Net) -> None:
     body = ATTACK.format(
         inside=net.url(host="inside.example").rstrip("/"),
         literal=net.url(host=PRIVATE).rstrip("/"),
@@ -148,7 +148,7 @@ def test_a_page_that_tries_everything_gets_nowhere_inside(net: Net) -> None:
 
 
 @pytest.mark.parametrize("how", ["redirect", "script", "refresh", "action"])
-def test_the_page_itself_that_leads_inside_is_refused(net: Net, how: str) -> None:
+def test_a_page_that_redirects_to_a_private_address_is_refused(net: Net, how: str) -> None:
     inside = net.url("/secret", host="inside.example")
     net.public.pages["/redirect"] = lambda handler: handler.reply(302, b"", {"Location": inside})
     net.public.page("/script", f"<p>x</p><script>location = '{inside}'</script>".encode())
@@ -161,7 +161,7 @@ def test_the_page_itself_that_leads_inside_is_refused(net: Net, how: str) -> Non
     net.untouched()
 
 
-def test_a_target_inside_is_refused_before_the_browser_is_asked(net: Net) -> None:
+def test_a_private_target_is_refused_without_the_browser(net: Net) -> None:
     for url in (net.url(host="inside.example"), net.url(host=PRIVATE), "http://localhost/"):
         reply = net.lab.post(url, formats=["screenshot"])
         assert (reply.status_code, reply.json()["code"]) == (403, "unsafe_domain_blocked"), reply.text
@@ -170,7 +170,7 @@ def test_a_target_inside_is_refused_before_the_browser_is_asked(net: Net) -> Non
     net.untouched()
 
 
-def test_a_name_that_means_another_address_the_next_time_does_not_lead_inside(net: Net) -> None:
+def test_dns_rebinding_does_not_reach_a_private_address(net: Net) -> None:
     """The page's own name comes to mean an address inside once the page is there."""
     net.answers["rebind.example"] = [PUBLIC, PRIVATE]
     net.public.page(
@@ -184,7 +184,7 @@ def test_a_name_that_means_another_address_the_next_time_does_not_lead_inside(ne
     net.untouched()
 
 
-def test_a_script_of_the_request_reads_no_file_of_the_machine(net: Net) -> None:
+def test_a_script_of_the_request_cannot_read_local_files(net: Net) -> None:
     net.public.page(
         "/plain", b"<main><a href='file:///etc/passwd'>f</a><a id=v href='view-source:file:///etc/passwd'>v</a>"
     )
@@ -203,7 +203,7 @@ def test_a_script_of_the_request_reads_no_file_of_the_machine(net: Net) -> None:
     assert data["metadata"]["url"] == net.url("/plain")
 
 
-def test_blocked_advertisements_are_not_asked_for(net: Net) -> None:
+def test_blocked_advertisements_are_not_requested(net: Net) -> None:
     net.answers["ads.doubleclick.net"] = [PUBLIC]
     net.public.page("/advert", b"x")
     net.public.page("/with-ads", f"<main>x</main><img src='{net.url('/advert', 'ads.doubleclick.net')}'>".encode())

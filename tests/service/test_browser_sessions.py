@@ -53,7 +53,7 @@ def red(lab: BrowserLab) -> Iterator[Sessions]:
 @pytest.mark.parametrize(
     ("seconds", "credits"), [(0, 0), (0.4, 1), (30, 1), (30.0004, 1), (31, 2), (60, 2), (90, 3), (3600, 120), (-1, 0)]
 )
-def test_a_minute_costs_two_credits_and_every_second_counts(seconds: float, credits: int) -> None:
+def test_a_session_is_billed_by_the_second_at_two_credits_a_minute(seconds: float, credits: int) -> None:
     assert session_records.price(seconds) == credits
 
 
@@ -69,7 +69,7 @@ def test_s8_code_runs_on_loopback_only() -> None:
 
 
 @pytest.mark.system
-def test_a_session_is_made_used_listed_and_billed_once(red: Sessions) -> None:
+def test_a_session_is_created_used_listed_and_billed_once(red: Sessions) -> None:
     made = red.create(ttl=60)
     assert set(made) == {"success", "id", "cdpUrl", "liveViewUrl", "interactiveLiveViewUrl", "expiresAt"}
     assert red.listed("active")[0].items() >= {"id": made["id"], "status": "active", "streamWebView": True}.items()
@@ -160,7 +160,7 @@ def test_external_clients_are_isolated_from_each_other(red: Sessions) -> None:
     becomes="elif why := '':",
 )
 @pytest.mark.system
-def test_s8_the_protocol_is_for_pages(red: Sessions, tmp_path: Path) -> None:
+def test_s8_the_protocol_gives_access_to_pages_only(red: Sessions, tmp_path: Path) -> None:
     made = red.create()
     secret = tmp_path / "secret.txt"
     secret.write_text("hidden")
@@ -324,7 +324,7 @@ def test_a_repeated_start_creates_one_session(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_a_session_ends_after_its_ttl_and_when_idle(red: Sessions) -> None:
+def test_a_session_ends_after_its_ttl_or_when_idle(red: Sessions) -> None:
     # The service's clock also runs by itself while a browser starts: half a minute between any two moments is nothing.
     long, idle = red.create(ttl=1000, activityTtl=3600), red.create(ttl=3600, activityTtl=500)
     red.lab.service.advance(400)
@@ -371,7 +371,7 @@ def test_viewers_do_not_keep_a_session_alive_but_running_code_does(red: Sessions
 
 
 @pytest.mark.system
-def test_code_that_runs_when_its_session_ends_is_ended_too(red: Sessions) -> None:
+def test_running_code_ends_with_its_session(red: Sessions) -> None:
     made = red.create(ttl=60)
     replies: list[httpx.Response] = []
     arrived = threading.Event()
@@ -391,7 +391,7 @@ def test_code_that_runs_when_its_session_ends_is_ended_too(red: Sessions) -> Non
 
 
 @pytest.mark.system
-def test_a_browser_that_dies_ends_its_session(red: Sessions) -> None:
+def test_a_crashed_browser_ends_its_session(red: Sessions) -> None:
     before = _browsers()
     made = red.create()
     (browser,) = _browsers() - before
@@ -412,7 +412,7 @@ def _browsers() -> set[int]:
 
 
 @pytest.mark.system
-def test_a_profile_is_shared_and_saved_by_one_at_a_time(red: Sessions) -> None:
+def test_a_profile_is_saved_by_one_session_at_a_time(red: Sessions) -> None:
     site = red.lab.site.url("/clicks")
     first = red.create(profile={"name": "shop"})
     red.execute(first, f"await page.goto('{site}'); await page.evaluate(() => localStorage.setItem('cart', 'full'))")
@@ -437,7 +437,7 @@ def test_a_profile_is_shared_and_saved_by_one_at_a_time(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_a_session_reaches_what_the_service_may_reach(red: Sessions) -> None:
+def test_a_session_reaches_the_same_addresses_as_the_service(red: Sessions) -> None:
     for lab in browser_lab.open_lab(allow_private=False, allow_code_execution=True):
         public, made = Sessions(lab), Sessions(lab).create()
         lab.site.page("/clicks", CLICKS)
@@ -457,7 +457,7 @@ def test_a_session_reaches_what_the_service_may_reach(red: Sessions) -> None:
     becomes="if False:",
 )
 @pytest.mark.system
-def test_s8_without_leave_no_code_runs(tmp_path: Path) -> None:
+def test_s8_code_runs_only_if_enabled(tmp_path: Path) -> None:
     for lab in browser_lab.open_lab():
         sessions = Sessions(lab)
         made = sessions.create()
@@ -475,7 +475,7 @@ def test_s8_without_leave_no_code_runs(tmp_path: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_no_chromium_outlives_the_service_and_the_bill_is_written_once(tmp_path: Path, how: int) -> None:
+def test_no_chromium_outlives_the_service_and_the_session_is_billed_once(tmp_path: Path, how: int) -> None:
     browser_lab.demand_chromium()
     # Not below pytest's: Chromium has a socket in there, and the names of sockets are short.
     temporary = Path(tempfile.mkdtemp(prefix="wl-"))

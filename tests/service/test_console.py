@@ -12,11 +12,11 @@ import browser_lab
 import httpx
 import pytest
 from browser_lab import BrowserLab
-from browser_pages import Browser
 from docs_programs import load
-from lab_processes import lives
+from headless_browser import Browser
 from polling import until
 from session_lab import Sessions, wire
+from supervised_processes import lives
 
 from weblake_service.config import ServiceKey
 
@@ -67,7 +67,7 @@ def paths(job: str) -> list[str]:
     ]
 
 
-def test_without_a_key_nothing_is_shown(shared: Any) -> None:
+def test_the_console_requires_a_key(shared: Any) -> None:
     job = shared.batch(URL)
     shared.ended(job)
     with httpx.Client(base_url=shared.service.url, trust_env=False) as stranger:
@@ -85,7 +85,7 @@ def test_without_a_key_nothing_is_shown(shared: Any) -> None:
         assert stranger.get("/console/jobs").status_code == 401
 
 
-def test_each_team_sees_its_own(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+def test_each_team_sees_only_its_own_data(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
     shared.web.bodies[URL] = "only for a"
     job = shared.batch(URL, webhook={"url": "http://hooks.test/", "events": ["completed"]})
     shared.ended(job)
@@ -101,7 +101,7 @@ def test_each_team_sees_its_own(shared: Any, people: tuple[httpx.Client, httpx.C
         assert "only for a" not in reply.text
 
 
-def test_the_key_stays_out_of_pages_and_cookies(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+def test_pages_and_cookies_do_not_contain_the_key(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
     job = shared.batch(URL)
     shared.ended(job)
     (cookie,) = people[0].cookies.jar
@@ -117,7 +117,7 @@ def test_the_key_stays_out_of_pages_and_cookies(shared: Any, people: tuple[httpx
     assert "key-of-a" not in str(shared.http.get("/_weblake/requests").json())
 
 
-def test_it_changes_nothing(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+def test_the_console_is_read_only(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
     job = shared.batch(URL)
     shared.ended(job)
     before = [shared.http.get(path).json() for path in (f"/v2/batch/scrape/{job}", "/v2/team/activity")]
@@ -130,14 +130,14 @@ def test_it_changes_nothing(shared: Any, people: tuple[httpx.Client, httpx.Clien
     assert people[0].get("/").status_code == 200  # faults are for clients
 
 
-def test_a_sign_in_ends(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+def test_a_sign_in_expires(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
     assert people[0].post("/console/sign-out").status_code == 200
     assert people[0].get("/console/jobs").status_code == 401
     shared.service.advance(13 * 3600)
     assert people[1].get("/console/jobs").status_code == 401
 
 
-def test_lists_go_on(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
+def test_lists_are_paginated(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
     jobs = [shared.batch(f"{URL}/{number}") for number in range(60)]
     for job in jobs:
         shared.ended(job)
@@ -170,7 +170,7 @@ def test_missing_pages_are_404(shared: Any, people: tuple[httpx.Client, httpx.Cl
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-def test_nothing_of_a_page_comes_to_life(shared: Any, tmp_path: Path) -> None:
+def test_scraped_content_is_never_executed(shared: Any, tmp_path: Path) -> None:
     shared.web.bodies[URL] = EVIL
     job = shared.batch(URL, f"{URL}/<script>alert(1)</script>")
     shared.ended(job)
@@ -190,7 +190,7 @@ def test_nothing_of_a_page_comes_to_life(shared: Any, tmp_path: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-def test_a_crawl_is_watched_while_it_runs_and_by_keyboard_alone(shared: Any, tmp_path: Path) -> None:
+def test_a_running_crawl_can_be_watched_by_keyboard(shared: Any, tmp_path: Path) -> None:
     shared.web.held = {f"{URL}/1"}
     job = shared.batch(f"{URL}/0", f"{URL}/1", f"{URL}/2")
     shared.until(lambda: shared.status(job)["completed"] == 2)
@@ -222,7 +222,7 @@ def lab() -> Iterator[BrowserLab]:
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-def test_a_browser_session_is_watched(lab: BrowserLab, tmp_path: Path) -> None:
+def test_a_browser_session_can_be_watched(lab: BrowserLab, tmp_path: Path) -> None:
     lab.site.page("/here", b"<title>Here</title><body style='background: #f00'><h1>Here</h1></body>")
     sessions = Sessions(lab)
     made, dark = sessions.create(), sessions.create(streamWebView=False)
@@ -271,7 +271,7 @@ def toured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pa
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-def test_the_tour_of_the_documentation(toured: tuple[dict[str, Any], Path, str, set[int]]) -> None:
+def test_the_screenshots_of_the_documentation_can_be_made(toured: tuple[dict[str, Any], Path, str, set[int]]) -> None:
     pages, images, key, pids = toured
     assert {each.name for each in images.iterdir()} == PICTURES
     assert {each.name for each in (DOCS / "images").glob("console-*.png")} == PICTURES

@@ -43,25 +43,25 @@ def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str
         ("text/html; charset=no-such-charset", "<p>Grüße €".encode()),
     ],
 )
-def test_text_is_decoded(content_type: str, body: bytes) -> None:
+def test_text_is_decoded_by_its_charset(content_type: str, body: bytes) -> None:
     assert markdown(body, content_type) == "Grüße €"
 
 
 @pytest.mark.parametrize(("charset", "text"), [("gb18030", "网页数据"), ("shift_jis", "ウェブ"), ("koi8-r", "привет")])
-def test_other_scripts_are_decoded(charset: str, text: str) -> None:
+def test_legacy_encodings_of_other_scripts_are_decoded(charset: str, text: str) -> None:
     assert markdown(f"<p>{text}".encode(charset), f"text/html; charset={charset}") == text
 
 
-def test_one_stray_byte_does_not_spoil_a_utf8_page() -> None:
+def test_a_utf8_page_with_one_invalid_byte_is_decoded_as_utf8() -> None:
     assert markdown("<p>Grüße ".encode() + b"\xff" + " ü".encode(), "text/html") == "Grüße \ufffd ü"
 
 
 @pytest.mark.parametrize("body", [b"", b"   ", b"\x00\x00", b"<html></html>", b"<!doctype html>"])
-def test_an_empty_page_is_a_page(body: bytes) -> None:
+def test_an_empty_page_is_a_document(body: bytes) -> None:
     assert markdown(body).strip("\x00 ") == ""
 
 
-def test_json_and_xml_are_fenced_and_other_text_is_as_it_is() -> None:
+def test_json_and_xml_become_code_blocks_and_other_text_is_unchanged() -> None:
     assert markdown('{"a": "```"}\n', "application/json") == '````json\n{"a": "```"}\n````'
     assert markdown("<a/>", "application/rss+xml") == "```xml\n<a/>\n```"
     assert markdown("a,b\n1,2\n", "text/csv") == "a,b\n1,2\n"
@@ -92,18 +92,20 @@ def test_text_as_html_is_preformatted() -> None:
         ("application/zip", b"PK", ContentKind.OTHER),
     ],
 )
-def test_a_body_is_known_by_its_type_and_then_by_its_looks(content_type: str, body: bytes, kind: ContentKind) -> None:
+def test_a_body_is_recognised_by_its_type_and_then_by_its_content(
+    content_type: str, body: bytes, kind: ContentKind
+) -> None:
     assert kind_of(content_type, body) is kind
 
 
 @pytest.mark.parametrize(("content_type", "word"), [("image/png", "image/png"), ("application/pdf", "application/pdf")])
-def test_what_holds_no_text_is_refused_by_name(content_type: str, word: str) -> None:
+def test_binary_content_is_refused(content_type: str, word: str) -> None:
     with pytest.raises(PageFailure, match=word) as caught:
         make(b"\x89", content_type)
     assert (caught.value.code, caught.value.status) == ("SCRAPE_UNSUPPORTED_FILE_ERROR", 500)
 
 
-def test_a_pdf_is_base64_encoded_where_no_parser_is_wanted() -> None:
+def test_a_pdf_is_base64_encoded_without_a_parser() -> None:
     page = make(b"%PDF-1.7 x", "application/pdf", parsers=[])
     assert base64.b64decode(str(page.document["markdown"])) == b"%PDF-1.7 x"
     with pytest.raises(PageFailure):

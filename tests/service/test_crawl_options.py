@@ -54,12 +54,12 @@ def crawled(bench: Any) -> Any:
         ({"limit": 1}, OWN[:1]),
     ],
 )
-def test_what_is_visited(crawled: Any, options: dict[str, Any], pages: list[str]) -> None:
+def test_options_select_the_visited_pages(crawled: Any, options: dict[str, Any], pages: list[str]) -> None:
     assert crawled(**options) == pages
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 11])
-def test_the_limit_counts_every_page_that_was_asked_for(bench: Any, limit: int) -> None:
+def test_the_limit_counts_every_requested_page(bench: Any, limit: int) -> None:
     numbered = [f"{HOME}{number}" for number in range(30)]
     bench.web.links = {HOME: numbered}
     bench.web.failures = {url: PageFailure("SCRAPE_SITE_ERROR", "down") for url in numbered[1::3]}
@@ -73,7 +73,7 @@ def test_the_limit_counts_every_page_that_was_asked_for(bench: Any, limit: int) 
     assert status["creditsUsed"] == status["completed"] == bench.service.counts()["pages_billed"] == len(status["data"])
 
 
-def test_a_delay_lies_between_any_two_pages(bench: Any) -> None:
+def test_the_delay_is_kept_between_any_two_pages(bench: Any) -> None:
     bench.web.links = {HOME: [f"{HOME}{number}" for number in range(4)]}
     began = time.monotonic()
     bench.ended(bench.crawl(HOME, delay=0.06, maxConcurrency=4), "crawl")
@@ -81,7 +81,7 @@ def test_a_delay_lies_between_any_two_pages(bench: Any) -> None:
     assert bench.web.most_flying == 1
 
 
-def test_the_delay_of_robots_txt_is_kept_too(bench: Any) -> None:
+def test_the_crawl_delay_of_robots_txt_is_kept(bench: Any) -> None:
     bench.web.links = {HOME: [f"{HOME}{number}" for number in range(3)]}
     bench.web.delay = 0.05
     began = time.monotonic()
@@ -106,7 +106,7 @@ def test_the_delay_of_robots_txt_is_kept_too(bench: Any) -> None:
         ({"scrapeOptions": {"redactPII": True}}, 503, "later version"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_starts(
+def test_unsupported_options_are_refused_at_the_start(
     bench: Any, options: dict[str, Any], status: int, said: str
 ) -> None:
     reply = bench.http.post("/v2/crawl", json={"url": HOME, **options})
@@ -124,7 +124,7 @@ def test_a_catastrophic_pattern_does_not_block_the_service(bench: Any) -> None:
     assert bench.ended(job, "crawl")["completed"] == 20
 
 
-def test_the_status_warns_of_what_robots_txt_forbids(bench: Any) -> None:
+def test_the_status_warns_of_pages_blocked_by_robots_txt(bench: Any) -> None:
     bench.web.links = {HOME: [f"{HOME}{number}" for number in range(3)]}
     bench.web.blocked = {f"{HOME}0", f"{HOME}1"}
     job = bench.crawl(HOME)
@@ -135,7 +135,7 @@ def test_the_status_warns_of_what_robots_txt_forbids(bench: Any) -> None:
     assert "warning" not in free
 
 
-def test_a_disallowed_site_reports_why(bench: Any) -> None:
+def test_a_disallowed_site_reports_robots_txt(bench: Any) -> None:
     bench.web.blocked = {HOME}
     bench.web.note = "http://site.test/robots.txt answered 503."
     status = bench.ended(bench.crawl(HOME), "crawl")
@@ -148,7 +148,7 @@ def test_an_empty_crawl_has_a_warning(bench: Any) -> None:
     assert "warning" not in bench.ended(bench.crawl(HOME, limit=1), "crawl")
 
 
-def test_the_active_list_shows_scrape_options_as_they_came(bench: Any) -> None:
+def test_the_list_of_active_crawls_shows_scrape_options_unchanged(bench: Any) -> None:
     bench.web.held.add("*")
     given = {"formats": [{"type": "markdown"}], "onlyMainContent": False}
     first, second = bench.crawl(HOME, scrapeOptions=given), bench.crawl("http://b.test")

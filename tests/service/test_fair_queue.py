@@ -43,7 +43,7 @@ def test_jobs_are_scheduled_round_robin_and_single_calls_first() -> None:
     assert asyncio.run(order(1, wishes)) == ["big", NO_JOB, "big", "small", "big", "small", "big", "big"]
 
 
-def test_one_place_in_eight_is_kept_from_any_one_site() -> None:
+def test_one_site_gets_at_most_seven_eighths_of_the_slots() -> None:
     async def main() -> None:
         gate = FairQueue(lambda team: 8)
         slow = [asyncio.create_task(hold(gate, "slow.test")) for _ in range(20)]
@@ -109,7 +109,7 @@ def test_a_slow_site_does_not_hold_up_another_job_or_a_single_call(make_bench: A
     assert bench.ended(held)["completed"] == 40
 
 
-def test_a_small_job_is_done_long_before_a_large_one_that_began_earlier(make_bench: Any) -> None:
+def test_a_small_job_ends_before_a_large_one_that_started_earlier(make_bench: Any) -> None:
     bench = make_bench(concurrency=2)
     large = bench.batch(*(f"http://site.test/{n}" for n in range(3000)), maxAge=0)
     bench.until(lambda: bench.status(large)["completed"] > 10)
@@ -118,7 +118,7 @@ def test_a_small_job_is_done_long_before_a_large_one_that_began_earlier(make_ben
     bench.http.delete(f"/v2/batch/scrape/{large}")
 
 
-def test_pages_say_whether_and_how_long_they_waited(make_bench: Any) -> None:
+def test_pages_report_whether_and_how_long_they_waited(make_bench: Any) -> None:
     bench = make_bench(concurrency=4)
     bench.web.held.add("http://site.test/0")
     job = bench.batch(*(f"http://site.test/{n}" for n in range(6)), maxConcurrency=2, maxAge=0)
@@ -130,7 +130,7 @@ def test_pages_say_whether_and_how_long_they_waited(make_bench: Any) -> None:
     assert all(isinstance(told[name]["concurrencyQueueDurationMs"], int) for name in "2345")
 
 
-def test_a_batch_is_read_as_it_is_worked_on_and_not_at_once() -> None:
+def test_a_batch_is_read_from_the_database_in_parts() -> None:
     async def main() -> None:
         store = Store()
         urls = [(f"http://site.test/{n}", 0) for n in range(1000)]
@@ -160,7 +160,7 @@ def test_a_batch_is_read_as_it_is_worked_on_and_not_at_once() -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-def test_pages_that_are_appended_to_a_running_job_come_last(make_bench: Any, seed: int | None) -> None:
+def test_pages_appended_to_a_running_job_come_last(make_bench: Any, seed: int | None) -> None:
     bench = make_bench(seed=seed)
     bench.web.held.add("http://site.test/1")
     job = bench.batch(*(f"http://site.test/{n}" for n in range(3)))

@@ -18,7 +18,7 @@ Site, Handler, site = loopback.Site, loopback.Handler, loopback.site
 fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
 
 
-def test_a_page_comes_back_with_status_headers_and_body(site: Site) -> None:
+def test_a_page_is_returned_with_status_headers_and_body(site: Site) -> None:
     fetched = get(site.page("/a", "Grüße".encode(), X_Test="1"))
     assert (fetched.status, fetched.reason, fetched.body.decode()) == (200, "OK", "Grüße")
     assert fetched.headers["x-test"] == "1"
@@ -74,7 +74,7 @@ def test_a_cancelled_fetch_leaves_no_expired_connection_open(site: Site, turns: 
     asyncio.run(story())
 
 
-def test_connections_are_kept_and_a_dropped_one_is_replaced(site: Site) -> None:
+def test_connections_are_reused_and_a_dropped_one_is_replaced(site: Site) -> None:
     site.page("/a", b"x")
 
     def rude(handler: Handler) -> None:
@@ -91,7 +91,7 @@ def test_connections_are_kept_and_a_dropped_one_is_replaced(site: Site) -> None:
     assert site.connections == 2
 
 
-def test_headers_of_the_user_are_sent_but_not_those_of_the_connection(site: Site) -> None:
+def test_custom_headers_are_sent_and_connection_headers_are_not(site: Site) -> None:
     get(site.page("/a"), headers={"User-Agent": "mine", "X-Own": "ü", "Host": "other", "Accept-Encoding": "br"})
     _, sent = site.requests[0]
     assert (sent["user-agent"], sent["x-own"]) == ("mine", "ü")
@@ -99,20 +99,20 @@ def test_headers_of_the_user_are_sent_but_not_those_of_the_connection(site: Site
     assert sent["accept-encoding"] == "gzip"
 
 
-def test_a_header_that_cannot_be_sent_is_the_request_s_fault(site: Site) -> None:
+def test_an_invalid_header_is_a_bad_request(site: Site) -> None:
     problem = failure(site.page("/a"), headers={"X-Bad": "a\r\nInjected: 1"})
     assert (problem.code, problem.status) == ("BAD_REQUEST", 400)
     assert site.requests == []
 
 
-def test_credentials_in_the_url_are_sent_and_not_given_out(site: Site) -> None:
+def test_credentials_in_the_url_are_sent_and_not_returned(site: Site) -> None:
     site.page("/a")
     fetched = get(f"http://user:p%40ss@127.0.0.1:{site.server_port}/a")
     assert site.requests[0][1]["authorization"] == "Basic dXNlcjpwQHNz"
     assert fetched.url == site.url("/a")
 
 
-def test_a_post_is_made_once_and_its_redirect_is_not_followed(site: Site) -> None:
+def test_a_post_is_sent_once_and_its_redirect_is_not_followed(site: Site) -> None:
     status = fetching(
         lambda fetcher: fetcher.post(site.url("/hook"), b'{"a":1}', headers={"Content-Type": "application/json"})
     )
@@ -130,7 +130,7 @@ def test_redirects_are_followed_and_listed(site: Site) -> None:
     assert fetched.url.partition("#")[0] == site.url("/three")
 
 
-def test_secrets_stay_with_the_host_that_they_were_given_for(site: Site) -> None:
+def test_credentials_are_sent_to_their_host_only(site: Site) -> None:
     secret = {"Authorization": "Bearer test-key", "Cookie": "a=1", "X-Api-Key": "test-key", "Accept-Language": "de"}
     site.page("/away", status=302, Location=site.url("/end", "localhost"))
     site.page("/near", status=302, Location="/end")
@@ -143,7 +143,7 @@ def test_secrets_stay_with_the_host_that_they_were_given_for(site: Site) -> None
     assert (near["authorization"], near["cookie"], near["x-api-key"]) == ("Bearer test-key", "a=1", "test-key")
 
 
-def test_cookies_live_for_one_chain_and_no_longer(site: Site) -> None:
+def test_cookies_last_for_one_redirect_chain(site: Site) -> None:
     site.page("/wall", status=302, Location="/inside", Set_Cookie="seen=yes; Path=/")
     site.page("/inside")
 
@@ -155,7 +155,7 @@ def test_cookies_live_for_one_chain_and_no_longer(site: Site) -> None:
     assert [sent.get("cookie") for _, sent in site.requests] == ["own=1", "own=1; seen=yes", None]
 
 
-def test_a_loop_of_redirects_ends(site: Site) -> None:
+def test_a_redirect_loop_is_a_failure(site: Site) -> None:
     problem = failure(site.page("/loop", status=302, Location="/loop"))
     assert (problem.code, problem.status) == ("SCRAPE_SITE_ERROR", 500)
     assert len(site.requests) == 11
@@ -164,11 +164,11 @@ def test_a_loop_of_redirects_ends(site: Site) -> None:
 @pytest.mark.parametrize(
     "location", ["ftp://example.org/a", "javascript:alert(1)", "file:///etc/passwd", "http://[::1", "http://"]
 )
-def test_a_redirect_out_of_the_web_is_a_failure(site: Site, location: str) -> None:
+def test_a_redirect_to_another_scheme_is_a_failure(site: Site, location: str) -> None:
     assert failure(site.page("/out", status=302, Location=location)).code == "SCRAPE_SITE_ERROR"
 
 
-def test_a_redirect_without_a_target_is_an_answer(site: Site) -> None:
+def test_a_redirect_without_a_target_is_returned(site: Site) -> None:
     assert get(site.page("/r", b"see there", 302)).body == b"see there"
 
 
@@ -188,7 +188,7 @@ def test_a_redirect_into_a_private_network_is_refused(site: Site, monkeypatch: p
     assert site.requests[0][1]["host"] == f"public.example:{site.server_port}"
 
 
-def test_the_connection_goes_to_the_address_that_was_judged(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_connection_uses_the_address_that_was_checked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that would point elsewhere a moment later is asked for once only."""
     asked: list[str] = []
 
@@ -202,12 +202,12 @@ def test_the_connection_goes_to_the_address_that_was_judged(site: Site, monkeypa
     assert asked == ["rebinding.example"]
 
 
-def test_a_name_that_does_not_exist() -> None:
+def test_an_unknown_host_is_a_failure() -> None:
     problem = failure("http://no-such-host.invalid/")
     assert (problem.code, problem.status) == ("SCRAPE_DNS_RESOLUTION_ERROR", 500)
 
 
-def test_a_port_where_nobody_listens(site: Site) -> None:
+def test_a_refused_connection_is_a_failure(site: Site) -> None:
     spare = Site()
     url = spare.url()
     spare.server_close()
@@ -215,7 +215,7 @@ def test_a_port_where_nobody_listens(site: Site) -> None:
     assert (problem.code, problem.reached) == ("SCRAPE_SITE_ERROR", False)
 
 
-def test_the_deadline_is_for_all_bytes_together(site: Site) -> None:
+def test_the_deadline_covers_the_whole_body(site: Site) -> None:
     def drip(handler: Handler) -> None:
         handler.send_response(200)
         handler.send_header("content-length", "1000")
@@ -231,7 +231,7 @@ def test_the_deadline_is_for_all_bytes_together(site: Site) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_a_body_that_breaks_off_is_a_failure(site: Site) -> None:
+def test_a_truncated_body_is_a_failure(site: Site) -> None:
     def broken(handler: Handler) -> None:
         handler.send_response(200)
         handler.send_header("content-length", "1000")
@@ -243,7 +243,7 @@ def test_a_body_that_breaks_off_is_a_failure(site: Site) -> None:
     assert failure(site.url("/half")).code == "SCRAPE_SITE_ERROR"
 
 
-def test_what_is_no_http_is_a_failure(site: Site) -> None:
+def test_a_response_that_is_not_http_is_a_failure(site: Site) -> None:
     site.pages["/noise"] = lambda handler: (
         handler.wfile.write(b"220 ready\r\n\r\n"),
         setattr(handler, "close_connection", True),

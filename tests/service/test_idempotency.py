@@ -20,7 +20,7 @@ def key(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("path", "body"), STARTS)
-def test_the_same_key_and_body_get_the_same_answer(bench: Any, path: str, body: dict[str, object]) -> None:
+def test_the_same_key_and_body_get_the_same_response(bench: Any, path: str, body: dict[str, object]) -> None:
     first = bench.http.post(path, json=body, headers=key("k"))
     again = bench.http.post(path, json=dict(reversed(body.items())), headers=key("k"))
     assert (first.status_code, again.content) == (200, first.content)
@@ -40,7 +40,7 @@ def test_the_same_key_with_another_request_is_refused(bench: Any, path: str, bod
     assert elsewhere.status_code == 409
 
 
-def test_two_at_once_start_one_job(make_bench: Any) -> None:
+def test_two_concurrent_repeats_start_one_job(make_bench: Any) -> None:
     bench = make_bench(plan_credits=1000)
     answers: list[httpx.Response] = []
     together = threading.Barrier(8)
@@ -60,7 +60,7 @@ def test_two_at_once_start_one_job(make_bench: Any) -> None:
     assert bench.service.counts()["batch_scrape_started"] == 1
 
 
-def test_a_scrape_under_way_is_waited_for(bench: Any) -> None:
+def test_a_repeat_waits_for_a_running_scrape(bench: Any) -> None:
     bench.web.held.add(A)
     answers: list[httpx.Response] = []
 
@@ -82,7 +82,7 @@ def test_a_scrape_under_way_is_waited_for(bench: Any) -> None:
     assert bench.service.counts()["pages_billed"] == 1
 
 
-def test_the_answer_outlives_the_process(make_bench: Any, tmp_path: Any) -> None:
+def test_a_repeat_after_a_restart_returns_the_same_response(make_bench: Any, tmp_path: Any) -> None:
     db = tmp_path / "service.db"
     bench = make_bench(db)
     first = bench.http.post("/v2/batch/scrape", json={"urls": [A]}, headers=key("k"))
@@ -94,7 +94,7 @@ def test_the_answer_outlives_the_process(make_bench: Any, tmp_path: Any) -> None
     assert later.service.counts()["batch_scrape_started"] == 1
 
 
-def test_a_lost_reply_is_found_again(bench: Any) -> None:
+def test_a_repeat_returns_a_lost_response(bench: Any) -> None:
     bench.service.faults({"match": {"path": "/v2/batch/scrape$"}, "effect": {"drop_after": True}})
     with pytest.raises(httpx.TransportError):
         bench.http.post("/v2/batch/scrape", json={"urls": [A]}, headers=key("k"))
@@ -105,7 +105,7 @@ def test_a_lost_reply_is_found_again(bench: Any) -> None:
     assert bench.service.counts()["batch_scrape_started"] == 1
 
 
-def test_what_was_refused_before_anything_happened_may_be_mended(make_bench: Any) -> None:
+def test_a_refused_request_may_be_corrected_under_the_same_key(make_bench: Any) -> None:
     bench = make_bench(plan_credits=1)
     for body, status in (
         ({"urls": []}, 400),
@@ -117,7 +117,7 @@ def test_what_was_refused_before_anything_happened_may_be_mended(make_bench: Any
         assert bench.http.post("/v2/batch/scrape", json=body, headers=key("k")).status_code == status
 
 
-def test_the_failure_of_a_scrape_is_an_answer_too(bench: Any) -> None:
+def test_a_failed_scrape_is_replayed(bench: Any) -> None:
     bench.web.failures[A] = PageFailure("SCRAPE_SITE_ERROR", "It is down.")
     first = bench.http.post("/v2/scrape", json={"url": A}, headers=key("k"))
     bench.web.failures.clear()
@@ -133,7 +133,7 @@ def test_a_key_is_a_uuid(bench: Any, text: str) -> None:
     assert bench.service.counts() == {}
 
 
-def test_keys_are_forgotten_in_the_end(bench: Any) -> None:
+def test_keys_expire(bench: Any) -> None:
     first = bench.http.post("/v2/crawl", json={"url": A}, headers=key("k")).json()["id"]
     bench.service.advance(29 * 24 * 3600)
     assert bench.http.post("/v2/crawl", json={"url": A}, headers=key("k")).json()["id"] == first
@@ -159,7 +159,7 @@ def test_numbers_of_any_size_have_a_fingerprint(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("depth", [500, 900, 100_000])
-def test_deep_bodies_are_no_defect(bench: Any, depth: int) -> None:
+def test_deeply_nested_bodies_are_accepted(bench: Any, depth: int) -> None:
     body = crawl_with('{"deep": ' + "[" * depth + "]" * depth + "}")
     for headers in ({}, key("k")):
         assert bench.http.post("/v2/crawl", content=body, headers=headers).status_code in (200, 400)

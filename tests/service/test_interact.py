@@ -35,7 +35,7 @@ def red(lab: BrowserLab) -> Iterator[Sessions]:
 
 
 @pytest.mark.system
-def test_code_goes_on_where_the_scrape_was_and_finds_the_same_browser_again(red: Sessions) -> None:
+def test_calls_share_the_browser_with_the_page_of_the_scrape(red: Sessions) -> None:
     url = red.lab.site.url("/clicks")
     scrape = red.scrape(url, actions=[{"type": "click", "selector": "button"}])
     first = red.interact(scrape, "await page.click('button'); [await page.title(), page.url()]")
@@ -70,7 +70,7 @@ def test_code_goes_on_where_the_scrape_was_and_finds_the_same_browser_again(red:
 
 
 @pytest.mark.system
-def test_the_browser_looks_at_the_page_as_the_scrape_did(red: Sessions) -> None:
+def test_the_browser_uses_the_options_of_the_scrape(red: Sessions) -> None:
     body = b"<title>Mine</title><main id=m></main><script>m.textContent = screen.width + navigator.userAgent</script>"
     red.lab.site.page("/mine", body)
     scrape = red.scrape(
@@ -90,7 +90,7 @@ def test_the_browser_looks_at_the_page_as_the_scrape_did(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_pages_of_batches_and_crawls_can_be_gone_on_with(red: Sessions) -> None:
+def test_pages_of_batches_and_crawls_can_be_interacted_with(red: Sessions) -> None:
     red.lab.site.page("/start", b"<title>One</title><main><a href=/clicks>Clicks</a></main>")
     started = red.ok("POST", "/v2/batch/scrape", {"urls": [red.lab.site.url("/clicks")], "mobile": True})
     batch = until(lambda: _done(red, f"/v2/batch/scrape/{started['id']}"))
@@ -107,7 +107,7 @@ def _done(red: Sessions, path: str) -> dict[str, Any] | None:
 
 
 @pytest.mark.system
-def test_refusals_are_the_contracts(red: Sessions) -> None:
+def test_refusals_conform_to_the_contract(red: Sessions) -> None:
     blue = Sessions(red.lab, "blue-key")
     scrape = red.scrape(red.lab.site.url("/clicks"))
 
@@ -190,7 +190,7 @@ def test_dialogs_are_left_to_the_session_user(red: Sessions) -> None:
 
 
 @pytest.mark.system
-def test_its_profile_is_saved_when_it_is_stopped(red: Sessions) -> None:
+def test_the_profile_is_saved_when_the_session_is_stopped(red: Sessions) -> None:
     red.lab.site.page("/cart", b"<main id=m></main><script>m.textContent = 'cart: ' + localStorage.cart</script>")
     url = red.lab.site.url("/cart")
     scrape = red.scrape(url, profile={"name": "shop"})

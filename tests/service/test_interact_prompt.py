@@ -88,7 +88,7 @@ def test_a_model_fills_a_form_and_reports_the_result(red: Sessions, model: Webla
     assert red.stop(scrape)["creditsBilled"] >= 1
 
 
-def test_it_ends(red: Sessions, model: WeblakeLlm) -> None:
+def test_the_number_of_steps_is_bounded(red: Sessions, model: WeblakeLlm) -> None:
     scrape = red.scrape(red.lab.site.url("/form"))
     model.say({"action": "scroll", "text": "down"}, times=None)
     reply = red.call("POST", f"/v2/scrape/{scrape}/interact", {"prompt": "Scroll for ever", "timeout": 120})

@@ -23,7 +23,7 @@ PATHS = ["/v2/batch/scrape/{}", "/v2/crawl/{}", "/v2/scrape/{}", "/v2/batch/scra
     case="/v2/batch/scrape/{}",
 )
 @pytest.mark.parametrize("path", PATHS)
-def test_s6_a_non_uuid_is_no_job_id(bench: Any, path: str) -> None:
+def test_s6_a_job_id_must_be_a_uuid(bench: Any, path: str) -> None:
     job = bench.batch("http://site.test/a")
     bench.ended(job)
     for away in (*(one.format(job) for one in AWAY), job.replace("-", "")):

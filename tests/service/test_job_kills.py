@@ -118,7 +118,7 @@ def start(client: httpx.Client, kind: str, receiver: Receiver | None = None) -> 
 
 
 @pytest.mark.parametrize("chance", range(4))
-def test_no_moment_is_a_bad_one_to_be_killed(tmp_path: Path, receiver: Receiver, chance: int) -> None:
+def test_jobs_and_webhooks_survive_a_kill_at_any_moment(tmp_path: Path, receiver: Receiver, chance: int) -> None:
     draw = random.Random(chance)
     db, log = tmp_path / "service.db", tmp_path / "asked"
     log.touch()
@@ -163,7 +163,7 @@ def test_no_moment_is_a_bad_one_to_be_killed(tmp_path: Path, receiver: Receiver,
 
 
 @pytest.mark.parametrize("kind", ["crawl", "batch/scrape"])
-def test_with_a_seed_a_killed_service_gives_what_one_that_was_not_gives(tmp_path: Path, kind: str) -> None:
+def test_with_a_seed_a_kill_does_not_change_the_results(tmp_path: Path, kind: str) -> None:
     results = []
     for lives in (1, 5):
         db, log = tmp_path / f"{lives}.db", tmp_path / f"{lives}.asked"

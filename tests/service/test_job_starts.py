@@ -43,7 +43,9 @@ HOSTS += [
     st.sampled_from(["", "/", "?q", "#f", "/ä"]) | st.from_regex(r"[/?#][!-~]{0,30}", fullmatch=True),
     st.booleans(),
 )
-def test_plain_urls_pass_as_quickly_as_they_would_slowly(a: str, b: str, c: str, d: str, allow_private: bool) -> None:
+def test_the_fast_path_for_plain_urls_gives_the_same_result(
+    a: str, b: str, c: str, d: str, allow_private: bool
+) -> None:
     url = a + b + c + d
     try:
         read_target_url(url, allow_private=allow_private)
@@ -72,7 +74,7 @@ def test_ids_follow_from_the_seed_and_the_number_of_the_start(tmp_path: Path) ->
     two.close()
 
 
-def test_a_refused_start_takes_no_number_and_a_reset_begins_anew(make_bench: Any) -> None:
+def test_seeded_ids_skip_refused_starts_and_restart_after_a_reset(make_bench: Any) -> None:
     bench = make_bench(seed=1, plan_credits=5)
     refused = bench.http.post("/v2/crawl", json={"url": HOME})
     assert refused.status_code == 402
@@ -91,9 +93,7 @@ def spoil(store: Store, column: str, value: bytes) -> None:
 @pytest.mark.parametrize(
     ("column", "value"), [("options", b"{"), ("plan", b"[]"), ("plan", b'{"include_paths": ["("]}'), ("url", b"ftp:x")]
 )
-def test_a_job_that_cannot_be_read_any_more_fails_alone(
-    make_bench: Any, tmp_path: Path, column: str, value: bytes
-) -> None:
+def test_an_unreadable_job_fails_only_itself(make_bench: Any, tmp_path: Path, column: str, value: bytes) -> None:
     bench = make_bench(tmp_path / "service.db")
     bench.web.held.add("*")
     batch, crawl = bench.batch(HOME), bench.crawl(HOME)
@@ -127,7 +127,9 @@ def test_a_job_waits_for_a_database_that_another_program_has_locked(make_bench: 
 
 
 @pytest.mark.parametrize("before_the_restart", [True, False])
-def test_a_cancel_holds_over_a_restart(make_bench: Any, tmp_path: Path, before_the_restart: bool) -> None:
+def test_a_cancelled_job_stays_cancelled_after_a_restart(
+    make_bench: Any, tmp_path: Path, before_the_restart: bool
+) -> None:
     bench = make_bench(tmp_path / "service.db")
     bench.web.held.add("*")
     job = bench.batch(*(f"{HOME}{number}" for number in range(30)))
@@ -146,7 +148,7 @@ def test_a_cancel_holds_over_a_restart(make_bench: Any, tmp_path: Path, before_t
     assert last.service.counts().get("pages_billed", 0) == 0
 
 
-def test_nothing_in_flight_is_billed_after_a_cancel(bench: Any) -> None:
+def test_pages_in_progress_are_not_billed_after_a_cancel(bench: Any) -> None:
     bench.web.held.add("*")
     job = bench.crawl(HOME)
     bench.until(lambda: bench.web.flying == 1)
@@ -167,7 +169,7 @@ async def _queued(bench: Any, job: str) -> int:
     return int(bench.service._call(lambda parts: parts.store.read(work)))
 
 
-def test_another_team_s_job_is_unknown_to_its_readers_and_forbidden_to_the_rest(make_bench: Any) -> None:
+def test_a_job_of_another_team_is_not_found_or_forbidden(make_bench: Any) -> None:
     bench = make_bench(keys=[ServiceKey("test-key", team="ours"), ServiceKey("test-key-2", team="theirs")])
     bench.web.held.add("*")
     for kind, job in (("crawl", bench.crawl(HOME)), ("batch/scrape", bench.batch(HOME))):

@@ -69,7 +69,7 @@ PAGES = {
         " " * 64_001,
     ],
 )
-def test_what_is_no_message_is_nothing(raw: str | bytes) -> None:
+def test_a_malformed_message_is_ignored(raw: str | bytes) -> None:
     assert said.read(raw) is None
 
 
@@ -95,7 +95,7 @@ def test_only_web_addresses_are_navigated_to(url: str, goes: bool) -> None:
     assert said.Navigate(url).is_web() is goes
 
 
-def test_coordinates_are_the_pictures_own_pixels() -> None:
+def test_coordinates_are_pixels_of_the_frame() -> None:
     message = said.read('{"type":"mouse","what":"down","x":640,"y":400,"button":"left","clickCount":1}')
     assert message is not None
     method, params = said.command(message, 0.5) or ("", {})
@@ -106,7 +106,7 @@ def test_coordinates_are_the_pictures_own_pixels() -> None:
     assert said.command(said.Ping(), 1) is None
 
 
-def test_the_page_opened_or_navigated_last_is_followed() -> None:
+def test_the_page_opened_or_navigated_last_is_shown() -> None:
     def info(target: str, url: str, kind: str = "page") -> dict[str, object]:
         return {"targetId": target, "type": kind, "url": url, "title": f"at {url}"}
 
@@ -156,7 +156,7 @@ class TwoPages:
 
 
 @pytest.mark.parametrize("urls", [("about:blank", "http://site/"), ("http://site/", "about:blank")])
-def test_of_the_pages_that_were_there_before_no_empty_one_is_shown(urls: tuple[str, str]) -> None:
+def test_blank_pages_are_not_shown_first(urls: tuple[str, str]) -> None:
     async def main() -> list[object]:
         browser = TwoPages(*urls)
 
@@ -173,7 +173,7 @@ def test_of_the_pages_that_were_there_before_no_empty_one_is_shown(urls: tuple[s
     assert asyncio.run(main()) == ["http://site/"]
 
 
-def test_pictures_wait_for_the_viewer_and_the_newest_replaces_the_others() -> None:
+def test_a_newer_frame_replaces_a_waiting_one() -> None:
     acknowledged: list[int] = []
     pictures = FrameQueue(acknowledged.append)
 
@@ -197,13 +197,13 @@ def test_pictures_wait_for_the_viewer_and_the_newest_replaces_the_others() -> No
     assert pictures.newest is None
 
 
-def test_the_size_of_a_non_jpeg_is_zero() -> None:
+def test_the_size_of_an_image_that_is_not_jpeg_is_zero() -> None:
     for data in (b"", b"\xff\xd8", b"\xff\xd8\xff\xe0\x00\x10" + b"x" * 20, b"\xff\xd8\xff\xc0", b"GIF89a" + b"x" * 20):
         assert jpeg_size(data) == (0, 0)
         assert Frame(data, 800, 600).scale == 1
 
 
-def test_the_html_has_its_addresses_and_nothing_inline() -> None:
+def test_the_html_has_its_urls_and_no_inline_script() -> None:
     html = live_page.page('/live/"><script>', "/static")
     assert "<script>" not in html.replace('<script defer src="/static/live.js"></script>', "")
     assert 'href="/static/live.css"' in html
@@ -284,7 +284,7 @@ def live(folder: Path, site: str, work: Callable[[Lab], Awaitable[None]], path: 
 
 
 @pytest.mark.system
-def test_a_still_page_shows_at_once_and_a_change_is_seen(tmp_path: Path, site: str) -> None:
+def test_a_static_page_is_shown_at_once_and_a_change_is_sent(tmp_path: Path, site: str) -> None:
     async def work(lab: Lab) -> None:
         await lab.viewer.until(lambda: lab.viewer.last("page")["title"] == "Start")
         told = lab.viewer.last("page")
@@ -331,7 +331,7 @@ def test_clicks_keys_text_and_the_wheel_reach_the_page(tmp_path: Path, site: str
 
 
 @pytest.mark.system
-def test_pages_are_opened_followed_left_and_chosen(tmp_path: Path, site: str) -> None:
+def test_pages_are_opened_followed_closed_and_selected(tmp_path: Path, site: str) -> None:
     async def work(lab: Lab) -> None:
         def shown() -> tuple[str, int, int]:
             told = lab.viewer.last("page")
@@ -369,7 +369,7 @@ def test_pages_are_opened_followed_left_and_chosen(tmp_path: Path, site: str) ->
 
 
 @pytest.mark.system
-def test_who_only_watches_can_do_nothing(tmp_path: Path, site: str) -> None:
+def test_a_read_only_viewer_cannot_send_input(tmp_path: Path, site: str) -> None:
     async def work(lab: Lab) -> None:
         await lab.click("#count")
         lab.viewer.say(type="text", text="x")
@@ -388,7 +388,7 @@ def test_who_only_watches_can_do_nothing(tmp_path: Path, site: str) -> None:
 
 
 @pytest.mark.system
-def test_garbage_does_no_harm(tmp_path: Path, site: str) -> None:
+def test_malformed_messages_are_ignored_by_a_view(tmp_path: Path, site: str) -> None:
     async def work(lab: Lab) -> None:
         for raw in (
             "",
@@ -408,7 +408,7 @@ def test_garbage_does_no_harm(tmp_path: Path, site: str) -> None:
 
 
 @pytest.mark.system
-def test_a_slow_viewer_has_one_picture_at_a_time_and_sees_the_last_one(
+def test_a_slow_viewer_gets_one_frame_at_a_time_and_the_last_one(
     tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_view, "_DRAWING", 1000.0)
@@ -462,7 +462,7 @@ def test_a_viewer_that_never_acknowledges_gets_occasional_frames(
 
 
 @pytest.mark.system
-def test_a_dialog_is_shown_and_answered_and_nothing_else_goes_on_meanwhile(tmp_path: Path, site: str) -> None:
+def test_a_dialog_blocks_other_input_until_it_is_answered(tmp_path: Path, site: str) -> None:
     async def work(lab: Lab) -> None:
         await lab.click("#ask")
         await lab.viewer.until(lambda: lab.viewer.last("dialog").get("open"))
@@ -497,7 +497,7 @@ def test_an_unanswered_dialog_is_dismissed_after_a_timeout(
 
 
 @pytest.mark.system
-def test_a_dialog_does_not_outlive_the_view_that_held_it_open(tmp_path: Path, site: str) -> None:
+def test_a_dialog_is_dismissed_when_its_view_ends(tmp_path: Path, site: str) -> None:
     async def work(lab: Lab) -> None:
         await lab.page.run("setTimeout(() => { alert('stop'); count.textContent = 'went on' }, 10)")
         await lab.viewer.until(lambda: lab.viewer.last("dialog").get("open"))
@@ -532,7 +532,7 @@ def test_the_viewer_is_notified_when_the_browser_ends(tmp_path: Path, site: str)
 
 
 @pytest.mark.system
-def test_a_view_leaves_nothing_running_and_the_page_as_it_was(tmp_path: Path, site: str) -> None:
+def test_a_view_stops_its_tasks_and_restores_the_page(tmp_path: Path, site: str) -> None:
     async def work(lab: Lab) -> None:
         before = len(asyncio.all_tasks())
         lab.viewer.leave()

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 from catalogue import proves
-from key_forms import holds, in_files
 from polling import until
+from secret_search import holds, in_files
 
 from weblake.errors import InvalidOption
 from weblake.loopback import Answer, LoopbackServer
@@ -57,7 +57,7 @@ TROUBLE: dict[str, tuple[Any, int, str, str]] = {
 
 
 @pytest.mark.parametrize("case", TROUBLE)
-def test_trouble_names_the_setting_to_look_at(bench: Any, weblake_llm: Any, case: str) -> None:
+def test_an_error_names_the_setting_to_check(bench: Any, weblake_llm: Any, case: str) -> None:
     script, status, code, names = TROUBLE[case]
     script(weblake_llm)
     found = failed(bench, SUMMARY | {"timeout": 1500})
@@ -70,7 +70,7 @@ def test_trouble_names_the_setting_to_look_at(bench: Any, weblake_llm: Any, case
 
 
 @pytest.mark.parametrize("trouble", ["fail", "drop"])
-def test_trouble_that_passes_is_not_seen(bench: Any, weblake_llm: Any, trouble: str) -> None:
+def test_temporary_failures_are_retried(bench: Any, weblake_llm: Any, trouble: str) -> None:
     if trouble == "fail":
         weblake_llm.fail(503, retry_after=0)
         weblake_llm.fail(429, retry_after=0)
@@ -80,14 +80,14 @@ def test_trouble_that_passes_is_not_seen(bench: Any, weblake_llm: Any, trouble: 
     assert bench.http.post("/v2/scrape", json=SUMMARY).json()["data"]["summary"] == "Well."
 
 
-def test_an_unreachable_endpoint(make_bench: Any) -> None:
+def test_an_unreachable_endpoint_is_reported(make_bench: Any) -> None:
     bench = make_bench(llm_base_url="http://127.0.0.1:9/v1", llm_model="m")
     status, code, error = failed(bench)
     assert (status, code) == (502, "LLM_UNAVAILABLE")
     assert "WEBLAKE_LLM_BASE_URL" in error
 
 
-def test_an_endpoint_that_knows_no_json_schema_is_asked_more_simply(bench: Any, weblake_llm: Any) -> None:
+def test_an_endpoint_without_json_schema_gets_a_simpler_request(bench: Any, weblake_llm: Any) -> None:
     weblake_llm.fail(400, times=2)
     weblake_llm.say({"a": 1}, times=None)
     body = {"url": A, "formats": [{"type": "json", "prompt": "x"}]}
@@ -97,7 +97,7 @@ def test_an_endpoint_that_knows_no_json_schema_is_asked_more_simply(bench: Any, 
     assert forms == ["json_schema", "json_object", None, None]
 
 
-def test_so_many_calls_at_a_time_and_no_more(make_bench: Any) -> None:
+def test_the_number_of_concurrent_calls_is_limited(make_bench: Any) -> None:
     flying, most, changing, both = [0], [0], threading.Lock(), threading.Barrier(2)
 
     def answer(asked: Any) -> Answer:
@@ -117,7 +117,7 @@ def test_so_many_calls_at_a_time_and_no_more(make_bench: Any) -> None:
     assert most[0] == 2
 
 
-def test_a_failure_is_its_pages_own_in_a_batch(bench: Any, weblake_llm: Any) -> None:
+def test_in_a_batch_only_the_page_of_a_failed_call_fails(bench: Any, weblake_llm: Any) -> None:
     weblake_llm.fail(404)
     job = bench.batch("http://site.test/1", "http://site.test/2", formats=["summary"])
     found = bench.ended(job)
@@ -135,7 +135,7 @@ def test_a_failure_is_its_pages_own_in_a_batch(bench: Any, weblake_llm: Any) -> 
     line='said = f"The language model\'s endpoint answered with {status}"',
     becomes='said = reply.request.headers["authorization"]',
 )
-def test_s1_the_key_of_a_language_model_stands_in_no_reply_log_or_file(weblake_llm: Any, tmp_path: Path) -> None:
+def test_s1_no_response_log_or_file_contains_the_key_of_a_language_model(weblake_llm: Any, tmp_path: Path) -> None:
     """An endpoint that refuses the key tells everybody what it got, and nobody hears of it."""
     code = (
         "import logging, sys\n"
@@ -192,7 +192,7 @@ def test_s1_the_key_of_a_language_model_stands_in_no_reply_log_or_file(weblake_l
     line="llm_api_key: str | None = field(default=None, repr=False)",
     becomes="llm_api_key: str | None = None",
 )
-def test_s1_a_configuration_does_not_show_the_key_of_a_language_model() -> None:
+def test_s1_the_repr_of_a_configuration_does_not_show_the_key_of_a_language_model() -> None:
     config = ServiceConfig(llm_base_url="http://127.0.0.1:9/v1", llm_api_key=CANARY, llm_model="m")
     assert not holds(repr(config).encode(), CANARY)
 
@@ -208,7 +208,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_settings_that_cannot_be_used_are_refused_at_the_start(case: str) -> None:
+def test_invalid_settings_are_refused_at_the_start(case: str) -> None:
     fields, names = WRONG[case]
     with pytest.raises(InvalidOption) as caught:
         LocalService(config=ServiceConfig(llm_model="m", **fields)).start()
@@ -220,7 +220,7 @@ def test_settings_that_cannot_be_used_are_refused_at_the_start(case: str) -> Non
 # --- none ---
 
 
-def test_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBLAKE_LLM_BASE_URL", " http://127.0.0.1:9/v1 ")
     monkeypatch.setenv("WEBLAKE_LLM_MODEL", "m")
     monkeypatch.setenv("WEBLAKE_LLM_PAGE_CHARS", "123")

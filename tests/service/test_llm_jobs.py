@@ -69,13 +69,13 @@ def test_an_extract_reads_its_pages_and_answers_once(api: Api, weblake_llm: Any,
     assert activity["target"] == urls[0]
 
 
-def test_an_extract_of_a_pattern_reads_what_fits(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
+def test_an_extract_of_a_pattern_reads_the_matching_pages(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
     found = api.run("extract", urls=[f"{weblake_site.url}/news/*"], prompt="titles", showSources=True, limit=50)
     assert sorted(found["sources"]["urls"]) == sorted(weblake_site.urls("/news/"))
     assert found["creditsUsed"] == 1 + len(weblake_site.urls("/news/")) + 4
 
 
-def test_an_extract_without_urls_searches_what_was_scraped(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
+def test_an_extract_without_urls_searches_scraped_pages(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
     api.post("/v2/scrape", {"url": weblake_site.url + "/about"})
     title = weblake_site.pages["/about"].title
     found = api.run("extract", prompt=title, showSources=True)
@@ -92,7 +92,7 @@ def test_unreadable_pages_are_reported(api: Api, weblake_llm: Any, weblake_site:
     assert failed["error"]
 
 
-def test_an_extract_whose_answer_is_wrong_fails_and_only_its_pages_are_paid(
+def test_an_extract_with_an_invalid_answer_fails_and_only_its_pages_are_billed(
     api: Api, weblake_llm: Any, weblake_site: Any
 ) -> None:
     weblake_llm.say({"title": 1}, times=None)
@@ -183,7 +183,7 @@ def test_an_agent_stays_on_the_given_urls_when_required(api: Api, weblake_llm: A
 
 
 @pytest.mark.weblake_service(allow_private=False)
-def test_an_agent_is_kept_from_private_addresses_as_everybody_is(weblake_llm: Any, make_bench: Any) -> None:
+def test_an_agent_cannot_reach_private_addresses(weblake_llm: Any, make_bench: Any) -> None:
     weblake_llm.say(act(action="scrape", url="http://169.254.169.254/latest"))
     weblake_llm.say(act(action="finish", data={}))
     bench = make_bench(allow_private=False, **weblake_llm.config())
@@ -206,7 +206,7 @@ def test_an_agent_is_cancelled(api: Api, weblake_llm: Any, weblake_webhooks: Any
     assert weblake_webhooks.wait("agent.cancelled", job=job).verified
 
 
-def test_webhooks_tell_of_an_agents_steps_and_end(
+def test_webhooks_report_the_steps_and_the_end_of_an_agent(
     api: Api, weblake_llm: Any, weblake_site: Any, weblake_webhooks: Any
 ) -> None:
     weblake_llm.say(act(action="scrape", url=weblake_site.url + "/about"))
@@ -228,7 +228,7 @@ def test_jobs_expire_and_belong_to_their_team(api: Api, weblake_llm: Any, weblak
     api.get(f"/v2/agent/{job}", 404)
 
 
-def test_jobs_of_another_team_are_not_there(make_bench: Any, weblake_llm: Any) -> None:
+def test_jobs_of_another_team_are_not_found(make_bench: Any, weblake_llm: Any) -> None:
     from weblake_service.config import ServiceKey
 
     keys = [ServiceKey("one-key", team="one"), ServiceKey("other-key", team="other")]
@@ -242,7 +242,7 @@ def test_jobs_of_another_team_are_not_there(make_bench: Any, weblake_llm: Any) -
 
 
 @pytest.mark.weblake_service(plan_credits=5)
-def test_what_cannot_be_paid_is_not_started_and_stops_in_time(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
+def test_a_job_without_enough_credits_is_not_started_or_stops(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
     urls = weblake_site.urls("/news/")
     assert api.post("/v2/extract", {"urls": urls, "prompt": "x"}, 402)["code"] == "INSUFFICIENT_CREDITS"
     weblake_llm.say(act(action="scrape", url=urls[0]), times=None)
@@ -252,7 +252,7 @@ def test_what_cannot_be_paid_is_not_started_and_stops_in_time(api: Api, weblake_
     assert found["creditsUsed"] == 5
 
 
-def test_a_killed_agent_goes_on_behind_its_last_step_and_pays_nothing_twice(
+def test_a_killed_agent_resumes_after_its_last_step_and_pays_once(
     weblake_service_process: Any, weblake_llm: Any, weblake_site: Any
 ) -> None:
     service = weblake_service_process
@@ -309,7 +309,7 @@ def test_previewed_parameters_can_be_sent_to_the_crawl(api: Api, weblake_llm: An
     assert said["code"] == "LLM_INVALID_JSON"
 
 
-def test_a_crawls_prompt_makes_its_options_and_explicit_ones_win(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
+def test_explicit_crawl_options_override_those_of_a_prompt(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
     weblake_llm.say({"includePaths": ["^/news/"], "limit": 100, "crawlEntireDomain": True})
     job = api.post("/v2/crawl", {"url": weblake_site.url + "/news/", "prompt": "The news.", "limit": 2})["id"]
     status = until(lambda: (found := api.get(f"/v2/crawl/{job}"))["status"] == "completed" and found)
@@ -318,7 +318,7 @@ def test_a_crawls_prompt_makes_its_options_and_explicit_ones_win(api: Api, webla
     assert all("/news/" in url for url in urls)
 
 
-def test_every_reply_has_the_shape_of_the_contract(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
+def test_every_response_conforms_to_the_contract(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
     schemas = contract.load()["components"]
 
     def fits(name: str, body: Any) -> Any:

@@ -36,7 +36,7 @@ def credits(service: Any) -> int:
         return sum(int(one.total_credits) for one in client.historical_credit_usage().periods)
 
 
-def test_a_summary_an_answer_and_highlights_stand_in_their_fields(ask: Any, weblake_llm: Any) -> None:
+def test_summary_answer_and_highlights_are_returned_in_their_fields(ask: Any, weblake_llm: Any) -> None:
     weblake_llm.say("A cake.", where="Summarise")
     weblake_llm.say("4.50", where="What does it cost")
     weblake_llm.say({"passages": ["It costs 4.50\n today.", "It costs nothing."]}, where="price of cake")
@@ -53,7 +53,7 @@ def test_a_summary_an_answer_and_highlights_stand_in_their_fields(ask: Any, webl
     assert "warning" not in data
 
 
-def test_page_text_stands_between_unguessable_delimiters(ask: Any, weblake_llm: Any) -> None:
+def test_page_text_is_enclosed_in_unpredictable_delimiters(ask: Any, weblake_llm: Any) -> None:
     ask(formats=["summary"])
     ask(formats=["summary"])
     marks = []
@@ -80,7 +80,7 @@ def test_json_satisfies_its_schema_and_costs_four_credits_more(
     assert "The price." in request.text
 
 
-def test_a_wrong_answer_is_repaired_once(ask: Any, weblake_llm: Any) -> None:
+def test_an_invalid_answer_is_corrected_once(ask: Any, weblake_llm: Any) -> None:
     weblake_llm.say({"price": "four"})
     weblake_llm.say({"price": 4})
     assert ask(formats=[{"type": "json", "schema": PRICE}])["json"] == {"price": 4}
@@ -89,7 +89,7 @@ def test_a_wrong_answer_is_repaired_once(ask: Any, weblake_llm: Any) -> None:
     assert "/price" in second.messages[-1]["content"]
 
 
-def test_two_wrong_answers_are_a_failure_and_nothing_is_paid(ask: Any, weblake_llm: Any, weblake_service: Any) -> None:
+def test_two_invalid_answers_are_a_failure_and_free(ask: Any, weblake_llm: Any, weblake_service: Any) -> None:
     weblake_llm.say("no JSON at all", times=None)
     said = ask(formats=[{"type": "json", "schema": PRICE}], status=502)
     assert said["code"] == "LLM_INVALID_JSON"
@@ -98,7 +98,7 @@ def test_two_wrong_answers_are_a_failure_and_nothing_is_paid(ask: Any, weblake_l
     assert credits(weblake_service) == 0
 
 
-def test_without_a_schema_any_object_will_do_and_nothing_else(ask: Any, weblake_llm: Any) -> None:
+def test_without_a_schema_any_object_is_accepted(ask: Any, weblake_llm: Any) -> None:
     weblake_llm.say([1])
     weblake_llm.say({"anything": 1})
     assert ask(formats=[{"type": "json", "prompt": "What it is."}])["json"] == {"anything": 1}
@@ -126,7 +126,7 @@ SCHEMAS = {
 
 
 @pytest.mark.parametrize("case", SCHEMAS)
-def test_a_schema_that_cannot_be_used_is_refused_before_anything_is_done(
+def test_an_invalid_schema_is_refused_before_the_scrape(
     ask: Any, weblake_llm: Any, weblake_site: Any, case: str
 ) -> None:
     schema, why = SCHEMAS[case]
@@ -140,7 +140,7 @@ def test_a_schema_that_cannot_be_used_is_refused_before_anything_is_done(
     assert weblake_site.requests("/cake") == []
 
 
-def test_a_pattern_that_would_take_for_ever_does_not(ask: Any, weblake_llm: Any) -> None:
+def test_a_catastrophic_pattern_of_a_schema_is_bounded(ask: Any, weblake_llm: Any) -> None:
     schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}
     weblake_llm.say({"x": "a" * 5000 + "!"}, times=None)
     assert ask(formats=[{"type": "json", "schema": schema}], status=502)["code"] == "LLM_INVALID_JSON"
@@ -159,7 +159,7 @@ def test_references_within_a_schema_are_followed(ask: Any, weblake_llm: Any) -> 
 
 
 @pytest.mark.parametrize("formats", [["json"], ["question"], ["highlights"], ["summary", {"type": "summary"}]])
-def test_formats_that_cannot_be_made_are_refused(ask: Any, formats: list[Any]) -> None:
+def test_unsupported_formats_are_refused(ask: Any, formats: list[Any]) -> None:
     assert ask(formats=formats, status=400)["code"] == "BAD_REQUEST"
 
 
@@ -179,7 +179,7 @@ def test_a_page_without_text_is_not_summarised(ask: Any, weblake_llm: Any) -> No
     assert weblake_llm.requests == []
 
 
-def test_a_page_of_the_cache_is_read_anew(ask: Any, weblake_llm: Any, weblake_site: Any) -> None:
+def test_a_cached_page_is_sent_to_the_model_again(ask: Any, weblake_llm: Any, weblake_site: Any) -> None:
     for _ in range(2):
         data = ask(formats=["summary"])
     assert data["metadata"]["cacheState"] == "hit"
@@ -203,7 +203,7 @@ TROUBLE: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
-def test_markdown_stays_with_a_warning_where_cleaning_fails(ask: Any, weblake_llm: Any, trouble: str) -> None:
+def test_markdown_is_kept_with_a_warning_if_cleaning_fails(ask: Any, weblake_llm: Any, trouble: str) -> None:
     script, why = TROUBLE[trouble]
     script(weblake_llm)
     data = ask(onlyCleanContent=True, timeout=1500)
@@ -235,7 +235,7 @@ def test_changes_are_reported_by_field(ask: Any, weblake_llm: Any, weblake_site:
     assert credits(weblake_service) == 1 + 5
 
 
-def test_a_batch_with_json_pays_for_each_page(weblake_service: Any, weblake_llm: Any, weblake_site: Any) -> None:
+def test_a_batch_with_json_is_billed_per_page(weblake_service: Any, weblake_llm: Any, weblake_site: Any) -> None:
     urls = weblake_site.urls("/news/")
     weblake_llm.fail(400, where="it is the first", times=1)
     with weblake_service.client() as client:

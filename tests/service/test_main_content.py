@@ -26,7 +26,7 @@ def markdown(page: str, **options: Any) -> str:
     return text
 
 
-def test_a_story_comes_back_whole() -> None:
+def test_a_long_article_is_kept_completely() -> None:
     text = markdown(f"<div>{STORY}</div>")
     assert text.startswith("# The harbour\n\n0. ") or text.startswith("# The harbour\n\n0\\. ")
     assert text.count("The old harbour") == 16
@@ -54,7 +54,7 @@ def test_a_story_comes_back_whole() -> None:
         "<aside>FOREIGN <a href=/x>of other things</a></aside>",
     ],
 )
-def test_landmarks_and_names_are_believed(furniture: str) -> None:
+def test_landmarks_and_class_names_identify_boilerplate(furniture: str) -> None:
     page = f"<main>{STORY}{furniture}<p>The end.</p></main>"
     text = markdown(page)
     assert "FOREIGN" not in text
@@ -77,7 +77,7 @@ def test_landmarks_and_names_are_believed(furniture: str) -> None:
         "<blockquote class=quote>OWN</blockquote>",
     ],
 )
-def test_names_that_say_something_else_are_not_misread(own: str) -> None:
+def test_unrelated_class_names_are_ignored(own: str) -> None:
     assert "OWN" in markdown(f"<main><article>{STORY}{own}</article></main>")
 
 
@@ -88,12 +88,12 @@ def test_outside_of_main_only_long_text_is_kept() -> None:
     assert "ANSWER" in text
 
 
-def test_the_heading_stays_although_it_stands_outside_of_the_main_landmark() -> None:
+def test_a_heading_outside_the_main_landmark_is_kept() -> None:
     page = f"<title>The sea</title><div class=hero><h1>The sea</h1></div><main>{STORY.replace('h1', 'h2')}</main>"
     assert markdown(page).startswith("# The sea")
 
 
-def test_crumbs_and_bars_above_the_heading_go() -> None:
+def test_breadcrumbs_and_bars_above_the_heading_are_dropped() -> None:
     page = f"<div><a href=/>FOREIGN</a> &gt; <a href=/b>here</a></div><div>FOREIGN</div>{STORY}"
     assert "FOREIGN" not in markdown(page)
 
@@ -105,14 +105,14 @@ def test_without_a_landmark_the_block_with_the_sentences_is_the_main_part() -> N
     assert text.count("The old harbour") == 16
 
 
-def test_comments_are_dropped_below_an_article_and_kept_where_people_talk() -> None:
+def test_comments_are_dropped_below_an_article_and_kept_in_a_discussion() -> None:
     comments = f"<div class=comments><div class=comment><p>SPOKEN {SENTENCE}</p></div></div>"
     assert "SPOKEN" not in markdown(f"<main>{STORY}{comments}</main>")
     assert "SPOKEN" in markdown(f"<body class=forum-thread><main>{STORY}{comments}</main></body>")
     assert "SPOKEN" in markdown(f"<main><h1>Q</h1><p>{SENTENCE}</p>{comments * 3}</main>")
 
 
-def test_reviews_are_dropped_from_what_is_sold_only() -> None:
+def test_reviews_are_dropped_from_product_pages_only() -> None:
     reviews = f"<div class=product-reviews><p>REVIEWED {SENTENCE}</p></div>"
     sold = '<script type="application/ld+json">{"@type": "Product"}</script>'
     assert "REVIEWED" not in markdown(f"{sold}<main>{STORY}{reviews}</main>")
@@ -127,42 +127,42 @@ def test_reviews_are_dropped_from_what_is_sold_only() -> None:
         "<h2>Leave a comment</h2><p>Somewhere here you write to us.</p>",
     ],
 )
-def test_sections_that_lead_elsewhere_go_with_their_heading(section: str) -> None:
+def test_sections_of_links_are_dropped_with_their_heading(section: str) -> None:
     text = markdown(f"<main>{STORY}{section}<h2>Sources</h2><p>{SENTENCE}</p></main>")
     assert "Somewhere" not in text
     assert "## Sources" in text
 
 
-def test_a_section_with_sentences_stays_whatever_its_heading() -> None:
+def test_a_section_with_sentences_is_kept_regardless_of_its_heading() -> None:
     page = f"<main>{STORY}<h2>Related work</h2><p>EARLIER {SENTENCE * 2}</p></main>"
     assert "EARLIER" in markdown(page)
 
 
-def test_lists_of_links_go_from_a_text_and_stay_where_they_are_the_page() -> None:
+def test_lists_of_links_are_dropped_from_text_and_kept_on_index_pages() -> None:
     assert "Somewhere" not in markdown(f"<main>{STORY}<div><ul>{LINKS}</ul></div></main>")
     assert markdown(f"<main><h1>Places</h1><ul>{LINKS}</ul></main>").count("Somewhere") == 8
 
 
-def test_a_grid_of_products_stays() -> None:
+def test_a_grid_of_products_is_kept() -> None:
     cards = "".join(f"<li><a href=/{n}><h3>Cup {n}</h3></a><span>${n}.00</span></li>" for n in range(20))
     text = markdown(f"<main><h1>Cups</h1><div class=product-grid><ul>{cards}</ul></div></main>")
     assert all(f"Cup {n}" in text and f"${n}.00" in text for n in range(20))
 
 
-def test_forms_to_fill_in_go_and_a_page_in_a_form_stays() -> None:
+def test_input_forms_are_dropped_and_a_page_inside_a_form_is_kept() -> None:
     form = "<form><h3>WRITE to us</h3><label>Name</label><input name=n><textarea></textarea></form>"
     assert "WRITE" not in markdown(f"<main>{STORY}{form}</main>")
     assert markdown(f"<form><input name=q>{STORY}</form>").count("The old harbour") == 16
 
 
-def test_what_is_there_twice_is_there_once() -> None:
+def test_repeated_content_is_kept_once() -> None:
     twins = "<div><div class=a>Only for phones, or desks</div><div class=b>Only for phones, or desks</div></div>"
     text = markdown(f"<main>{STORY}{twins}<div><p>{SENTENCE}unique</p></div><div><p>{SENTENCE}unique</p></div></main>")
     assert text.count("Only for phones") == 1
     assert text.count("unique") == 1
 
 
-def test_code_and_tables_may_repeat_themselves() -> None:
+def test_repeated_code_and_table_cells_are_kept() -> None:
     table = (
         "<table><tr><th>k</th></tr><tr><td>the same value twice</td></tr><tr><td>the same value twice</td></tr></table>"
     )
@@ -193,7 +193,7 @@ def test_alt_text_that_repeats_the_card_is_dropped() -> None:
         f"<main></main><div>{STORY}</div>",
     ],
 )
-def test_names_that_cover_the_whole_page_are_not_believed(page: str) -> None:
+def test_class_names_of_the_whole_page_are_ignored(page: str) -> None:
     assert markdown(page).count("The old harbour") == 16
 
 
@@ -203,14 +203,14 @@ def test_a_page_without_text_is_empty() -> None:
     assert markdown("") == ""
 
 
-def test_included_tags_are_not_filtered_and_excluded_ones_are_gone_before() -> None:
+def test_included_tags_are_not_filtered_and_excluded_ones_are_removed_first() -> None:
     page = f"<nav>MENU</nav><main>{STORY}<div class=share>SHARE</div></main>"
     assert markdown(page, include_tags=["nav", ".share"]) == "MENU\n\nSHARE"
     assert "MENU" in markdown(page, only_main_content=False)
     assert markdown(page, exclude_tags=["p"]).strip() == "# The harbour"
 
 
-def test_two_processes_with_other_hash_seeds_say_the_same() -> None:
+def test_the_result_does_not_depend_on_the_hash_seed() -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(__file__).rpartition('/')[0]!r})\n"
         "from test_main_content import HOSTILE, LINKS, STORY, markdown\n"
@@ -246,7 +246,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_pages_that_are_built_to_hurt_take_seconds(name: str) -> None:
+def test_malicious_pages_take_seconds(name: str) -> None:
     began = time.monotonic()
     assert markdown(HOSTILE[name])
     assert time.monotonic() - began < 20

@@ -34,7 +34,7 @@ def credits(bench: Any) -> int:
     return int(sum(one["totalCredits"] for one in periods))
 
 
-def test_only_urls_of_the_site_each_page_once(bench: Any) -> None:
+def test_each_url_of_the_site_is_listed_once(bench: Any) -> None:
     bench.web.sitemaps[HOME] = [
         "http://site.test/a", "https://www.site.test/a/", "http://SITE.test:80/a#part", "http://site.test/a/index.html",
         "http://site.test:8080/a", "http://notsite.test/a", "http://site.test.evil.test/", "ftp://site.test/f",
@@ -45,14 +45,14 @@ def test_only_urls_of_the_site_each_page_once(bench: Any) -> None:
     assert with_query == [HOME, "http://site.test/a", "http://site.test/%61?y=1&x=2", "http://site.test/A"]
 
 
-def test_subdomains(bench: Any) -> None:
+def test_subdomains_are_included_on_request(bench: Any) -> None:
     bench.web.links[HOME] = ["http://docs.site.test/x", "http://a.docs.site.test/", "http://site.test/x"]
     assert mapped(bench) == [HOME, *bench.web.links[HOME]]
     assert mapped(bench, includeSubdomains=False) == [HOME, "http://site.test/x"]
 
 
 @pytest.mark.parametrize("mode", ["include", "only"])
-def test_a_site_that_moved_to_another_host(bench: Any, mode: str) -> None:
+def test_a_site_that_moved_to_another_host_is_mapped(bench: Any, mode: str) -> None:
     moved = "http://moved.example/"
     bench.web.finals[HOME] = moved
     bench.web.links[HOME] = ["http://moved.example/link", "http://other.test/"]
@@ -61,14 +61,14 @@ def test_a_site_that_moved_to_another_host(bench: Any, mode: str) -> None:
     assert listed == (["http://moved.example/listed"] if mode == "only" else [moved, f"{moved}listed", f"{moved}link"])
 
 
-def test_a_sitemap_may_be_about_the_host_that_the_site_moved_to(bench: Any) -> None:
+def test_a_sitemap_may_list_the_host_that_the_site_moved_to(bench: Any) -> None:
     bench.web.finals[HOME] = "http://moved.example/"
     bench.web.sitemaps[HOME] = ["http://moved.example/listed"]
     assert mapped(bench, sitemap="only") == ["http://moved.example/listed"]
     assert bench.web.asked == [HOME]
 
 
-def test_a_broken_front_page_does_not_hide_the_sitemap(bench: Any) -> None:
+def test_the_sitemap_is_read_although_the_home_page_fails(bench: Any) -> None:
     bench.web.failures[HOME] = PageFailure("SCRAPE_SITE_ERROR", "It is down.")
     bench.web.sitemaps[HOME] = ["http://site.test/a"]
     told = reply(bench)
@@ -81,7 +81,7 @@ def test_a_broken_front_page_does_not_hide_the_sitemap(bench: Any) -> None:
     assert "404" in told["warning"]
 
 
-def test_nothing_to_map(bench: Any) -> None:
+def test_a_site_without_urls_gives_a_warning(bench: Any) -> None:
     told = reply(bench, sitemap="only")
     assert (told["links"], "No sitemap" in told["warning"]) == ([], True)
     assert "warning" not in reply(bench)
@@ -91,7 +91,7 @@ def test_nothing_to_map(bench: Any) -> None:
     assert (failed.status_code, failed.json()["code"], credits(bench)) == (408, "SCRAPE_TIMEOUT", before)
 
 
-def test_limits_are_exact_and_search_chooses_before_they_cut(bench: Any) -> None:
+def test_limits_are_exact_and_applied_after_the_search(bench: Any) -> None:
     bench.web.sitemaps[HOME] = [f"{HOME}page-{n}" for n in range(5050)] + [f"{HOME}pricing/plans"]
     assert len(mapped(bench)) == 5000
     assert len(mapped(bench, limit=1)) == 1
@@ -101,7 +101,7 @@ def test_limits_are_exact_and_search_chooses_before_they_cut(bench: Any) -> None
         assert bench.http.post("/v2/map", json={"url": HOME, "limit": bad}).status_code == 400
 
 
-def test_pages_scraped_earlier_give_their_titles(bench: Any) -> None:
+def test_pages_scraped_earlier_have_titles(bench: Any) -> None:
     other = "http://docs.site.test/guide"
     bench.web.links[HOME] = [other, "http://site.test/unknown"]
     assert bench.http.post("/v2/scrape", json={"url": other}).status_code == 200
@@ -113,7 +113,7 @@ def test_pages_scraped_earlier_give_their_titles(bench: Any) -> None:
     assert all("title" not in link for link in reply(bench, ignoreCache=True)["links"] if link["url"] == other)
 
 
-def test_relevance_reads_paths_as_people_do(bench: Any) -> None:
+def test_search_matches_the_words_of_a_path(bench: Any) -> None:
     wanted = f"{HOME}%E4%BE%A1%E6%A0%BC"
     bench.web.sitemaps[HOME] = [f"{HOME}a", f"{HOME}repricing", f"{HOME}our_pricing", wanted]
     assert mapped(bench, search="Pricing!")[:2] == [f"{HOME}our_pricing", f"{HOME}repricing"]
@@ -121,7 +121,7 @@ def test_relevance_reads_paths_as_people_do(bench: Any) -> None:
     assert mapped(bench, search=" ?! ") == mapped(bench)
 
 
-def test_a_map_is_billed_noted_and_repeated(bench: Any) -> None:
+def test_a_map_is_billed_listed_and_replayed(bench: Any) -> None:
     headers = {"x-idempotency-key": KEY}
     first = bench.http.post("/v2/map", json={"url": HOME}, headers=headers)
     again = bench.http.post("/v2/map", json={"url": HOME}, headers=headers)
@@ -138,7 +138,7 @@ def served(site: Any) -> Any:
             yield lambda url, **options: http.post("/v2/map", json={"url": url, **options}).json()
 
 
-def test_a_real_site_with_an_index_a_gzip_file_and_a_feed(site: Any, served: Callable[..., Any]) -> None:
+def test_a_sitemap_index_a_gzip_file_and_a_feed_are_read_over_http(site: Any, served: Callable[..., Any]) -> None:
     def listed(*paths: str) -> bytes:
         return f"<urlset>{''.join(f'<url><loc>{site.url(path)}</loc></url>' for path in paths)}</urlset>".encode()
 
@@ -156,7 +156,7 @@ def test_a_real_site_with_an_index_a_gzip_file_and_a_feed(site: Any, served: Cal
     ]
 
 
-def test_a_real_site_that_redirects_to_another_host(site: Any, served: Callable[..., Any]) -> None:
+def test_a_site_that_redirects_to_another_host_is_mapped_over_http(site: Any, served: Callable[..., Any]) -> None:
     there = site.url("/", host="localhost")
     site.page("/start", status=302, location=f"{there}home")
     site.page("/home", b"<title>There</title><a href=/a>a</a>")

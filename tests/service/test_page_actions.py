@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import code_lab
+import chromium_lab
 import pytest
-from code_lab import on_browser, on_page
+from chromium_lab import on_browser, on_page
 from loopback_site import Site, site  # noqa: F401
 
 from weblake_service.sessions.attached_page import PageActionError
@@ -39,7 +39,7 @@ system = pytest.mark.system
         ("", None, "There is no key ''"),
     ],
 )
-def test_keys_by_name(names: str, held: list[str] | None, key: str) -> None:
+def test_keys_are_pressed_by_name(names: str, held: list[str] | None, key: str) -> None:
     if held is None:
         with pytest.raises(PageActionError, match=f"^{key}"):
             parse_chord(names)
@@ -50,19 +50,19 @@ def test_keys_by_name(names: str, held: list[str] | None, key: str) -> None:
 
 def test_an_unresponsive_page_times_out() -> None:
     with pytest.raises(CdpError, match=r"^There is no browser at CDP_URL: "):
-        on_browser(code_lab.NOWHERE, open_pages)
+        on_browser(chromium_lab.NOWHERE, open_pages)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[str]:
-    with code_lab.chromium() as url:
+    with chromium_lab.chromium() as url:
         yield url
 
 
 @pytest.fixture
 def page(browser: str, site: Site) -> Any:  # noqa: F811
     """Shows a page and does something on it."""
-    code_lab.alone(browser)
+    chromium_lab.alone(browser)
 
     def show(body: str, work: Any) -> Any:
         url = site.page("/page", f"<!doctype html><title>Page</title>{body}".encode())
@@ -126,7 +126,7 @@ WHOLE = """\
 
 
 @system
-def test_a_snapshot(page: Any) -> None:
+def test_a_snapshot_lists_the_accessible_elements(page: Any) -> None:
     async def look(hands: PageActions) -> list[str]:
         whole = await hands.snapshot()
         assert whole.refs["e2"].name == "a link"
@@ -156,7 +156,7 @@ def test_a_snapshot(page: Any) -> None:
 
 
 @system
-def test_refs_in_a_frame_are_clicked_in_it(page: Any) -> None:
+def test_refs_in_a_frame_are_clicked(page: Any) -> None:
     async def work(hands: PageActions) -> str:
         shot = await hands.snapshot(interactive=True)
         assert shot.text == '- button "In" [ref=e1]'
@@ -170,7 +170,7 @@ def test_refs_in_a_frame_are_clicked_in_it(page: Any) -> None:
 
 
 @system
-def test_a_frame_of_another_site_is_named(page: Any, site: Site) -> None:  # noqa: F811
+def test_a_cross_origin_frame_is_named(page: Any, site: Site) -> None:  # noqa: F811
     other = site.page("/other", b"<button>There</button>").replace("127.0.0.1", "localhost")
 
     async def work(hands: PageActions) -> str:
@@ -182,7 +182,7 @@ def test_a_frame_of_another_site_is_named(page: Any, site: Site) -> None:  # noq
 
 
 @system
-def test_what_is_filled_and_typed(page: Any) -> None:
+def test_fields_are_filled_and_typed_into(page: Any) -> None:
     async def work(hands: PageActions) -> list[Any]:
         await hands.fill("#a", "Ünï €")
         await hands.type("+x", "#a")
@@ -209,7 +209,7 @@ def test_what_is_filled_and_typed(page: Any) -> None:
 
 
 @system
-def test_boxes_and_choices(page: Any) -> None:
+def test_checkboxes_and_selects_are_set(page: Any) -> None:
     async def work(hands: PageActions) -> list[Any]:
         await hands.check("#a")
         await hands.check("#a")
@@ -294,7 +294,7 @@ def test_stale_refs_are_reported(page: Any, site: Site) -> None:  # noqa: F811
 
 
 @system
-def test_a_click_waits_for_the_page_that_it_opens(page: Any, site: Site) -> None:  # noqa: F811
+def test_a_click_waits_for_navigation(page: Any, site: Site) -> None:  # noqa: F811
     def slow(handler: Any) -> None:
         site.stop.wait(0.4)
         handler.reply(200, b"<title>Slow</title><img src=/late>", {})
@@ -324,7 +324,7 @@ def test_a_click_waits_for_the_page_that_it_opens(page: Any, site: Site) -> None
 
 
 @system
-def test_a_click_that_opens_nothing_does_not_wait(page: Any) -> None:
+def test_a_click_without_navigation_does_not_wait(page: Any) -> None:
     async def work(hands: PageActions) -> float:
         began = time.monotonic()
         await hands.click("button")
@@ -353,7 +353,7 @@ def test_dialogs_are_answered(page: Any) -> None:
 
 
 @system
-def test_reading(page: Any) -> None:
+def test_text_and_attributes_are_read(page: Any) -> None:
     async def work(hands: PageActions) -> list[Any]:
         return [
             await hands.text(),
@@ -378,7 +378,7 @@ def test_reading(page: Any) -> None:
 
 
 @system
-def test_scrolling(page: Any) -> None:
+def test_pages_and_elements_are_scrolled(page: Any) -> None:
     async def whole(hands: PageActions) -> list[Any]:
         return [await hands.scroll("down", 500), await hands.scroll("up", 200), await hands.scroll("right", 40)]
 
@@ -395,7 +395,7 @@ def test_scrolling(page: Any) -> None:
 
 
 @system
-def test_an_element_that_comes_later_and_moves(page: Any) -> None:
+def test_an_element_that_appears_later_and_moves_is_clicked(page: Any) -> None:
     async def work(hands: PageActions) -> str:
         await hands.click("button")
         return await hands.text("p")
@@ -407,7 +407,7 @@ def test_an_element_that_comes_later_and_moves(page: Any) -> None:
 
 
 @system
-def test_shadow_roots(page: Any) -> None:
+def test_shadow_roots_are_included(page: Any) -> None:
     async def work(hands: PageActions) -> str:
         await hands.snapshot(interactive=True)
         await hands.click("@e1")
@@ -419,7 +419,7 @@ def test_shadow_roots(page: Any) -> None:
 
 
 @system
-def test_pages(browser: str, page: Any, site: Site) -> None:  # noqa: F811
+def test_pages_are_opened_listed_and_closed(browser: str, page: Any, site: Site) -> None:  # noqa: F811
     site.page("/popup", b"<title>Popup</title>")
     page("<a href=/popup target=_blank>Open</a>", lambda hands: hands.click("a"))
     # What a click opens is in front.
@@ -466,8 +466,8 @@ def test_a_busy_page_is_reported(page: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @system
-def test_a_browser_that_ends_meanwhile() -> None:
-    with code_lab.chromium() as url:
+def test_a_browser_that_ends_during_an_action_is_reported() -> None:
+    with chromium_lab.chromium() as url:
 
         async def main() -> None:
             async with open_connection(url) as cdp:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import parse_bench as bench
+import parse_lab as bench
 import pytest
 from firecrawl import Firecrawl
 from firecrawl.v2.types import ParseOptions, PDFParser
@@ -28,7 +28,7 @@ def key(text: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, text))
 
 
-def test_the_reply_is_a_scrape_document_that_can_be_read_back(parsing: Any) -> None:
+def test_the_response_is_a_scrape_document_that_can_be_read_again(parsing: Any) -> None:
     reply = parsing.post("tides.odt").json()
     scrape_id = reply["data"]["metadata"]["scrapeId"]
     assert (reply["success"], reply["scrape_id"]) == (True, scrape_id)
@@ -51,7 +51,7 @@ def test_a_pdf_costs_a_credit_a_page_and_others_one(fresh: Any) -> None:
     assert parsing.service.counts()["parse_started"] == 5
 
 
-def test_without_a_credit_nothing_is_parsed(fresh: Any) -> None:
+def test_a_file_is_not_parsed_without_credits(fresh: Any) -> None:
     parsing = fresh(plan_credits=1)
     # How many pages there are is known when they have been read.
     parsing.parse("tides.pdf")
@@ -59,7 +59,7 @@ def test_without_a_credit_nothing_is_parsed(fresh: Any) -> None:
     assert parsing.refused("tides.docx")[:2] == (402, "INSUFFICIENT_CREDITS")
 
 
-def test_a_repeat_under_one_key_is_the_same_answer_and_paid_once(fresh: Any) -> None:
+def test_a_repeat_under_one_key_gets_the_same_response_and_is_billed_once(fresh: Any) -> None:
     parsing = fresh()
     first = parsing.post("tides.pdf", key=key("k"), formats=["markdown"])
     again = parsing.post("tides.pdf", key=key("k"), formats=["markdown"])
@@ -72,7 +72,7 @@ def test_a_repeat_under_one_key_is_the_same_answer_and_paid_once(fresh: Any) -> 
     assert parsing.used() == 2
 
 
-def test_a_refusal_of_the_file_is_repeated_too(fresh: Any) -> None:
+def test_a_refusal_of_a_file_is_replayed(fresh: Any) -> None:
     parsing = fresh()
     first = parsing.post("encrypted.pdf", key=key("e"))
     again = parsing.post("encrypted.pdf", key=key("e"))
@@ -80,7 +80,7 @@ def test_a_refusal_of_the_file_is_repeated_too(fresh: Any) -> None:
     assert parsing.service.counts()["parse_started"] == 1
 
 
-def test_too_many_files_a_minute_get_retry_after(fresh: Any) -> None:
+def test_the_rate_limit_sends_retry_after(fresh: Any) -> None:
     parsing = fresh(requests_per_minute=1)
     parsing.parse("tides.html")
     reply = parsing.post("tides.html")
@@ -88,7 +88,7 @@ def test_too_many_files_a_minute_get_retry_after(fresh: Any) -> None:
     assert int(reply.headers["retry-after"]) > 0
 
 
-def test_zero_data_retention_needs_the_account_and_keeps_nothing(fresh: Any) -> None:
+def test_zero_data_retention_must_be_enabled_and_stores_nothing(fresh: Any) -> None:
     assert fresh().refused("tides.docx", zeroDataRetention=True)[0] == 403
     parsing = fresh(zero_data_retention=True)
     document = parsing.parse("tides.docx", zeroDataRetention=True)
@@ -98,7 +98,7 @@ def test_zero_data_retention_needs_the_account_and_keeps_nothing(fresh: Any) -> 
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "slides.pptx", "archive.zip", "page.html.exe", "pdf", "table.csv"])
-def test_other_files_are_refused_by_name(parsing: Any, name: str) -> None:
+def test_unsupported_file_types_are_refused(parsing: Any, name: str) -> None:
     status, code, error = parsing.refused(name, b"%PDF-1.4 whatever")
     assert (status, code) == (400, "UNSUPPORTED_FILE_TYPE")
     assert name in error
@@ -122,7 +122,7 @@ def test_other_files_are_refused_by_name(parsing: Any, name: str) -> None:
         ({"includeTags": ["p[["]}, 400, "BAD_REQUEST", "p[["),
     ],
 )
-def test_options_that_cannot_be_met_are_refused(
+def test_unsupported_options_are_refused(
     parsing: Any, options: dict[str, Any], status: int, code: str, named: str
 ) -> None:
     before = parsing.used()
@@ -132,7 +132,7 @@ def test_options_that_cannot_be_met_are_refused(
     assert parsing.used() == before
 
 
-def test_options_without_a_meaning_for_files_are_taken(parsing: Any) -> None:
+def test_options_without_effect_on_files_are_accepted(parsing: Any) -> None:
     document = parsing.parse(
         "tides.docx", headers={"X-A": "b"}, blockAds=False, proxy="basic", skipTlsVerification=False, origin="api",
         integration="tests", fastMode=True, timeout=60_000,
@@ -140,14 +140,14 @@ def test_options_without_a_meaning_for_files_are_taken(parsing: Any) -> None:
     assert "spring tide" in document["markdown"]
 
 
-def test_the_kinds_are_listed(parsing: Any) -> None:
+def test_the_supported_file_types_are_listed(parsing: Any) -> None:
     reply = parsing.http.get("/v2/parse/formats")
     assert reply.headers["cache-control"] == "private, max-age=3600"
     extensions = [end for entry in reply.json()["data"]["formats"] for end in entry["extensions"]]
     assert extensions == [".html", ".htm", ".pdf", ".docx", ".doc", ".odt", ".rtf", ".xlsx", ".xls"]
 
 
-def test_a_public_client_unchanged(parsing: Any) -> None:
+def test_a_public_client_parses_a_file(parsing: Any) -> None:
     client = Firecrawl(api_key=bench.KEY, api_url=parsing.service.url)
     document = client.parse(
         str(bench.DOCUMENTS / "tides.pdf"),
@@ -163,7 +163,7 @@ def test_a_public_client_unchanged(parsing: Any) -> None:
     assert {kind.format for kind in client.get_parse_formats()} >= {"pdf", "docx", "xls"}
 
 
-def test_our_own_client(parsing: Any) -> None:
+def test_the_client_parses_a_file(parsing: Any) -> None:
     with weblake.Client(base_url=parsing.service.url, api_key=bench.KEY) as client:
         document = client.parse_file(bench.DOCUMENTS / "tides.docx", formats=["markdown", "links"]).data
     assert document is not None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import parse_bench as bench
+import parse_lab as bench
 import pyarrow.parquet as pq
 import pytest
 
@@ -39,7 +39,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.system
-def test_files_are_shown(fresh: Any) -> None:
+def test_files_are_printed_as_markdown(fresh: Any) -> None:
     code, out, _ = run(*files("tides.docx", "gauges.xls"))
     assert code == 0
     assert "**spring tide**" in out
@@ -61,7 +61,7 @@ def test_files_land_once(fresh: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_one_file_that_fails_does_not_keep_the_others(fresh: Any, tmp_path: Path) -> None:
+def test_one_failed_file_does_not_prevent_the_others(fresh: Any, tmp_path: Path) -> None:
     code, _, err = run(*files("encrypted.pdf", "tides.docx"), "--to", str(tmp_path))
     assert code == 1
     assert "protected with a password" in err
@@ -70,7 +70,7 @@ def test_one_file_that_fails_does_not_keep_the_others(fresh: Any, tmp_path: Path
 
 @pytest.mark.system
 @pytest.mark.parametrize("after_s", [0.0, 0.2, 0.5])
-def test_a_command_that_was_killed_pays_once(fresh: Any, tmp_path: Path, after_s: float) -> None:
+def test_a_killed_and_repeated_command_pays_once(fresh: Any, tmp_path: Path, after_s: float) -> None:
     fresh.service.faults({"match": {"path": "/v2/parse$"}, "times": 1, "effect": {"latency_ms": 300}})
     command = [sys.executable, "-m", "weblake", "parse", *files("tides.pdf"), "--to", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:

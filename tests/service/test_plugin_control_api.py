@@ -19,7 +19,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("method", "name"), CALLS)
-def test_every_call_but_health_demands_the_key(bench: Any, method: str, name: str) -> None:
+def test_every_route_except_health_requires_the_key(bench: Any, method: str, name: str) -> None:
     assert bench.http.request(method, f"/_weblake/{name}").status_code == 200
     nobody = {"Authorization": "Bearer wrong-key"}
     assert bench.http.request(method, f"/_weblake/{name}", headers=nobody).status_code == 401
@@ -53,12 +53,12 @@ def test_deleting_an_unknown_rule_is_404(bench: Any, name: str) -> None:
     assert (reply.status_code, reply.json()["success"]) == (404, False)
 
 
-def test_unknown_paths_and_methods(bench: Any) -> None:
+def test_unknown_paths_and_methods_are_refused(bench: Any) -> None:
     assert bench.http.get("/_weblake/fautls").status_code == 404
     assert bench.http.put("/_weblake/reset").status_code == 405
 
 
-def test_rules_are_added_dropped_one_by_one_and_survive_being_sent_back(bench: Any) -> None:
+def test_rules_are_added_removed_one_by_one_and_sent_back_unchanged(bench: Any) -> None:
     first = bench.http.post("/_weblake/faults", json={"effect": {"status": 500}}).json()["id"]
     second = bench.http.post("/_weblake/faults", json={"effect": {"status": 501}}).json()["id"]
     assert bench.http.get("/v2/crawl/active").status_code == 500

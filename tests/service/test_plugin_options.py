@@ -87,7 +87,7 @@ def run(folder: Path, text: str, *arguments: str, plugins: tuple[str, ...] = ())
     return done.returncode, done.stdout + done.stderr
 
 
-def test_it_is_registered() -> None:
+def test_the_plugin_is_registered() -> None:
     (entry,) = [one for one in entry_points(group="pytest11") if one.name == "weblake"]
     assert entry.value == "weblake.testing"
 
@@ -107,7 +107,7 @@ def expected() -> str:
 
 
 @pytest.mark.system
-def test_workers_have_services_of_their_own_each_in_a_process(tmp_path: Path, expected: str) -> None:
+def test_each_xdist_worker_has_its_own_service_process(tmp_path: Path, expected: str) -> None:
     code, said = run(
         tmp_path,
         f"WHERE = 'process'\n{expected}{GOOD}",
@@ -118,7 +118,7 @@ def test_workers_have_services_of_their_own_each_in_a_process(tmp_path: Path, ex
     assert "6 passed" in said
 
 
-def test_the_ini_file_sets_what_the_command_line_does_not(tmp_path: Path, expected: str) -> None:
+def test_the_ini_file_sets_options_absent_from_the_command_line(tmp_path: Path, expected: str) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nweblake_service = in-process\nweblake_seed = 5\n")
     code, said = run(tmp_path, f"WHERE = 'in-process'\n{expected}{GOOD}")
     assert code == 0, said
@@ -128,7 +128,7 @@ def test_the_ini_file_sets_what_the_command_line_does_not(tmp_path: Path, expect
     assert "in-process or process" in said
 
 
-def test_what_a_failed_test_prints(tmp_path: Path) -> None:
+def test_a_failed_test_prints_the_requests_and_rules(tmp_path: Path) -> None:
     code, said = run(tmp_path, BAD)
     assert code == 1
     assert "402 GET /v2/crawl/active  (rule 1 struck)" in said

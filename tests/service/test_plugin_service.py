@@ -36,7 +36,7 @@ def ended(client: weblake.Client, job: str) -> Any:
     return status
 
 
-def test_the_same_calls_have_the_same_answers(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
+def test_the_same_calls_have_the_same_responses(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
     def turn() -> list[Any]:
         weblake_service.reset()
         client = weblake_service.client()
@@ -51,7 +51,7 @@ def test_the_same_calls_have_the_same_answers(weblake_service: WeblakeService, w
 
 
 @pytest.mark.smoke
-def test_an_asynchronous_test_uses_it(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
+def test_an_asynchronous_client_uses_the_service(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
     async def main() -> int | None:
         async with weblake_service.async_client() as client:
             job = (await client.start_batch_scrape(weblake_site.urls("/guides/"))).id
@@ -65,13 +65,13 @@ def test_an_asynchronous_test_uses_it(weblake_service: WeblakeService, weblake_s
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_test_that_is_a_coroutine(weblake_service: WeblakeService, anyio_backend: str) -> None:
+async def test_a_coroutine_test_uses_the_service(weblake_service: WeblakeService, anyio_backend: str) -> None:
     weblake_service.advance(5)
     async with weblake_service.async_client() as client:
         assert (await client.list_active_crawls()).crawls == []
 
 
-def test_the_environment_names_it(
+def test_the_environment_variables_name_the_service(
     weblake_environment: dict[str, str], weblake_service: WeblakeService, weblake_site: WeblakeSite, tmp_path: Path
 ) -> None:
     assert os.environ["WEBLAKE_BASE_URL"] == weblake_service.url == weblake_environment["WEBLAKE_BASE_URL"]
@@ -87,7 +87,7 @@ def test_a_marker_sets_limits(weblake_service: WeblakeService, weblake_site: Web
     assert ended(client, client.start_batch_scrape(weblake_site.urls("/about")).id).completed == 1
 
 
-def test_the_clock_is_moved_and_put_back(weblake_service: WeblakeService) -> None:
+def test_the_clock_is_advanced_and_reset(weblake_service: WeblakeService) -> None:
     begun = weblake_service.now()
     assert weblake_service.advance(24 * HOUR) - begun >= timedelta(days=1)
     weblake_service.reset()
@@ -97,7 +97,7 @@ def test_the_clock_is_moved_and_put_back(weblake_service: WeblakeService) -> Non
 
 
 @pytest.mark.weblake_service(requests_per_minute=1)
-def test_what_waits_for_a_time_is_due_when_the_clock_moves(
+def test_timed_events_are_due_when_the_clock_advances(
     weblake_service: WeblakeService, weblake_site: WeblakeSite
 ) -> None:
     client = weblake_service.client(patience=RetryPolicy(tries=1))
@@ -136,7 +136,7 @@ def test_a_rule_is_added_counted_and_removed(weblake_service: WeblakeService, we
         weblake_faults.add(stall_jobs=True)
 
 
-def test_webhooks_arrive_signed_and_are_tried_again_when_the_clock_moves(
+def test_webhooks_are_signed_and_retried_when_the_clock_advances(
     weblake_service: WeblakeService, weblake_site: WeblakeSite, weblake_webhooks: WeblakeWebhooks
 ) -> None:
     weblake_webhooks.answer(500, times=1)
@@ -199,7 +199,7 @@ def test_a_job_survives_a_crash_of_the_service(
 
 
 @pytest.mark.system
-def test_the_process_ends_with_the_one_that_started_it_however_that_ends(tmp_path: Path) -> None:
+def test_the_service_process_ends_with_its_parent(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from weblake.testing import WeblakeServiceProcess;"
         "print(WeblakeServiceProcess(Path(sys.argv[1]), {}).pid, flush=True); time.sleep(600)"

@@ -28,7 +28,7 @@ def scraped(service: WeblakeService, url: str, **options: Any) -> dict[str, Any]
 
 
 @pytest.mark.parametrize("sitemap", ["skip", "only"])
-def test_a_crawl_finds_its_pages_and_nothing_else_by_links_and_by_sitemap(
+def test_a_crawl_finds_exactly_the_pages_of_the_site(
     weblake_service: WeblakeService, weblake_site: WeblakeSite, tmp_path: Any, sitemap: Any
 ) -> None:
     with weblake_service.client() as client:
@@ -63,7 +63,7 @@ def test_the_seed_determines_the_site(weblake_site: WeblakeSite) -> None:
     assert len(set(titles)) == len(titles)
 
 
-def test_its_files_are_read_by_real_readers(weblake_site: WeblakeSite) -> None:
+def test_the_files_of_the_site_are_valid(weblake_site: WeblakeSite) -> None:
     pdf = pypdfium2.PdfDocument(httpx.get(f"{weblake_site.url}/files/report.pdf").content)
     assert len(pdf) == 3
     for number, text in enumerate(weblake_site.files["/files/report.pdf"]):
@@ -75,7 +75,7 @@ def test_its_files_are_read_by_real_readers(weblake_site: WeblakeSite) -> None:
     assert "| lantern | 12" in markdown
 
 
-def test_its_files_are_scraped(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
+def test_the_files_of_the_site_are_scraped(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
     for path, texts in weblake_site.files.items():
         markdown = " ".join(scraped(weblake_service, weblake_site.url + path)["markdown"].split())
         for text in texts:
@@ -83,7 +83,7 @@ def test_its_files_are_scraped(weblake_service: WeblakeService, weblake_site: We
 
 
 @pytest.mark.parametrize("path", [path for path in REDIRECTS if "loop" not in path])
-def test_its_redirects_lead_where_they_say(
+def test_the_redirects_of_the_site_lead_to_their_targets(
     weblake_service: WeblakeService, weblake_site: WeblakeSite, path: str
 ) -> None:
     end = path
@@ -124,7 +124,7 @@ def test_an_endless_page_ends_at_a_limit(weblake_service: WeblakeService, weblak
     assert (reply.status_code, reply.json()["code"]) == (408, "SCRAPE_TIMEOUT")
 
 
-def test_robots_keep_crawlers_out_and_can_be_replaced(
+def test_robots_txt_excludes_crawlers_and_can_be_replaced(
     weblake_service: WeblakeService, weblake_site: WeblakeSite
 ) -> None:
     with weblake_service.client() as client:
@@ -140,7 +140,7 @@ def test_robots_keep_crawlers_out_and_can_be_replaced(
         assert crawled() == (0, [weblake_site.url + "/"])
 
 
-def test_pages_are_held_and_let_go(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
+def test_pages_are_held_and_released(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
     weblake_site.hold("/contact")
     with weblake_service.client() as client:
         job = client.start_batch_scrape([f"{weblake_site.url}/about", f"{weblake_site.url}/contact"]).id
@@ -151,7 +151,7 @@ def test_pages_are_held_and_let_go(weblake_service: WeblakeService, weblake_site
         until(lambda: client.get_batch_scrape(job).status == "completed")
 
 
-def test_pages_fail_so_many_times_and_are_mended(weblake_site: WeblakeSite) -> None:
+def test_pages_fail_a_number_of_times_and_recover(weblake_site: WeblakeSite) -> None:
     def status(path: str) -> int:
         return httpx.get(weblake_site.url + path).status_code
 
@@ -207,7 +207,7 @@ def test_the_site_records_its_requests(weblake_site: WeblakeSite) -> None:
     assert weblake_site.requests("/about") == []
 
 
-def test_a_server_that_stops_lets_go_of_everybody() -> None:
+def test_a_stopped_site_releases_its_connections() -> None:
     waiting = threading.Event()
     answers: list[object] = []
 

@@ -91,7 +91,7 @@ def fetched(work: Any) -> Any:
     line="connect_tcp(addresses[-1], port, timeout, local_address, socket_options)",
     becomes="connect_tcp(host, port, timeout, local_address, socket_options)",
 )
-def test_s7_a_name_that_means_another_address_the_next_time_leads_to_the_one_that_was_judged(net: Net) -> None:
+def test_s7_dns_rebinding_does_not_change_the_checked_address(net: Net) -> None:
     net.resolver.answers["rebinding.example"] = [PUBLIC, PRIVATE]
     net.public.page("/", b"public")
     net.private.page("/", b"secret")
@@ -110,7 +110,7 @@ def test_s7_a_name_that_means_another_address_the_next_time_leads_to_the_one_tha
     case="get",
 )
 @pytest.mark.parametrize("way", ["get", "post", "redirect", "redirect to an address", "robots", "sitemap"])
-def test_s7_no_way_leads_into_the_network(net: Net, way: str) -> None:
+def test_s7_no_redirect_robots_txt_or_sitemap_leads_to_a_private_address(net: Net, way: str) -> None:
     """Whatever the public site names, and whatever a user does: the private one hears of nobody."""
     inside = net.url("/secret", "inside.example")
     address = inside.replace("inside.example", "2130706433")
@@ -153,7 +153,7 @@ def test_s7_no_way_leads_into_the_network(net: Net, way: str) -> None:
      "[::ffff:127.0.0.1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "localhost.", "a.internal", "169.254.169.254",
      "[fd00:ec2::254]", "printer.local"],
 )  # fmt: skip
-def test_s7_no_route_takes_a_target_inside_the_network(make_bench: Any, host: str) -> None:
+def test_s7_every_route_refuses_private_targets(make_bench: Any, host: str) -> None:
     bench = make_bench(allow_private=False)
     url = f"http://{host}/"
     for path in ("/v2/scrape", "/v2/crawl", "/v2/map"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import parse_bench as _bench
+import parse_lab as _bench
 import pytest
 from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser
@@ -34,7 +34,7 @@ def rendered(text: str) -> LexborHTMLParser:
     return LexborHTMLParser(MarkdownIt("commonmark").render(text))
 
 
-def test_a_card_that_is_one_link_keeps_its_heading_its_picture_and_its_list() -> None:
+def test_a_card_inside_one_link_keeps_its_heading_picture_and_list() -> None:
     text = markdown(
         "<ul><li><a href='/job'><img src='/i.png' alt='Logo'><div><h3>Engineer <i>new</i></h3></div>"
         "<p>Berlin</p><ul><li>full time</li><li>remote</li></ul></a></li></ul>"
@@ -51,27 +51,27 @@ def test_a_card_that_is_one_link_keeps_its_heading_its_picture_and_its_list() ->
 @pytest.mark.parametrize(
     "inner", ["<h2>Title</h2>", "<div><h2><span>Title</span></h2></div>"], ids=["a heading", "in a block"]
 )
-def test_a_link_around_nothing_but_a_heading_is_the_headings(inner: str) -> None:
+def test_a_link_around_a_heading_becomes_a_link_in_the_heading(inner: str) -> None:
     assert markdown(f"<a href='/x'>{inner}</a>") == "## [Title](https://site.example/x)"
 
 
-def test_a_picture_in_a_link_stays_one_however_it_is_wrapped() -> None:
+def test_a_wrapped_picture_inside_a_link_is_kept() -> None:
     text = markdown(
         "<a href='/x'><div><figure><img src='/i.png' alt='I'></figure></div><p>two</p><div>words</div><div></div></a>"
     )
     assert text == "[![I](https://site.example/i.png) two words](https://site.example/x)"
 
 
-def test_a_list_in_a_link_is_one_line_without_dashes() -> None:
+def test_a_list_inside_a_link_becomes_one_line() -> None:
     assert markdown("<a href='/x'><ul><li>a</li><li>b</li></ul></a>") == "[a b](https://site.example/x)"
 
 
-def test_links_in_code_are_code() -> None:
+def test_links_inside_code_become_plain_code() -> None:
     text = markdown("<pre><code>fn <a href='/f'>f</a>() -&gt; <a href='/r'>Vec&lt;T&gt;</a></code></pre>")
     assert text == "```\nfn f() -> Vec<T>\n```"
 
 
-def test_permalinks_and_links_without_words_are_not_written() -> None:
+def test_permalinks_and_links_without_text_are_dropped_from_markdown() -> None:
     text = markdown(
         "<h2>Install<a class='headerlink' href='#install'>¶</a></h2><p>a<a href='/icon'><i></i></a> b "
         "<a href='/p'><img src='/p.png' alt='P'></a> <a href='/c'>#</a></p>"
@@ -97,7 +97,7 @@ def test_a_heading_in_an_anchor_that_links_nowhere_is_a_heading() -> None:
     assert markdown("<a href='javascript:open()'><h2>Open</h2><p>sub</p></a>") == "## Open\n\nsub"
 
 
-def test_links_without_words_are_still_among_the_links() -> None:
+def test_links_without_text_are_listed() -> None:
     options = {"only_main_content": False, "formats": ["markdown", "links"]}
     page = page_of_body(FetchedResponse(URL, 200, {}, b"<a href='/icon'><i></i></a>", HTML, (), "OK"), URL, options)
     assert page.document == {**page.document, "markdown": "", "links": ["https://site.example/icon"]}
@@ -108,7 +108,7 @@ def test_a_heading_in_a_summary_is_a_heading() -> None:
     assert text == "#### Why?\n\nSo."
 
 
-def test_tags_in_text_are_escaped_and_tags_in_code_are_kept() -> None:
+def test_html_tags_are_escaped_in_text_and_kept_in_code() -> None:
     text = markdown(
         "<p>The &lt;div&gt; element, 1 &lt; 2, and <code>&lt;b&gt;</code></p><pre>&lt;p title='&amp;lt;'&gt;</pre>"
         "<h2>On &lt;a&gt;</h2><table><tr><th>&lt;td&gt;</th></tr><tr><td>x</td></tr></table>"
@@ -121,13 +121,13 @@ def test_tags_in_text_are_escaped_and_tags_in_code_are_kept() -> None:
     assert r"| \<td> |" in text
 
 
-def test_pictures_that_are_none_are_left_out_and_those_in_the_page_have_a_placeholder() -> None:
+def test_images_without_a_source_are_dropped_and_embedded_ones_have_a_placeholder() -> None:
     body = "<p>a <img alt='late'><img src='' alt='none'><img src='data:image/svg+xml,%3Csvg/%3E' alt='drawn'></p>"
     assert markdown(body) == "a ![drawn](Base64-Image-Removed)"
     assert "data:image/svg+xml" in markdown(body, remove_base64_images=False)
 
 
-def test_items_that_hold_nothing_are_left_out_however_they_nest() -> None:
+def test_empty_nested_list_items_are_dropped() -> None:
     assert markdown("<ul><li><i></i></li><li><ul><li></li></ul></li><li>x</li><li><img src='/i'></li></ul>") == (
         "- x\n- ![](https://site.example/i)"
     )
@@ -149,7 +149,7 @@ def test_items_that_hold_nothing_are_left_out_however_they_nest() -> None:
         ("text/html", b"<p>\0</p>", ContentKind.HTML),
     ],
 )
-def test_what_servers_call_text_is_looked_at(content_type: str, body: bytes, kind: ContentKind) -> None:
+def test_content_declared_as_text_is_inspected(content_type: str, body: bytes, kind: ContentKind) -> None:
     assert kind_of(content_type, body) is kind
 
 
@@ -160,13 +160,13 @@ def test_binary_data_declared_as_text_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing.pdf", "nothing.docx", "nothing.xls"])
-def test_an_empty_file_is_called_empty(parsing: Any, name: str) -> None:
+def test_an_empty_file_is_reported_as_empty(parsing: Any, name: str) -> None:
     status, code, error = parsing.refused(name, b"")
     assert (status, code) == (400, "SCRAPE_UNSUPPORTED_FILE_ERROR")
     assert error == f"{name} is empty: it has no bytes at all. Save it anew."
 
 
-def test_a_document_with_the_name_of_a_pdf_is_read_and_not_called_a_pdf(parsing: Any) -> None:
+def test_an_html_document_named_pdf_is_read_as_html(parsing: Any) -> None:
     body = Path(__file__).with_name("documents").joinpath("tides.docx").read_bytes()
     document = parsing.parse("tides.pdf", body)
     assert document["markdown"].startswith("# Tide tables for harbour pilots")

@@ -40,26 +40,26 @@ def _raw_deflate(data: bytes) -> bytes:
         ("identity", bytes),
     ],
 )
-def test_a_compressed_body_is_read(site: Site, encoding: str, pack: Callable[[bytes], bytes]) -> None:
+def test_a_compressed_body_is_decompressed(site: Site, encoding: str, pack: Callable[[bytes], bytes]) -> None:
     data = b"<p>" + b"text " * 700_000
     assert get(site.page("/z", pack(data), Content_Encoding=encoding)).body == data
 
 
 @proves("S9", at="src/weblake_service/web/decompression.py", line="if len(piece) > room:", becomes="if False:")
-def test_s9_a_bomb_is_refused_without_being_held(site: Site) -> None:
+def test_s9_a_decompression_bomb_is_refused_without_using_memory(site: Site) -> None:
     url = site.page("/bomb", gzip.compress(b"0" * (300 << 20), 9), Content_Encoding="gzip")
     problem = failure(url, fetcher_options={"max_body": 4 << 20})
     assert problem.code == "SCRAPE_SITE_ERROR"
     assert "4 MiB" in problem.message
 
 
-def test_a_bomb_may_be_cut_where_only_its_beginning_counts(site: Site) -> None:
+def test_a_bomb_is_truncated_if_only_its_beginning_is_needed(site: Site) -> None:
     url = site.page("/bomb", gzip.compress(b"0" * (50 << 20), 9), Content_Encoding="gzip")
     assert get(url, max_body=1000, cut=True).body == b"0" * 1000
 
 
 @pytest.mark.parametrize("body", [gzip.compress(b"x" * 5000, mtime=0)[:-9], b"no gzip at all", b"\x1f\x8b"])
-def test_a_broken_compression_is_a_failure(site: Site, body: bytes) -> None:
+def test_corrupt_compression_is_a_failure(site: Site, body: bytes) -> None:
     assert failure(site.page("/z", body, Content_Encoding="gzip")).code == "SCRAPE_SITE_ERROR"
 
 
@@ -67,7 +67,7 @@ def test_an_unrequested_encoding_is_a_failure(site: Site) -> None:
     assert failure(site.page("/z", b"x", Content_Encoding="br")).code == "SCRAPE_SITE_ERROR"
 
 
-def test_a_plain_body_over_its_bound_is_refused(site: Site) -> None:
+def test_a_body_over_its_limit_is_refused(site: Site) -> None:
     assert failure(site.page("/big", b"x" * 5000), max_body=4999).code == "SCRAPE_SITE_ERROR"
     assert len(get(site.page("/big", b"x" * 5000), max_body=5000).body) == 5000
 
@@ -83,7 +83,7 @@ def test_a_body_is_the_same_however_it_arrives(data: bytes, cuts: list[int], enc
     assert body.finish() == data
 
 
-def test_a_large_page_does_not_hold_up_the_event_loop(site: Site) -> None:
+def test_a_large_page_does_not_block_the_event_loop(site: Site) -> None:
     row = "<tr><td>cell <a href='/x'>link</a></td><td>more text in here</td></tr>"
     url = site.page("/large", f"<table>{row * (5_000_000 // len(row))}</table>".encode())
 

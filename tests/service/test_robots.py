@@ -78,11 +78,11 @@ def allowed(fetcher: Fetcher, path: str, user_agent: str | None = None) -> bool:
         ("/not-for-us", "otherbot", True),
     ],
 )
-def test_the_rules_are_for_whom_they_name(path: str, user_agent: str | None, verdict: bool) -> None:
+def test_rules_apply_to_the_named_user_agents(path: str, user_agent: str | None, verdict: bool) -> None:
     assert allowed(site(), path, user_agent) is verdict
 
 
-def test_delay_and_sitemaps_are_read() -> None:
+def test_crawl_delay_and_sitemaps_are_read() -> None:
     url = "https://site.example/x"
     assert asking(site(), lambda robots: robots.crawl_delay(url, "otherbot")) == 2.5
     assert asking(site(), lambda robots: robots.crawl_delay(url)) is None
@@ -90,7 +90,7 @@ def test_delay_and_sitemaps_are_read() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451])
-def test_no_file_allows_everything(status: int) -> None:
+def test_a_missing_robots_txt_allows_everything(status: int) -> None:
     assert allowed(site(status, b"User-agent: *\nDisallow: /"), "/private")
 
 
@@ -111,7 +111,7 @@ def test_an_unreadable_robots_txt_disallows_the_site_with_a_note(status: int) ->
         (PageFailure("unsafe_domain_blocked", "closed", status=403, reached=False), True),
     ],
 )
-def test_a_site_that_cannot_be_reached_is_left_to_the_page_s_own_failure(problem: PageFailure, verdict: bool) -> None:
+def test_an_unreachable_site_is_reported_by_the_page_itself(problem: PageFailure, verdict: bool) -> None:
     assert allowed(Scripted({"https://site.example/robots.txt": problem}), "/") is verdict
 
 
@@ -130,7 +130,7 @@ def test_robots_txt_is_read_once_a_day_and_concurrent_reads_share_it() -> None:
     asking(fetcher, work, clock)
 
 
-def test_a_closed_site_is_asked_again_after_a_minute() -> None:
+def test_an_unreadable_robots_txt_is_requested_again_after_a_minute() -> None:
     fetcher, clock = site(503), [0.0]
 
     async def work(robots: RobotsRules) -> None:
@@ -143,7 +143,7 @@ def test_a_closed_site_is_asked_again_after_a_minute() -> None:
     asking(fetcher, work, clock)
 
 
-def test_who_gives_up_waiting_does_not_take_the_file_from_the_others() -> None:
+def test_a_cancelled_reader_does_not_cancel_the_shared_request() -> None:
     fetcher = site()
 
     async def work(robots: RobotsRules) -> None:
@@ -173,5 +173,5 @@ def test_each_origin_has_its_own_file() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff\xfe\x00nonsense", b"Disallow: /", b"<html>login</html>", b"a:" * 100_000])
-def test_a_file_of_nonsense_forbids_nothing(body: bytes) -> None:
+def test_a_malformed_robots_txt_disallows_nothing(body: bytes) -> None:
     assert allowed(site(200, body), "/anything")

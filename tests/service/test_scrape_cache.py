@@ -81,7 +81,7 @@ def without_told(document: dict[str, Any]) -> dict[str, Any]:
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(BLOCKS, OPTIONS, OPTIONS, st.sampled_from(["/p", "/old", "/p?b=2&a=1"]))
-def test_a_hit_is_what_a_fresh_scrape_would_have_been(
+def test_a_hit_equals_a_fresh_scrape(
     lab: Any, blocks: list[str], first: dict[str, Any], then: dict[str, Any], path: str
 ) -> None:
     lab.service.reset()
@@ -97,7 +97,7 @@ def test_a_hit_is_what_a_fresh_scrape_would_have_been(
     assert list(hit) == list(fresh)
 
 
-def test_a_hit_says_when_it_was_fetched_and_for_which_url(lab: Any) -> None:
+def test_a_hit_reports_its_time_and_url(lab: Any) -> None:
     url = lab.site.page("/p", b"<main>One</main>")
     before = time.time()
     lab.scrape(url)
@@ -112,7 +112,7 @@ def test_a_hit_says_when_it_was_fetched_and_for_which_url(lab: Any) -> None:
     assert lab.fetched("/p") == 1
 
 
-def test_max_age_is_in_milliseconds_and_zero_is_never(lab: Any) -> None:
+def test_max_age_is_in_milliseconds_and_zero_disables_the_cache(lab: Any) -> None:
     url = lab.site.page("/p", b"<main>One</main>")
     lab.scrape(url)
     lab.service.advance(10)
@@ -127,7 +127,7 @@ def test_max_age_is_in_milliseconds_and_zero_is_never(lab: Any) -> None:
     assert lab.scrape(url)["metadata"]["cacheState"] == "miss"
 
 
-def test_min_age_never_fetches(lab: Any) -> None:
+def test_min_age_reads_only_the_cache(lab: Any) -> None:
     url = lab.site.page("/p", b"<main>One</main>")
     missing = lab.post(url, minAge=1)
     assert (missing.status_code, missing.json()["code"]) == (404, "SCRAPE_NO_CACHED_DATA")
@@ -143,13 +143,13 @@ def test_min_age_never_fetches(lab: Any) -> None:
 @pytest.mark.parametrize(
     "options", [{"storeInCache": False}, {"headers": {"Cookie": "a=b"}}, {"lockdown": True}, {"minAge": 1}]
 )
-def test_what_must_not_go_into_the_cache_does_not(lab: Any, options: dict[str, Any]) -> None:
+def test_scrapes_without_store_in_cache_are_not_cached(lab: Any, options: dict[str, Any]) -> None:
     url = lab.site.page("/p", b"<main>One</main>")
     lab.post(url, **options)
     assert lab.post(url, minAge=1).status_code == 404
 
 
-def test_headers_reach_the_target_and_no_cached_page_stands_in(lab: Any) -> None:
+def test_a_scrape_with_custom_headers_bypasses_the_cache(lab: Any) -> None:
     lab.site.pages["/me"] = lambda handler: handler.reply(200, f"<p>{handler.headers['X-User']}</p>".encode(), {})
     url = lab.site.url("/me")
     assert lab.scrape(url)["markdown"] == "None"
@@ -159,7 +159,7 @@ def test_headers_reach_the_target_and_no_cached_page_stands_in(lab: Any) -> None
     assert lab.scrape(url)["markdown"] == "None"
 
 
-def test_error_pages_and_pages_behind_a_password_in_the_url_are_not_kept(lab: Any) -> None:
+def test_error_pages_and_pages_of_urls_with_credentials_are_not_cached(lab: Any) -> None:
     bad = lab.site.page("/bad", b"<main>Sorry</main>", status=500)
     good = lab.site.page("/good", b"<main>Good</main>").replace("http://", "http://ann:test-pass@")
     for url in (bad, good):
@@ -186,7 +186,7 @@ def test_batches_and_crawls_fill_the_cache_and_are_served_from_it(lab: Any) -> N
     assert found["metadata"]["cacheState"] == "hit"
 
 
-def test_the_cache_outlives_the_service(open_lab: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_cache_survives_a_restart(open_lab: Callable[..., Any], tmp_path: Path) -> None:
     first = open_lab(tmp_path / "service.db")
     url = first.site.page("/p", b"<main>One</main>")
     first.scrape(url)
@@ -194,7 +194,7 @@ def test_the_cache_outlives_the_service(open_lab: Callable[..., Any], tmp_path: 
     assert open_lab(tmp_path / "service.db").scrape(url, lockdown=True)["markdown"] == "One"
 
 
-def test_the_cache_is_bounded_and_keeps_the_youngest() -> None:
+def test_the_cache_is_bounded_and_keeps_the_newest() -> None:
     store, urls = Store(), [f"http://site.test/{number}" for number in range(10)]
 
     def fill(db: Connection) -> list[str]:

@@ -31,34 +31,34 @@ def test_url_is_the_final_and_source_url_the_requested_url(lab: Any) -> None:
 
 
 @pytest.mark.parametrize(("status", "words"), [(404, "Not Found"), (500, "Internal Server Error"), (418, "Teapot")])
-def test_a_target_s_error_is_a_document(lab: Any, status: int, words: str) -> None:
+def test_an_error_status_of_the_target_is_a_document(lab: Any, status: int, words: str) -> None:
     data = lab.scrape(lab.site.page("/e", b"<main>Sorry</main>", status=status))
     assert (data["markdown"], data["metadata"]["statusCode"]) == ("Sorry", status)
     assert words.lower() in data["metadata"]["error"].lower()
     assert lab.credits() == 1
 
 
-def test_a_page_of_another_encoding(lab: Any) -> None:
+def test_a_page_in_another_encoding_is_decoded(lab: Any) -> None:
     body = "<meta charset=shift_jis><title>日本</title><main>こんにちは</main>".encode("shift_jis")
     data = lab.scrape(lab.site.page("/jp", body, content_type="text/html"), formats=["markdown", "rawHtml"])
     assert (data["markdown"], data["metadata"]["title"]) == ("こんにちは", "日本")
     assert "こんにちは" in data["rawHtml"]
 
 
-def test_what_holds_no_text_fails_by_code(lab: Any) -> None:
+def test_content_without_text_fails_with_a_code(lab: Any) -> None:
     reply = lab.post(lab.site.page("/v", b"\x00\x01\x02", content_type="video/mp4"))
     assert (reply.status_code, reply.json()["code"]) == (500, "SCRAPE_UNSUPPORTED_FILE_ERROR")
     assert lab.credits() == 0
 
 
-def test_a_target_that_does_not_answer_in_time(lab: Any) -> None:
+def test_a_target_that_does_not_respond_times_out(lab: Any) -> None:
     lab.site.pages["/slow"] = lambda handler: handler.server.stop.wait(20)
     reply = lab.post(lab.site.url("/slow"), timeout=1000)
     assert (reply.status_code, reply.json()["code"]) == (408, "SCRAPE_TIMEOUT")
     assert lab.credits() == 0
 
 
-def test_a_scrape_is_read_back_by_its_id_for_a_day(lab: Any) -> None:
+def test_a_scrape_can_be_read_by_its_id_for_a_day(lab: Any) -> None:
     url = lab.site.page("/p", b"<main>One</main>")
     reply = lab.post(url, formats=["markdown", "html"]).json()
     path = f"/v2/scrape/{reply['scrape_id']}"
@@ -73,7 +73,7 @@ def test_a_scrape_is_read_back_by_its_id_for_a_day(lab: Any) -> None:
     assert lab.http.get("/v2/team/activity").json()["data"] == []
 
 
-def test_the_id_of_a_failed_scrape_tells_why(lab: Any) -> None:
+def test_the_id_of_a_failed_scrape_returns_its_error(lab: Any) -> None:
     lab.post(lab.site.page("/v", b"\x00\x01\x02", content_type="video/mp4"))
     (entry,) = lab.http.get("/v2/team/activity").json()["data"]
     told = lab.http.get(f"/v2/scrape/{entry['id']}")
@@ -94,7 +94,7 @@ def test_the_id_of_a_failed_scrape_tells_why(lab: Any) -> None:
         {"formats": [{"type": "attributes", "selectors": [{"selector": ">>", "attribute": "href"}]}]},
     ],
 )
-def test_a_selector_that_cannot_be_used_is_refused_before_anything_happens(lab: Any, options: dict[str, Any]) -> None:
+def test_an_invalid_selector_is_refused_before_the_scrape(lab: Any, options: dict[str, Any]) -> None:
     url = lab.site.page("/p", b"<p>One</p>")
     for path, body in (
         ("/v2/scrape", {"url": url, **options}),
@@ -116,7 +116,7 @@ def test_a_selector_that_cannot_be_used_is_refused_before_anything_happens(lab: 
         {"formats": [{"type": "attributes", "selectors": [{"selector": ":nth-child(3)", "attribute": "id"}]}]},
     ],
 )
-def test_a_counting_selector_cannot_hold_up_the_service(lab: Any, options: dict[str, Any]) -> None:
+def test_an_expensive_selector_cannot_block_the_service(lab: Any, options: dict[str, Any]) -> None:
     long = lab.site.page("/long", b"<main>" + b"<p>x" * 100_000 + b"</main>")
     begun = time.monotonic()
     reply = lab.post(long, **options)
@@ -129,7 +129,7 @@ def test_a_counting_selector_cannot_hold_up_the_service(lab: Any, options: dict[
 @pytest.mark.parametrize(
     "name", ["Host", "content-length", "Transfer-Encoding", "Connection", "TE", "Proxy-Authorization"]
 )
-def test_headers_of_the_connection_are_refused(lab: Any, name: str) -> None:
+def test_connection_headers_are_refused(lab: Any, name: str) -> None:
     reply = lab.post(lab.site.url("/p"), headers={name: "1"})
     assert (reply.status_code, name in reply.json()["error"]) == (400, True)
     assert lab.site.requests == []
@@ -142,7 +142,7 @@ def test_custom_headers_are_sent_except_accept_encoding(lab: Any) -> None:
     assert (sent["cookie"], sent["user-agent"], sent["accept-encoding"]) == ("a=b", "mine", "gzip")
 
 
-def test_attributes_are_read_from_the_whole_page_in_order(lab: Any) -> None:
+def test_attributes_are_extracted_from_the_whole_page_in_order(lab: Any) -> None:
     url = lab.site.page("/p", b"<nav><a href=/n DATA-id=1>n</a></nav><main><a href=' /a '>a</a><a>b</a><b data-ID=2>")
     asked = [
         {"selector": "a", "attribute": "href"},
@@ -170,7 +170,7 @@ ADS = (
 )
 
 
-def test_ads_and_consent_are_blocked_where_the_whole_page_is_asked_for(lab: Any) -> None:
+def test_ads_and_consent_banners_are_blocked_on_full_pages(lab: Any) -> None:
     url = lab.site.page("/p", ADS)
     formats = ["markdown", "html", "links", "images", "rawHtml"]
     without = lab.scrape(url, formats=formats, onlyMainContent=False)
@@ -186,14 +186,14 @@ def test_ads_and_consent_are_blocked_where_the_whole_page_is_asked_for(lab: Any)
     assert "We use cookies" in chosen["markdown"], "what was chosen by name is not blocked"
 
 
-def test_a_page_about_cookies_is_not_blocked(lab: Any) -> None:
+def test_an_article_about_cookies_is_not_blocked(lab: Any) -> None:
     body = (
         b"<div class='cookie-notice'><h1>Cookies</h1><p>This is the page that tells of our cookies.</p></div><p>x</p>"
     )
     assert "tells of our cookies" in lab.scrape(lab.site.page("/c", body), onlyMainContent=False)["markdown"]
 
 
-def test_base64_images_leave_their_text_in_markdown_only(lab: Any) -> None:
+def test_base64_images_are_replaced_by_their_alt_text_in_markdown_only(lab: Any) -> None:
     url = lab.site.page("/p", f"<main><p>a <img alt='A [b] dot' src='{PIXEL}'> b</p></main>".encode())
     data = lab.scrape(url, formats=["markdown", "html", "rawHtml"])
     assert data["markdown"] == f"a ![A [b] dot]({IMAGE_PLACEHOLDER}) b"
@@ -226,11 +226,11 @@ def test_no_base64_image_gets_into_markdown(images: list[tuple[str, str, str]]) 
 
 @settings(max_examples=200)
 @given(st.text(alphabet="![]()\\<> ab", max_size=60))
-def test_other_markdown_is_left_alone(text: str) -> None:
+def test_markdown_without_base64_images_is_unchanged(text: str) -> None:
     assert without_base64_images(text) == text
 
 
-def test_metadata_has_the_documented_names_and_the_page_s_own(lab: Any) -> None:
+def test_metadata_has_the_documented_names_and_those_of_the_page(lab: Any) -> None:
     metas = {
         "DC.date": "dcDate",
         "dc.date.created": "dcDateCreated",
@@ -250,7 +250,7 @@ def test_metadata_has_the_documented_names_and_the_page_s_own(lab: Any) -> None:
     assert (data["proxyUsed"], data["concurrencyLimited"]) == ("basic", False)
 
 
-def test_what_needs_a_browser_is_refused_by_name_where_there_is_none(lab: Any, monkeypatch: Any) -> None:
+def test_options_that_need_a_browser_are_refused_without_one(lab: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     for options in ({"formats": ["screenshot"]}, {"formats": ["branding"]}, {"mobile": True}):
         reply = lab.post(lab.site.url("/p"), **options)
@@ -258,7 +258,7 @@ def test_what_needs_a_browser_is_refused_by_name_where_there_is_none(lab: Any, m
     assert lab.site.requests == []
 
 
-def test_a_seed_gives_scrapes_the_same_ids(open_lab: Callable[..., Any]) -> None:
+def test_the_seed_determines_scrape_ids(open_lab: Callable[..., Any]) -> None:
     ids = []
     for _ in range(2):
         lab = open_lab(seed=7)
@@ -268,7 +268,7 @@ def test_a_seed_gives_scrapes_the_same_ids(open_lab: Callable[..., Any]) -> None
     assert len(set(ids[0])) == 2
 
 
-def test_a_page_is_asked_for_in_the_languages_of_location(lab: Any) -> None:
+def test_the_languages_of_location_are_requested(lab: Any) -> None:
     said: list[str] = []
 
     def page(handler: Any) -> None:

@@ -67,7 +67,7 @@ def test_pages_of_scrapes_batches_and_crawls_are_found(bench: Any) -> None:
     assert set(urls(search(bench, "alpha"))) == {A, B, C}
 
 
-def test_a_result_has_title_passage_url_and_place(lake: Any) -> None:
+def test_a_result_has_title_passage_url_and_position(lake: Any) -> None:
     reply = search(lake, "data files")
     (found,) = reply["data"]["web"]
     assert found == {
@@ -81,13 +81,13 @@ def test_a_result_has_title_passage_url_and_place(lake: Any) -> None:
     assert urls(search(lake, "target")) == []
 
 
-def test_highlights_may_be_left_out(lake: Any) -> None:
+def test_highlights_are_optional(lake: Any) -> None:
     (found,) = search(lake, "files", highlights=False)["data"]["web"]
     # The page says nothing of itself, so its text stands in.
     assert found["description"].startswith("Lakes")
 
 
-def test_narrowing(lake: Any) -> None:
+def test_filters_narrow_the_results(lake: Any) -> None:
     assert urls(search(lake, "keeps", includeDomains=["docs.site.test"])) == [B]
     assert urls(search(lake, "keeps", excludeDomains=["https://docs.site.test/"])) == [A]
     assert urls(search(lake, "keeps site:site.test -warehouse")) == [A]
@@ -98,7 +98,7 @@ def test_narrowing(lake: Any) -> None:
     assert both.status_code == 400
 
 
-def test_ages_go_by_the_services_own_clock(lake: Any) -> None:
+def test_the_age_filter_uses_the_clock_of_the_service(lake: Any) -> None:
     assert len(urls(search(lake, "keeps", tbs="qdr:h"))) == 2
     lake.service.advance(2 * 3600)
     lake.http.post("/v2/scrape", json={"url": A, "maxAge": 0})
@@ -143,7 +143,7 @@ def test_an_unscrapable_result_reports_its_error(lake: Any) -> None:
     assert reply["creditsUsed"] == 2
 
 
-def test_lockdown_leaves_nothing_behind(lake: Any) -> None:
+def test_lockdown_stores_nothing(lake: Any) -> None:
     before = credits(lake)
     reply = search(lake, "lakes", scrapeOptions={"formats": ["markdown"], "lockdown": True})
     (found,) = reply["data"]["web"]
@@ -171,7 +171,7 @@ def test_lockdown_leaves_nothing_behind(lake: Any) -> None:
         ({"query": "x", "enterprise": ["zdr"]}, 403, "retention"),
     ],
 )
-def test_what_is_refused(bench: Any, body: dict[str, object], status: int, word: str) -> None:
+def test_invalid_searches_are_refused(bench: Any, body: dict[str, object], status: int, word: str) -> None:
     reply = bench.http.post("/v2/search", json=body)
     assert (reply.status_code, word in reply.text) == (status, True), reply.text
 
@@ -187,7 +187,7 @@ def test_every_ten_results_cost_two_credits(bench: Any) -> None:
     assert credits(bench) - before == 6
 
 
-def test_no_search_without_credits_and_no_page_that_cannot_be_paid(make_bench: Any) -> None:
+def test_a_search_needs_credits_for_itself_and_its_pages(make_bench: Any) -> None:
     bench = make_bench(plan_credits=5)
     bench.web.bodies = {A: "alpha", B: "alpha"}
     scraped(bench, A, B)
@@ -197,7 +197,7 @@ def test_no_search_without_credits_and_no_page_that_cannot_be_paid(make_bench: A
     assert bench.http.post("/v2/search", json={"query": "alpha"}).status_code == 402
 
 
-def test_a_search_that_takes_too_long(lake: Any) -> None:
+def test_a_search_that_takes_too_long_times_out(lake: Any) -> None:
     before = credits(lake)
     lake.web.held.add("*")
     body = {"query": "keeps", "timeout": 50, "scrapeOptions": {"formats": ["markdown"], "maxAge": 0}}
@@ -207,7 +207,7 @@ def test_a_search_that_takes_too_long(lake: Any) -> None:
     assert credits(lake) == before
 
 
-def test_a_repeat_under_the_same_key_is_the_same_search(lake: Any) -> None:
+def test_a_repeat_under_the_same_key_is_replayed(lake: Any) -> None:
     headers = {"x-idempotency-key": UUID.format(1)}
     body = {"query": "keeps", "scrapeOptions": {"formats": ["markdown"]}}
     first = lake.http.post("/v2/search", json=body, headers=headers)
@@ -229,7 +229,7 @@ def test_the_rate_limit_counts_searches(make_bench: Any) -> None:
     assert [bench.http.post("/v2/search", json={"query": "x"}).status_code for _ in range(3)] == [200, 200, 429]
 
 
-def test_teams_search_their_own_pages_only(make_bench: Any) -> None:
+def test_a_team_finds_only_its_own_pages(make_bench: Any) -> None:
     keys = [ServiceKey("test-key-one", "one", "one"), ServiceKey("test-key-two", "two", "two")]
     bench = make_bench(keys=keys, teams={"two": TeamPlan(zero_data_retention=True)})
     bench.web.bodies = {A: "alpha", B: "alpha"}
@@ -253,9 +253,7 @@ def test_teams_search_their_own_pages_only(make_bench: Any) -> None:
     assert [entry["target"] for entry in shown] == [None, "alpha", "alpha"]
 
 
-def test_pages_that_were_stored_are_found_after_a_restart_and_forgotten_by_a_reset(
-    make_bench: Any, tmp_path: Any
-) -> None:
+def test_the_index_survives_a_restart_and_is_cleared_by_a_reset(make_bench: Any, tmp_path: Any) -> None:
     first = make_bench(tmp_path / "service.db")
     first.web.bodies[A] = "alpha"
     scraped(first, A)
@@ -276,7 +274,7 @@ def test_the_index_is_bounded(make_bench: Any) -> None:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(min_size=1, max_size=80), tbs=st.one_of(st.none(), st.text(max_size=12)))
-def test_any_text_is_answered(lake: Any, query: str, tbs: str | None) -> None:
+def test_any_query_gets_a_response(lake: Any, query: str, tbs: str | None) -> None:
     body = {"query": query} if tbs is None else {"query": query, "tbs": tbs}
     assert lake.http.post("/v2/search", json=body).status_code in (200, 400)
 
@@ -288,7 +286,7 @@ def run(bench: Any, *arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments), env=environment)
 
 
-def test_the_command_line_prints_hits_and_warnings(lake: Any) -> None:
+def test_weblake_search_prints_results_and_warnings(lake: Any) -> None:
     found = run(lake, "search", "data files")
     # The table folds its lines to the width of whatever runs this.
     assert (found.exit_code, A in found.stdout, {"raw", "files"} <= set(found.stdout.split())) == (0, True, True)
@@ -301,7 +299,7 @@ def test_the_command_line_prints_hits_and_warnings(lake: Any) -> None:
     assert (refused.exit_code, "tbs" in str(refused.exception or refused.stderr)) == (1, True)
 
 
-def test_the_command_line_maps_and_passes_warnings_on(bench: Any) -> None:
+def test_weblake_map_prints_urls_and_warnings(bench: Any) -> None:
     bench.web.links["http://site.test/"] = [A]
     assert run(bench, "map", "http://site.test/").stdout.split() == ["http://site.test/", A]
     without = run(bench, "map", "http://site.test/", "-o", "sitemap=only")

@@ -85,7 +85,7 @@ def test_words_are_found_in_text_title_description_and_url(db: sqlite3.Connectio
     assert find(db, "absent") == []
 
 
-def test_the_title_counts_most_and_equal_pages_stand_by_url(db: sqlite3.Connection) -> None:
+def test_the_title_has_the_highest_weight_and_ties_are_sorted_by_url(db: sqlite3.Connection) -> None:
     filler = "many other words stand here and say nothing of it " * 3
     for url in ("http://z.test/", "http://m.test/", "http://b.test/"):
         add(db, url, f"{filler} lakes", title="Nothing")
@@ -96,7 +96,7 @@ def test_the_title_counts_most_and_equal_pages_stand_by_url(db: sqlite3.Connecti
     assert find(db, "lakes", limit=2) == ["http://t.test/", "http://b.test/"]
 
 
-def test_operators(db: sqlite3.Connection) -> None:
+def test_operators_are_applied(db: sqlite3.Connection) -> None:
     add(db, "http://site.test/guide/lakes", "blue water and deep lakes", title="Blue guide")
     add(db, "http://docs.site.test:8080/api", "deep blue water", title="Reference")
     add(db, "http://notsite.test/guidebook", "water, deep and green", title="Green guide")
@@ -136,7 +136,7 @@ def test_operators(db: sqlite3.Connection) -> None:
     assert {text: set(find(db, text)) for text in expected} == expected
 
 
-def test_where_no_page_has_all_words_those_with_some_are_found(db: sqlite3.Connection) -> None:
+def test_pages_with_some_words_are_found_if_none_has_all(db: sqlite3.Connection) -> None:
     add(db, A, "alpha beta")
     add(db, B, "beta gamma")
 
@@ -152,7 +152,7 @@ def test_where_no_page_has_all_words_those_with_some_are_found(db: sqlite3.Conne
     assert looked("delta epsilon") == ([], True)
 
 
-def test_files_and_domains(db: sqlite3.Connection) -> None:
+def test_file_type_and_domain_operators_filter(db: sqlite3.Connection) -> None:
     add(db, A, "report", contentType="application/pdf; x=y")
     add(db, f"{B}.PDF", "report", contentType="application/octet-stream")
     add(db, f"{B}.pdf", "report", contentType="application/octet-stream")
@@ -188,7 +188,9 @@ def test_files_and_domains(db: sqlite3.Connection) -> None:
         ("كِتَابٌ جديد", ["كتاب"], ["كت"]),
     ],
 )
-def test_texts_of_many_scripts(db: sqlite3.Connection, text: str, found: list[str], absent: list[str]) -> None:
+def test_texts_in_many_scripts_are_found(
+    db: sqlite3.Connection, text: str, found: list[str], absent: list[str]
+) -> None:
     add(db, A, f"# Heading\n\n{text}\n")
     add(db, B, "nothing of it")
     assert {query: find(db, query) for query in found} == {query: [A] for query in found}
@@ -206,7 +208,7 @@ def test_a_team_finds_only_its_own(db: sqlite3.Connection) -> None:
     assert search_index.titles_of_hosts(db, "one", frozenset(["docs.site.test"])) == {}
 
 
-def test_a_page_is_replaced_refreshed_and_dropped(db: sqlite3.Connection) -> None:
+def test_a_page_is_replaced_refreshed_and_removed(db: sqlite3.Connection) -> None:
     add(db, A, "first words", at=NOW - 1000, title="Old")
     add(db, f"{A}/#part", "second words", at=NOW - 500, title="New")
     assert (find(db, "first"), find(db, "old"), find(db, "second")) == ([], [], [f"{A}/#part"])
@@ -225,7 +227,7 @@ def test_a_page_is_replaced_refreshed_and_dropped(db: sqlite3.Connection) -> Non
     assert (find(db, "second"), find(db, "away"), search_index.count(db, "local")) == ([], [], 0)
 
 
-def test_what_is_private_or_no_page_is_not_indexed(db: sqlite3.Connection) -> None:
+def test_private_scrapes_and_error_pages_are_not_indexed(db: sqlite3.Connection) -> None:
     for options in (
         {"store_in_cache": False},
         {"headers": {"Cookie": "secret=1"}},
@@ -247,7 +249,7 @@ def test_pages_without_markdown_are_found_by_their_html(db: sqlite3.Connection) 
     assert (find(db, "visible"), find(db, "hidden"), find(db, "raw"), find(db, "first")) == ([A], [], [B], [B])
 
 
-def test_the_index_keeps_to_its_size_and_can_be_emptied(db: sqlite3.Connection) -> None:
+def test_the_index_is_bounded_and_can_be_emptied(db: sqlite3.Connection) -> None:
     for n in range(20):
         add(db, f"http://site.test/{n}", f"page number{n} 東京{n}", at=NOW + n)
     search_index.evict(db, 5)
@@ -259,7 +261,7 @@ def test_the_index_keeps_to_its_size_and_can_be_emptied(db: sqlite3.Connection) 
     assert find(db, "again") == [A]
 
 
-def test_times_are_counted_back_from_now(db: sqlite3.Connection) -> None:
+def test_relative_times_are_counted_from_now(db: sqlite3.Connection) -> None:
     hour, day = 3600, 86_400
     for name, age in (("now", 0), ("hours", 5 * hour), ("days", 3 * day), ("weeks", 20 * day), ("years", 300 * day)):
         add(db, f"http://site.test/{name}", "page", at=NOW - age)
@@ -282,7 +284,7 @@ def test_times_are_counted_back_from_now(db: sqlite3.Connection) -> None:
         assert refused.value.status == 400, bad
 
 
-def test_the_passage_is_where_the_words_are() -> None:
+def test_the_passage_contains_the_words() -> None:
     text = "# Title\n\n" + "filler words go on and on. " * 40 + "Here **deep** [blue water](x) flows. " + "more " * 200
     shown = best_passage(plain_text(text), ["deep", "blue water"])
     assert "Here deep blue water flows." in shown
@@ -314,7 +316,7 @@ HOSTILE = st.text(
 @given(
     st.one_of(HOSTILE, st.text(min_size=1, max_size=200)), st.sampled_from(["", "site:", "inurl:", "-", 'intitle:"'])
 )
-def test_any_query_finds_something_or_nothing_and_never_fails(text: str, before: str) -> None:
+def test_any_query_succeeds(text: str, before: str) -> None:
     db = shared()
     typed = before + text
     if not typed.strip():
@@ -334,7 +336,7 @@ def test_any_query_finds_something_or_nothing_and_never_fails(text: str, before:
 
 @settings(max_examples=150)
 @given(st.text(min_size=1, max_size=300))
-def test_any_text_goes_in_and_comes_out_again(text: str) -> None:
+def test_any_text_is_indexed_and_removed(text: str) -> None:
     db = opened()
     add(db, A, text, title=text, description=text)
     search_index.index_pending(db)
@@ -344,7 +346,7 @@ def test_any_text_goes_in_and_comes_out_again(text: str) -> None:
     db.close()
 
 
-def test_hostile_pages_cost_no_more_than_their_size(db: sqlite3.Connection) -> None:
+def test_indexing_time_is_linear_in_the_size_of_a_page(db: sqlite3.Connection) -> None:
     began = time.monotonic()
     for text in (
         "](<" * 200_000,

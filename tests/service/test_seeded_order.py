@@ -69,14 +69,14 @@ def calls(bench: Any) -> list[str]:
     ]
 
 
-def test_two_services_with_one_seed_say_the_same(make_bench: Any) -> None:
+def test_two_services_with_one_seed_give_the_same_responses(make_bench: Any) -> None:
     one, two, other = (calls(make_bench(web=JitteryWeb(n), seed=seed)) for n, seed in ((1, 4), (2, 4), (3, 5)))
     assert one == two
     assert one[2] != other[2]
 
 
 @pytest.mark.parametrize("kind", ["crawl", "batch/scrape"])
-def test_a_restart_changes_nothing_either(make_bench: Any, tmp_path: Path, kind: str) -> None:
+def test_a_restart_does_not_change_seeded_responses(make_bench: Any, tmp_path: Path, kind: str) -> None:
     replies = []
     for restarts in (0, 2):
         web = JitteryWeb(restarts)
@@ -92,7 +92,7 @@ def test_a_restart_changes_nothing_either(make_bench: Any, tmp_path: Path, kind:
     assert replies[0] == replies[1]
 
 
-def test_without_a_seed_pages_come_as_they_are_ready(bench: Any) -> None:
+def test_without_a_seed_pages_are_returned_as_they_complete(bench: Any) -> None:
     bench.web.held.add(f"{HOME}0")
     job = bench.batch(f"{HOME}0", f"{HOME}1")
     bench.until(lambda: bench.status(job)["completed"] == 1)

@@ -98,7 +98,7 @@ def site() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
 
 
-def test_several_keys_and_teams_from_a_file(start: Start, tmp_path: Path) -> None:
+def test_keys_and_teams_are_read_from_a_file(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     file.write_text(KEYS)
     file.chmod(0o644)
@@ -129,7 +129,7 @@ def test_a_stored_key_is_ignored_with_a_keys_file(start: Start, tmp_path: Path) 
     assert [status(third["url"], key) for key in (first["key"], "test-key-red")] == [200, 401]
 
 
-def test_limits_and_faults_hold_from_the_start(start: Start, tmp_path: Path) -> None:
+def test_limits_and_faults_apply_from_the_start(start: Start, tmp_path: Path) -> None:
     rules = tmp_path / "faults.json"
     rules.write_text(json.dumps([{"match": {"path": "/v2/crawl/active"}, "times": 1, "effect": {"status": 503}}]))
     limits = ("--credits", 10, "--requests-per-minute", 2, "--concurrency", 3, "--zero-data-retention")
@@ -155,7 +155,7 @@ def test_a_seed_gives_the_same_ids(start: Start, tmp_path: Path, site: str) -> N
     assert ids[0] == ids[1]
 
 
-def test_it_ends_in_time_with_jobs_and_requests_under_way(start: Start, tmp_path: Path, site: str) -> None:
+def test_the_service_stops_in_time_with_jobs_and_requests_running(start: Start, tmp_path: Path, site: str) -> None:
     """Left alone, the requests would take five minutes."""
     child, ready = start("--data", tmp_path / "d", "--allow-private", WEBLAKE_API_KEY="test-key")
     base, headers = ready["url"], {"Authorization": "Bearer test-key"}
@@ -199,7 +199,7 @@ def test_a_port_in_use_is_reported_and_no_key_is_stored(start: Start, tmp_path: 
     ended(child)
 
 
-def test_what_cannot_be_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_invalid_options_are_refused_in_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_text("[[keys")
     for option, value, told in (
@@ -215,7 +215,7 @@ def test_what_cannot_be_is_refused_in_a_line(tmp_path: Path) -> None:
         assert (code, told in said) == (2, True), said
 
 
-def test_who_listens_for_others_is_warned(start: Start) -> None:
+def test_listening_beyond_loopback_gives_a_warning(start: Start) -> None:
     child, _ = start("--host", "0.0.0.0", "--data", ":memory:")
     assert "travel in the clear" in ended(child)[1]
     child, _ = start("--data", ":memory:")

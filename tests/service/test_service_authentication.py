@@ -29,7 +29,7 @@ def every_route(service: LocalService) -> list[tuple[str, str]]:
     return sorted({(method, path) for method, path in routes if method != "HEAD"})
 
 
-def test_s8_the_routes_of_every_group_are_found(bench: Any) -> None:
+def test_s8_the_tested_routes_cover_every_group(bench: Any) -> None:
     paths = {path for _, path in every_route(bench.service)}
     assert len(GROUPS) == 13
     assert len(paths) > 30
@@ -69,7 +69,7 @@ def test_s8_every_route_requires_the_key(bench: Any) -> None:
 @proves(
     "S8", at="src/weblake_service/middleware.py", line="return hosts is None or _host", becomes="return True or _host"
 )
-def test_s8_a_name_that_a_page_in_a_browser_chose_is_refused(bench: Any) -> None:
+def test_s8_an_unknown_host_header_is_refused(bench: Any) -> None:
     """A page's own name may come to mean this machine: then the browser sends the page's name along, and no origin."""
     port = bench.service.url.rpartition(":")[2]
     others = [
@@ -97,7 +97,7 @@ def test_s8_a_name_that_a_page_in_a_browser_chose_is_refused(bench: Any) -> None
     becomes='if access is None and "origin" not in headers:',
 )
 @pytest.mark.parametrize("kind", SIMPLE)
-def test_s8_a_page_in_a_browser_starts_nothing_and_reads_nothing(bench: Any, kind: str | None) -> None:
+def test_s8_a_web_page_can_neither_start_nor_read_anything(bench: Any, kind: str | None) -> None:
     """What a browser sends for a page without asking first has no key; and what it asks first is not granted."""
     page = {"Origin": "https://evil.test", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
     sent = page | ({"Content-Type": kind} if kind else {})
@@ -131,7 +131,7 @@ def test_s8_remote_clients_are_refused_unless_configured() -> None:
     line='if path.startswith("/_weblake/") and not _is_loopback(scope):',
     becomes="if False:",
 )
-def test_s8_the_control_api_answers_to_this_machine_only() -> None:
+def test_s8_the_control_api_is_limited_to_loopback() -> None:
     """A caller from elsewhere, as uvicorn tells it; the key does not help."""
     import asyncio
 
@@ -154,7 +154,7 @@ def test_s8_the_control_api_answers_to_this_machine_only() -> None:
             assert sent[0]["status"] == 403
 
 
-def test_a_probe_of_a_container_platform_needs_no_key_and_learns_nothing_else(bench: Any) -> None:
+def test_a_health_check_needs_no_key_and_reveals_nothing_else(bench: Any) -> None:
     with httpx.Client(base_url=bench.service.url, trust_env=False) as nobody:
         for headers in ({}, {"Host": "10.0.0.7:8080"}):
             answer = nobody.get("/health", headers=headers)

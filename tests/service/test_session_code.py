@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import code_lab
+import chromium_lab
 import pytest
-from code_lab import on_page, run
+from chromium_lab import on_page, run
 from loopback_site import Site, site  # noqa: F401
 from polling import until
 
@@ -56,26 +56,26 @@ def test_bash_output_is_returned(tmp_path: Path) -> None:
     assert (ended.stdout, ended.stderr, ended.exit_code, ended.error) == ("y\n", "", 0, None)
 
 
-def test_a_mistake_names_its_line(tmp_path: Path) -> None:
+def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
     assert "code.sh: line 2: nonesuch: command not found" in run("\nnonesuch", "bash", tmp_path).stderr
     assert run("x = 1\ny = (\n", "python", tmp_path).error == "SyntaxError: '(' was never closed (code.py:2)"
     assert run("let a = 1;\nlet b = ;", "node", tmp_path).error == "SyntaxError: Unexpected token ';' (code.js:2)"
 
 
-def test_the_environment_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_code_contains_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBLAKE_API_KEY", "secret-1")
     monkeypatch.setenv("OPENAI_API_KEY", "secret-2")
     ended = run("cat /proc/$$/environ", "bash", tmp_path)
     said = dict(entry.split("=", 1) for entry in ended.stdout.rstrip("\0").split("\0"))
     assert said.keys() == {"PATH", "LANG", "HOME", "TMPDIR", "CDP_URL", "CODE_RUN"}
     assert said["HOME"] == said["TMPDIR"] == str(tmp_path)
-    assert said["CDP_URL"] == code_lab.NOWHERE
+    assert said["CDP_URL"] == chromium_lab.NOWHERE
     # The keeper could be looked into, too: it is of the same user.
     keeper = run("cat /proc/$PPID/environ /proc/$PPID/cmdline", "bash", tmp_path).stdout
     assert "secret" not in ended.stdout + keeper
 
 
-def test_code_is_in_no_command_line_and_leaves_no_file(tmp_path: Path) -> None:
+def test_code_appears_in_no_command_line_and_leaves_no_file(tmp_path: Path) -> None:
     ended = run(": a-secret-word\ncat /proc/$$/cmdline /proc/$PPID/cmdline; ls -A", "bash", tmp_path)
     assert "code.sh" in ended.stdout
     assert "a-secret-word" not in ended.stdout
@@ -84,14 +84,14 @@ def test_code_is_in_no_command_line_and_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_limits(tmp_path: Path) -> None:
+def test_the_resources_of_code_are_limited(tmp_path: Path) -> None:
     said = run("ulimit -c; ulimit -f; ulimit -n; ulimit -t", "bash", tmp_path, timeout_s=20).stdout.split()
     assert said[:2] == ["0", str(256 << 10)]
     assert int(said[2]) <= 4096
     assert 20 < int(said[3]) <= 25 * (os.cpu_count() or 1)
 
 
-def test_a_loop_is_killed_at_the_limit_with_what_it_left_behind(tmp_path: Path) -> None:
+def test_endless_code_is_killed_at_the_timeout_with_its_child_processes(tmp_path: Path) -> None:
     behind = nap()
     ended = run(f"echo before; bash -c '{behind} & disown; while :; do :; done'", "bash", tmp_path, timeout_s=1)
     assert (ended.stdout, ended.exit_code, ended.killed) == ("before\n", -9, True)
@@ -99,7 +99,7 @@ def test_a_loop_is_killed_at_the_limit_with_what_it_left_behind(tmp_path: Path) 
     assert not naps(behind)
 
 
-def test_nothing_outlives_its_call(tmp_path: Path) -> None:
+def test_no_process_outlives_its_call(tmp_path: Path) -> None:
     left, daemon = nap(), nap()
     began = time.monotonic()
     # Both hold stdout; the second left group and session, and its parent is gone.
@@ -110,12 +110,12 @@ def test_nothing_outlives_its_call(tmp_path: Path) -> None:
     assert not naps(daemon)
 
 
-def test_what_ends_soon_may_end(tmp_path: Path) -> None:
+def test_background_processes_that_end_soon_are_not_killed(tmp_path: Path) -> None:
     assert run("(sleep 0.02; echo late) & echo early", "bash", tmp_path).stdout == "early\nlate\n"
 
 
 @pytest.mark.parametrize("deed", ["-9", pytest.param("-STOP", marks=pytest.mark.system)])
-def test_who_kills_the_keeper_ends_with_it(deed: str, tmp_path: Path) -> None:
+def test_code_that_kills_its_supervisor_ends_with_it(deed: str, tmp_path: Path) -> None:
     left, daemon = nap(), nap()
     # A keeper that is stopped keeps the call until its time is up.
     limit = 1 if deed == "-STOP" else 60
@@ -127,12 +127,12 @@ def test_who_kills_the_keeper_ends_with_it(deed: str, tmp_path: Path) -> None:
     assert not naps(daemon)
 
 
-def test_a_signal_to_its_own_group_hits_the_code_alone(tmp_path: Path) -> None:
+def test_a_signal_to_its_process_group_reaches_only_the_code(tmp_path: Path) -> None:
     ended = run("kill 0; sleep 5", "bash", tmp_path)
     assert (ended.exit_code, ended.error) == (-15, "ended by the signal SIGTERM")
 
 
-def test_much_output_is_cut_in_flat_memory(tmp_path: Path) -> None:
+def test_large_output_is_truncated_in_bounded_memory(tmp_path: Path) -> None:
     tracemalloc.start()
     ended = run("head -c 50000000 /dev/zero; head -c 3000000 /dev/zero >&2", "bash", tmp_path)
     peak = tracemalloc.get_traced_memory()[1]
@@ -144,14 +144,14 @@ def test_much_output_is_cut_in_flat_memory(tmp_path: Path) -> None:
     assert peak < 30 * MOST, peak
 
 
-def test_output_is_any_bytes(tmp_path: Path) -> None:
+def test_output_may_be_any_bytes(tmp_path: Path) -> None:
     assert run(r"printf '\xff\0\xe2\x82\xac'", "bash", tmp_path).stdout == "\ufffd\0€"
     # Half a character at the cut is nobody's fault.
     cut = run(f"printf a; yes é | tr -d '\\n' | head -c {MOST}", "bash", tmp_path).stdout
     assert "\ufffd" not in cut
 
 
-def test_a_cancelled_call_leaves_nothing(tmp_path: Path) -> None:
+def test_a_cancelled_call_leaves_no_process_or_file(tmp_path: Path) -> None:
     left, daemon = nap(), nap()
 
     async def main() -> None:
@@ -176,7 +176,7 @@ asyncio.run(run_code(sys.argv[1], "bash", cdp_url="ws://x", folder=Path(sys.argv
 """
 
 
-def test_code_ends_with_a_service_that_is_killed(tmp_path: Path) -> None:
+def test_code_ends_with_a_killed_service(tmp_path: Path) -> None:
     left, daemon = nap(), nap()
     service = subprocess.Popen([sys.executable, "-c", _SERVICE, f"setsid {daemon} & {left}", str(tmp_path)])
     until(lambda: naps(left) and naps(daemon))
@@ -193,7 +193,7 @@ def test_a_missing_language_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_closed_browser(tmp_path: Path) -> None:
+def test_a_closed_browser_is_reported(tmp_path: Path) -> None:
     ended = run("agent-browser get title", "bash", tmp_path)
     assert ended.exit_code == 1
     assert ended.stderr is not None
@@ -201,7 +201,7 @@ def test_a_closed_browser(tmp_path: Path) -> None:
     assert ended.stderr.count("\n") == 1
 
 
-def test_code_of_any_size(tmp_path: Path) -> None:
+def test_code_of_any_size_runs(tmp_path: Path) -> None:
     assert run("echo é\n" + "#" * 100_000, "bash", tmp_path).stdout == "é\n"
 
 
@@ -210,7 +210,7 @@ def test_code_of_any_size(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[str]:
-    with code_lab.chromium() as url:
+    with chromium_lab.chromium() as url:
         yield url
 
 
@@ -221,7 +221,7 @@ def home(site: Site) -> str:  # noqa: F811
 
 
 @pytest.mark.system
-def test_the_public_examples(browser: str, home: str, tmp_path: Path) -> None:
+def test_the_public_examples_run(browser: str, home: str, tmp_path: Path) -> None:
     node = f'await page.goto("{home}"); const title = await page.title(); console.log(title);'
     python = f'await page.goto("{home}")\ntitle = await page.title()\nprint(title)'
     bash = f"agent-browser open {home} >/dev/null\nagent-browser snapshot -i\nagent-browser get title"
@@ -275,14 +275,14 @@ PYTHON: list[tuple[str, str | None]] = [
 
 @pytest.mark.system
 @pytest.mark.parametrize(("code", "value"), NODE)
-def test_values_of_node(code: str, value: str | None, browser: str, tmp_path: Path) -> None:
+def test_values_of_node_are_returned(code: str, value: str | None, browser: str, tmp_path: Path) -> None:
     ended = run(code, "node", tmp_path, browser)
     assert (ended.error, ended.stdout, ended.stderr, ended.value) == (None, "", "", value)
 
 
 @pytest.mark.system
 @pytest.mark.parametrize(("code", "value"), PYTHON)
-def test_values_of_python(code: str, value: str | None, browser: str, tmp_path: Path) -> None:
+def test_values_of_python_are_returned(code: str, value: str | None, browser: str, tmp_path: Path) -> None:
     ended = run(code, "python", tmp_path, browser)
     assert (ended.error, ended.stdout, ended.stderr, ended.value) == (None, "", "", value)
 
@@ -318,10 +318,10 @@ def test_values_of_python(code: str, value: str | None, browser: str, tmp_path: 
         ("bash", "agent-browser click '#nope'; exit", 1, "exit code 1", "agent-browser: There is no element #nope"),
     ],
 )
-def test_errors(
+def test_errors_of_code_are_returned(
     language: str, code: str, status: int, error: str | None, stderr: str, browser: str, tmp_path: Path
 ) -> None:
-    code_lab.alone(browser)
+    chromium_lab.alone(browser)
     ended = run(code, language, tmp_path, browser)
     assert ended.exit_code == status
     assert (error or "") in (ended.error or "")
@@ -341,10 +341,10 @@ def test_errors(
         ("bash", "echo before; while :; do :; done"),
     ],
 )
-def test_a_page_survives_a_loop_that_is_killed(
+def test_a_page_survives_endless_code_that_is_killed(
     language: str, code: str, browser: str, home: str, tmp_path: Path
 ) -> None:
-    code_lab.alone(browser)
+    chromium_lab.alone(browser)
     on_page(browser, lambda hands: hands.goto(home))
     # Long enough to be in the loop also on a machine that is busy.
     ended = run(code, language, tmp_path, browser, timeout_s=4)
@@ -362,10 +362,10 @@ def test_a_page_survives_a_loop_that_is_killed(
         ("node", "const p = await context.newPage(); await p.evaluate('while (true) {}')"),
     ],
 )
-def test_a_loop_in_the_page_ends_with_the_code(
+def test_an_endless_loop_in_the_page_ends_with_the_code(
     language: str, code: str, browser: str, home: str, tmp_path: Path
 ) -> None:
-    code_lab.alone(browser)
+    chromium_lab.alone(browser)
     on_page(browser, lambda hands: hands.goto(home))
     assert run(code, language, tmp_path, browser, timeout_s=4).killed
     urls = run("Promise.all(context.pages().map((p) => p.evaluate(() => location.href)))", "node", tmp_path, browser)
@@ -375,7 +375,7 @@ def test_a_loop_in_the_page_ends_with_the_code(
 
 @pytest.mark.system
 def test_an_unhandled_dialog_does_not_block_the_page(browser: str, home: str, tmp_path: Path) -> None:
-    code_lab.alone(browser)
+    chromium_lab.alone(browser)
     later = "setTimeout(() => { alert('Hey'); document.title = 'after' }, 200); 1"
     code = f'agent-browser open {home}; agent-browser eval "{later}"; sleep 1; agent-browser get title'
     ended = run(code, "bash", tmp_path, browser)
@@ -393,8 +393,8 @@ def test_an_unhandled_dialog_does_not_block_the_page(browser: str, home: str, tm
 
 
 @pytest.mark.system
-def test_the_page_is_the_one_in_front(browser: str, tmp_path: Path) -> None:
-    code_lab.alone(browser)
+def test_code_gets_the_active_page(browser: str, tmp_path: Path) -> None:
+    chromium_lab.alone(browser)
     for number in range(4):
         run(f"agent-browser tab new 'data:text/html,<title>{number}</title>'", "bash", tmp_path, browser)
         said = {
@@ -414,7 +414,7 @@ def test_the_page_is_the_one_in_front(browser: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_a_form_by_refs(browser: str, site: Site, tmp_path: Path) -> None:  # noqa: F811
+def test_a_form_is_filled_by_refs(browser: str, site: Site, tmp_path: Path) -> None:  # noqa: F811
     page = """<title>Form</title><label>Name <input id=name></label>
         <button onclick="out.textContent = 'Hello ' + document.getElementById('name').value">Greet</button>
         <p id=out>-</p><a href=/next>On</a>"""
@@ -444,7 +444,7 @@ def test_a_form_by_refs(browser: str, site: Site, tmp_path: Path) -> None:  # no
 
 
 @pytest.mark.system
-def test_calls_at_the_same_time(browser: str, tmp_path: Path) -> None:
+def test_concurrent_calls_are_independent(browser: str, tmp_path: Path) -> None:
     async def main() -> list[Any]:
         codes = [("'a'", "node"), ("'b'", "python"), ("'c'", "node")]
         calls = [run_code(c, lang, cdp_url=browser, folder=tmp_path, timeout_s=60) for c, lang in codes]

@@ -59,12 +59,12 @@ def read(files: dict[str, bytes], **options: Any) -> tuple[list[str], Files]:
     return asyncio.run(main())
 
 
-def test_the_usual_place_is_read_where_robots_names_none() -> None:
+def test_sitemap_xml_is_read_if_robots_txt_names_none() -> None:
     urls, _ = read({"/sitemap.xml": urlset(f"{SITE}/a", f"{SITE}/b?x=1&amp;y=2", f"{SITE}/a")})
     assert urls == [f"{SITE}/a", f"{SITE}/b?x=1&y=2"]
 
 
-def test_robots_names_the_sitemaps() -> None:
+def test_sitemaps_of_robots_txt_are_read() -> None:
     urls, fetcher = read(
         {
             "/robots.txt": b"Sitemap: https://cdn.example/map.xml\nSitemap: /local.xml",
@@ -76,7 +76,7 @@ def test_robots_names_the_sitemaps() -> None:
     assert f"{SITE}/sitemap.xml" not in fetcher.asked
 
 
-def test_the_usual_place_is_tried_where_those_that_robots_names_are_gone() -> None:
+def test_sitemap_xml_is_read_if_those_of_robots_txt_are_gone() -> None:
     urls, _ = read({"/robots.txt": b"Sitemap: /gone.xml", "/sitemap.xml": urlset(f"{SITE}/a")})
     assert urls == [f"{SITE}/a"]
 
@@ -93,7 +93,7 @@ def test_an_index_is_followed_and_a_broken_part_costs_only_itself() -> None:
     assert urls == [f"{SITE}/a", f"{SITE}/b"]
 
 
-def test_an_index_that_names_itself_ends() -> None:
+def test_a_cyclic_index_ends() -> None:
     urls, fetcher = read(
         {"/sitemap.xml": index(f"{SITE}/sitemap.xml", f"{SITE}/2.xml"), "/2.xml": index(f"{SITE}/sitemap.xml")}
     )
@@ -107,7 +107,7 @@ def test_an_index_that_names_itself_ends() -> None:
     line="and len(self._seen) < _MAX_FILES and self._room > 0:",
     becomes="and len(self._seen) < 2000 and self._room > 0:",
 )
-def test_s9_an_index_without_end_ends() -> None:
+def test_s9_an_endless_index_ends() -> None:
     class Endless(Files):
         async def get(self, url: str, **options: Any) -> FetchedResponse:
             self.asked.append(url)
@@ -121,7 +121,7 @@ def test_s9_an_index_without_end_ends() -> None:
     assert asyncio.run(main()) <= 501
 
 
-def test_pictures_and_films_are_no_pages() -> None:
+def test_images_and_videos_are_not_pages() -> None:
     image = '<image:image xmlns:image="http://www.google.com/schemas/sitemap-image/1.1"><image:loc>https://i/x.png</image:loc></image:image>'
     video = (
         '<v:video xmlns:v="http://www.google.com/schemas/sitemap-video/1.1"><v:loc>https://i/x.mp4</v:loc></v:video>'
@@ -130,7 +130,7 @@ def test_pictures_and_films_are_no_pages() -> None:
     assert urls == [f"{SITE}/a"]
 
 
-def test_namespaces_do_not_matter_otherwise() -> None:
+def test_other_namespaces_are_ignored() -> None:
     urls, _ = read({"/sitemap.xml": b"\n<urlset><url><loc>https://site.example/a</loc></url></urlset>"})
     assert urls == [f"{SITE}/a"]
 
@@ -144,7 +144,7 @@ def test_a_plain_list_is_a_sitemap() -> None:
     assert urls == [f"{SITE}/a", f"{SITE}/ü"]
 
 
-def test_what_stands_before_a_break_counts() -> None:
+def test_urls_before_a_syntax_error_count() -> None:
     urls, _ = read({"/sitemap.xml": urlset(f"{SITE}/a", f"{SITE}/b")[:-40] + b"<<<"})
     assert urls[0] == f"{SITE}/a"
 
@@ -166,7 +166,7 @@ def test_hostile_and_broken_files_yield_nothing(body: bytes) -> None:
     assert read({"/sitemap.xml": body})[0] == []
 
 
-def test_a_gzip_bomb_is_cut() -> None:
+def test_a_gzip_bomb_is_truncated() -> None:
     began = time.monotonic()
     assert read({"/sitemap.xml": gzip.compress(b" " * (200 << 20), 9)})[0] == []
     assert time.monotonic() - began < 30
@@ -181,7 +181,7 @@ def test_the_limit_is_exact() -> None:
     assert f"{SITE}/4.xml" not in fetcher.asked
 
 
-def test_what_was_found_in_time_is_returned() -> None:
+def test_urls_found_before_the_timeout_are_returned() -> None:
     files = {"/sitemap.xml": index(*(f"{SITE}/{n}.xml" for n in range(400)))}
     files |= {f"/{n}.xml": urlset(f"{SITE}/{n}") for n in range(400)}
     urls, _ = read(files, slow=0.02, timeout_s=0.5)
@@ -193,7 +193,7 @@ def test_fifty_thousand_urls_are_read() -> None:
     assert len(urls) == 50_000
 
 
-def test_feeds_are_sitemaps_too() -> None:
+def test_feeds_are_read_as_sitemaps() -> None:
     rss = f"<rss><channel><link>{SITE}/</link><item><title>A</title><link> {SITE}/a </link></item></channel></rss>"
     atom = (
         f'<feed xmlns="http://www.w3.org/2005/Atom"><link href="{SITE}/"/><entry>'
@@ -210,12 +210,12 @@ def test_addresses_may_be_relative_to_the_file() -> None:
     assert urls == [f"{SITE}/a", f"{SITE}/maps/b", "https://cdn.example/c"]
 
 
-def test_translations_of_a_page_are_no_further_pages() -> None:
+def test_translations_of_a_page_are_not_listed() -> None:
     other = f'<x:link xmlns:x="http://www.w3.org/1999/xhtml" rel="alternate" hreflang="de" href="{SITE}/de"/>'
     assert read({"/sitemap.xml": urlset(f"{SITE}/a", extra=other)})[0] == [f"{SITE}/a"]
 
 
-def test_the_order_is_that_of_the_files_whichever_answers_first() -> None:
+def test_urls_are_in_the_order_of_the_files() -> None:
     class Uneven(Files):
         async def get(self, url: str, **options: Any) -> FetchedResponse:
             # The later in the index, the sooner it answers.
@@ -236,7 +236,7 @@ def test_the_order_is_that_of_the_files_whichever_answers_first() -> None:
 
 @proves("S9", at="src/weblake_service/web/sitemap.py", line="del within[-1][:]", becomes="pass", case="<a/>")
 @pytest.mark.parametrize("unit", [b"<a/>", b"<url><loc/></url>", b"<url>" + b"<x/>" * 50 + b"</url>"])
-def test_s9_a_file_of_small_elements_fills_no_memory(unit: bytes) -> None:
+def test_s9_a_file_of_many_small_elements_uses_bounded_memory(unit: bytes) -> None:
     body = b"<urlset>" + unit * ((160 << 10) // len(unit))
     read({"/sitemap.xml": urlset(f"{SITE}/a")})  # What is loaded on first use is no matter of this.
     tracemalloc.start()

@@ -37,7 +37,7 @@ def put(name: str, value: int) -> Callable[[sqlite3.Connection], None]:
     return lambda db: accounts.count(db, name, value)
 
 
-def test_a_failing_write_undoes_itself_and_not_its_neighbours(store: Store) -> None:
+def test_a_failed_write_is_rolled_back_without_its_group(store: Store) -> None:
     def fail(db: sqlite3.Connection) -> None:
         accounts.count(db, "bad")
         raise KeyError("no")
@@ -51,7 +51,7 @@ def test_a_failing_write_undoes_itself_and_not_its_neighbours(store: Store) -> N
     assert store.write_now(accounts.counts) == {"a": 1, "b": 2}
 
 
-def test_hundreds_of_writes_at_once_all_arrive(store: Store) -> None:
+def test_hundreds_of_concurrent_writes_are_stored(store: Store) -> None:
     async def go() -> dict[str, int]:
         await asyncio.gather(*(store.write(put("n", 1)) for _ in range(1000)))
         return await store.read(accounts.counts)
@@ -59,7 +59,7 @@ def test_hundreds_of_writes_at_once_all_arrive(store: Store) -> None:
     assert asyncio.run(go()) == {"n": 1000}
 
 
-def test_a_full_disk_fails_every_write_of_its_group_and_the_next_one_works(tmp_path: Path) -> None:
+def test_a_full_disk_fails_every_write_of_its_group_and_later_writes_succeed(tmp_path: Path) -> None:
     store = Store(tmp_path / "service.db")
     try:
         store.write_now(lambda db: db.execute("PRAGMA max_page_count=60").fetchall())
@@ -79,7 +79,7 @@ def test_a_full_disk_fails_every_write_of_its_group_and_the_next_one_works(tmp_p
         store.close()
 
 
-def test_readers_do_not_write(tmp_path: Path) -> None:
+def test_read_connections_cannot_write(tmp_path: Path) -> None:
     store = Store(tmp_path / "service.db")
     try:
         with pytest.raises(sqlite3.OperationalError):
@@ -88,7 +88,7 @@ def test_readers_do_not_write(tmp_path: Path) -> None:
         store.close()
 
 
-def test_a_closed_store_takes_nothing(store: Store) -> None:
+def test_a_closed_store_refuses_writes(store: Store) -> None:
     store.close()
     with pytest.raises(StorageRefused):
         store.write_now(put("a", 1))
@@ -147,7 +147,7 @@ def test_the_database_file_is_private(tmp_path: Path) -> None:
     store.close()
 
 
-def test_files_that_are_no_database_of_ours_are_refused_and_left_alone(tmp_path: Path) -> None:
+def test_other_files_are_refused_and_unchanged(tmp_path: Path) -> None:
     garbage, newer = tmp_path / "garbage.db", tmp_path / "newer.db"
     garbage.write_bytes(b"not a database at all" * 100)
     with pytest.raises(StorageRefused, match="cannot be opened"):
@@ -161,7 +161,7 @@ def test_files_that_are_no_database_of_ours_are_refused_and_left_alone(tmp_path:
             Store(newer)
 
 
-def test_a_database_of_the_version_before_goes_on_with_what_it_holds(tmp_path: Path) -> None:
+def test_a_database_of_the_previous_version_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "service.db"
     store = Store(path)
     new_job(store)
@@ -202,7 +202,7 @@ def stored(name: str = "s") -> Stored:
 
 
 @pytest.mark.parametrize("kind", ["batch_scrape", "crawl"])
-def test_a_page_is_settled_once(store: Store, kind: str) -> None:
+def test_a_page_is_completed_once(store: Store, kind: str) -> None:
     first, second = new_job(store, kind)
     for _ in range(3):
         store.write_now(lambda db: job_records.settle(db, JOB, first, stored(), 101.0))
@@ -214,7 +214,7 @@ def test_a_page_is_settled_once(store: Store, kind: str) -> None:
     assert [page.place for page in left] == [second.place]
 
 
-def test_a_job_ends_when_nothing_waits_and_announces_it_once(store: Store) -> None:
+def test_a_job_ends_with_its_last_page_and_is_announced_once(store: Store) -> None:
     first, second = new_job(store)
     assert store.write_now(lambda db: job_records.end(db, JOB, "completed", 102.0)) is False
     for page in (first, second):
@@ -233,7 +233,7 @@ def test_a_cancelled_job_takes_no_more_pages(store: Store) -> None:
     assert store.write_now(lambda db: webhook_queue.ready(db, 200.0, {}, to_one=10, at_once=10)) == []
 
 
-def test_expired_jobs_leave_nothing_behind(store: Store) -> None:
+def test_expired_jobs_are_deleted_completely(store: Store) -> None:
     first, second = new_job(store)
     store.write_now(lambda db: job_records.settle(db, JOB, first, stored(), 101.0))
     store.write_now(lambda db: job_records.settle(db, JOB, second, Failed("X", "no"), 101.0))
@@ -255,7 +255,7 @@ def test_the_cache_keeps_the_newest(store: Store) -> None:
     assert left == [107.0, 108.0, 109.0]
 
 
-def test_times_and_months() -> None:
+def test_times_and_months_are_computed_in_utc() -> None:
     assert iso(0) == "1970-01-01T00:00:00.000Z"
     assert iso(1.9994) == "1970-01-01T00:00:01.999Z"
     assert iso_seconds(1.9994) == "1970-01-01T00:00:01.000Z"
@@ -263,7 +263,7 @@ def test_times_and_months() -> None:
     assert (iso(start), iso(end)) == ("2026-12-01T00:00:00.000Z", "2026-12-31T23:59:59.999Z")
 
 
-def test_the_clock_only_runs_forwards() -> None:
+def test_the_clock_never_runs_backwards() -> None:
     clock, rung = Clock(lambda: 50.0), []
     clock.listen(lambda: rung.append(1))
     clock.advance(10)

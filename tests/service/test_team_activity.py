@@ -49,7 +49,7 @@ entries = st.tuples(st.sampled_from(TEAMS), st.sampled_from(KINDS), st.floats(0,
     limit=st.integers(1, 7),
     kind=st.sampled_from([None, *KINDS]),
 )
-def test_pages_hold_each_entry_once_while_new_ones_arrive(
+def test_pagination_lists_each_entry_once_while_new_ones_arrive(
     before: list[Any], meanwhile: list[list[Any]], limit: int, kind: str | None
 ) -> None:
     db, now, written = database(), 1_800_000_000.0, []
@@ -85,14 +85,14 @@ def test_pages_hold_each_entry_once_while_new_ones_arrive(
     assert [one[2] for one in found] == sorted((one[2] for one in found), reverse=True)
 
 
-def test_the_list_forgets_an_entry_when_its_day_is_over_and_not_before() -> None:
+def test_an_entry_is_listed_for_exactly_24_hours() -> None:
     db = database()
     accounts.record_activity(db, Access("red", "k"), "map", "one", A, 1_800_000_000.0)
     assert len(listed(db, 1_800_000_000.0 + DAY - 0.001)["data"]) == 1
     assert listed(db, 1_800_000_000.0 + DAY)["data"] == []
 
 
-def test_a_cursor_is_worth_nothing_to_another_team_or_when_altered() -> None:
+def test_a_cursor_is_bound_to_its_team_and_signed() -> None:
     db = database()
     for number in range(3):
         for team in TEAMS:
@@ -108,7 +108,7 @@ def test_a_cursor_is_worth_nothing_to_another_team_or_when_altered() -> None:
 
 
 @given(st.text(max_size=80) | st.binary(max_size=80).map(lambda raw: raw.decode("latin-1")))
-def test_no_text_is_a_cursor_by_chance(text: str) -> None:
+def test_arbitrary_text_is_not_a_valid_cursor(text: str) -> None:
     with pytest.raises(ErrorResponse):
         listed(database(), 1_800_000_000.0, text)
 
@@ -144,7 +144,7 @@ def test_the_reports_add_up(made: list[Any]) -> None:
 @example(536457600.0)
 @example(1793491199.9999998)
 @example(1793491199.9999990)
-def test_months_are_cut_in_utc_to_the_millisecond(at: float) -> None:
+def test_months_are_divided_in_utc_to_the_millisecond(at: float) -> None:
     first, last = month_bounds(month_of(at))
     assert first - 1e-6 <= at < last + 0.001
     assert iso(first).endswith("-01T00:00:00.000Z")
@@ -153,7 +153,7 @@ def test_months_are_cut_in_utc_to_the_millisecond(at: float) -> None:
     assert abs(read_time(iso(at)).astimezone(timezone.utc).timestamp() - at) < 0.0011
 
 
-def test_everything_that_ran_is_listed_and_can_be_read_back(bench: Any) -> None:
+def test_every_operation_is_listed_and_can_be_read_again(bench: Any) -> None:
     bench.web.failures[BAD] = PageFailure("SCRAPE_SITE_ERROR", "It is down.")
     assert bench.http.post("/v2/scrape", json={"url": BAD}).status_code == 500
     bench.http.post("/v2/scrape", json={"url": A})
@@ -179,7 +179,7 @@ def test_everything_that_ran_is_listed_and_can_be_read_back(bench: Any) -> None:
     bench.web.held.clear()
 
 
-def test_a_key_that_was_renamed_or_removed_keeps_its_past(make_bench: Any, tmp_path: Any) -> None:
+def test_usage_of_a_renamed_or_removed_key_is_kept(make_bench: Any, tmp_path: Any) -> None:
     db = tmp_path / "service.db"
     bench = make_bench(db, keys=[ServiceKey("test-key", "etl", "red"), ServiceKey("test-key-2", "adhoc", "red")])
     bench.web.held.add(B)

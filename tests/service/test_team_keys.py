@@ -79,14 +79,14 @@ def test_a_keys_file_sets_keys_and_team_plans(tmp_path: Path) -> None:
         ("x" * (1 << 20) + "x", "larger than"),
     ],
 )
-def test_a_keys_file_that_cannot_be_used_is_refused_without_its_keys(tmp_path: Path, text: str, told: str) -> None:
+def test_an_invalid_keys_file_is_refused_without_showing_its_keys(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(InvalidOption) as caught:
         read_keys_file(written(tmp_path / "keys.toml", text), {"ETL_KEY": "test-key-1"})
     assert told in str(caught.value)
     assert "test-key" not in str(caught.value)
 
 
-def test_who_else_may_touch_a_keys_file(tmp_path: Path) -> None:
+def test_a_keys_file_accessible_to_others_gives_a_warning(tmp_path: Path) -> None:
     literal = '[[keys]]\nname="a"\nkey="test-key"\n'
     warned = read_keys_file(written(tmp_path / "a.toml", literal, 0o644)).warning
     assert warned is not None
@@ -106,7 +106,7 @@ def test_who_else_may_touch_a_keys_file(tmp_path: Path) -> None:
     os.close(reading)
 
 
-def test_what_one_team_sees_of_another(make_bench: Any) -> None:
+def test_a_team_sees_nothing_of_another(make_bench: Any) -> None:
     bench = make_bench(keys=KEYS)
     bench.web.held.add(B)
     done, running = bench.batch(A), bench.batch(B)
@@ -140,7 +140,7 @@ def test_what_one_team_sees_of_another(make_bench: Any) -> None:
     bench.web.held.clear()
 
 
-def test_an_idempotency_key_is_a_teams_own(make_bench: Any) -> None:
+def test_idempotency_keys_are_separate_per_team(make_bench: Any) -> None:
     bench = make_bench(keys=[*KEYS, ServiceKey("test-key-red-2", "two", "red")])
 
     def start(url: str, **headers: str) -> Any:
@@ -157,13 +157,13 @@ def test_an_idempotency_key_is_a_teams_own(make_bench: Any) -> None:
     assert (other.status_code, other.json()["id"] != first) == (200, True)
 
 
-def test_zero_data_retention_is_a_matter_of_the_team(make_bench: Any) -> None:
+def test_zero_data_retention_is_set_per_team(make_bench: Any) -> None:
     bench = make_bench(keys=KEYS, teams={"red": TeamPlan(zero_data_retention=True)})
     asked = {"url": A, "zeroDataRetention": True}
     assert bench.http.post("/v2/scrape", json=asked, headers=BLUE).status_code == 403
     assert bench.http.post("/v2/scrape", json=asked, headers=RED).status_code == 200
 
 
-def test_a_key_and_a_keys_file_contradict_each_other(tmp_path: Path) -> None:
+def test_a_key_and_a_keys_file_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="both a key and a keys file"):
         serve(data=":memory:", key="test-key", keys_file=tmp_path / "keys.toml")

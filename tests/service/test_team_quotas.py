@@ -26,7 +26,7 @@ KEYS = [
 
 
 @given(st.lists(st.floats(0, 40), max_size=60), st.integers(1, 5))
-def test_no_minute_holds_more_and_the_wait_is_the_shortest(gaps: list[float], most: int) -> None:
+def test_the_rate_limit_is_a_sliding_window_with_the_shortest_wait(gaps: list[float], most: int) -> None:
     now, taken = 0.0, []
     limit = RateLimit(ServiceConfig(requests_per_minute=most), Clock(lambda: now))
     for gap in gaps:
@@ -46,7 +46,7 @@ def test_no_minute_holds_more_and_the_wait_is_the_shortest(gaps: list[float], mo
         assert len([at for at in taken if start <= at < start + 60]) <= most
 
 
-def test_the_keys_of_a_team_share_a_limit_and_teams_do_not(make_bench: Any) -> None:
+def test_rate_limits_are_per_team(make_bench: Any) -> None:
     bench = make_bench(keys=KEYS, requests_per_minute=1, teams={"blue": TeamPlan(requests_per_minute=2)})
 
     def scrape(**headers: str) -> int:
@@ -58,7 +58,7 @@ def test_the_keys_of_a_team_share_a_limit_and_teams_do_not(make_bench: Any) -> N
     assert scrape(Authorization="Bearer test-key-red-2") == 200
 
 
-def test_what_was_malformed_or_is_a_replay_is_no_start(make_bench: Any) -> None:
+def test_malformed_requests_and_replays_do_not_count_as_starts(make_bench: Any) -> None:
     bench = make_bench(requests_per_minute=1)
     assert bench.http.post("/v2/scrape", json={"url": A, "timeout": 1}).status_code == 400
     again = {"json": {"urls": [A]}, "headers": {"x-idempotency-key": "00000000-0000-4000-8000-000000000001"}}
@@ -67,7 +67,7 @@ def test_what_was_malformed_or_is_a_replay_is_no_start(make_bench: Any) -> None:
     assert bench.http.post("/v2/batch/scrape", json={"urls": [A]}).status_code == 429
 
 
-def test_reads_have_a_larger_limit_of_their_own(make_bench: Any) -> None:
+def test_reads_have_a_separate_larger_limit(make_bench: Any) -> None:
     bench = make_bench(keys=KEYS, reads_per_minute=3, requests_per_minute=1)
     job = bench.batch(A)
     replies = [bench.http.get(f"/v2/batch/scrape/{job}") for _ in range(4)]
@@ -79,7 +79,7 @@ def test_reads_have_a_larger_limit_of_their_own(make_bench: Any) -> None:
     assert ServiceConfig(requests_per_minute=2).plan("x").reads_per_minute == 500
 
 
-def test_pages_beyond_a_teams_concurrency_wait_and_say_so(make_bench: Any) -> None:
+def test_pages_beyond_the_concurrency_of_a_team_wait_and_report_it(make_bench: Any) -> None:
     bench = make_bench(keys=KEYS, teams={"red": TeamPlan(concurrency=1), "blue": TeamPlan(concurrency=2)})
     bench.web.held.add("*")
     got: list[dict[str, Any]] = []
@@ -106,7 +106,7 @@ def test_pages_beyond_a_teams_concurrency_wait_and_say_so(make_bench: Any) -> No
     assert bench.web.most_flying == 3
 
 
-def test_a_job_takes_no_more_places_than_its_team_has(make_bench: Any) -> None:
+def test_a_job_uses_no_more_slots_than_its_team_has(make_bench: Any) -> None:
     bench = make_bench(keys=KEYS, teams={"red": TeamPlan(concurrency=2)})
     bench.web.held.add("*")
     job = bench.batch(*[f"{A}/{n}" for n in range(6)], maxConcurrency=50)
@@ -128,7 +128,7 @@ def test_the_queue_is_full_for_one_team_only(make_bench: Any) -> None:
     bench.web.held.clear()
 
 
-def test_credits_are_a_teams_own_and_come_back_with_the_month(make_bench: Any) -> None:
+def test_credits_are_per_team_and_renewed_monthly(make_bench: Any) -> None:
     bench = make_bench(keys=KEYS, teams={"red": TeamPlan(credits=1)})
     statuses = [bench.http.post("/v2/scrape", json={"url": A}, headers=who).status_code for who in (RED, RED, BLUE)]
     assert statuses == [200, 402, 200]
@@ -138,7 +138,7 @@ def test_credits_are_a_teams_own_and_come_back_with_the_month(make_bench: Any) -
 
 
 @pytest.mark.parametrize("kind", ["batch/scrape", "crawl"])
-def test_a_job_whose_pages_cost_more_than_there_is_ends_with_failures(make_bench: Any, kind: str) -> None:
+def test_pages_beyond_the_credits_of_a_team_fail(make_bench: Any, kind: str) -> None:
     web = fake_web.FakeWeb()
     plain = web.scrape
 

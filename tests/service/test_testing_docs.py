@@ -53,7 +53,7 @@ def write(folder: Path, names: set[str]) -> Path:
     return folder
 
 
-def test_every_block_of_python_is_a_file_that_is_run() -> None:
+def test_every_python_block_is_executed() -> None:
     assert len(FILES) == len(blocks("python"))
     assert {name for name in FILES if name.startswith("test_")} >= {
         "test_lake.py",
@@ -65,7 +65,7 @@ def test_every_block_of_python_is_a_file_that_is_run() -> None:
 
 
 @pytest.mark.system  # takes a minute
-def test_the_tests_of_the_text_pass(tmp_path: Path) -> None:
+def test_the_documented_tests_pass(tmp_path: Path) -> None:
     names = set(FILES) - GUESTS
     passed = re.search(r"(\d+) passed", run(write(tmp_path, names)))
     assert passed is not None
@@ -73,7 +73,7 @@ def test_the_tests_of_the_text_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_the_dag_of_the_text_lands(tmp_path: Path) -> None:
+def test_the_documented_dag_lands(tmp_path: Path) -> None:
     folder = write(tmp_path, {"test_prices_dag.py", "dags/prices.py"})
     (commands,) = [block for block in blocks("sh") if "airflow db migrate" in block]
     programs = str(Path(sys.executable).parent)
@@ -90,7 +90,7 @@ def test_the_dag_of_the_text_lands(tmp_path: Path) -> None:
     assert "1 passed" in done.stdout
 
 
-def test_the_calls_of_the_text_are_answered() -> None:
+def test_the_documented_calls_succeed() -> None:
     (calls,) = [block for block in blocks("sh") if "curl" in block]
     named = set()
     with LocalService(keys="test-key") as service:
@@ -115,7 +115,7 @@ def test_the_calls_of_the_text_are_answered() -> None:
         assert re.search(rf"`[^`]*\b{path}\b[^`]*`", table), path
 
 
-def test_the_file_of_rules_can_be_read(tmp_path: Path) -> None:
+def test_the_documented_rules_file_is_valid(tmp_path: Path) -> None:
     (text,) = blocks("toml")
     (tmp_path / "faults.toml").write_text(text)
     assert [rule.about for rule in read_file(tmp_path / "faults.toml")] == ["request", "page"]
@@ -128,7 +128,7 @@ def test_the_tables_list_every_effect() -> None:
     assert listed == {field.name for field in msgspec.structs.fields(Effect)} | set(ALIASES)
 
 
-def test_the_table_lists_every_odd_path_of_the_site(weblake_site: WeblakeSite) -> None:
+def test_the_table_lists_every_special_path_of_the_site(weblake_site: WeblakeSite) -> None:
     table = TEXT.partition("| path | what it answers |")[2].partition("\n\n")[0]
     listed: set[str] = set()
     for cell in re.findall(r"^\| (`/.*?) \|", table, re.MULTILINE):
@@ -142,6 +142,6 @@ def test_the_table_lists_every_odd_path_of_the_site(weblake_site: WeblakeSite) -
     assert {*REDIRECTS, *ENCODINGS, *weblake_site.files} <= odd
 
 
-def test_the_methods_in_the_text_exist() -> None:
+def test_the_documented_methods_exist() -> None:
     used = set(re.findall(r"weblake_site\.(\w+)", TEXT)) | set(re.findall(r"weblake_faults\.(\w+)", TEXT))
     assert used <= {*dir(WeblakeSite), *dir(WeblakeFaults)}

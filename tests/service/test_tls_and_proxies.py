@@ -7,7 +7,7 @@ from pathlib import Path
 
 import loopback_site as loopback
 import pytest
-from secure_site import secure
+from https_site import secure
 
 from weblake_service.page.document import scrape
 from weblake_service.page_failure import PageFailure
@@ -17,16 +17,16 @@ fetching, get, failure = loopback.fetching, loopback.get, loopback.failure
 
 
 @pytest.fixture
-def secure_site(tmp_path: Path) -> Iterator[Site]:
+def https_site(tmp_path: Path) -> Iterator[Site]:
     with secure(tmp_path) as site:
         yield site
 
 
-def test_an_unknown_certificate_is_accepted_unless_it_is_to_be_checked(secure_site: Site) -> None:
-    secure_site.page("/a", b"secret")
-    url = secure_site.url("/a", "localhost").replace("http:", "https:")
+def test_an_untrusted_certificate_is_accepted_unless_verification_is_required(https_site: Site) -> None:
+    https_site.page("/a", b"secret")
+    url = https_site.url("/a", "localhost").replace("http:", "https:")
     assert get(url).body == b"secret"
-    assert secure_site.names == ["localhost"]  # type: ignore[attr-defined]
+    assert https_site.names == ["localhost"]  # type: ignore[attr-defined]
     problem = failure(url, verify=True)
     assert (problem.code, problem.status) == ("SCRAPE_SSL_ERROR", 500)
     with pytest.raises(PageFailure) as caught:
@@ -34,7 +34,7 @@ def test_an_unknown_certificate_is_accepted_unless_it_is_to_be_checked(secure_si
     assert caught.value.code == "SCRAPE_SSL_ERROR"
 
 
-def test_the_environment_s_proxy_is_used_but_never_for_loopback(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proxy_of_the_environment_is_used_except_for_loopback(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", f"http://user:word@127.0.0.1:{site.server_port}")
     monkeypatch.delenv("no_proxy", raising=False)
     site.pages["http://far.invalid/a"] = lambda handler: handler.reply(200, b"by proxy", {})
@@ -46,7 +46,7 @@ def test_the_environment_s_proxy_is_used_but_never_for_loopback(site: Site, monk
     assert failure("http://far.invalid/a").code == "SCRAPE_DNS_RESOLUTION_ERROR"
 
 
-def test_a_proxy_does_not_open_closed_addresses(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_gives_no_access_to_private_addresses(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", site.url())
     problem = failure("http://10.1.2.3/", fetcher_options={"allow_private": False})
     assert problem.code == "unsafe_domain_blocked"

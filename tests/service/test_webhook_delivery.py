@@ -107,7 +107,7 @@ def test_without_a_secret_there_is_no_signature(bench: Any, receiver: Receiver) 
     assert "metadata" not in json.loads(body)
 
 
-def test_started_and_page_events_come_when_they_are_asked_for(bench: Any, receiver: Receiver) -> None:
+def test_started_and_page_events_are_sent_on_request(bench: Any, receiver: Receiver) -> None:
     bench.web.failures[B] = PageFailure("SCRAPE_SITE_ERROR", "It is down.")
     events = ["started", "page", "completed", "failed"]
     bench.batch(A, B, webhook={"url": receiver.url, "events": events})
@@ -134,7 +134,7 @@ def test_a_cancelled_job_is_not_announced(bench: Any, receiver: Receiver) -> Non
     assert [event["id"] == job for event in receiver.events()] == [False]
 
 
-def test_a_delivery_is_tried_again_after_1_5_and_15_minutes(bench: Any, receiver: Receiver) -> None:
+def test_a_delivery_is_retried_after_1_5_and_15_minutes(bench: Any, receiver: Receiver) -> None:
     receiver.statuses = [500, 302, 404, 500, 204]
     bench.ended(bench.batch(A, webhook=receiver.url))
     for tries, seconds in ((1, 60), (2, 300), (3, 900)):
@@ -160,7 +160,7 @@ def _tries(bench: Any) -> int | None:
     return None if row is None else int(row["tries"])
 
 
-def test_deliveries_outlive_the_process(make_bench: Any, receiver: Receiver, tmp_path: Any) -> None:
+def test_deliveries_survive_a_restart(make_bench: Any, receiver: Receiver, tmp_path: Any) -> None:
     receiver.statuses = [503]
     bench = make_bench(tmp_path / "service.db")
     job = bench.batch(A, webhook=receiver.url)
@@ -212,7 +212,7 @@ def test_completed_does_not_wait_for_retries(bench: Any, receiver: Receiver) -> 
     assert sorted(receiver.types()[3:]) == ["page", "started"]
 
 
-def test_slow_receivers_hold_up_neither_jobs_nor_others(bench: Any, receiver: Receiver) -> None:
+def test_slow_receivers_delay_neither_jobs_nor_other_receivers(bench: Any, receiver: Receiver) -> None:
     slow = [f"/slow/{n}" for n in range(12)]
     receiver.held |= set(slow)
     base = receiver.url.rpartition("/")[0]
@@ -238,7 +238,7 @@ def test_each_team_signs_with_its_own_secret(make_bench: Any, receiver: Receiver
         webhooks.verify(body, headers["x-service-signature"], secret)
 
 
-def test_a_reset_breaks_off_what_is_under_way(bench: Any, receiver: Receiver) -> None:
+def test_a_reset_aborts_running_deliveries(bench: Any, receiver: Receiver) -> None:
     receiver.held.add("completed")
     bench.batch(A, webhook=receiver.url)
     bench.until(lambda: receiver.under_way == 1)
@@ -250,7 +250,7 @@ def test_a_reset_breaks_off_what_is_under_way(bench: Any, receiver: Receiver) ->
 
 
 @pytest.mark.system
-def test_a_killed_service_delivers_again_what_was_not_acknowledged(receiver: Receiver, tmp_path: Any) -> None:
+def test_a_killed_service_redelivers_unacknowledged_events(receiver: Receiver, tmp_path: Any) -> None:
     receiver.held |= {"page", "completed"}
     command = [
         sys.executable,

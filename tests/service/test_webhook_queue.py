@@ -47,7 +47,7 @@ def startable(db: sqlite3.Connection, at: float, flying: Any = None, **bounds: i
     return webhook_queue.ready(db, at, flying or {}, **({"to_one": 4, "at_once": 64} | bounds))
 
 
-def test_what_became_of_the_last_deliveries(db: sqlite3.Connection) -> None:
+def test_the_last_deliveries_are_listed_with_their_outcome(db: sqlite3.Connection) -> None:
     queue(db, 1, "started", 100.0, url="https://user:pass@a.test/hook?token=test-token")
     queue(db, 2, "completed", 200.0)
     queue(db, 3, "completed", 300.0)
@@ -94,7 +94,7 @@ def test_a_delivery_is_dropped_after_its_fourth_failure(db: sqlite3.Connection) 
     assert len(webhook_queue.recent(db)) == 1
 
 
-def test_only_the_last_thousand_are_remembered(db: sqlite3.Connection) -> None:
+def test_only_the_last_thousand_deliveries_are_kept(db: sqlite3.Connection) -> None:
     for number in range(1030):
         queue(db, number, "completed", 100.0)
         (row,) = startable(db, 100.0)
@@ -103,7 +103,7 @@ def test_only_the_last_thousand_are_remembered(db: sqlite3.Connection) -> None:
     assert len(webhook_queue.recent(db)) == 100
 
 
-def test_a_receiver_with_a_long_queue_hides_no_other(db: sqlite3.Connection) -> None:
+def test_a_receiver_with_a_long_queue_does_not_block_others(db: sqlite3.Connection) -> None:
     for number in range(300):
         queue(db, 1, "page", 1.0, number, "https://a.test/")
     queue(db, 2, "completed", 2.0, url="https://b.test/")

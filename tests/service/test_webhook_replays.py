@@ -91,7 +91,7 @@ class Deliveries(RuleBasedStateMachine):
     line="""return f"{event.type} {(event.id or '').lower()} {told}\"""",
     becomes="""return f"{id(event)} {told}\"""",
 )
-def test_s5_a_receiver_that_deduplicates_acts_on_each_delivery_once() -> None:
+def test_s5_a_deduplicating_receiver_handles_each_delivery_once() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(Deliveries, settings=settings(max_examples=60, stateful_step_count=25))
@@ -103,7 +103,7 @@ def test_s5_a_receiver_that_deduplicates_acts_on_each_delivery_once() -> None:
     line='delivery_id = ids.delivery_id(job["id"], event, place)',
     becomes="delivery_id = __import__('secrets').token_hex(8)",
 )
-def test_s5_a_delivery_that_is_made_anew_after_a_crash_is_the_same(bench: Any) -> None:
+def test_s5_a_redelivery_after_a_crash_has_the_same_id_and_body(bench: Any) -> None:
     from weblake_service import ids
 
     job = str(uuid.uuid4())
@@ -121,7 +121,7 @@ def test_s5_a_delivery_that_is_made_anew_after_a_crash_is_the_same(bench: Any) -
     line='if models.is_terminal(head.fields.get("status")):',
     becomes="if True:",
 )
-def test_s5_a_signed_event_of_a_job_that_still_runs_lands_what_the_service_has(bench: Any, tmp_path: Path) -> None:
+def test_s5_an_early_signed_event_lands_the_complete_job(bench: Any, tmp_path: Path) -> None:
     """Sent too early, or by one who knows the secret: it claims an end and documents, and neither is believed."""
     urls = ["http://site.test/a", "http://site.test/b"]
     bench.web.held.add(urls[1])

@@ -39,7 +39,7 @@ FORBIDDEN = [
 
 
 @pytest.mark.parametrize("start", ["batch/scrape", "crawl"])
-def test_webhooks_that_cannot_be_are_refused_at_the_start(bench: Any, start: str) -> None:
+def test_invalid_webhooks_are_refused_at_the_start(bench: Any, start: str) -> None:
     for webhook, told in BAD:
         asked = {"webhook": webhook} | ({"urls": [A]} if start == "batch/scrape" else {"url": A})
         reply = bench.http.post(f"/v2/{start}", json=asked)
@@ -48,7 +48,7 @@ def test_webhooks_that_cannot_be_are_refused_at_the_start(bench: Any, start: str
     assert bench.http.get("/v2/team/activity").json()["data"] == []
 
 
-def test_receivers_that_are_not_allowed_are_refused(make_bench: Any) -> None:
+def test_private_receivers_are_refused(make_bench: Any) -> None:
     bench = make_bench(allow_private=False)
     for url, told in FORBIDDEN:
         reply = bench.http.post("/v2/batch/scrape", json={"urls": ["https://site.example.com/"], "webhook": url})

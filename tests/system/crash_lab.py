@@ -26,7 +26,7 @@ from weblake.dataset.root import open_dataset
 from weblake.loads.publishing import history
 
 WEBLAKE = (sys.executable, "-m", "weblake")
-STEADY = str(Path(__file__).with_name("steady_names.py"))
+STEADY = str(Path(__file__).with_name("fixed_staging_names.py"))
 DOCUMENTS = "/documents/load_date=DAY/ID-00000.parquet"
 ERRORS = "/page_errors/load_date=DAY/ID-00000.parquet"
 DAY_DIR = "/documents/load_date=DAY"

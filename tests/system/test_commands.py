@@ -16,7 +16,7 @@ import weblake
 
 
 @pytest.mark.smoke
-def test_a_crawl_lands_with_everything_that_was_not_stored(weblake_command: Any, site: str, tmp_path: Path) -> None:
+def test_a_crawl_lands_its_documents_and_page_errors(weblake_command: Any, site: str, tmp_path: Path) -> None:
     run = weblake_command("crawl", f"{site}/", "--limit", "40", "--to", str(tmp_path / "lake"), "--json")
     assert run.code == 0, run.err
     receipt = run.json
@@ -37,9 +37,7 @@ def test_a_target_that_answers_404_is_a_document(weblake_command: Any, site: str
 
 
 @pytest.mark.parametrize("command", ["batch", "crawl", "scrape"])
-def test_memory_would_be_gone_with_the_command_and_is_refused_before_anything_is_paid(
-    weblake_command: Any, service: Any, site: str, command: str
-) -> None:
+def test_a_memory_root_is_refused_before_the_start(weblake_command: Any, service: Any, site: str, command: str) -> None:
     run = weblake_command(command, f"{site}/1", "--to", "memory://lake", "--json")
     assert run.code != 0
     assert run.json["error"]["type"] == "StorageRefused"
@@ -48,7 +46,9 @@ def test_memory_would_be_gone_with_the_command_and_is_refused_before_anything_is
     assert not [each for each in service.requests() if each["method"] == "POST"]
 
 
-def test_all_pages_failed(weblake_command: Any, service: Any, tmp_path: Path) -> None:
+def test_a_load_with_only_failed_pages_publishes_page_errors(
+    weblake_command: Any, service: Any, tmp_path: Path
+) -> None:
     command = ("batch", "http://127.0.0.1:9/a", "http://127.0.0.1:9/b", "--to", str(tmp_path / "lake"), "--json")
     first = weblake_command(*command)
     assert first.code == 1
@@ -63,7 +63,7 @@ def test_all_pages_failed(weblake_command: Any, service: Any, tmp_path: Path) ->
     assert len(service.requests()) == requests
 
 
-def test_the_list_may_be_a_file_of_lines_csv_or_parquet(weblake_command: Any, site: str, tmp_path: Path) -> None:
+def test_the_url_list_may_be_lines_csv_or_parquet(weblake_command: Any, site: str, tmp_path: Path) -> None:
     urls = [f"{site}/1", f"{site}/2"]
     (tmp_path / "urls.txt").write_text(f"# two pages\n{urls[0]}\n\n  {urls[1]}\n")
     (tmp_path / "urls.csv").write_text(f"id,page\n1,{urls[0]}\n2,{urls[1]}\n")
@@ -85,7 +85,9 @@ def test_a_column_without_a_file_is_refused(weblake_command: Any, service: Any, 
 
 
 @pytest.mark.system
-def test_what_makes_another_load(weblake_command: Any, site: str, tmp_path: Path) -> None:
+def test_key_and_new_change_the_load_id_and_other_options_do_not(
+    weblake_command: Any, site: str, tmp_path: Path
+) -> None:
     def load(*more: str) -> str:
         run = weblake_command("batch", f"{site}/1", "--to", str(tmp_path / "lake"), "--json", *more)
         assert run.code == 0, run.err
@@ -100,7 +102,7 @@ def test_what_makes_another_load(weblake_command: Any, site: str, tmp_path: Path
     assert since == listed[4:]
 
 
-def test_detached_and_landed_later(weblake_command: Any, site: str, tmp_path: Path) -> None:
+def test_a_detached_batch_lands_later(weblake_command: Any, site: str, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     started = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", lake, "--detach")
     job_id = started.out.strip()
@@ -115,7 +117,7 @@ def test_detached_and_landed_later(weblake_command: Any, site: str, tmp_path: Pa
     assert weblake_command("errors", "batch", job_id, "--json").json == {"errors": [], "robotsBlocked": []}
 
 
-def test_what_was_detached_is_accounted_for_by_the_list_that_was_sent(
+def test_a_detached_batch_is_accounted_for_by_the_submitted_list(
     weblake_command: Any, service: Any, site: str, tmp_path: Path
 ) -> None:
     """The service loses a page and does not count it, so only the list that was kept knows of it."""
@@ -127,7 +129,7 @@ def test_what_was_detached_is_accounted_for_by_the_list_that_was_sent(
     assert f"{site}/2" in landed.err
 
 
-def test_partition_keys_of_ones_own(weblake_command: Any, site: str, tmp_path: Path) -> None:
+def test_custom_partition_keys_name_the_folders(weblake_command: Any, site: str, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     for day in ("2026-11-20", "2026-11-21"):
         run = weblake_command("batch", f"{site}/1", "--to", str(lake), "--partition", f"ds={day}", "--json")
@@ -138,9 +140,7 @@ def test_partition_keys_of_ones_own(weblake_command: Any, site: str, tmp_path: P
     assert other.json["error"]["type"] == "StorageRefused"
 
 
-def test_credits_are_limited_before_anything_starts(
-    weblake_command: Any, service: Any, site: str, tmp_path: Path
-) -> None:
+def test_max_credits_is_checked_before_the_start(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     refused = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", lake, "--max-credits", "1", "--json")
     assert (refused.code, refused.json["error"]["type"]) == (1, "CreditsExhausted")
@@ -164,7 +164,7 @@ def test_credits_are_limited_before_anything_starts(
         ("batch", "http://a.test/", "--to", "x", "--fail-ratio", "2"),
     ],
 )
-def test_bad_usage_ends_with_2_and_no_traceback(weblake_command: Any, command: tuple[str, ...]) -> None:
+def test_bad_usage_exits_with_2_and_no_traceback(weblake_command: Any, command: tuple[str, ...]) -> None:
     run = weblake_command(*command)
     assert run.code == 2, run.err
     assert "Traceback" not in run.err
@@ -172,15 +172,13 @@ def test_bad_usage_ends_with_2_and_no_traceback(weblake_command: Any, command: t
 
 
 @pytest.mark.parametrize("root", ["ftp://host/lake", "/proc/nowhere/lake"])
-def test_a_root_that_cannot_be_used_is_refused_before_anything_is_paid(
-    weblake_command: Any, service: Any, site: str, root: str
-) -> None:
+def test_an_unusable_root_is_refused_before_the_start(weblake_command: Any, service: Any, site: str, root: str) -> None:
     run = weblake_command("batch", f"{site}/1", "--to", root, "--json")
     assert (run.code, run.json["error"]["type"]) == (1, "StorageRefused")
     assert service.counts().get("batch_scrape_started", 0) == 0
 
 
-def test_scrape_prints_markdown_and_only_that(weblake_command: Any, site: str) -> None:
+def test_scrape_prints_only_markdown(weblake_command: Any, site: str) -> None:
     run = weblake_command("scrape", f"{site}/5")
     assert run.code == 0
     assert run.out.startswith("# Page 5")
@@ -189,7 +187,7 @@ def test_scrape_prints_markdown_and_only_that(weblake_command: Any, site: str) -
     assert weblake_command("scrape", f"{site}/5", "--json").json["data"]["metadata"]["title"] == "Page 5"
 
 
-def test_several_pages_are_several_loads(weblake_command: Any, site: str, tmp_path: Path) -> None:
+def test_several_urls_are_several_loads(weblake_command: Any, site: str, tmp_path: Path) -> None:
     urls = (f"{site}/1", "http://127.0.0.1:9/", f"{site}/2")
     run = weblake_command("scrape", *urls, "--to", str(tmp_path / "lake"), "--json")
     assert run.code == 1
@@ -204,7 +202,7 @@ def test_several_pages_are_several_loads(weblake_command: Any, site: str, tmp_pa
 
 
 @pytest.mark.system
-def test_usage_and_activity_land_and_are_rewritten(weblake_command: Any, site: str, tmp_path: Path) -> None:
+def test_usage_and_activity_land_and_are_replaced(weblake_command: Any, site: str, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     for stored in (1, 2):
         assert weblake_command("scrape", f"{site}/{stored}", "-o", "max_age=0").code == 0
@@ -221,7 +219,9 @@ def test_usage_and_activity_land_and_are_rewritten(weblake_command: Any, site: s
         assert weblake.read(lake, "activity").to_table().num_rows == stored
 
 
-def test_interrupted_it_says_how_to_go_on(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
+def test_an_interrupted_command_says_how_to_resume(
+    weblake_command: Any, service: Any, site: str, tmp_path: Path
+) -> None:
     service.faults(
         {"match": {"method": "GET", "path": "/v2/batch/scrape/.*"}, "times": 1, "effect": {"latency_ms": 30000}}
     )
@@ -239,7 +239,7 @@ def test_interrupted_it_says_how_to_go_on(weblake_command: Any, service: Any, si
     assert (resumed.code, resumed.json["job_id"]) == (0, job_id)
 
 
-def test_a_webhook_signature(weblake_command: Any, tmp_path: Path) -> None:
+def test_webhook_verify_checks_a_signature(weblake_command: Any, tmp_path: Path) -> None:
     body = json.dumps({"type": "crawl.completed"}).encode()
     (tmp_path / "body").write_bytes(body)
     weblake_command.env["WEBLAKE_WEBHOOK_SECRET"] = "test-secret"
@@ -250,7 +250,7 @@ def test_a_webhook_signature(weblake_command: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("loads",), ("orphans", "--offline"), ("orphans",)], ids=" ".join)
-def test_a_path_without_a_dataset_is_a_failure(
+def test_a_path_without_a_dataset_is_an_error(
     weblake_command: Any, service: Any, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     run = weblake_command(*command, str(tmp_path / "lake"), "--json")

@@ -25,7 +25,7 @@ SEED = os.environ.get("WEBLAKE_PAIRS_SEED", "6")
 
 @traced
 @swept(8)
-def test_p1_killed_again_while_it_recovers(lab: Lab, one_in: int) -> None:
+def test_p1_a_batch_killed_again_during_recovery_lands_whole(lab: Lab, one_in: int) -> None:
     """Killed on the very line after the commit, and then at each change of the run that finishes it."""
     unharmed = lab.run(lab.land(lab.root("unharmed")), lab.root("unharmed"))
     sync = only(unharmed.changes, "fsync", DAY_DIR)
@@ -47,7 +47,7 @@ def test_p1_killed_again_while_it_recovers(lab: Lab, one_in: int) -> None:
 
 @pytest.mark.nightly
 @traced
-def test_p1_killed_at_two_changes(lab: Lab) -> None:
+def test_p1_a_batch_killed_at_two_changes_lands_whole(lab: Lab) -> None:
     """By failpoints a part of these pairs is in `.ci/run`, and each single call by strace."""
     whole = lab.run(lab.batch(lab.root("whole")), lab.root("whole")).changes
     choice = random.Random(SEED)
@@ -77,7 +77,7 @@ def test_p1_killed_at_two_changes(lab: Lab) -> None:
     case="part",
 )
 @swept(5)
-def test_p1_killed_at_two_points(lab: Lab, one_in: int) -> None:
+def test_p1_a_batch_killed_at_two_failpoints_lands_whole(lab: Lab, one_in: int) -> None:
     with failpoint_runs(lab.env, lab.tmp) as runs:
         pairs = Pairs(lab, runs, {})
         chosen = pairs.some(PAIRS // one_in, SEED)

@@ -34,7 +34,7 @@ pytestmark = [
     case="part",
 )
 @swept(8)
-def test_p1_killed_before_any_change_of_a_landing(lab: Lab, one_in: int) -> None:
+def test_p1_a_landing_killed_before_any_change_is_whole_or_absent(lab: Lab, one_in: int) -> None:
     whole = lab.run(lab.land(lab.root("whole")), lab.root("whole"))
     assert whole.code == 0, whole.err
     assert {"mkdir", "openat", "write", "fsync", "link", "unlink", "rename"} <= {call.name for call in whole.changes}
@@ -59,7 +59,7 @@ def test_p1_killed_before_any_change_of_a_landing(lab: Lab, one_in: int) -> None
     case="part",
 )
 @swept(8)
-def test_p1_killed_before_any_change_of_a_start(lab: Lab, one_in: int) -> None:
+def test_p1_a_start_killed_before_any_change_is_paid_once(lab: Lab, one_in: int) -> None:
     whole = lab.run(lab.batch(lab.root("whole")), lab.root("whole"))
     assert whole.code == 0, whole.err
     begun = whole.changes.index(only(whole.changes, "mkdir", LEDGER))
@@ -82,7 +82,7 @@ def test_p1_killed_before_any_change_of_a_start(lab: Lab, one_in: int) -> None:
 
 
 @swept(12)
-def test_p1_killed_before_any_change_of_a_promotion(lab: Lab, one_in: int) -> None:
+def test_p1_a_promotion_killed_before_any_change_is_whole_or_absent(lab: Lab, one_in: int) -> None:
     """A load that was refused, because a page failed, and is then allowed."""
     refused = lab.root("refused")
     first = lab.run([*lab.land(refused), "--fail-ratio", "0"], refused)
@@ -130,7 +130,7 @@ if not (root / "done").is_dir():
 
 
 @pytest.mark.parametrize(("writer", "caught"), [(IN_PLACE, "a reader failed"), (FORGETFUL, "the rerun left")])
-def test_the_sweep_catches_naive_writers(tmp_path: Path, writer: str, caught: str) -> None:
+def test_the_sweep_detects_naive_writers(tmp_path: Path, writer: str, caught: str) -> None:
     urls = ["https://a.test/1", "https://a.test/2"]
 
     def command(root: Path) -> list[str]:

@@ -70,19 +70,19 @@ def killed(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]], args
     line="    operation = replace(plan.build(last.key), repeatable=True)",
     becomes="    operation = replace(plan.build(str(uuid.uuid4())), repeatable=True)",
 )
-def test_p1_p10_killed_at_the_points_that_tell_most(lab: Lab, runs: Runs) -> None:
+def test_p1_p10_a_batch_killed_at_an_important_failpoint_lands_whole(lab: Lab, runs: Runs) -> None:
     killed(lab, runs, telling, lab.batch)
 
 
 @pytest.mark.system
 @swept(8)
-def test_p1_killed_at_every_point_of_a_batch(lab: Lab, runs: Runs, one_in: int) -> None:
+def test_p1_a_batch_killed_at_any_failpoint_lands_whole(lab: Lab, runs: Runs, one_in: int) -> None:
     killed(lab, runs, lambda points: part(every(points), one_in), lab.batch)
 
 
 @pytest.mark.system
 @swept(8)
-def test_p1_killed_at_every_point_of_a_landing(lab: Lab, runs: Runs, one_in: int) -> None:
+def test_p1_a_landing_killed_at_any_failpoint_is_whole_or_absent(lab: Lab, runs: Runs, one_in: int) -> None:
     killed(lab, runs, lambda points: part(every(points), one_in), lab.land)
 
 
@@ -112,18 +112,18 @@ def in_trouble(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]]) 
     line="        raise refusal(error, doing, url, hidden) from error",
     becomes="        raise",
 )
-def test_p3_the_disk_fails_at_the_points_that_tell_most(lab: Lab, runs: Runs) -> None:
+def test_p3_a_disk_error_at_an_important_failpoint_is_reported(lab: Lab, runs: Runs) -> None:
     in_trouble(lab, runs, telling)
 
 
 @pytest.mark.system
 @swept(8)
-def test_p3_the_disk_fails_at_any_point(lab: Lab, runs: Runs, one_in: int) -> None:
+def test_p3_a_disk_error_at_any_failpoint_is_reported(lab: Lab, runs: Runs, one_in: int) -> None:
     in_trouble(lab, runs, lambda points: part(every(points), one_in))
 
 
 @proves("P6", at="src/weblake/dataset/layout.py", line="{checked_load_id(load_id)}-0", becomes="part-0")
-def test_p6_two_processes_land_two_loads_at_one_moment(lab: Lab, runs: Runs, tmp_path: Path) -> None:
+def test_p6_two_processes_land_two_loads_at_the_same_time(lab: Lab, runs: Runs, tmp_path: Path) -> None:
     root = lab.root("lake")
     with failpoint_runs(lab.env, tmp_path / "other") as others:
         mine = runs.begin(root, lab.batch(root))

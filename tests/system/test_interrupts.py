@@ -103,7 +103,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
         pytest.param(WHILE_PYTHON_CLOSES, id="closing"),
     ],
 )
-def test_p9_an_interrupt_that_is_lost_ends_the_command_all_the_same(work: str) -> None:
+def test_p9_a_swallowed_interrupt_still_ends_the_command(work: str) -> None:
     ended = run(RUN.format(work=work))
     assert (ended.returncode, "Traceback" in ended.stderr) == (130, False), ended.stderr
     assert ended.stdout == "at work\n"
@@ -129,26 +129,26 @@ with ctrl_c_ends(), terminable():
 @proves("P9", at="src/weblake/cli/interrupts.py", line="set_wakeup_fd(sender", becomes="set_wakeup_fd(-1 or sender")
 @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 @pytest.mark.parametrize("wait", ["os.read(ours, 1)", "threading.Event().wait()"], ids=["a-line", "a-lock"])
-def test_p9_a_signal_just_before_a_call_that_waits(wait: str, number: str, code: int) -> None:
+def test_p9_a_signal_just_before_a_blocking_call_ends_it(wait: str, number: str, code: int) -> None:
     ended = run(WHILE_IT_WAITS.format(wait=wait, number=number))
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, "at work\n", "")
 
 
 @proves("P9", at="src/weblake/cli/interrupts.py", line="signal.SIG_IGN)", becomes="signal.SIG_DFL)")
-def test_p9_an_interrupt_of_pythons_last_moments_changes_nothing() -> None:
+def test_p9_an_interrupt_during_interpreter_shutdown_is_ignored() -> None:
     """Python gives SIGINT back to the system before it takes its modules down, which is long on a busy machine."""
     ended = run(RUN.format(work=WHILE_MODULES_ARE_TORN_DOWN))
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "at work\n", "")
 
 
 @proves("P9", at="src/weblake/cli/interrupts.py", line="KeyboardInterrupt | SystemExit)", becomes="KeyError)")
-def test_p9_an_interrupt_that_is_heard_does_not_cut_short_what_cleans_up() -> None:
+def test_p9_a_handled_interrupt_does_not_cut_cleanup_short() -> None:
     ended = run(RUN.format(work=WHILE_IT_CLEANS_UP))
     assert (ended.returncode, ended.stdout) == (130, "at work\ncleaned up\n"), ended.stderr
 
 
 @proves("P9", at="src/weblake/cli/interrupts.py", line='exec("")', becomes="pass")
-def test_p9_an_interrupt_of_code_that_is_run_from_a_text(tmp_path: Path) -> None:
+def test_p9_an_interrupt_during_exec_ends_the_command(tmp_path: Path) -> None:
     """As in `python -m weblake`, which would end by the signal."""
     (tmp_path / "interrupted.py").write_text("""
 import os, signal, time
@@ -162,7 +162,7 @@ with ctrl_c_ends():
     assert (ended.returncode, ended.stderr) == (130, "")
 
 
-def test_p9_an_interrupt_while_modules_are_imported() -> None:
+def test_p9_an_interrupt_during_imports_ends_the_command() -> None:
     """A command imports Typer, Rich and Arrow, which takes a second on a busy machine."""
     program = """
 import os, signal, sys
@@ -181,13 +181,13 @@ cli.main()
     assert (ended.returncode, ended.stderr) == (130, "")
 
 
-def test_p9_what_the_parent_ignores_stays_ignored() -> None:
+def test_p9_a_signal_ignored_by_the_parent_stays_ignored() -> None:
     ended = run("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + RUN.format(work="    press()\n"))
     assert (ended.returncode, ended.stdout) == (0, "at work\n"), ended.stderr
 
 
 @proves("P9", at="src/weblake_service/serve.py", line="set_wakeup_fd(sender", becomes="set_wakeup_fd(-1 or sender")
-def test_p9_a_signal_stops_the_service_at_whatever_line_it_comes() -> None:
+def test_p9_a_signal_at_any_line_stops_the_service() -> None:
     """The first line of standard output says that it listens, and a program may stop it at once."""
     program = """
 import itertools, os, signal, sys, threading
@@ -232,7 +232,7 @@ print(next(line for line in itertools.count(1) if not pressed_at(line)) > 1)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_p9_the_service_stops_in_order_and_says_by_which_signal(tmp_path: object, number: int, code: int) -> None:
+def test_p9_the_service_stops_cleanly_and_names_the_signal(tmp_path: object, number: int, code: int) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "weblake", "serve", "--port", "0", "--data", str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -252,7 +252,7 @@ def test_p9_the_service_stops_in_order_and_says_by_which_signal(tmp_path: object
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-def test_p9_interrupts_at_random_moments_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p9_interrupts_at_random_moments_end_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty of each command; `interrupt_sweep.py 200` makes hundreds."""
     from interrupt_sweep import busy, sweep, world
 

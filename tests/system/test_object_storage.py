@@ -17,7 +17,9 @@ def sources(root: str) -> list[str]:
     return sorted(weblake.read(root, columns=["source_url"]).to_table()["source_url"].to_pylist())
 
 
-def test_a_batch_lands_once_and_is_found_again(weblake_command: Any, service: Any, site: str, s3_root: str) -> None:
+def test_a_batch_lands_once_on_s3_and_is_found_again(
+    weblake_command: Any, service: Any, site: str, s3_root: str
+) -> None:
     urls = [f"{site}/{n}" for n in range(5)]
     command = ("batch", *urls, "http://127.0.0.1:9/", "--to", s3_root, "--json")
     first = weblake_command(*command)
@@ -34,7 +36,9 @@ def test_a_batch_lands_once_and_is_found_again(weblake_command: Any, service: An
     assert errors["load_date"].to_pylist() == weblake.read(s3_root).to_table()["load_date"].to_pylist()[:1]
 
 
-def test_killed_and_run_again(weblake_command: Any, service: Any, site: str, s3_root: str) -> None:
+def test_a_batch_killed_on_s3_and_repeated_lands_once(
+    weblake_command: Any, service: Any, site: str, s3_root: str
+) -> None:
     urls = [f"{site}/{n}" for n in range(8)]
     for n, seconds in enumerate((0.8, 1.3, 1.8)):
         root = f"{s3_root}/{n}"
@@ -50,7 +54,7 @@ def test_killed_and_run_again(weblake_command: Any, service: Any, site: str, s3_
     assert service.counts()["batch_scrape_started"] == 3
 
 
-def test_two_processes_at_once(weblake_command: Any, service: Any, site: str, s3_root: str) -> None:
+def test_two_processes_at_once_land_one_load_on_s3(weblake_command: Any, service: Any, site: str, s3_root: str) -> None:
     urls = [f"{site}/{n}" for n in range(6)]
     command = ("batch", *urls, "--to", s3_root, "--json")
     running = [weblake_command.start(*command) for _ in range(2)]

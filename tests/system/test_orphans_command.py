@@ -37,7 +37,7 @@ def files(lake: Path) -> dict[str, bytes]:
 
 
 @proves("3.7", at="src/weblake/loads/orphans.py", line="if has & INTENT and not has & DONE]", becomes="if False]")
-def test_a_worker_killed_while_its_start_is_answered(
+def test_the_job_of_a_worker_killed_during_its_start_is_listed(
     weblake_command: Any, service: Any, site: str, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
@@ -61,7 +61,9 @@ def test_a_worker_killed_while_its_start_is_answered(
     assert (after.code, after.json["orphans"]) == (0, [])
 
 
-def test_a_worker_killed_while_it_waits(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
+def test_the_job_of_a_worker_killed_while_waiting_is_listed(
+    weblake_command: Any, service: Any, site: str, tmp_path: Path
+) -> None:
     lake = tmp_path / "lake"
     service.faults({"match": {"path": "/v2/crawl/.*"}, "times": 99, "effect": {"latency_ms": 20000}})
     command = ("crawl", f"{site}/", "--limit", "3", "--to", str(lake), "--json")
@@ -90,7 +92,7 @@ def test_without_a_service_the_ledger_is_shown_and_the_reason_is_one_line(
     assert len(told.err.strip().splitlines()) == 1
 
 
-def test_on_object_storage_and_beside_jobs_of_strangers(
+def test_orphans_on_s3_are_listed_and_other_jobs_are_not(
     weblake_command: Any, service: Any, site: str, s3_root: str
 ) -> None:
     command = ("batch", f"{site}/1", f"{site}/2", "--to", s3_root, "--json")

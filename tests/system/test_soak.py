@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from catalogue import proves
-from soak_account import added_up, left_behind
+from soak_accounting import added_up, left_behind
 from soak_lab import soaking
 
 
@@ -36,7 +36,7 @@ from soak_lab import soaking
     case="3",
 )
 @pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])
-def test_a_soak_adds_up_and_leaves_nothing_behind(tmp_path: Path, rounds: int) -> None:
+def test_the_counts_of_a_soak_add_up_and_nothing_is_left_behind(tmp_path: Path, rounds: int) -> None:
     with soaking(tmp_path) as soak:
         # Chance alone would seldom lose a start in so short a time.
         soak.service.faults.add(drop_after=True, method="POST", path="/v2/batch/scrape$", times=3)

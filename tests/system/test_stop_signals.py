@@ -39,7 +39,7 @@ def staging(root: Path) -> list[str]:
 @traced
 @swept(4)
 @pytest.mark.parametrize("name", CODES)
-def test_p9_told_to_stop_at_a_change(lab: Lab, name: str, one_in: int) -> None:
+def test_p9_a_load_stopped_at_a_change_drops_its_staging(lab: Lab, name: str, one_in: int) -> None:
     whole = lab.run(lab.batch(lab.root("whole")), lab.root("whole")).changes
     footer = [call for call in whole if call.name == "write" and call.what.endswith("/documents.parquet")][-1]
     calls = [only(whole, "link", f"{LEDGER}/ID.start-1.json"), only(whole, "link", "ID.job.json")]
@@ -91,7 +91,9 @@ def ended_well(lab: Lab, root: Path, job_id: str) -> None:
     ("signals", "code"),
     [((signal.SIGTERM,), 143), ((signal.SIGINT, signal.SIGINT), 130), ((signal.SIGHUP,), 129)],
 )
-def test_p9_stopped_while_it_waits(held: Lab, weblake_command: Any, signals: tuple[int, ...], code: int) -> None:
+def test_p9_a_load_stopped_while_waiting_leaves_its_job(
+    held: Lab, weblake_command: Any, signals: tuple[int, ...], code: int
+) -> None:
     root = held.root("lake")
     process = weblake_command.start(*held.batch(root)[:-1])
     job_id = process.stderr.readline().split()[-1]  # on record; the wait for it has begun
@@ -143,7 +145,7 @@ cli.main()
         pytest.param("shutil", "rmtree", "'/_weblake/tmp/' in str(given[0])", id="staging"),
     ],
 )
-def test_p9_a_second_ctrl_c(held: Lab, weblake_command: Any, of: str, name: str, when: str) -> None:
+def test_p9_a_second_ctrl_c_stops_at_once(held: Lab, weblake_command: Any, of: str, name: str, when: str) -> None:
     root = held.root("lake")
     late = LATE.format(of=of, name=name, when=when)
     process = replace(weblake_command, program=("-c", late)).start(*held.batch(root)[:-1])
@@ -166,7 +168,7 @@ child.wait()
 """
 
 
-def test_p9_its_parent_dies(held: Lab) -> None:
+def test_p9_a_load_whose_parent_dies_is_stopped(held: Lab) -> None:
     """Nobody reads what it says any more: it lands what was paid for, or ends with its staging dropped."""
     root = held.root("lake")
     command = [*WEBLAKE, *held.batch(root)[:-1]]

@@ -59,7 +59,7 @@ class Terminal:
         return self.process.returncode, out
 
 
-def test_without_a_terminal_a_limit_is_demanded(
+def test_an_unlimited_crawl_without_a_terminal_requires_a_limit(
     weblake_command: Any, service: LocalService, site: str, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
@@ -71,7 +71,7 @@ def test_without_a_terminal_a_limit_is_demanded(
     assert (service.requests(), lake.exists()) == ([], False), "nothing was asked, bought or written"
 
 
-def test_yes_answers_it_and_a_load_that_was_bought_asks_no_more(
+def test_yes_skips_the_question_and_a_started_load_does_not_ask(
     weblake_command: Any, service: LocalService, site: str, tmp_path: Path
 ) -> None:
     lake = str(tmp_path / "lake")
@@ -91,14 +91,14 @@ def test_yes_answers_it_and_a_load_that_was_bought_asks_no_more(
 
 
 @pytest.mark.parametrize("limit", [("--limit", "2"), ("--max-credits", "2"), ("-o", "limit=2")])
-def test_a_limit_of_any_kind_is_enough(weblake_command: Any, site: str, tmp_path: Path, limit: tuple[str, ...]) -> None:
+def test_any_limit_avoids_the_question(weblake_command: Any, site: str, tmp_path: Path, limit: tuple[str, ...]) -> None:
     run = weblake_command("crawl", f"{site}/", "--to", str(tmp_path / "lake"), *limit, "--json")
     assert (run.code, run.json["stored"]) == (0, 2), run.err
     assert "up to" not in run.err
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("\x04", 1)], ids=repr)
-def test_on_a_terminal_it_asks(
+def test_an_unlimited_crawl_asks_on_a_terminal(
     weblake_command: Any, service: LocalService, site: str, tmp_path: Path, answer: str, code: int
 ) -> None:
     lake = tmp_path / "lake"
@@ -116,7 +116,7 @@ def test_on_a_terminal_it_asks(
         assert "--limit" in terminal.said.rpartition(ASK)[2]
 
 
-def test_ctrl_c_at_the_question_buys_nothing(
+def test_ctrl_c_at_the_question_starts_nothing(
     weblake_command: Any, service: LocalService, site: str, tmp_path: Path
 ) -> None:
     terminal = Terminal(weblake_command, "crawl", f"{site}/", "--to", str(tmp_path / "lake"))
@@ -126,7 +126,7 @@ def test_ctrl_c_at_the_question_buys_nothing(
     assert starts(service) == 0
 
 
-def test_credits_that_cannot_be_read_do_not_spare_the_question(
+def test_without_a_credit_report_the_question_is_still_asked(
     weblake_command: Any, service: LocalService, site: str, tmp_path: Path
 ) -> None:
     service.faults({"match": {"path": "credit-usage"}, "times": None, "effect": {"status": 503}})

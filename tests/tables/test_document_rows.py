@@ -11,8 +11,8 @@ import pyarrow.compute  # noqa: F401
 from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lossless_json import Deep, Num, Pairs, dump, mended
 from tiers import examples
-from written_json import Deep, Num, Pairs, dump, mended
 
 from weblake.api import response_json
 from weblake.tables import arrays, document_rows, schemas

@@ -1,0 +1,196 @@
+"""Runs weblake's command line against a scripted service and judges what it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from secret_search import holds, in_files
+
+#: Has characters that percent-encoding changes.
+KEY = "test-key/canary+0=1"
+
+#: What leaves a whole load whole.
+COUNTS = ("stored", "failed", "robots_blocked", "rejected", "missing", "duplicates")
+
+#: A child's start with the waits of a lost start shortened; the rest is the real command line.
+HASTE = """
+import sys
+from pathlib import Path
+from weblake import cli
+from weblake.api import operation
+from weblake.loads import starts
+operation.START_S, starts.PROMPT_S, starts.MARGIN_S, starts.BETWEEN_S = 0.5, 0.5, 0.1, 0.1
+peak = sys.argv.pop(1)
+try:
+    cli.main()
+finally:
+    status = Path("/proc/self/status").read_text()
+    Path(peak).write_text(status.partition("VmHWM:")[2].split()[0])
+"""
+
+
+#: The most memory, in KB, that each command in a process of its own held.
+PEAKS: list[int] = []
+
+
+@dataclass
+class Outcome:
+    """How one command ended."""
+
+    root: Path
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def json(self) -> dict[str, Any]:
+        found = json.loads(self.out)
+        assert isinstance(found, dict)
+        return found
+
+    def landed(self, documents: Sequence[dict[str, Any]], *, complete: bool = True, **counts: int) -> dict[str, Any]:
+        """Asserts that exactly these documents are there, once each; returns the receipt."""
+        assert self.code == 0, f"{self.out}\n{self.err}"
+        receipt = self.json
+        assert "error" not in receipt
+        assert receipt["complete"] is complete
+        assert receipt["submitted"] == sum(receipt[name] for name in COUNTS)
+        expected = {"stored": len(documents)} | counts
+        assert {name: receipt[name] for name in expected} == expected
+        assert rows(self.root) == sorted((str(d["metadata"]["sourceURL"]), d["markdown"]) for d in documents)
+        return receipt
+
+    def refused(self, kind: str, *words: str) -> dict[str, Any]:
+        """Asserts that it failed in one line, as this type, and that nothing is visible; returns what was printed."""
+        assert self.code == 1, f"{self.out}\n{self.err}"
+        assert published(self.root) == []
+        return self.failed(kind, *words)
+
+    def failed(self, kind: str, *words: str) -> dict[str, Any]:
+        """Asserts the form of a failure."""
+        assert self.code == 1, f"{self.out}\n{self.err}"
+        printed = self.json
+        error = printed["error"]
+        assert set(error) == {"type", "message", "hint"}
+        assert error["type"] == kind, error
+        for word in words:
+            assert word in f"{error['message']} {error['hint']}", error
+        lines = self.err.splitlines()
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("weblake: ")
+        assert "Traceback" not in self.err
+        return printed
+
+
+@dataclass
+class Lake:
+    """One root, and the commands that were run on it."""
+
+    root: Path
+    monkeypatch: pytest.MonkeyPatch
+    env: dict[str, str]
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def land(self, *args: str, kind: str = "batch", job: str, **how: Any) -> Outcome:
+        return self.run("land", kind, job, *args, **how)
+
+    def run(self, *args: str, timeout: float = 20.0, process: bool = False, slack: float = 15.0) -> Outcome:
+        """Runs one landing command with --to, --json and --timeout, in this process unless `process`."""
+        argv = [*args, "--to", str(self.root), "--json", "--timeout", f"{timeout:g}"]
+        begun = time.monotonic()
+        code, out, err = (_process if process else self._inside)(argv, self.env)
+        outcome = Outcome(self.root, code, out, err, time.monotonic() - begun)
+        self.outcomes.append(outcome)
+        assert outcome.seconds < timeout + slack, f"it took {outcome.seconds:.1f} s: {err}"
+        return outcome
+
+    def _inside(self, argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
+        from weblake import cli
+        from weblake.cli.tree import app
+
+        # A process hangs the commands into the tree once; here it would happen again and again.
+        app.registered_commands.clear()
+        app.registered_groups.clear()
+        streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
+        code = 0
+        with self.monkeypatch.context() as patch:
+            for name, text in env.items():
+                patch.setenv(name, text)
+            patch.setattr(sys, "argv", ["weblake", *argv])
+            with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+                try:
+                    cli.main()
+                except SystemExit as end:
+                    code = int(end.code or 0)
+        out, err = (stream.buffer.getvalue().decode() for stream in streams)  # type: ignore[attr-defined]
+        return code, out, err
+
+
+def _process(argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.NamedTemporaryFile() as peak:
+        command = [sys.executable, "-W", "error::ResourceWarning", "-c", HASTE, peak.name, *argv]
+        child = subprocess.Popen(command, env=os.environ | env, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
+        try:
+            child.wait()
+        except BaseException:
+            child.kill()
+            child.wait()
+            raise
+        # The child's own word: what the system tells of it (wait4) begins with what this process held when it forked.
+        PEAKS.append(int(Path(peak.name).read_text()))
+        out.seek(0)
+        err.seek(0)
+        return child.returncode, out.read().decode(), err.read().decode()
+
+
+def published(root: Path, table: str = "documents") -> list[Path]:
+    """Every file that a glob over the table meets."""
+    return sorted(path for path in (root / table).rglob("*") if path.is_file())
+
+
+def rows(root: Path) -> list[tuple[str, str]]:
+    """What three readers all find in the dataset: source URL and markdown, sorted."""
+    files = published(root)
+    by_arrow = ds.dataset(root / "documents", partitioning="hive").to_table(columns=["source_url", "markdown"])
+    pattern = f"{root}/documents/**/*.parquet"
+    by_duckdb = duckdb.connect().execute(f"select source_url, markdown from read_parquet('{pattern}')").fetchall()
+    by_polars = pl.read_parquet(pattern).select("source_url", "markdown").rows()
+    found = sorted(by_duckdb)
+    assert found == sorted(by_polars) == sorted((r["source_url"], r["markdown"]) for r in by_arrow.to_pylist())
+    assert len(files) == 1
+    return found
+
+
+def documents(root: Path) -> list[dict[str, Any]]:
+    """The rows of the dataset in the order of `position`."""
+    found = ds.dataset(root / "documents", partitioning="hive").to_table().to_pylist()
+    return sorted(found, key=lambda row: row["position"])
+
+
+def page_errors(root: Path) -> list[dict[str, Any]]:
+    """The rows of page_errors."""
+    files = published(root, "page_errors")
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def leaks(lake: Lake) -> list[str]:
+    """Where the key stands, of all that the commands wrote or printed."""
+    printed = [f"output {n}" for n, each in enumerate(lake.outcomes) if holds((each.out + each.err).encode(), KEY)]
+    return printed + in_files([lake.root], KEY)

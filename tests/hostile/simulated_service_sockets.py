@@ -1,0 +1,70 @@
+"""A world of jobs behind a real socket: the tape's faults are bytes that are missing, wrong, or never come."""
+
+from __future__ import annotations
+
+import time
+
+from scripted_service import Play, ScriptedService, Seen, close, encoded, head, reply, reset
+from simulated_service import Clock, World
+
+from weblake.steps import Request
+
+#: What may happen to one request on a wire; `late` does what was asked, and the answer is lost on its way.
+WIRE_FAULTS = [
+    "429 after 0",
+    "500",
+    "503 after 0",
+    "404",
+    "reset",
+    "reset in the head",
+    "reset in the body",
+    "closed",
+    "closed in the body",
+    "late",
+    "cut",
+    "html",
+    "lag",
+]
+
+
+class WallClock(Clock):
+    """The true time."""
+
+    def wall(self) -> float:
+        return time.time()
+
+
+class WorldService(ScriptedService):
+    """Plays what the world answers, and what the tape makes of it."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        world.clock = WallClock()
+        self.world = world
+
+    def _play_for(self, seen: Seen) -> Play:
+        query = tuple(pair.partition("=")[::2] for pair in seen.query.split("&") if pair)
+        request = Request(seen.method, seen.path, query, seen.body, headers=tuple(seen.headers.items()))
+        with self._lock:
+            fault = self.world.fault(request) or ""
+            if fault in ("reset", "closed"):
+                return reset() if fault == "reset" else close()
+            if fault == "reset in the head":
+                return reset(b"HTTP/1.1 200 OK\r\ncontent-ty")
+            if fault[:1].isdigit():
+                status, _, after = fault.partition(" after ")
+                told = {"retry_after": after} if after else {}
+                return reply({"success": False, "error": fault}, int(status), **told)
+            return self.spoilt(encoded(self.world.answer(request, lag=fault == "lag")), fault)
+
+    def spoilt(self, body: bytes, fault: str) -> Play:
+        """A whole answer, or what is left of it; the work has been done."""
+        declared = {"weblake_idempotency": "replay"} if self.world.replay else {}
+        if fault == "late":
+            return reset()
+        if fault in ("reset in the body", "closed in the body"):
+            part = head(200, length=len(body), content_type="application/json", **declared) + body[: len(body) // 2]
+            return reset(part) if fault.startswith("reset") else close(part)
+        if fault == "html":
+            return reply("<html></html>", content_type="text/html", **declared)
+        return reply(body[:-5] if fault == "cut" else body, **declared)

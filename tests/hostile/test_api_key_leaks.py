@@ -1,0 +1,252 @@
+"""What a service does with the key that it got, and what goes wrong on the way: nothing of it makes us show the key."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from both_clients import FAR, READ
+from catalogue import proves
+from error_texts import everything_of
+from landing_commands import KEY
+from msgspec.structs import replace
+from scripted_service import Line, Play, ScriptedService, reply, reset, stall
+from secret_search import holds
+
+from weblake import AsyncClient, Client
+from weblake.api import operations
+from weblake.credentials import ApiKey
+from weblake.errors import WeblakeError
+from weblake.jobs.retry import RetryPolicy
+from weblake.settings import Settings
+from weblake.steps import Upload
+
+START = "POST /v2/batch/scrape"
+#: A service that tells everything that it got.
+ECHO = {"success": False, "error": f"Invalid token: Bearer {KEY}", "code": KEY, "details": [{"message": KEY}]}
+
+
+class TimeIsUp(Exception):
+    """What an orchestrator raises out of a signal handler, in the middle of whatever is going on."""
+
+
+def leaking(told: list[str]) -> list[str]:
+    return [each for each in told if holds(each.encode("utf-8", "replace"), KEY)]
+
+
+def blocking(url: str, key: str | None, then: Callable[[Any], Any], **how: Any) -> None:
+    with Client(url, key, **how) as client:
+        then(client)
+
+
+def awaited(url: str, key: str | None, then: Callable[[Any], Any], **how: Any) -> None:
+    async def run() -> None:
+        async with AsyncClient(url, key, **how) as client:
+            await then(client)
+
+    asyncio.run(run())
+
+
+Runs = Callable[..., None]
+both = pytest.mark.parametrize("runs", [blocking, awaited])
+
+
+def credit_usage(client: Any) -> Any:
+    return client.credit_usage()
+
+
+def credit_usage_at_once(client: Any) -> Any:
+    return asyncio.wait_for(client.credit_usage(), 0.2)
+
+
+def start(client: Any) -> Any:
+    return client.start_batch_scrape(["https://site.test/"])
+
+
+def upload_of_what_is_gone(client: Any) -> Any:
+    built = operations.parse_file(b"<p>x</p>", filename="a.html")
+    gone = Upload("a.html", Path("/nonexistent/a.html"))
+    return client.call(replace(built, request=replace(built.request, upload=gone)))
+
+
+@pytest.fixture
+def every_word(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Every record of every logger, httpcore's own at DEBUG too."""
+    caplog.set_level(1)
+    for name in ("httpcore", "httpx", "asyncio", "weblake", "h11", "urllib3"):
+        caplog.set_level(1, logger=name)
+    return caplog
+
+
+def told_by(logs: pytest.LogCaptureFixture) -> list[str]:
+    """Every record but those in which httpcore repeats, at DEBUG, the head of a reply: the service's own words."""
+    return [
+        f"{record.getMessage()} {record.args!r} {record.exc_text}"
+        for record in logs.records
+        if "receive_response_headers" not in record.msg
+    ]
+
+
+TROUBLE: dict[str, Play] = {
+    "a plain 401": reply({"success": False, "error": "Unauthorized"}, 401),
+    "a plain 503": reply("", 503),
+    "401": reply(ECHO, 401),
+    "402": reply(ECHO, 402),
+    "403": reply(ECHO, 403),
+    "404": reply(ECHO, 404),
+    "422": reply(ECHO, 422),
+    "429": reply(ECHO, 429, retry_after="900"),
+    "500": reply(ECHO, 500),
+    "no success": reply(ECHO, 200),
+    "the headers as a page": reply(f"<p>authorization: Bearer {KEY}</p>", 200, content_type="text/html"),
+    "half of the key": reply({"success": False, "error": f"unknown: {KEY[:12]}…"}, 401),
+    "percent": reply({"success": False, "error": KEY.replace("/", "%2F").replace("+", "%2B").replace("=", "%3D")}, 401),
+    "a redirect": reply(ECHO, 302, location=f"/login?key={KEY}"),
+    "a broken connection": reset(),
+    "no HTTP": lambda line: bool(line.send(f"Bearer {KEY}\r\n\r\n".encode())),
+    "an odd encoding": reply(b"\x1f\x8b" + KEY.encode(), content_encoding="gzip"),
+    "not JSON": reply(f'{{"error": "{KEY}"', 200),
+}
+
+
+#: Those that do not repeat the key.
+SILENT = ("a plain 401", "a plain 503", "a broken connection")
+
+
+# A service that repeats the key is believed, and quoted.
+@proves(
+    "S1",
+    at="src/weblake/credentials.py",
+    line="found.message, found.remedy = self.hide(found.message), found.remedy.with_values(self.hide)",
+    becomes="pass",
+    case="credit_usage-401-blocking",
+)
+@both
+@pytest.mark.parametrize("trouble", TROUBLE)
+@pytest.mark.parametrize("call", [credit_usage, start])
+def test_s1_no_error_of_a_call_shows_the_key(
+    service: ScriptedService, runs: Runs, trouble: str, call: Any, every_word: pytest.LogCaptureFixture
+) -> None:
+    for name in (READ, START):
+        service.on(name, TROUBLE[trouble])
+    with pytest.raises(WeblakeError) as caught:
+        runs(service.url, KEY, call, patience=RetryPolicy(tries=1))
+    assert leaking(everything_of(caught.value, frames=trouble in SILENT)) == []
+    assert any("request" in each for each in told_by(every_word)), "records of the network layer are among them"
+    assert leaking(told_by(every_word)) == []
+
+
+#: Settings that are refused, with what is asked of the client then.
+REFUSED: dict[str, tuple[str, str | None, Any]] = {
+    "plain http": (f"http://{FAR}", KEY, None),
+    "no URL": ("service", KEY, None),
+    "user info": (f"https://test-user@{FAR}", KEY, None),
+    "a key with a space": ("http://127.0.0.1:9", f"{KEY} x", None),
+    "a key with a line break": ("http://127.0.0.1:9", f"{KEY}\nx", None),
+    "a key in other letters": ("http://127.0.0.1:9", f"{KEY}ü", None),
+    "a key of the environment with a space": ("http://127.0.0.1:9", None, None),
+    "nobody there": ("http://127.0.0.1:9", KEY, credit_usage),
+    "a file that is gone": ("http://127.0.0.1:9", KEY, upload_of_what_is_gone),
+}
+
+
+@proves(
+    "4.5",
+    at="src/weblake/settings.py",
+    line="key.check()",
+    becomes="ApiKey(text := key.header().decode()[7:]).check()",
+    case="a key with a space-blocking",
+)
+@proves(
+    "4.5",
+    at="src/weblake/client.py",
+    line="self._lock = threading.Lock()",
+    becomes="self._lock, shown = threading.Lock(), api_key",
+    case="plain http-blocking",
+)
+# While a body is laid out, the header stands in the locals of httpx and of ours.
+@proves(
+    "4.5",
+    at="src/weblake/credentials.py",
+    line='return Unshown(b"Bearer " + self._value.encode("ascii"))',
+    becomes='return b"Bearer " + self._value.encode("ascii")',
+    case="a file that is gone-blocking",
+)
+@both
+@pytest.mark.parametrize("wrong", REFUSED)
+def test_an_error_about_invalid_settings_does_not_show_the_key(
+    runs: Runs, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, key, then = REFUSED[wrong]
+    monkeypatch.setenv("WEBLAKE_API_KEY", f"{KEY} {KEY}")
+    with pytest.raises((WeblakeError, OSError)) as caught:
+        runs(url, key, then, patience=RetryPolicy(tries=1))
+    assert leaking(everything_of(caught.value)) == []
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[], None]]:
+    """Raises in the main thread, out of whatever it waits for."""
+
+    def rings(*_: object) -> None:
+        raise TimeIsUp("this task took too long")
+
+    before, main = signal.signal(signal.SIGUSR1, rings), threading.main_thread().ident
+    assert main is not None
+    yield lambda: signal.pthread_kill(main, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@both
+@pytest.mark.parametrize("where", ["", "in the body"])
+def test_an_interrupted_call_does_not_show_the_key(
+    service: ScriptedService, runs: Runs, where: str, alarm: Callable[[], None]
+) -> None:
+    begun = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{" if where else b""
+    waits = stall(begun)
+
+    def interrupts(line: Line) -> bool:
+        if runs is blocking:
+            threading.Timer(0.1, alarm).start()
+        return waits(line)
+
+    service.on(READ, interrupts)
+    # An event loop's own way is to cancel.
+    with pytest.raises((TimeIsUp, TimeoutError)) as caught:
+        runs(
+            service.url,
+            KEY,
+            credit_usage if runs is blocking else credit_usage_at_once,
+        )
+    told = everything_of(caught.value)
+    assert where or any("Request(" in each or "Request [" in each for each in told), (
+        "the frames of the call are among them"
+    )
+    assert leaking(told) == []
+
+
+def test_the_repr_of_a_client_and_its_parts_shows_no_key(service: ScriptedService) -> None:
+    service.on(READ, reply({"success": True, "data": {}}))
+    with Client(service.url, KEY) as client:
+        client.credit_usage()
+    aclient = AsyncClient(service.url, KEY)
+
+    async def used() -> None:
+        async with aclient:
+            await aclient.credit_usage()
+
+    asyncio.run(used())
+    key = ApiKey(KEY)
+    parts: list[object] = [client, aclient, client.transport, aclient.transport, key, key.header(), client._settings]
+    for part in parts:
+        shown = [repr(part), str(part), f"{part}", f"{part!a}", repr(getattr(part, "__dict__", ""))]
+        assert not holds("\n".join(shown).encode(), KEY), part
+        with pytest.raises((TypeError, AttributeError)):
+            pickle.dumps(part)
+    assert isinstance(client._settings, Settings)

@@ -1,0 +1,104 @@
+"""The key goes to the origin that was named when the client was made, and to no other, whoever names another one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from both_clients import FAR, READ, Asks, both
+from catalogue import proves
+from landing_commands import KEY, Lake
+from scripted_job import JOB, Job, pages
+from scripted_service import ScriptedService, reply
+
+from weblake.credentials import ApiKey, BaseUrl
+from weblake.errors import InvalidOption, MalformedReply
+from weblake.http.transport import AsyncHttpTransport, HttpTransport
+from weblake.steps import Request
+
+
+# What an HTTP library does that was told to follow redirects: the headers go along.
+@proves(
+    "S2",
+    at="src/weblake/http/transport.py",
+    line="                for part in response.stream:",
+    becomes="                for part in (httpx.get(response.headers['location'], headers=self._headers).iter_bytes() "
+    "if response.status_code // 100 == 3 else response.stream):",
+    case="absolute-307-ask",
+)
+@proves(
+    "4.4",
+    at="src/weblake/http/transport.py",
+    line="async for part in response.stream:",
+    becomes="async for part in ((httpx.get(response.headers['location'], headers=self._headers) "
+    "if response.status_code // 100 == 3 else 1) and response).stream:",
+    case="absolute-307-aask",
+)
+@both
+@pytest.mark.parametrize("status", [301, 307])
+@pytest.mark.parametrize("to", ["http://HOST/v2/team/credit-usage", "//HOST/"], ids=["absolute", "no scheme"])
+def test_s2_a_redirect_to_another_origin_is_not_followed(
+    service: ScriptedService, stranger: ScriptedService, asks: Asks, status: int, to: str
+) -> None:
+    service.on(READ, reply("", status, location=to.replace("HOST", f"127.0.0.1:{stranger.port}")))
+    with pytest.raises(MalformedReply, match="redirect"):
+        asks(service.url)
+    assert [seen.name for seen in service.seen] == [READ]
+    assert stranger.seen == []
+
+
+def test_s2_no_url_in_a_response_is_requested(service: ScriptedService, stranger: ScriptedService, lake: Lake) -> None:
+    """A start's `url`, a chunk's `next`, and every header by which a server sends a client elsewhere."""
+    job = Job(service, pages(4), cut=2)
+    there = f"{stranger.url}{job.path}?skip=2"
+    host = f"127.0.0.1:{stranger.port}"
+    elsewhere = {
+        "location": there,
+        "content_location": there,
+        "refresh": f"0; url={there}",
+        "link": f'<{there}>; rel="next"',
+        "alt_svc": f'h2="{host}", http/1.1="{host}"; ma=3600',
+        "set_cookie": "session=test; Domain=127.0.0.1; Path=/",
+    }
+    service.on("POST /v2/batch/scrape", reply({"success": True, "id": JOB, "url": there}, **elsewhere))
+    for skip in (0, 2):
+        job.chunks[skip]["url"] = there
+    job.chunks[0]["next"] = there
+    service.first(job.at(2), reply(job.chunks[2], **elsewhere))
+    lake.run("batch", *(f"https://site.test/page/{n}" for n in range(4))).landed(pages(4))
+    assert stranger.seen == []
+    assert not [seen for seen in service.seen if "cookie" in seen.headers]
+
+
+@proves(
+    "S2",
+    at="src/weblake/credentials.py",
+    line="if parts.username is not None or parts.password is not None:",
+    becomes="if False:",
+    case="the service as user-ask",
+)
+@both
+@pytest.mark.parametrize(
+    "url",
+    ["http://SERVICE@STRANGER", "http://SERVICE:443@STRANGER", "http://user:KEY@STRANGER/", "http://KEY@STRANGER"],
+    ids=["the service as user", "and its port as password", "the key as password", "the key as user"],
+)
+def test_s2_a_base_url_with_user_info_is_refused(stranger: ScriptedService, asks: Asks, url: str) -> None:
+    url = url.replace("STRANGER", f"127.0.0.1:{stranger.port}").replace("SERVICE", FAR)
+    with pytest.raises(InvalidOption, match="user name or password") as caught:
+        asks(url.replace("KEY", "test-key"))
+    assert "test-key" not in str(caught.value)
+    assert stranger.seen == []
+
+
+@proves("S2", at="src/weblake/credentials.py", line='if not path.startswith("/"):', becomes="if False:", case="@HOST/")
+@pytest.mark.parametrize("path", ["@HOST/", ":80@HOST/", "", "v2/x", ".HOST/"])
+def test_s2_no_path_changes_the_host_of_the_base_url(stranger: ScriptedService, path: str) -> None:
+    request = Request("GET", path.replace("HOST", f"127.0.0.1:{stranger.port}"))
+    base, key = BaseUrl.parse("http://127.0.0.1:9"), ApiKey(KEY)
+    with contextlib.closing(HttpTransport(base, key)) as transport, pytest.raises(InvalidOption, match="not stay at"):
+        transport.send(request)
+    with pytest.raises(InvalidOption, match="not stay at"):
+        asyncio.run(AsyncHttpTransport(base, key).send(request))
+    assert stranger.seen == []

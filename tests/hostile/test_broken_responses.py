@@ -1,0 +1,208 @@
+"""Replies broken below HTTP: cut off, reset, stalled, dripping, endless, or much larger than they look."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import pytest
+from catalogue import proves
+from landing_commands import PEAKS, Lake
+from scripted_job import JOB, Job, pages
+from scripted_service import Play, ScriptedService, close, drip, encoded, flood, head, reply, reset, stall
+
+CHUNK = encoded({"success": True, "status": "completed", "total": 2, "completed": 2, "next": None, "data": pages(2)})
+OK = {"content_type": "application/json"}
+WHOLE = head(length=len(CHUNK), **OK) + CHUNK
+CHUNKED = head(transfer_encoding="chunked", **OK) + b"%x\r\n%s\r\n" % (len(CHUNK), CHUNK)
+
+CUT = {
+    "reset before the head": reset(),
+    "closed before the head": close(),
+    "reset in the head": reset(WHOLE[:20]),
+    "closed in the head": close(WHOLE[:20]),
+    "reset in the body": reset(WHOLE[:-50]),
+    "closed in the body": close(WHOLE[:-50]),
+    "a length that is too long": close(head(length=len(CHUNK) + 1, **OK) + CHUNK),
+    "no last chunk": close(CHUNKED),
+    "half a chunk": close(CHUNKED[:-60]),
+    "a chunk size that is none": close(head(transfer_encoding="chunked") + b"zz\r\n" + CHUNK),
+    "two lengths": close(head(length=len(CHUNK), **OK)[:-2] + b"content-length: 7\r\n\r\n" + CHUNK),
+    "a negative length": close(head(length=-1, **OK) + CHUNK),
+    "no HTTP": close(b"SSH-2.0-OpenSSH_9.6\r\n"),
+    "bytes": close(bytes(range(256)) * 40),
+    "a head without end": close(b"HTTP/1.1 200 OK\r\n" + b"x-filler: x\r\n" * 20_000),
+    "gzip that is cut off": reply(gzip.compress(CHUNK)[:-20], content_encoding="gzip"),
+    "gzip with a wrong checksum": reply(gzip.compress(CHUNK)[:-8] + b"\0" * 8, content_encoding="gzip"),
+    "gzip that is none": reply(CHUNK, content_encoding="gzip"),
+    "gzip of nothing": reply(b"", content_encoding="gzip"),
+}  # fmt: skip
+
+
+@proves(
+    "H8",
+    at="src/weblake/jobs/retry.py",
+    line="(operation.repeatable or not reply.sent)",
+    becomes="not reply.sent",
+    case="reset in the body",
+)
+@pytest.mark.parametrize("play", CUT.values(), ids=CUT)
+def test_h8_a_truncated_response_is_requested_again(service: ScriptedService, lake: Lake, play: Play) -> None:
+    job = Job(service, pages(4), cut=2)
+    for skip in job.chunks:
+        service.first(job.at(skip), play)
+    lake.land(job=JOB, process=play is CUT["reset in the body"]).landed(pages(4))
+
+
+STAYS = [
+    "reset before the head",
+    "reset in the body",
+    "no last chunk",
+    "bytes",
+    "gzip that is cut off",
+    "gzip that is none",
+]
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_h8_a_response_truncated_on_every_attempt_fails_the_load(
+    service: ScriptedService, lake: Lake, name: str
+) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.always(2, CUT[name])
+    lake.land(job=JOB).refused("ServiceUnreachable", "nothing is paid twice")
+    assert len(service.asked(job.at(2))) == 8
+
+
+@pytest.mark.parametrize(
+    "body",
+    [gzip.compress(CHUNK), gzip.compress(CHUNK[:50]) + gzip.compress(CHUNK[50:]), gzip.compress(CHUNK) + b"\0" * 64],
+    ids=["whole", "in two members", "padded"],
+)
+def test_h10_an_unrequested_gzip_encoding_is_decoded(service: ScriptedService, lake: Lake, body: bytes) -> None:
+    job = Job(service, pages(2))
+    job.always(0, reply(body, content_encoding="gzip"))
+    lake.land(job=JOB).landed(pages(2))
+
+
+def bomb(wrap: int, megabytes: int = 800, start: bytes = CHUNK[:-1], end: bytes = b"") -> bytes:
+    """A body whose spaces, unpacked, are many times larger than what is read of one reply."""
+    packer = zlib.compressobj(9, wbits=wrap)
+    before = packer.compress(start) + packer.flush(zlib.Z_FULL_FLUSH)
+    # A block that refers to nothing before it may stand in the stream as often as one likes.
+    block = packer.compress(b" " * (20 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return before + block * (megabytes // 20) + packer.compress(end) + packer.flush()
+
+
+GZIP, ZLIB, RAW = 31, 15, -15
+
+
+@pytest.fixture(scope="module")
+def bombs() -> dict[str, Play]:
+    packed, member = bomb(GZIP), gzip.compress(b" " * (1 << 22))
+    assert len(packed) < 2_000_000
+    return {
+        "gzip": reply(packed, content_encoding="gzip"),
+        "gzip before the head": reply(bomb(GZIP, start=b"{"), content_encoding="gzip"),
+        "zlib": reply(bomb(ZLIB), content_encoding="deflate"),
+        "raw deflate": reply(bomb(RAW), content_encoding="deflate"),
+        "nested": reply(gzip.compress(packed), content_encoding="gzip, gzip"),
+        "br": reply(packed, content_encoding="br"),
+        "zstd": reply(packed, content_encoding="zstd"),
+        "capitals": reply(packed, content_encoding="GZIP"),
+        "many members": reply(member * 200, content_encoding="gzip"),
+    }
+
+
+BOMBS = ["gzip", "gzip before the head", "zlib", "raw deflate", "nested", "br", "zstd", "capitals", "many members"]
+
+
+@proves(
+    "H10",
+    at="src/weblake/http/bodies.py",
+    line='raise BodyRefused(f"the body came with Content-Encoding',
+    becomes='return None  # (f"the body came with Content-Encoding',
+    case="nested",
+)
+@pytest.mark.parametrize("name", BOMBS)
+def test_h10_a_decompression_bomb_is_refused_during_decompression(
+    service: ScriptedService, lake: Lake, bombs: dict[str, Play], name: str
+) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.always(2, bombs[name])
+    lake.land(job=JOB, timeout=60, process=name == "gzip").refused("MalformedReply")
+    assert len(service.asked(job.at(2))) == 1
+    if name == "gzip":  # the one in a process of its own
+        assert PEAKS[-1] < 1_000_000
+
+
+@proves(
+    "H10",
+    at="src/weblake/http/bodies.py",
+    line="if size > self._request.max_body:",
+    becomes="if False:",
+)
+def test_h10_a_valid_response_behind_80_mb_of_spaces_is_refused(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2))
+    job.always(0, reply(bomb(GZIP, 80, start=b"{", end=CHUNK[1:]), content_encoding="gzip"))
+    lake.land(job=JOB, timeout=60).refused("MalformedReply", "64 MiB")
+    assert len(service.seen) == 1
+
+
+def test_h10_an_endless_body_is_refused(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.always(2, flood(head(**OK) + CHUNK[:-1], b" " * (1 << 16)))
+    lake.land(job=JOB, timeout=60).refused("MalformedReply", "256 MiB")
+
+
+SLOW = {
+    "nothing": stall(),
+    "half a head": stall(WHOLE[:20]),
+    "half a body": stall(WHOLE[:-20]),
+    "a body byte by byte": drip(head(length=10_000_000, **OK) + CHUNK),
+    "chunks byte by byte": drip(head(transfer_encoding="chunked", **OK) + b"1\r\n \r\n" * 1_000_000),
+    "gzip byte by byte": drip(head(content_encoding="gzip", length=10_000_000) + gzip.compress(CHUNK)),
+}
+#: A client that the user gave has a timeout for each read only while the head arrives (docs/http_clients.md).
+SLOW_HEADS = {
+    "a head byte by byte": drip(b"HTTP/1.1 200 OK\r\nx-filler: " + b"x" * 1_000_000),
+    "continue without end": flood(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "early hints without end": flood(b"", b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("play", SLOW.values(), ids=SLOW)
+def test_h11_a_slow_service_ends_at_the_timeout(service: ScriptedService, lake: Lake, play: Play) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.always(2, play)
+    lake.land(job=JOB, timeout=0.8).refused("DeadlineExceeded", "time limit")
+
+
+@pytest.mark.own_transport
+@pytest.mark.parametrize("play", SLOW_HEADS.values(), ids=SLOW_HEADS)
+def test_h11_endless_headers_end_at_the_timeout(service: ScriptedService, lake: Lake, play: Play) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.always(2, play)
+    lake.land(job=JOB, timeout=0.8).refused("DeadlineExceeded", "time limit")
+
+
+@pytest.mark.parametrize("name", ["nothing", "a body byte by byte"])
+def test_h11_a_slow_poll_ends_at_the_timeout(service: ScriptedService, lake: Lake, name: str) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.always(0, SLOW[name] if name != "a body byte by byte" else drip(head(length=10_000_000) + b" " * 1000))
+    lake.land(job=JOB, timeout=0.8, process=name == "a body byte by byte").refused("DeadlineExceeded", "time limit")
+
+
+@pytest.mark.own_transport
+@pytest.mark.parametrize("name", ["a head byte by byte", "continue without end"])
+def test_h11_endless_headers_of_a_poll_end_at_the_timeout(service: ScriptedService, lake: Lake, name: str) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.always(0, SLOW_HEADS[name])
+    lake.land(job=JOB, timeout=0.8).refused("DeadlineExceeded", "time limit")
+
+
+def test_h11_a_slow_error_list_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2))
+    service.on(f"{job.read}/errors", drip(head(length=10_000) + b'{"errors": ['))
+    lake.land(job=JOB, timeout=1.5).refused("DeadlineExceeded", "was being read")
+    assert len(service.asked(f"{job.read}/errors")) == 1

@@ -1,0 +1,179 @@
+"""It ends: whatever a service does for ever, on a clock of our own.
+
+The sum of all waits and requests stays under the deadline of the call, and the number of requests under a bound that
+follows from that deadline and the smallest pause.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from catalogue import proves
+from endless_service import MOODS, EndlessService, Patient
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from scripted_job import JOB, url_of
+
+from weblake.api import operations
+from weblake.dataset.root import open_dataset
+from weblake.errors import WeblakeError
+from weblake.jobs import polling, result_pages, usage_reports
+from weblake.jobs.retry import SINGLE, RetryPolicy
+from weblake.loads import load, load_request, lost_starts, starts
+from weblake.loads.load_request import LoadRequest, Naming, Terms
+
+QUIET = settings(max_examples=30, print_blob=True, suppress_health_check=list(HealthCheck))
+
+#: Seconds: of one start, of one read, of one call's waits.
+START_S, READ_S, WAIT_S = 30.0, 120.0, SINGLE.wait_s
+#: The smallest pause after an answer that asks for patience, and the smallest between two polls.
+PAUSE_S, POLL_S = 0.05, 0.75 * polling.FIRST_POLL_S
+#: What sums of floating point numbers are off by.
+ROUNDING_S = 0.001
+#: Seconds of one round of a start: sent, waited for in the activity list, and that read twice.
+ROUND_S = 200.0
+#: Retries that one client has in store; each success gives a fifth of one back.
+RETRIES = 100
+
+cycles = st.lists(st.sampled_from(MOODS), min_size=1, max_size=4)
+latencies = st.sampled_from([0.0, 0.02, 3.0])
+
+
+@pytest.fixture(autouse=True)
+def haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is virtual, so the waits are the real ones; chains are shorter, for each of their steps is work."""
+    monkeypatch.setattr(polling, "MAX_HOPS", 40)
+    monkeypatch.setattr(result_pages, "MAX_CHUNKS", 60)
+    monkeypatch.setattr(result_pages, "MAX_STALE", 20)
+    monkeypatch.setattr(lost_starts, "MAX_ACTIVITY_PAGES", 50)
+    monkeypatch.setattr(usage_reports, "MAX_PAGES", 100)
+
+
+def most_requests(seconds: float) -> int:
+    """Of a wait and a read of that long: a chain of hops between two polls, retries at their smallest pause, chunks."""
+    retries = min(
+        seconds / PAUSE_S, RETRIES + (polling.MAX_HOPS * (seconds / POLL_S + 1) + result_pages.MAX_CHUNKS) / 5
+    )
+    return math.ceil(polling.MAX_HOPS * (seconds / POLL_S + 2) + retries + 2 * result_pages.MAX_CHUNKS)
+
+
+def landed(service: EndlessService, request_for: Callable[[str], LoadRequest], terms: Terms) -> None:
+    with tempfile.TemporaryDirectory() as directory, service.clock.ruling():
+        root = str(Path(directory, "lake"))
+        with contextlib.suppress(WeblakeError):
+            load.land(Patient(service), open_dataset(root), request_for(root), terms)
+
+
+@proves(
+    "5.1", at="src/weblake/jobs/retry.py", line="return replace(request, deadline_s=left)", becomes="return request"
+)
+@proves(
+    "5.1",
+    at="src/weblake/jobs/result_pages.py",
+    line="yield from sleep(min(pause, left))",
+    becomes="yield from sleep(pause)",
+)
+@proves(
+    "5.1",
+    at="src/weblake/jobs/polling.py",
+    line="tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until)",
+    becomes="tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0)",
+)
+@QUIET
+@given(cycles, latencies, st.sampled_from([4.0, 60.0, 600.0]))
+@example(["timeout"], 0.0, 60.0)
+@example(["runs", "ended, and grows"], 0.0, 4.0)
+@example(["ended, and grows"], 0.0, 60.0)
+def test_a_landing_ends_by_its_deadline(moods: list[str], latency_s: float, timeout_s: float) -> None:
+    service = EndlessService(moods, most_requests(timeout_s), latency_s)
+    landed(service, lambda root: load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s))
+    assert service.clock.passed <= timeout_s + ROUNDING_S
+
+
+@proves(
+    "5.1",
+    at="src/weblake/loads/starts.py",
+    line="RetryPolicy(wait_s=120, until=plan.until)",
+    becomes="RetryPolicy(wait_s=120)",
+)
+@QUIET
+@given(cycles, latencies, st.booleans(), st.sampled_from(["batch", "crawl"]), st.sampled_from([4.0, 60.0, 600.0]))
+@example(["runs", "reset"], 0.0, False, "batch", 4.0)
+@example(["runs", "429, 0"], 0.0, False, "crawl", 60.0)
+def test_a_start_ends_within_its_deadline_and_one_more_attempt(
+    moods: list[str], latency_s: float, replay: bool, kind: str, timeout_s: float
+) -> None:
+    """A start has a deadline of its own, and what became of a lost one is waited for."""
+    service = EndlessService(moods, most_requests(timeout_s) + 1000, latency_s, replay=replay)
+    urls = [url_of(1), url_of(2)]
+
+    def request_for(root: str) -> LoadRequest:
+        return load_request.batch(urls, Naming()) if kind == "batch" else load_request.crawl(urls[0], Naming())
+
+    landed(service, request_for, Terms(timeout_s=timeout_s))
+    assert service.clock.passed <= timeout_s + ROUND_S
+    assert service.starts <= starts.MAX_STARTS + starts.REPEATS + RETRIES
+
+
+@proves("5.1", at="src/weblake/jobs/retry.py", line="state.waited += (yield from now()) - begun", becomes="pass")
+@settings(QUIET, max_examples=10)
+@given(cycles, latencies, st.sampled_from([4.0, 600.0]))
+@example(["slow 429, 0"], 0.0, 4.0)
+def test_cancelling_a_job_at_its_deadline_is_bounded(moods: list[str], latency_s: float, timeout_s: float) -> None:
+    spare = load.SETTLE_S
+    service = EndlessService(moods, most_requests(timeout_s + spare), latency_s)
+    landed(service, lambda root: load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s, ends_job=True))
+    assert service.clock.passed <= timeout_s + spare + WAIT_S + SINGLE.tries * READ_S + ROUNDING_S
+
+
+def ended(service: EndlessService, flow: Callable[[Patient], object]) -> None:
+    with contextlib.suppress(WeblakeError):
+        flow(Patient(service))
+
+
+@proves("5.1", at="src/weblake/jobs/retry.py", line="return waited + wait <= policy.wait_s", becomes="return True")
+@QUIET
+@given(cycles, latencies, st.sampled_from([None, 10.0, 300.0]))
+def test_a_single_call_ends_within_its_deadline(moods: list[str], latency_s: float, wait_s: float | None) -> None:
+    policy = SINGLE if wait_s is None else RetryPolicy.lasting(wait_s)
+    most = policy.tries + min(math.ceil(policy.wait_s / PAUSE_S), RETRIES) + 1
+    service = EndlessService(moods, most, latency_s)
+    ended(service, lambda client: client.run(client.retry.call(operations.credit_usage(), policy)))
+    assert service.slept <= policy.wait_s
+    assert service.clock.passed <= policy.wait_s + service.sent * READ_S
+
+
+@proves("5.1", at="src/weblake/jobs/usage_reports.py", line="if (yield from now()) >= until:", becomes="if False:")
+@QUIET
+@given(cycles, latencies)
+@example(["leads on", "429, 59"], 0.0)
+def test_an_endless_activity_list_is_abandoned(moods: list[str], latency_s: float) -> None:
+    service = EndlessService(moods, 2 * usage_reports.MAX_PAGES + 2 * RETRIES, latency_s)
+    ended(service, lambda client: client.run(usage_reports.activity(client.retry)))
+    assert service.clock.passed <= usage_reports.LISTING_S + WAIT_S + SINGLE.tries * READ_S
+
+
+@proves("5.1", at="src/weblake/jobs/retry.py", line="if not self.budget.take():", becomes="if False:")
+@QUIET
+@given(cycles, latencies, st.sampled_from(["credits", "tokens"]))
+@example(["429, 0"], 0.0, "credits")
+def test_a_report_ends_within_the_deadline_of_a_call(moods: list[str], latency_s: float, what: str) -> None:
+    service = EndlessService(moods, SINGLE.tries + RETRIES, latency_s)
+    ended(service, lambda client: client.run(usage_reports.report(what, client.retry)))
+    assert service.slept <= WAIT_S
+
+
+@proves("5.1", at="src/weblake/loads/lost_starts.py", line="if (yield from now()) >= until:", becomes="if False:")
+@QUIET
+@given(cycles, latencies)
+@example(["leads on", "429, 59"], 0.0)
+def test_the_search_for_a_lost_start_ends(moods: list[str], latency_s: float) -> None:
+    """As `weblake orphans` and a start without an answer do it."""
+    service = EndlessService(moods, 2 * lost_starts.MAX_ACTIVITY_PAGES + 2 * RETRIES, latency_s)
+    ended(service, lambda client: client.run(lost_starts.listing("batch_scrape", client.retry)))
+    assert service.clock.passed <= lost_starts.LISTING_S + WAIT_S + SINGLE.tries * READ_S

@@ -1,0 +1,231 @@
+"""Status words and counters that say something else than what is true: facts.md section 2."""
+
+from __future__ import annotations
+
+import pytest
+from catalogue import proves
+from landing_commands import Lake, page_errors
+from scripted_job import JOB, Job, page, pages
+from scripted_service import ScriptedService, reply
+
+
+@proves(
+    "H22",
+    at="src/weblake/api/models/responses.py",
+    line="return isinstance(status, str) and status.lower() in TERMINAL",
+    becomes="return isinstance(status, str) and status in TERMINAL",
+    case="COMPLETED",
+)
+@pytest.mark.parametrize("word", ["completed", "Completed", "COMPLETED"])
+def test_h22_a_completed_job_lands(service: ScriptedService, lake: Lake, word: str) -> None:
+    Job(service, pages(3), word=word)
+    assert lake.land(job=JOB, timeout=8).landed(pages(3))["status"] == "completed"
+
+
+@proves(
+    "H29", at="src/weblake/loads/load.py", line='if receipt.status != "completed":', becomes="if False:", case="failed"
+)
+@proves(
+    "H29",
+    at="src/weblake/loads/staging.py",
+    line='complete=account.whole and str(head.get("status")).lower() == "completed",',
+    becomes="complete=account.whole,",
+    case="cancelled",
+)
+@pytest.mark.parametrize("word", ["failed", "cancelled", "Cancelled"])
+def test_h29_a_failed_or_cancelled_job_lands_only_if_allowed(service: ScriptedService, lake: Lake, word: str) -> None:
+    Job(service, pages(3), word=word)
+    printed = lake.land(job=JOB).refused("JobEnded", word.lower(), "--allow-partial")
+    assert (printed["status"], printed["stored"], printed["complete"]) == (word.lower(), 3, False)
+    service.stop()
+    lake.land("--allow-partial", job=JOB).landed(pages(3), complete=False)
+
+
+@proves(
+    "H22",
+    at="src/weblake/api/models/responses.py",
+    line="return isinstance(status, str) and status.lower() in TERMINAL",
+    becomes='return isinstance(status, str) and status != "scraping"',
+    case="paused",
+)
+@pytest.mark.parametrize("word", ["paused", "", None, 7, ["completed"], {"status": "completed"}, "completed ", True])
+def test_h22_an_unknown_status_is_polled_again(service: ScriptedService, lake: Lake, word: object) -> None:
+    job = Job(service, pages(3))
+    service.first(job.read, *[job.before(status=word)] * 2)
+    lake.land(job=JOB).landed(pages(3))
+    assert len(service.asked(job.read)) == 3
+
+
+def test_h22_an_unknown_status_is_polled_until_the_timeout(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(3), word="paused")
+    lake.land(job=JOB, timeout=2, process=True).refused("DeadlineExceeded", "goes on at the service")
+    assert 2 <= len(service.asked(job.read)) < 30
+
+
+@proves(
+    "H22",
+    at="src/weblake/api/models/responses.py",
+    line="return isinstance(status, str) and status.lower() in TERMINAL",
+    becomes="return status is None or str(status).lower() in TERMINAL",
+)
+def test_h22_a_response_without_a_status_is_polled_again(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(3))
+    chunk = {name: value for name, value in job.chunks[0].items() if name != "status"}
+    service.first(job.read, *[reply(chunk)] * 2)
+    lake.land(job=JOB).landed(pages(3))
+
+
+@proves(
+    "H22",
+    at="src/weblake/jobs/result_pages.py",
+    line="for pause in (*LAG_PAUSES_S, None):",
+    becomes="for pause in (None,):",
+)
+def test_h22_a_server_with_a_stale_status_is_polled_again(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(6), cut=2)
+    for skip in job.chunks:
+        service.first(job.at(skip), *[job.before()] * 2)
+    service.first(job.read, reply(job.chunks[0]))
+    lake.land(job=JOB).landed(pages(6))
+
+
+@proves(
+    "H22",
+    at="src/weblake/jobs/result_pages.py",
+    line='if models.is_terminal(chunk.head.get("status")):',
+    becomes="if True:",
+)
+def test_h22_a_job_that_returns_to_running_is_not_landed_partially(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(6), cut=2)
+    service.first(job.at(2), *[reply(job.chunks[2] | {"status": "scraping"})] * 3)
+    lake.land(job=JOB).refused("MalformedReply", "scraping")
+    lake.land(job=JOB).landed(pages(6))
+
+
+@proves(
+    "H19",
+    at="src/weblake/jobs/result_pages.py",
+    line='if models.is_terminal(chunk.head.get("status")):',
+    becomes="if True:",
+)
+def test_h19_documents_are_read_after_the_job_has_ended(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(4), cut=2)
+    drafts = job.chunks[0] | {"status": "scraping", "data": [page(n, markdown="a draft") for n in range(2)]}
+    # The first is a poll while the job runs; the second comes from a server that lags behind when it is over.
+    service.first(job.at(0), *[reply(drafts)] * 2)
+    lake.land(job=JOB).landed(pages(4))
+
+
+@proves("H19", at="src/weblake/loads/accounting.py", line="if digest in self._seen:", becomes="if False:")
+def test_h19_a_document_that_changes_between_reads_is_stored_once(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.chunk(2, [page(1, markdown="otherwise"), *pages(2, first=2)], None)
+    lake.land(job=JOB).landed(pages(4))
+
+
+@proves(
+    "H19",
+    at="src/weblake/jobs/result_pages.py",
+    line="self.head = chunk.head",
+    becomes="self.head = self.head or chunk.head",
+)
+def test_h19_the_status_of_the_last_chunk_counts(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.chunks[2]["status"] = "failed"
+    lake.land(job=JOB).refused("JobEnded", "failed")
+
+
+def test_h29_a_failed_job_reported_as_an_error_response_is_refused(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, [], word="failed", success=False, error="the queue is broken", total=3, completed=0)
+    lake.land(job=JOB).refused("JobEnded", "failed", "the queue is broken")
+    assert service.asked(f"{job.read}/errors")
+
+
+def test_an_error_in_a_200_response_is_an_error(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(3))
+    job.always(0, reply({"success": False, "error": "Job is locked"}))
+    lake.land(job=JOB).refused("RequestRejected", "Job is locked")
+
+
+@pytest.mark.parametrize("kind", ["batch", "crawl"])
+def test_a_job_that_attempted_nothing_is_refused(service: ScriptedService, lake: Lake, kind: str) -> None:
+    Job(service, [], kind=kind)
+    lake.land(kind=kind, job=JOB).refused("LoadIncomplete", "without attempting")
+
+
+@proves(
+    "H21", at="src/weblake/loads/accounting.py", line='_whole(head.get("total")) - known,', becomes="0,", case="5-3"
+)
+@proves(
+    "H21",
+    at="src/weblake/loads/accounting.py",
+    line='_whole(head.get("completed")) - account.stored - self._malformed,',
+    becomes="0,",
+    case="3-5",
+)
+@pytest.mark.parametrize(("total", "completed"), [(5, 5), (5, 3), (3, 5), (0, 5)])
+def test_h21_documents_counted_but_not_delivered_are_missing(
+    service: ScriptedService, lake: Lake, total: int, completed: int
+) -> None:
+    Job(service, pages(3), total=total, completed=completed)
+    printed = lake.land(job=JOB, process=total == completed).refused("LoadIncomplete", "2 of 5 pages are missing")
+    assert (printed["submitted"], printed["stored"], printed["missing"]) == (5, 3, 2)
+    lake.land("--missing-ratio", "0.3", job=JOB).refused("LoadIncomplete")
+    lake.land("--missing-ratio", "0.4", job=JOB).landed(pages(3), complete=False, missing=2)
+
+
+@proves(
+    "H21",
+    at="src/weblake/jobs/result_pages.py",
+    line="self.head = chunk.head",
+    becomes="self.head = self.head or chunk.head",
+)
+def test_h21_the_final_total_counts(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.chunks[0] |= {"total": 9, "completed": 4}
+    lake.land(job=JOB).landed(pages(4))
+
+
+@proves(
+    "H21",
+    at="src/weblake/loads/accounting.py",
+    line="return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else 0",
+    becomes="return value if isinstance(value, int) else 0",
+    case="1180591620717411303424",
+)
+@pytest.mark.parametrize("value", ["3", "many", -1, -(2**70), 2**70, 1e300, None, 2.5, [3], {"n": 3}, True])
+def test_h21_counters_of_the_wrong_type_count_as_zero(service: ScriptedService, lake: Lake, value: object) -> None:
+    Job(service, pages(3), total=value, completed=value)
+    lake.land(job=JOB).landed(pages(3))
+
+
+def test_h21_an_absurd_total_is_counted_as_missing_in_bounded_space(service: ScriptedService, lake: Lake) -> None:
+    absurd = 2**50
+    Job(service, pages(3), total=absurd)
+    printed = lake.land(job=JOB, timeout=10).refused("LoadIncomplete", f"{absurd - 3} of {absurd}")
+    assert printed["missing"] == absurd - 3
+    lake.land("--allow-partial", job=JOB).landed(pages(3), complete=False, missing=absurd - 3)
+    assert len(page_errors(lake.root)) <= 100_001
+
+
+@proves(
+    "H21",
+    at="src/weblake/loads/staging.py",
+    line="if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15:",
+    becomes="if isinstance(value, int | float):",
+    case="-1-None",
+)
+@pytest.mark.parametrize(
+    ("credits", "kept"), [(-1, None), ("3", None), (None, None), (1e300, None), (True, None), (2.5, 2.5), (0, 0)]
+)
+def test_h21_credits_of_the_wrong_type_are_unknown(
+    service: ScriptedService, lake: Lake, credits: object, kept: float | None
+) -> None:
+    Job(service, pages(2), creditsUsed=credits)
+    assert lake.land(job=JOB).landed(pages(2))["credits_used"] == kept
+
+
+def test_h21_credits_may_be_absent(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2))
+    del job.chunks[0]["creditsUsed"]
+    assert lake.land(job=JOB).landed(pages(2))["credits_used"] is None

@@ -1,0 +1,447 @@
+"""Starts: one job for one intent, whatever becomes of the answer; facts.md section 3, promise 3."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from catalogue import proves
+from landing_commands import KEY, Lake, published
+from scripted_job import ACTIVITY, JOB, OTHER, Job, activity, pages, url_of
+from scripted_service import Play, ScriptedService, close, drip, each, head, reply, reset, stall
+
+START = "POST /v2/batch/scrape"
+URLS = [url_of(0), url_of(1)]
+STARTED = {"success": True, "id": JOB, "url": f"https://service.test/v2/batch/scrape/{JOB}"}
+
+
+def entry(job_id: str = JOB, age_s: float = 0.0, **more: object) -> dict[str, object]:
+    at = (datetime.now(timezone.utc) - timedelta(seconds=age_s)).isoformat().replace("+00:00", "Z")
+    return {"id": job_id, "endpoint": "batch_scrape", "api_version": "v2", "created_at": at, "target": URLS[0]} | more
+
+
+class Team:
+    """What the service says of the team: nothing, until a start has come in."""
+
+    def __init__(self, service: ScriptedService) -> None:
+        self.service = service
+        self.shown: Callable[[], Play] = activity
+        service.on(ACTIVITY, each(lambda seen: self.shown() if service.asked(START) else activity()))
+        for query in ("?limit=1", "?endpoint=batch_scrape&limit=100"):
+            service.on(ACTIVITY + query, each(lambda seen: self.shown() if service.asked(START) else activity()))
+
+
+@pytest.fixture
+def team(service: ScriptedService) -> Team:
+    return Team(service)
+
+
+def test_a_start_carries_its_urls_and_a_new_idempotency_key(service: ScriptedService, lake: Lake, team: Team) -> None:
+    Job(service, pages(2))
+    service.on(START, reply(STARTED))
+    lake.run("batch", *URLS, process=True).landed(pages(2))
+    (start,) = service.asked(START)
+    assert start.json()["urls"] == URLS
+    assert str(uuid.UUID(start.headers["x-idempotency-key"])) == start.headers["x-idempotency-key"]
+    assert start.headers["x-idempotency-key"] != KEY
+
+
+UNCLEAR = {
+    "no id": reply({"success": True}),
+    "an id that is no UUID": reply(STARTED | {"id": "../../../v2/crawl/x"}),
+    "an id that is a number": reply(STARTED | {"id": 7}),
+    "null": reply("null"),
+    "a list": reply([STARTED]),
+    "nothing": reply(b""),
+    "204": reply(b"", 204),
+    "cut off": reply(b'{"success": true, "id": "'),
+    "409": reply({"success": False, "error": "Idempotency key already used"}, 409),
+    "408": reply({"success": False, "error": "timeout"}, 408),
+    "500": reply({"success": False, "error": "oops"}, 500),
+    "502": reply("<html>Bad Gateway</html>", 502),
+    "503": reply("", 503, retry_after="0"),
+    "504": reply("<html>Gateway Timeout</html>", 504, content_type="text/html"),
+    "524": reply("error code: 524", 524, content_type="text/plain"),
+    "425": reply("", 425),
+    "a text": reply("OK", content_type="text/plain"),
+    "no HTTP": close(b"SSH-2.0-OpenSSH_9.6\r\n"),
+    "closed": close(),
+    "a drip": drip(head(length=1_000_000) + b" " * 100),
+    "reset": reset(),
+    "reset in the reply": reset(head(length=200) + b'{"success": true, "id": "'),
+    "a reply too short": reply(STARTED, length=4000),
+    "no answer": stall(),
+    "a bomb": reply(b"x", content_encoding="br"),
+}
+
+
+@proves("H5", at="src/weblake/jobs/retry.py", line="if not operation.repeatable:", becomes="if False:", case="502")
+@proves(
+    "H5",
+    at="src/weblake/api/start_responses.py",
+    line='took the request on", _any, Verdict.OPEN',
+    becomes='", _any, Verdict.REFUSED',
+    case="500",
+)
+@proves(
+    "H6",
+    at="src/weblake/api/start_responses.py",
+    line="_status(409), Verdict.OPEN",
+    becomes="_status(409), Verdict.REFUSED",
+    case="409",
+)
+@proves(
+    "H8",
+    at="src/weblake/http/transport.py",
+    line="sent = was_sent(error) if sent is None else sent",
+    becomes="sent = False",
+    case="reset in the reply",
+)
+@pytest.mark.parametrize("play", UNCLEAR.values(), ids=UNCLEAR)
+def test_h5_h6_h8_a_job_with_a_lost_start_is_found(
+    service: ScriptedService, lake: Lake, team: Team, play: Play
+) -> None:
+    Job(service, pages(2))
+    service.on(START, play)
+    team.shown = lambda: activity(entry())
+    lake.run("batch", *URLS, process=play is UNCLEAR["reset"]).landed(pages(2))
+    assert len(service.asked(START)) == 1
+
+
+@pytest.mark.parametrize("play", [UNCLEAR["no id"], UNCLEAR["reset"], UNCLEAR["500"]], ids=["no id", "reset", "500"])
+def test_a_start_without_effect_is_sent_again_under_another_idempotency_key(
+    service: ScriptedService, lake: Lake, team: Team, play: Play
+) -> None:
+    Job(service, pages(2))
+    service.on(START, play, reply(STARTED))
+    lake.run("batch", *URLS).landed(pages(2))
+    first, second = (seen.headers["x-idempotency-key"] for seen in service.asked(START))
+    assert first != second
+
+
+LOGIN = reply("<html>Please log in</html>", content_type="text/html")
+ELSEWHERE = {"location": "http://127.0.0.1:9/v2/batch/scrape"}
+#: Answers that the same request would get again, and what the message says of them.
+HOPELESS = {
+    "300": (reply("", 300), "MalformedReply", "redirect (300)"),
+    "301": (reply("", 301, **ELSEWHERE), "MalformedReply", "redirect (301)"),
+    "302": (reply("", 302, **ELSEWHERE), "MalformedReply", "redirect (302)"),
+    "303": (reply("", 303, **ELSEWHERE), "MalformedReply", "redirect (303)"),
+    "307": (reply("", 307, **ELSEWHERE), "MalformedReply", "redirect (307)"),
+    "308": (reply("", 308, **ELSEWHERE), "MalformedReply", "redirect (308)"),
+    "a login page": (LOGIN, "MalformedReply", "JSON"),
+    "a login page with 201": (
+        reply("<html>Please log in</html>", 201, content_type="text/html"),
+        "MalformedReply",
+        "JSON",
+    ),
+    "404": (reply("<html>Nothing here</html>", 404, content_type="text/html"), "RequestRejected", "address"),
+    "405": (reply({"success": False, "error": "Method not allowed"}, 405), "RequestRejected", "405"),
+    "a 503 of what is not set up": (
+        reply({"success": False, "error": "No browser", "code": "BROWSER_NOT_CONFIGURED"}, 503),
+        "FeatureMissing",
+        "No browser",
+    ),
+    "505": (reply("", 505), "ServiceUnavailable", "505"),
+    "501": (reply("", 501), "ServiceUnavailable", "501"),
+    "511": (reply("", 511), "ServiceUnavailable", "511"),
+}
+
+
+@proves(
+    "H15",
+    at="src/weblake/loads/starts.py",
+    line="        if state.verdict is Verdict.STOPPED and state.error is not None:",
+    becomes="        if False:",
+    case="a login page",
+)
+@pytest.mark.parametrize("case", HOPELESS)
+def test_h15_a_start_that_is_refused_fails_at_once(service: ScriptedService, lake: Lake, team: Team, case: str) -> None:
+    answer, kind, text = HOPELESS[case]
+    Job(service, pages(2))
+    service.on(START, answer, reply(STARTED))
+    lake.run("batch", *URLS).refused(kind, text)
+    assert len(service.asked(START)) == 1
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.asked(START)) == 2
+
+
+@pytest.mark.parametrize("case", ["303", "a login page"])
+def test_a_job_started_despite_an_inconclusive_refusal_is_found_by_the_next_run(
+    service: ScriptedService, lake: Lake, team: Team, case: str
+) -> None:
+    answer, kind, text = HOPELESS[case]
+    Job(service, pages(2))
+    service.on(START, answer)
+    team.shown = lambda: activity(entry())
+    lake.run("batch", *URLS).refused(kind, text)
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.asked(START)) == 1
+
+
+def test_unreadable_responses_to_a_start_are_retried_twice(service: ScriptedService, lake: Lake, team: Team) -> None:
+    service.on(START, reply({"success": True}))
+    lake.run("batch", *URLS).refused("MalformedReply", "without a job id")
+    assert len(service.asked(START)) == 3
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_h15_a_start_does_not_follow_a_redirect(
+    service: ScriptedService, stranger: ScriptedService, lake: Lake, status: int
+) -> None:
+    service.on(ACTIVITY, reply("", status, location=f"{stranger.url}/v2/team/activity"))
+    service.on(START, reply("", status, location=f"{stranger.url}/v2/batch/scrape"))
+    lake.run("batch", *URLS).refused("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
+    assert service.asked(START) == []
+
+
+@proves(
+    "H12",
+    at="src/weblake/loads/starts.py",
+    line="    responses.value_of(reply, operation.name)",
+    becomes="    _ = operation",
+)
+def test_h12_a_page_that_is_not_the_service_is_detected_before_the_start(service: ScriptedService, lake: Lake) -> None:
+    service.on(ACTIVITY, reply("<html>Please log in</html>", content_type="text/html"))
+    lake.run("batch", *URLS, process=True).refused("MalformedReply", "base URL")
+    assert service.asked(START) == []
+
+
+def test_a_start_needs_no_activity_list(service: ScriptedService, lake: Lake) -> None:
+    Job(service, pages(2))
+    service.on(START, reply(STARTED))
+    lake.run("batch", *URLS).landed(pages(2))
+
+
+def test_two_matching_jobs_need_a_decision_of_the_user(service: ScriptedService, lake: Lake, team: Team) -> None:
+    Job(service, pages(2))
+    service.on(START, reset())
+    team.shown = lambda: activity(entry(JOB), entry(OTHER))
+    for _ in range(2):
+        lake.run("batch", *URLS).refused("OutcomeUnknown", JOB, OTHER, "weblake land")
+    assert len(service.asked(START)) == 1
+
+
+#: Jobs of the activity list that cannot be the one that was started.
+NOT_OURS = {
+    "another endpoint": lambda: entry(OTHER, endpoint="crawl"),
+    "older than the intent": lambda: entry(OTHER, age_s=60),
+    "another target": lambda: entry(OTHER, target=url_of(7)),
+    "another target and nothing else": lambda: {"target": url_of(7)},
+}
+
+#: Jobs of which nobody can tell.
+UNREADABLE = {
+    "without a time": lambda: entry(OTHER, created_at=None),
+    "an odd time": lambda: entry(OTHER, created_at="yesterday"),
+    "without an endpoint": lambda: entry(OTHER, endpoint=None),
+    "an id that is no UUID": lambda: entry("../../secret"),
+    "an empty id": lambda: entry(""),
+    "an id that is a number": lambda: entry() | {"id": 7},
+    "nothing": dict,
+    "no object": lambda: "text",
+}
+
+
+@pytest.mark.parametrize("other", NOT_OURS.values(), ids=NOT_OURS)
+def test_a_job_that_does_not_match_is_not_adopted(
+    service: ScriptedService, lake: Lake, team: Team, other: Callable[[], dict[str, object]]
+) -> None:
+    Job(service, pages(2))
+    service.on(START, reset(), reply(STARTED))
+    team.shown = lambda: activity(other())
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.asked(START)) == 2
+
+
+@pytest.mark.parametrize("other", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_job_without_a_target_needs_a_decision_of_the_user(
+    service: ScriptedService, lake: Lake, team: Team, other: Callable[[], dict[str, object]]
+) -> None:
+    service.on(START, reset(), reply(STARTED))
+    team.shown = lambda: activity(other())
+    lake.run("batch", *URLS).refused("OutcomeUnknown", "got no answer")
+    assert len(service.asked(START)) == 1
+
+
+SPELLINGS = [None, "", URLS[0].removeprefix("https://"), "HTTPS://WWW.SITE.TEST:443/page/0/#top"]
+
+
+@pytest.mark.parametrize("target", SPELLINGS)
+def test_a_target_in_another_spelling_matches(
+    service: ScriptedService, lake: Lake, team: Team, target: str | None
+) -> None:
+    Job(service, pages(2))
+    service.on(START, reset())
+    team.shown = lambda: activity(entry(target=target))
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.asked(START)) == 1
+
+
+def test_a_job_of_another_load_of_this_root_is_not_adopted(service: ScriptedService, lake: Lake, team: Team) -> None:
+    Job(service, pages(2), job_id=OTHER)
+    service.on(START, reply(STARTED | {"id": OTHER}))
+    assert lake.run("batch", *URLS).code == 0
+    Job(service, pages(2))
+    service.on(START, reset(), reply(STARTED))
+    team.shown = lambda: activity(entry(OTHER))
+    assert lake.run("batch", *URLS, "--key", "again").json["job_id"] == JOB
+    assert len(service.asked(START)) == 3
+    assert len(published(lake.root)) == 2
+
+
+def test_an_adopted_job_with_other_pages_is_not_published(service: ScriptedService, lake: Lake, team: Team) -> None:
+    Job(service, pages(2, first=7))
+    service.on(START, reset())
+    team.shown = lambda: activity(entry())
+    lake.run("batch", *URLS).refused("LoadIncomplete", "not submitted")
+    assert len(service.asked(START)) == 1
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        reply({"success": False, "error": "not found"}, 404),
+        reply("<html>", 200),
+        reply("<html>", 403),
+        reply("", 500),
+        reply({"success": True, "data": "many"}),
+        reply({"success": True, "data": {"0": "x"}}),
+        reply({"success": True}),
+        reply([]),
+        activity(cursor=7),
+    ],
+    ids=["404", "html", "403", "500", "data is a text", "data is an object", "no data", "a list", "an odd cursor"],
+)
+def test_an_unreadable_activity_list_needs_a_decision_of_the_user(
+    service: ScriptedService, lake: Lake, team: Team, play: Play
+) -> None:
+    service.on(START, reset())
+    team.shown = lambda: play
+    lake.run("batch", *URLS).refused("OutcomeUnknown", "got no answer")
+    assert len(service.asked(START)) == 1
+    Job(service, pages(2))
+    team.shown = lambda: activity(entry())
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.asked(START)) == 1
+
+
+def test_an_endless_activity_list_needs_a_decision_of_the_user(
+    service: ScriptedService, lake: Lake, team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weblake.loads.lost_starts.MAX_ACTIVITY_PAGES", 50)
+    service.on(START, reset())
+    team.shown = lambda: activity(entry(OTHER, age_s=99), cursor="again")
+    lake.run("batch", *URLS).refused("OutcomeUnknown", "does not end")
+    assert len(service.asked(START)) == 1
+    assert len(service.seen) <= 55
+
+
+def test_the_job_is_found_on_a_later_page_of_the_activity_list(
+    service: ScriptedService, lake: Lake, team: Team
+) -> None:
+    Job(service, pages(2))
+    service.on(START, reset())
+    team.shown = lambda: activity(entry(OTHER, endpoint="scrape"), cursor="c2", has_more=True)
+    service.on(f"{ACTIVITY}?endpoint=batch_scrape&limit=100&cursor=c2", each(lambda _: activity(entry())))
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.asked(START)) == 1
+
+
+REFUSED = {
+    400: "RequestRejected",
+    401: "AuthenticationFailed",
+    402: "CreditsExhausted",
+    403: "PermissionDenied",
+    404: "RequestRejected",
+    410: "RequestRejected",
+    413: "RequestRejected",
+    422: "RequestRejected",
+}
+
+
+@pytest.mark.parametrize(("status", "kind"), REFUSED.items())
+def test_h7_a_refused_start_started_nothing(
+    service: ScriptedService, lake: Lake, team: Team, status: int, kind: str
+) -> None:
+    Job(service, pages(2))
+    service.on(START, reply({"success": False, "error": f"No: {KEY}"}, status), reply(STARTED))
+    lake.run("batch", *URLS, process=status == 402).refused(kind)
+    assert len(service.asked(START)) == 1
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.asked(START)) == 2
+
+
+def test_a_refusal_in_a_200_response_started_nothing(service: ScriptedService, lake: Lake, team: Team) -> None:
+    Job(service, pages(2))
+    service.on(START, reply({"success": False, "error": f"No: {KEY}"}), reply(STARTED))
+    lake.run("batch", *URLS).refused("RequestRejected", "No: ***")
+    lake.run("batch", *URLS).landed(pages(2))
+
+
+def test_a_rate_limited_start_is_retried(service: ScriptedService, lake: Lake, team: Team) -> None:
+    Job(service, pages(2))
+    service.on(START, reply({}, 429, retry_after="0.1"), reply({}, 429), reply(STARTED))
+    lake.run("batch", *URLS).landed(pages(2))
+    keys = {seen.headers["x-idempotency-key"] for seen in service.asked(START)}
+    assert len(service.asked(START)) == 3
+    assert len(keys) == 3  # each has a record with a time of its own, and whoever finds that one reckons from it
+
+
+@pytest.mark.parametrize("hint", ["61", "9000000000"])
+def test_a_long_retry_after_of_a_start_is_left_to_the_caller(
+    service: ScriptedService, lake: Lake, team: Team, hint: str
+) -> None:
+    Job(service, pages(2))
+    service.on(START, reply({}, 429, retry_after=hint), reply(STARTED))
+    lake.run("batch", *URLS).refused("RateLimited")
+    lake.run("batch", *URLS).landed(pages(2))
+
+
+def test_h14_a_start_is_sent_once_the_service_is_up(service: ScriptedService, lake: Lake, team: Team) -> None:
+    Job(service, pages(2))
+    service.on(START, reply(STARTED))
+    lake.env["WEBLAKE_BASE_URL"] = "http://127.0.0.1:9"  # the discard port: nobody listens
+    lake.run("batch", *URLS).refused("ServiceUnreachable")
+    lake.env["WEBLAKE_BASE_URL"] = service.url
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.asked(START)) == 1
+
+
+def test_a_job_that_is_listed_late_is_waited_for(service: ScriptedService, lake: Lake, team: Team) -> None:
+    job = Job(service, pages(2))
+    service.first(job.read, *[reply({"success": False, "error": "Job not found"}, 404)] * 6)
+    service.on(START, reply(STARTED))
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.asked(START)) == 1
+
+
+@proves("H5", at="src/weblake/loads/starts.py", line="if plan.intent.replay and", becomes="if False and", case="500")
+@pytest.mark.parametrize(
+    "play", [UNCLEAR["reset"], UNCLEAR["500"], UNCLEAR["cut off"]], ids=["reset", "500", "cut off"]
+)
+def test_h5_a_service_that_replays_gets_the_start_again_under_the_same_key(
+    service: ScriptedService, lake: Lake, team: Team, play: Play
+) -> None:
+    Job(service, pages(2))
+    service.on(f"{ACTIVITY}?limit=1", reply({"success": True, "data": []}, weblake_idempotency="replay"))
+    service.on(START, play, play, reply(STARTED))
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.asked(START)) == 3
+    assert len({seen.headers["x-idempotency-key"] for seen in service.asked(START)}) == 1
+
+
+def test_a_crawl_with_a_lost_start_is_found(service: ScriptedService, lake: Lake) -> None:
+    Job(service, pages(2), kind="crawl")
+    service.on(ACTIVITY, each(lambda _: activity(entry(endpoint="crawl", target="https://site.test/"))))
+    service.on("POST /v2/crawl", reset())
+    lake.run("crawl", "https://site.test", "--limit", "10").landed(pages(2))
+    assert len(service.asked("POST /v2/crawl")) == 1
+
+
+def test_a_slow_preflight_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
+    service.on(ACTIVITY, stall())
+    lake.run("batch", *URLS, timeout=1).refused("DeadlineExceeded")
+    assert service.asked(START) == []

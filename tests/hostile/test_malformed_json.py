@@ -1,0 +1,258 @@
+"""Good HTTP around bytes that are no good JSON, or that are JSON of the worst kind."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from catalogue import proves
+from landing_commands import KEY, Lake, documents, page_errors
+from scripted_job import JOB, Job, page, pages, url_of
+from scripted_service import ScriptedService, encoded, reply
+
+CHUNK = encoded({"success": True, "status": "completed", "total": 2, "completed": 2, "next": None, "data": pages(2)})
+
+UNREADABLE = {
+    "html": reply("<html><body>Please log in</body></html>", content_type="text/html"),
+    "nothing": reply(b""),
+    "204": reply(b"", 204),
+    "cut off in data": reply(CHUNK[:-40]),
+    "cut off before data": reply(CHUNK[:30]),
+    "UTF-16": reply(CHUNK.decode().encode("utf-16")),
+    "a list": reply(pages(2)),
+    "a string": reply('"completed"'),
+    "null": reply("null"),
+    "data is an object": reply(CHUNK.replace(b'"data": [', b'"data": {"x": [')[:-1] + b"}}"),
+    "data is a number": reply({"status": "completed", "data": 3}),
+    "two documents": reply(CHUNK + CHUNK),
+    "text behind": reply(CHUNK + b"\nnginx"),
+    "deep": reply(b'{"status": ' * 20_000),
+}
+
+
+#: Read three times, and no more: what is broken at its source stays broken.
+TRIES = 3
+
+
+@proves(
+    "H9",
+    at="src/weblake/jobs/retry.py",
+    line="state.malformed >= MALFORMED_TRIES",
+    becomes="False",
+    case="2-cut off in data",
+)
+@proves(
+    "H12",
+    at="src/weblake/api/response_json.py",
+    line="return _chunk(split_object(view), _by_text(split_array))",
+    becomes='return Chunk({"status": "completed", "next": None}, Documents(()))',
+    case="2-html",
+)
+@pytest.mark.parametrize("play", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("skip", [0, 2])
+def test_h9_h12_an_unreadable_response_is_retried_and_then_fails_the_load(
+    service: ScriptedService, lake: Lake, play: object, skip: int
+) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.always(skip, play)  # type: ignore[arg-type]
+    printed = lake.land(job=JOB, process=skip == 0 and play is UNREADABLE["html"]).refused("MalformedReply")
+    assert len(printed["error"]["message"]) < 400
+    assert printed["error"]["hint"]
+    # The wait for the end of the job may have been content with the beginning of the first chunk.
+    assert len(service.asked(job.at(skip))) in ((TRIES, TRIES + 1) if skip == 0 else (TRIES,))
+
+
+@proves(
+    "H9",
+    at="src/weblake/jobs/retry.py",
+    line="(isinstance(error, MalformedReply) and reply.status < 300)",
+    becomes="False",
+    case="cut off in data",
+)
+@proves(
+    "H12",
+    at="src/weblake/jobs/retry.py",
+    line="(isinstance(error, MalformedReply) and reply.status < 300)",
+    becomes="False",
+    case="UTF-16",
+)
+@pytest.mark.parametrize("play", UNREADABLE.values(), ids=UNREADABLE)
+def test_h9_h12_an_unreadable_response_is_retried(service: ScriptedService, lake: Lake, play: object) -> None:
+    job = Job(service, pages(4), cut=2)
+    for skip in job.chunks:
+        service.first(job.at(skip), play, play)  # type: ignore[arg-type]
+    lake.land(job=JOB).landed(pages(4))
+
+
+@proves(
+    "H9",
+    at="src/weblake/api/response_json.py",
+    line="It begins with: {excerpt(body) or '(nothing)'}",
+    becomes="It is: {bytes(memoryview(body))!r}",
+)
+def test_h9_the_error_shows_the_start_of_the_response_and_not_the_key(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2))
+    job.always(0, reply(f'{{"Authorization": "Bearer {KEY}", "data": [{"{}, " * 300}'))
+    message = lake.land(job=JOB).refused("MalformedReply", "It begins with")["error"]["message"]
+    assert '{"Authorization": "Bearer ***' in message
+    assert len(message) < 400
+
+
+GOOD, ODD = json.dumps(page(0)), f'{{"metadata": {{"sourceURL": "{url_of(1)}", "n": %s}}, "markdown": %s}}'
+
+#: The JSON text of metadata.n and of markdown, what lands of them, and whether it had to be mended.
+MENDED = {
+    "a lone surrogate": (r'"\ud800"', r'"a\udfffb"', "\ufffd", "a\ufffdb", True),
+    "surrogates in the wrong order": (r'"\udc00\ud83d"', r'"x"', "\ufffd\ufffd", "x", True),
+    "invalid UTF-8": ('"\udcff\udcfe"', '"a\udc80b"', "\ufffd\ufffd", "a\ufffdb", True),
+    "NaN": ("NaN", '"x"', None, "x", True),
+    "Infinity": ("-Infinity", '"x"', None, "x", True),
+    "a giant whole number": ("9" * 5000, '"x"', "9" * 5000, "x", False),
+    "a giant exponent": ("1e400", '"x"', "1e400", "x", False),
+    "NUL": (r'"\u0000"', r'"a\u0000b"', "\0", "a\0b", False),
+    "bidi and other scripts": ('"\u202eabc\u2066"', '"한글 \U0001f600"', "\u202eabc\u2066", "한글 \U0001f600", False),
+    "a letter in two parts": ('"e\u0301"', '"e\u0301"', "e\u0301", "e\u0301", False),
+    "equal keys": ('1, "n": 2', '"first", "markdown": "last"', "2", "last", False),
+    "5000 deep": ("[" * 5000 + "]" * 5000, '"x"', "[" * 5000 + "]" * 5000, "x", False),
+}
+
+
+@proves(
+    "H25",
+    at="src/weblake/tables/documents.py",
+    line="return parse_odd(texts, place)",
+    becomes='raise MalformedReply("It is no JSON.")',
+    case="5000 deep",
+)
+@proves(
+    "H25",
+    at="src/weblake/tables/documents.py",
+    line="return _odd_value(raw)",
+    becomes="return None",
+    case="a giant whole number",
+)
+@proves(
+    "H25",
+    at="src/weblake/api/response_json.py",
+    line='return _ESCAPE.sub(_mended_escape, text) if text[:1] == b\'"\' else b"null"',
+    becomes="return _ESCAPE.sub(_mended_escape, text)",
+    case="NaN",
+)
+@proves(
+    "H26",
+    at="src/weblake/tables/documents.py",
+    line="return _parsed(texts, place, split, repaired=mended != bytes(raw))",
+    becomes="return _parsed(texts, place, split, repaired=False)",
+    case="a lone surrogate",
+)
+@proves(
+    "H26",
+    at="src/weblake/api/response_json.py",
+    line='return rb"\\ufffd"',
+    becomes='return b""',
+    case="surrogates in the wrong order",
+)
+@pytest.mark.parametrize(("n", "markdown", "n_lands", "lands", "repaired"), MENDED.values(), ids=MENDED)
+def test_h25_h26_an_extreme_document_and_its_neighbours_land(
+    service: ScriptedService, lake: Lake, n: str, markdown: str, n_lands: str | None, lands: str, repaired: bool
+) -> None:
+    job = Job(service, pages(3))
+    body = job.raw(GOOD, ODD % (n, markdown), json.dumps(page(2)))
+    job.always(0, reply(body))
+    lake.land(job=JOB, process="surrogate" in n).landed([page(0), page(1, markdown=lands), page(2)])
+    row = documents(lake.root)[1]
+    assert dict(row["metadata"])["n"] == n_lands
+    assert row["repaired"] is repaired
+
+
+@proves(
+    "H12",
+    at="src/weblake/api/response_json.py",
+    line="return view[3:] if view[:3] == _BOM else view",
+    becomes="return view",
+)
+def test_h12_a_byte_order_mark_is_skipped(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2))
+    job.always(0, reply(b"\xef\xbb\xbf" + CHUNK))
+    lake.land(job=JOB).landed(pages(2))
+
+
+def test_the_order_of_fields_does_not_matter(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(4), cut=2)
+    for skip, chunk in job.chunks.items():
+        job.always(skip, reply({"data": chunk["data"]} | dict(reversed(chunk.items()))))
+    lake.land(job=JOB).landed(pages(4))
+
+
+@pytest.mark.parametrize("kind", ["text/html", "text/plain; charset=utf-16", "", "application/octet-stream"])
+def test_h12_the_content_type_is_ignored(service: ScriptedService, lake: Lake, kind: str) -> None:
+    job = Job(service, pages(2))
+    job.always(0, reply(CHUNK, content_type=kind))
+    lake.land(job=JOB).landed(pages(2))
+
+
+NO_DOCUMENTS = ["null", "7", '"text"', "[]", "true", "[{}]"]
+
+
+@proves("H24", at="src/weblake/loads/staging.py", line="self._reconciler.malformed(1)", becomes="pass")
+def test_h24_entries_that_are_not_documents_are_failed_pages(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2))
+    body = job.raw(GOOD, *NO_DOCUMENTS, json.dumps(page(1)))
+    job.always(0, reply(body))
+    lake.land(job=JOB, process=True).landed(pages(2), failed=len(NO_DOCUMENTS))
+    assert {(row["outcome"], row["code"]) for row in page_errors(lake.root)} == {("failed", "MALFORMED_DOCUMENT")}
+
+
+def test_empty_documents_are_documents(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2))
+    body = job.raw(GOOD, "{}", '{"metadata": {}}', '{"metadata": null, "markdown": "x"}')
+    job.always(0, reply(body))
+    outcome = lake.land(job=JOB)
+    assert outcome.code == 0
+    assert outcome.json["stored"] == outcome.json["submitted"] == 4
+    assert [row["markdown"] for row in documents(lake.root)] == ["# Page 0", None, None, "x"]
+
+
+@proves(
+    "H24",
+    at="src/weblake/tables/document_columns.py",
+    line="left.add(_METADATA)",
+    becomes="pass",
+)
+def test_h24_metadata_of_any_type_is_kept(service: ScriptedService, lake: Lake) -> None:
+    lists = page(0)
+    lists["metadata"] |= {"title": ["One", "Two"], "keywords": [], "description": [["deep"]], "og:image": ["a", "b"]}  # type: ignore[operator]
+    odd = [page(n, metadata=value) for n, value in enumerate(([], "text", 7, True), 1)]
+    Job(service, [lists, *odd])
+    outcome = lake.land(job=JOB)
+    assert outcome.code == 0
+    first, *others = documents(lake.root)
+    assert (first["title"], first["keywords"], first["description"]) == ("One", None, None)
+    kept = dict(first["metadata"])
+    assert [json.loads(kept[name]) for name in ("title", "og:image")] == [["One", "Two"], ["a", "b"]]
+    assert [json.loads(row["extra"] or "{}").get("metadata") for row in others] == [[], "text", 7, True]
+    assert [row["metadata"] for row in others] == [None] * 4
+
+
+@proves("H24", at="src/weblake/tables/document_columns.py", line="if not fit.whole:", becomes="if False:")
+def test_h24_fields_of_the_wrong_type_are_kept_in_extra(service: ScriptedService, lake: Lake) -> None:
+    wrong = {
+        "html": {"not": "text"},
+        "links": "https://site.test/",
+        "images": [1, 2],
+        "actions": [1],
+        "changeTracking": "new",
+        "branding": "blue",
+        "warning": 3,
+        "screenshot": ["a"],
+        "someday": {"new": [1, None]},
+    }
+    odd = page(0, **wrong)
+    odd["metadata"] |= {"statusCode": "200", "ogLocaleAlternate": {"a": 1}, "concurrencyLimited": "no"}  # type: ignore[operator]
+    Job(service, [odd, page(1)])
+    lake.land(job=JOB).landed([odd, page(1)])
+    row = documents(lake.root)[0]
+    assert json.loads(row["extra"]) == wrong
+    assert all(row[name] is None for name in ("html", "links", "images", "actions", "branding", "screenshot"))
+    assert (row["status_code"], row["og_locale_alternate"], row["concurrency_limited"]) == (None, None, None)
+    assert dict(row["metadata"])["ogLocaleAlternate"] == '{"a": 1}'

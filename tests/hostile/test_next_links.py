@@ -1,0 +1,144 @@
+"""Whatever stands in `next`: our own job's chunks are read from our own base, and nothing else is followed."""
+
+from __future__ import annotations
+
+import pytest
+from catalogue import proves
+from landing_commands import Lake
+from scripted_job import JOB, OTHER, Job, pages
+from scripted_service import ScriptedService
+
+PATH = f"/v2/batch/scrape/{JOB}"
+
+#: HOST is the stranger's host and port.
+OURS = {
+    "another port": f"http://HOST{PATH}?skip=2",
+    "another host": f"http://evil.test{PATH}?skip=2",
+    "another scheme": f"https://HOST{PATH}?skip=2",
+    "user info": f"http://test-user:test-password@HOST{PATH}?skip=2",
+    "our host as user": f"http://127.0.0.1@HOST{PATH}?skip=2",
+    "no scheme": f"//HOST{PATH}?skip=2",
+    "a file": f"file://{PATH}?skip=2",
+    "a path only": f"{PATH}?skip=2",
+    "a proxy's prefix": f"http://HOST/inner{PATH}?skip=2",
+    "a fragment": f"http://HOST{PATH}?skip=2#@HOST/",
+    "upper case": f"HTTP://HOST{PATH.upper()}?skip=2",
+    "a host of 4000 characters": f"http://{'x' * 4000}{PATH}?skip=2",
+    "a port that is none": f"http://HOST99999{PATH}?skip=2",
+    "its own name for itself": f"https://localhost:8443{PATH}?skip=2",
+    "punycode": f"https://xn--bcher-kva.test{PATH}?skip=2",
+    "letters of another script": f"https://bücher.test{PATH}?skip=2",
+    "a dot behind the host": f"http://127.0.0.1.:1{PATH}?skip=2",
+}
+
+ELSEWHERE = {
+    "another job": f"http://HOST/v2/batch/scrape/{OTHER}?skip=2",
+    "another kind": f"http://HOST/v2/crawl/{JOB}?skip=2",
+    "its errors": f"http://HOST{PATH}/errors?skip=2",
+    "a longer id": f"http://HOST{PATH}0?skip=2",
+    "an id in the query": f"http://HOST/?x={PATH}",
+    "an id in the fragment": f"http://HOST/#{PATH}?skip=2",
+    "a script": "javascript:fetch('http://HOST/')",
+    "a query only": "?skip=2",
+    "data": f"data:,{PATH}0?skip=2",
+    "a host only": "//HOST?skip=2",
+    "a relative path": f"../{JOB}?skip=2",
+    "a path that climbs": f"http://HOST{PATH}/../{OTHER}?skip=2",
+    "an escaped slash": f"http://HOST/v2/batch%2Fscrape/{JOB}?skip=2",
+    "an id with a dot": f"http://HOST{PATH}.?skip=2",
+    "an id with a slash": f"http://HOST{PATH}/?skip=2",
+    "a space": f"http://HOST{PATH}?skip=2 HTTP/1.1",
+    "a line break": f"http://HOST{PATH}?skip=2\r\nHost: HOST",
+    "a back slash": f"http:\\\\HOST{PATH}?skip=2",
+    "2 MB": f"http://HOST{PATH}?skip=2&x=" + "x" * 2_000_000,
+    "a thousand parameters": f"http://HOST{PATH}?" + "&".join(f"p{n}=1" for n in range(400)),
+    "a bracket": f"http://[HOST{PATH}?skip=2",
+    "a number": 2,
+    "true": True,
+    "a list": [f"{PATH}?skip=2"],
+    "an object": {"href": f"{PATH}?skip=2"},
+}
+
+
+# A naive reader goes where the link says; to another host it cannot, a connection has its origin from the transport.
+@proves(
+    "H16",
+    at="src/weblake/jobs/result_pages.py",
+    line="operation = replace(self._read, request=replace(self._read.request, query=asked))",
+    becomes="operation = replace(self._read, request=replace(self._read.request, query=asked, path='/' + "
+    "str(self.head['next']).partition('?')[0].split('/', 3)[-1] if asked else self._read.request.path))",
+    case="in_turn-a proxy's prefix",
+)
+@proves(
+    "H16",
+    at="src/weblake/loads/download.py",
+    line="self._next = self._start_prefetch(replace(request, query=following))",
+    becomes="self._next = self._start_prefetch(replace(request, query=following, path='/' + "
+    "str(head['next']).partition('?')[0].split('/', 3)[-1]))",
+    case="ahead-a proxy's prefix",
+)
+@proves(
+    "H16",
+    at="src/weblake/api/next_link.py",
+    line='if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):',
+    becomes="if not link.startswith('http:') or leads_to != path:",
+    case="ahead-another scheme",
+)
+@pytest.mark.usefixtures("ahead_or_in_turn")
+@pytest.mark.parametrize("link", OURS.values(), ids=OURS)
+def test_h16_only_the_query_of_a_next_link_is_used(
+    service: ScriptedService, stranger: ScriptedService, lake: Lake, link: str
+) -> None:
+    job = Job(service, pages(6), cut=2)
+    for at in (0, 2):
+        following = link.replace("HOST", f"127.0.0.1:{stranger.port}").replace("skip=2", f"skip={at + 2}")
+        job.chunks[at]["next"] = following.replace("SKIP=2", f"SKIP={at + 2}")
+    lake.land(job=JOB).landed(pages(6))
+    assert [len(service.asked(job.at(at))) for at in (2, 4)] == [1, 1]
+
+
+@pytest.mark.parametrize("end", ["", False, None])
+def test_h16_every_form_of_an_empty_next_is_the_end(service: ScriptedService, lake: Lake, end: object) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.chunks[2]["next"] = end
+    lake.land(job=JOB).landed(pages(4))
+
+
+@proves(
+    "H16",
+    at="src/weblake/api/next_link.py",
+    line='if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):',
+    becomes="if False:",
+    case="another job",
+)
+@proves("H16", at="src/weblake/api/next_link.py", line="MAX_QUERY = 4096", becomes="MAX_QUERY = 1 << 30", case="2 MB")
+@pytest.mark.parametrize("link", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_h16_a_next_link_to_another_path_is_refused(
+    service: ScriptedService, stranger: ScriptedService, lake: Lake, link: object
+) -> None:
+    job = Job(service, pages(4), cut=2)
+    host = f"127.0.0.1:{stranger.port}"
+    job.chunks[0]["next"] = link.replace("HOST", host) if isinstance(link, str) else link
+    printed = lake.land(job=JOB).refused("MalformedReply", "does not lead to another chunk")
+    assert len(printed["error"]["message"]) < 300
+    assert {seen.path for seen in service.seen} == {job.path}
+
+
+def test_a_next_link_to_another_path_is_refused_while_the_job_runs(
+    service: ScriptedService, stranger: ScriptedService, lake: Lake
+) -> None:
+    job = Job(service, pages(4), cut=2)
+    elsewhere = f"{stranger.url}/v2/batch/scrape/{OTHER}?skip=2"
+    service.first(job.read, job.before(data=pages(2), next=elsewhere))
+    lake.land(job=JOB, process=True).refused("MalformedReply", "does not lead to another chunk")
+
+
+def test_chunks_are_read_below_the_path_of_the_base_url(
+    service: ScriptedService, stranger: ScriptedService, lake: Lake
+) -> None:
+    job = Job(service, pages(4), cut=2)
+    job.chunks[0]["next"] = f"{stranger.url}{job.path}?skip=2"
+    for name in (job.at(0), job.at(2), f"{job.read}/errors"):
+        service._script[name.replace("GET /", "GET /team/a/")] = service._script.pop(name)
+    lake.env["WEBLAKE_BASE_URL"] = f"{service.url}/team/a/"
+    lake.land(job=JOB, process=True).landed(pages(4))

@@ -1,0 +1,127 @@
+"""Proxies of the environment: never for loopback, and none is told the key."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from both_clients import FAR, READ, Asks, both
+from catalogue import proves
+from landing_commands import KEY
+from scripted_service import ScriptedService, reply
+from secret_search import holds
+
+from weblake.errors import AskPerson, InvalidOption, ServiceUnreachable
+
+
+@pytest.mark.own_transport
+@proves(
+    "S2",
+    at="src/weblake/http/options.py",
+    line="if is_loopback(base.host) or urllib.request.proxy_bypass(base.netloc):",
+    becomes="if urllib.request.proxy_bypass(base.netloc):",
+    case="127.0.0.1-ask",
+)
+@both
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_s2_no_proxy_of_the_environment_is_used_for_loopback(
+    service: ScriptedService, stranger: ScriptedService, asks: Asks, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, stranger.url)
+        monkeypatch.setenv(name.lower(), stranger.url)
+    service.on(READ, reply({"success": True, "data": {}}))
+    asks(f"http://{host}:{service.port}")
+    assert len(service.seen) == 1
+    assert stranger.seen == []
+
+
+class Tunnel:
+    """A proxy that answers every CONNECT as it is told, and keeps every byte that it got."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.got = b""
+        self.answer = answer
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://test-user:test-password@127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = self._listener.accept()
+                with peer:
+                    peer.settimeout(10)
+                    while b"\r\n\r\n" not in self.got:
+                        self.got += peer.recv(1 << 16)
+                    peer.sendall(self.answer)
+                    self.got += peer.recv(1 << 16)  # the beginning of TLS
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture(
+    params=[b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 407 No\r\ncontent-length: 0\r\n\r\n"], ids=["200", "407"]
+)
+def tunnel(request: pytest.FixtureRequest) -> Iterator[Tunnel]:
+    made = Tunnel(request.param)
+    yield made
+    made.close()
+
+
+@proves(
+    "S2",
+    at="src/weblake/http/pools.py",
+    line='options |= {"proxy_url": str(proxy.url), "proxy_auth": proxy.raw_auth}',
+    becomes='options |= {"proxy_url": str(proxy.url), "proxy_auth": proxy.raw_auth, "proxy_headers": '
+    '[(b"authorization", b"Bearer " + __import__("landing_commands").KEY.encode())]}',
+    case="200-HTTPS_PROXY-ask",
+)
+@both
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "ALL_PROXY"])
+def test_s2_a_proxy_gets_the_host_name_and_no_key(
+    tunnel: Tunnel, asks: Asks, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, tunnel.url)
+    monkeypatch.setenv(name.lower(), tunnel.url)
+    refused = tunnel.answer.startswith(b"HTTP/1.1 407")
+    with pytest.raises(AskPerson if refused else ServiceUnreachable) as caught:
+        asks(f"https://{FAR}")
+    if refused:
+        assert "the proxy asks for a user name and a password (407)" in str(caught.value)
+    assert tunnel.got.startswith(f"CONNECT {FAR}:443 HTTP/1.1\r\n".encode())
+    assert b"Proxy-Authorization: Basic " in tunnel.got
+    assert not holds(tunnel.got, KEY)
+    assert "test-password" not in f"{caught.value} {caught.value!r}"
+
+
+@both
+def test_s2_a_host_in_no_proxy_is_connected_directly(
+    service: ScriptedService, stranger: ScriptedService, asks: Asks, monkeypatch: pytest.MonkeyPatch, far_is_here: None
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", stranger.url)
+    monkeypatch.setenv("http_proxy", stranger.url)
+    monkeypatch.setenv("no_proxy", FAR)
+    service.on(READ, reply({"success": True, "data": {}}))
+    asks(f"http://{FAR}:{service.port}", insecure=True)
+    assert len(service.seen) == 1
+
+
+@pytest.mark.own_transport
+@both
+@pytest.mark.parametrize("proxy", ["http://test-user:test-password@[::", "socks5://test-user:test-password@h", "://"])
+def test_an_error_about_a_proxy_does_not_show_its_password(
+    asks: Asks, proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", proxy)
+    with pytest.raises(InvalidOption, match="proxy that weblake cannot use") as caught:
+        asks(f"https://{FAR}")
+    assert "test-password" not in str(caught.value)

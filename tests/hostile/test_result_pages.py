@@ -1,0 +1,110 @@
+"""Chunks and their chain: facts.md section 1."""
+
+from __future__ import annotations
+
+from catalogue import proves
+from landing_commands import Lake, page_errors, rows
+from scripted_job import JOB, Job, page, pages, url_of
+from scripted_service import ScriptedService, reply
+
+
+def test_chunks_of_100_documents_land(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(250))
+    lake.land(job=JOB, process=True).landed(pages(250))
+    assert service.asked(job.at(200))
+
+
+def test_chunks_of_10_megabytes_land(service: ScriptedService, lake: Lake) -> None:
+    large = [page(n, markdown=f"{n}" * 4_000_000) for n in range(5)]
+    Job(service, large, cut=2)
+    lake.land(job=JOB).landed(large)
+
+
+def test_a_document_may_be_larger_than_a_chunk(service: ScriptedService, lake: Lake) -> None:
+    documents = [page(0), page(1, markdown="x" * 12_000_000, html="y" * 30_000_000), page(2)]
+    Job(service, documents, cut=1)
+    lake.land(job=JOB).landed(documents)
+
+
+def test_a_crawl_is_read_at_its_own_path(service: ScriptedService, lake: Lake) -> None:
+    Job(service, pages(5), cut=2, kind="crawl")
+    assert lake.land(kind="crawl", job=JOB, process=True).landed(pages(5))["kind"] == "crawl"
+
+
+def test_polls_of_a_running_job_do_not_fetch_its_documents_again(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(6), cut=4)
+    running = {"status": "scraping"}
+    service.first(job.at(0), reply(job.chunks[0] | running))
+    waiting = job.chunks[4] | running | {"data": [], "next": f"{service.url}{job.path}?skip=4"}
+    service.first(job.at(4), *[reply(waiting)] * 4)
+    lake.land(job=JOB).landed(pages(6))
+    # The first poll, and the reading at the end; in between, polls ask for what lies behind the documents.
+    assert len(service.asked(job.at(0))) == 2
+    assert len(service.asked(job.at(4))) == 6
+
+
+@proves(
+    "H18",
+    at="src/weblake/loads/load.py",
+    line="if account.missing > terms.missing_ratio * account.submitted:",
+    becomes="if False:",
+)
+def test_h18_documents_lost_by_the_service_are_missing(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(6), cut=2)
+    job.chunks[2]["data"] = []
+    printed = lake.land(job=JOB).refused("LoadIncomplete", "2 of 6 pages are missing")
+    assert (printed["stored"], printed["missing"]) == (4, 2)
+    lake.land("--allow-partial", job=JOB).landed([*pages(2), *pages(2, first=4)], complete=False, missing=2)
+    assert [row["outcome"] for row in page_errors(lake.root)] == ["missing", "missing"]
+
+
+@proves("H18", at="src/weblake/loads/accounting.py", line="if digest in self._seen:", becomes="if False:")
+def test_h18_overlapping_chunks_store_each_document_once(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(9), cut=3)
+    for skip in (3, 6):
+        job.chunk(skip, pages(4, first=skip - 2), skip + 3 if skip == 3 else None)
+    job.chunk(6, pages(5, first=4), None)
+    lake.land(job=JOB).landed(pages(9))
+
+
+def test_h18_overlapping_chunks_without_scrape_ids_store_each_document_once(
+    service: ScriptedService, lake: Lake
+) -> None:
+    documents = [page(n, metadata={"sourceURL": url_of(n)}) for n in range(6)]
+    job = Job(service, documents, cut=3)
+    job.chunk(3, documents[1:], None)
+    lake.land(job=JOB).landed(documents)
+
+
+@proves(
+    "H18",
+    at="src/weblake/jobs/result_pages.py",
+    line="elif following in self._visited:",
+    becomes="elif following < self._asked:",
+)
+def test_h18_a_cursor_that_goes_back_neither_loses_nor_duplicates_documents(
+    service: ScriptedService, lake: Lake
+) -> None:
+    job = Job(service, pages(8), cut=2)
+    for skip, following in ((0, 4), (4, 2), (2, 6)):
+        job.chunk(skip, pages(2, first=skip), following)
+    lake.land(job=JOB).landed(pages(8))
+
+
+def test_a_cursor_is_sent_back_unchanged(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(4), cut=2)
+    cursor = "skip=2&limit=2&after=a%2Fb%20c&empty="
+    job.chunks[0]["next"] = f"{service.url}{job.path}?{cursor}"
+    service.on(f"{job.read}?{cursor.replace('%20', '+')}", reply(job.chunks[2]))
+    lake.land(job=JOB).landed(pages(4))
+
+
+def test_a_landed_job_is_not_requested_again(service: ScriptedService, lake: Lake) -> None:
+    Job(service, pages(3))
+    first = lake.land(job=JOB).landed(pages(3))
+    service.seen.clear()
+    again = lake.land(job=JOB)
+    assert again.code == 0
+    assert again.json == first
+    assert service.seen == []
+    assert len(rows(lake.root)) == 3

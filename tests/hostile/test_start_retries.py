@@ -1,0 +1,136 @@
+"""How often a start is sent, and how long that takes on a virtual clock, for each class of answers and both clients."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from landing_commands import KEY
+from scripted_job import ACTIVITY, url_of
+from scripted_service import Play, ScriptedService, close, reply, reset
+
+from weblake import AsyncClient, Client, steps
+from weblake.api import operation
+from weblake.dataset.root import open_dataset
+from weblake.errors import WeblakeError
+from weblake.loads import load, load_request, starts
+from weblake.loads.load_request import Naming
+from weblake.steps import Flow, NoReply, Reply, Request
+
+START = "POST /v2/batch/scrape"
+URLS = [url_of(0)]
+NO = {"success": False, "error": "no"}
+PAGE = {"content_type": "text/html"}
+
+#: The answer; how often a landing sends the start, within how many seconds, and what it raises; how often a single call
+#: of a client sends it, and what that raises.
+ANSWERS: dict[str, tuple[Play | None, int, float, str, int, str]] = {
+    **{
+        str(status): (reply("", status, location="http://127.0.0.1:9/"), 1, 1, "MalformedReply", 1, "MalformedReply")
+        for status in (300, 301, 302, 304, 307, 308)
+    },
+    "303": (reply("", 303), 1, 1, "MalformedReply", 1, "OutcomeUnknown"),
+    "a login page": (reply("<html>", 200, **PAGE), 1, 1, "MalformedReply", 1, "OutcomeUnknown"),
+    "400": (reply(NO, 400), 1, 1, "RequestRejected", 1, "RequestRejected"),
+    "401": (reply(NO, 401), 1, 1, "AuthenticationFailed", 1, "AuthenticationFailed"),
+    "404": (reply("<html>", 404, **PAGE), 1, 1, "RequestRejected", 1, "JobGone"),
+    "405": (reply("", 405), 1, 1, "RequestRejected", 1, "RequestRejected"),
+    "501": (reply("", 501), 1, 1, "ServiceUnavailable", 1, "ServiceUnavailable"),
+    "511": (reply("<html>", 511, **PAGE), 1, 1, "ServiceUnavailable", 1, "ServiceUnavailable"),
+    "204": (reply(b"", 204), 3, 140, "MalformedReply", 1, "OutcomeUnknown"),
+    "malformed JSON": (reply(b'{"success": tru'), 3, 140, "MalformedReply", 1, "OutcomeUnknown"),
+    "429": (reply(NO, 429), 6, 20, "RateLimited", 6, "RateLimited"),
+    "no connection": (None, 6, 20, "ServiceUnreachable", 6, "ServiceUnreachable"),
+    **{
+        str(status): (reply("<html>", status, **PAGE), 10, 430, "ServiceUnavailable", 1, "OutcomeUnknown")
+        for status in (408, 500, 502, 503, 504)
+    },
+    "409": (reply(NO, 409), 10, 430, "RequestRejected", 1, "OutcomeUnknown"),
+    "cut off": (reply(b'{"success"', length=99), 10, 430, "ServiceUnreachable", 1, "OutcomeUnknown"),
+    "reset": (reset(), 10, 430, "ServiceUnreachable", 1, "OutcomeUnknown"),
+    "closed": (close(), 10, 430, "ServiceUnreachable", 1, "OutcomeUnknown"),
+}
+
+
+@dataclass
+class Counting:
+    """Carries the requests of a client, and counts its starts; with `refused` those get no connection."""
+
+    inner: steps.Transport
+    refused: bool
+    sent: int = 0
+
+    def send(self, request: Request) -> Reply | NoReply:
+        self.sent += request.method == "POST"
+        if self.refused and request.method == "POST":
+            return NoReply("connection refused", sent=False)
+        return self.inner.send(request)
+
+
+class VirtualClient(Client):
+    """A client whose pauses only move its clock."""
+
+    passed = 0.0
+
+    def run(self, flow: Flow[object]) -> object:  # type: ignore[override]
+        self.carrier = getattr(self, "carrier", None) or Counting(self.transport, refused=False)
+        return steps.run(
+            flow,
+            self.carrier,
+            sleep=self._sleep,
+            clock=lambda: time.monotonic() + self.passed,
+            wall=lambda: time.time() + self.passed,
+        )
+
+    def _sleep(self, seconds: float) -> None:
+        self.passed += seconds
+
+
+@pytest.fixture(autouse=True)
+def real_waits(monkeypatch: pytest.MonkeyPatch, haste: None) -> None:
+    """The waits of a lost start as they are: the clock is virtual here."""
+    monkeypatch.setattr(starts, "MARGIN_S", 5.0)
+    monkeypatch.setattr(starts, "BETWEEN_S", 2.0)
+    monkeypatch.setattr(operation, "START_S", 30.0)
+
+
+@pytest.fixture(params=ANSWERS)
+def answer(request: pytest.FixtureRequest, service: ScriptedService) -> tuple[Play | None, int, float, str, int, str]:
+    found = ANSWERS[request.param]
+    service.on(ACTIVITY, reply({"success": True, "data": []}))
+    if found[0] is not None:
+        service.on(START, found[0])
+    return found
+
+
+def test_a_landing_sends_its_start_as_often_as_expected(
+    service: ScriptedService, answer: tuple[Play | None, int, float, str, int, str], tmp_path: Path
+) -> None:
+    play, sends, seconds, kind, _, _ = answer
+    with VirtualClient(service.url, KEY) as client:
+        client.carrier = Counting(client.transport, refused=play is None)
+        with pytest.raises(WeblakeError) as caught:
+            load.start_load(client, open_dataset(tmp_path), load_request.batch(URLS, Naming()))
+        assert type(caught.value).__name__ == kind
+        assert client.carrier.sent == sends
+        assert client.passed < seconds
+
+
+@pytest.mark.parametrize("awaited", [False, True], ids=["Client", "AsyncClient"])
+def test_a_single_call_sends_its_start_as_often_as_expected(
+    service: ScriptedService, answer: tuple[Play | None, int, float, str, int, str], awaited: bool
+) -> None:
+    play, _, _, _, sends, kind = answer
+    url = "http://127.0.0.1:9" if play is None else service.url  # the discard port: nobody listens
+
+    async def call() -> None:
+        async with AsyncClient(url, KEY) as client:
+            await client.start_batch_scrape(URLS)
+
+    with Client(url, KEY) as client, pytest.raises(WeblakeError) as caught:
+        asyncio.run(call()) if awaited else client.start_batch_scrape(URLS)
+    assert type(caught.value).__name__ == kind
+    assert len(service.asked(START)) == (0 if play is None else sends)

@@ -1,0 +1,297 @@
+"""Both transports, the one for threads and the one for event loops, against hosts that are not there or never done."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from catalogue import proves
+from landing_commands import KEY
+from scripted_service import Line, Play, ScriptedService, close, drip, head, reply, reset
+
+import weblake
+from weblake.api import operations
+from weblake.credentials import ApiKey, BaseUrl
+from weblake.http import transport
+from weblake.steps import NoReply, Reply, Request
+
+Ask = Callable[[str, Request], Reply | NoReply]
+BODY = b'{"success": true, "n": 12345678901234567890}'
+READ = Request("GET", "/v2/x", deadline_s=0.4)
+
+
+def by_thread(url: str, request: Request) -> Reply | NoReply:
+    line = transport.HttpTransport(BaseUrl.parse(url), ApiKey(KEY))
+    try:
+        return line.send(request)
+    finally:
+        line.close()
+
+
+def by_loop(url: str, request: Request) -> Reply | NoReply:
+    async def ask() -> Reply | NoReply:
+        line = transport.AsyncHttpTransport(BaseUrl.parse(url), ApiKey(KEY))
+        try:
+            return await line.send(request)
+        finally:
+            await line.aclose()
+
+    return asyncio.run(ask())
+
+
+@pytest.fixture(params=[by_thread, by_loop], ids=["thread", "loop"])
+def ask(request: pytest.FixtureRequest) -> Ask:
+    found: Ask = request.param
+    return found
+
+
+def then(first: bytes, play: Play) -> Play:
+    def played(line: Line) -> bool:
+        line.send(first)
+        return play(line)
+
+    return played
+
+
+PACKED = gzip.compress(BODY)
+#: Replies that are good, and come to their end in a few seconds: every byte comes long before a read would time out.
+SLOW = {
+    "a head": drip(head(length=len(BODY)) + BODY),
+    "a body": then(head(length=len(BODY)), drip(BODY)),
+    "chunks": then(head(transfer_encoding="chunked"), drip(b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))),
+    "gzip": then(head(length=len(PACKED), content_encoding="gzip"), drip(PACKED)),
+}
+
+
+@proves(
+    "H11",
+    at="src/weblake/http/transport.py",
+    line="until = time.monotonic() + request.deadline_s",
+    becomes='until = float("inf")',
+    case="thread-a head",
+)
+@proves(
+    "H11",
+    at="src/weblake/http/transport.py",
+    line="aio.timeout(request.deadline_s), self._turn(request):",
+    becomes="aio.timeout(None), self._turn(request):",
+    case="loop-a body",
+)
+@pytest.mark.parametrize("play", SLOW.values(), ids=SLOW)
+def test_h11_a_request_ends_by_its_deadline_although_bytes_keep_arriving(
+    service: ScriptedService, play: Play, ask: Ask
+) -> None:
+    service.on("GET /v2/x", play)
+    begun = time.monotonic()
+    got = ask(service.url, READ)
+    assert isinstance(got, NoReply), f"a reply after {time.monotonic() - begun:.1f} s, and it had {READ.deadline_s:g} s"
+    assert (got.sent, got.final) == (True, False)
+    assert "within 0.4 s" in got.reason
+
+
+SHORT = {
+    "shorter than announced": close(head(length=len(BODY) + 9) + BODY),
+    "no last chunk": close(head(transfer_encoding="chunked") + b"%x\r\n%s\r\n" % (len(BODY), BODY)),
+    "reset behind the body": reset(head(length=len(BODY) + 9) + BODY),
+    "gzip without its end": reply(PACKED[:-4], content_encoding="gzip"),
+    "gzip with another checksum": reply(PACKED[:-8] + b"\0" * 8, content_encoding="gzip"),
+}
+
+
+@proves(
+    "H8",
+    at="src/weblake/http/transport.py",
+    line="return self._no_reply(error, request)",
+    becomes="return body.reply(200, 0)",
+    case="thread-shorter than announced",
+)
+@proves(
+    "H8",
+    at="src/weblake/http/transport.py",
+    line="return self._no_reply(error, request, sent=False if waiting else None)",
+    becomes="return body.reply(200, 0)",
+    case="loop-no last chunk",
+)
+@proves(
+    "H8",
+    at="src/weblake/http/bodies.py",
+    line="if self._gzip is not None and not self._enough and not self._gzip.finished:",
+    becomes="if False:",
+    case="thread-gzip without its end",
+)
+@pytest.mark.parametrize("play", SHORT.values(), ids=SHORT)
+def test_h8_a_truncated_body_that_parses_is_an_error(service: ScriptedService, play: Play, ask: Ask) -> None:
+    service.on("GET /v2/x", play)
+    got = ask(service.url, Request("GET", "/v2/x", deadline_s=10))
+    assert isinstance(got, NoReply), got
+    assert (got.sent, got.final) == (True, False)
+
+
+def found(monkeypatch: pytest.MonkeyPatch, *answers: list[str] | Exception) -> None:
+    """What a lookup of service.localhost brings, each time; the last for ever."""
+    real, script = socket.getaddrinfo, list(answers)
+
+    def lookup(host: str | bytes, port: int, *args: object, **kwargs: object) -> object:
+        if (host.decode() if isinstance(host, bytes) else host) != "service.localhost":
+            return real(host, port, *args, **kwargs)  # type: ignore[arg-type]
+        answer = script.pop(0) if len(script) > 1 else script[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in answer]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+
+
+NO_SUCH_HOST = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+NO_ANSWER = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+NOBODY_LISTENS = ["127.0.0.9"]
+
+
+@proves(
+    "H14",
+    at="src/weblake/http/failures.py",
+    line='frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout"',
+    becomes='frozenset({"ConnectTimeout", "PoolTimeout"',
+    case="awaited",
+)
+@proves(
+    "H14",
+    at="src/weblake/http/transport.py",
+    line="sent = was_sent(error) if sent is None else sent",
+    becomes="sent = True",
+    case="blocking",
+)
+@pytest.mark.parametrize("awaited", [False, True], ids=["blocking", "awaited"])
+def test_h14_a_start_that_was_not_sent_is_retried_until_the_service_is_up(
+    service: ScriptedService, monkeypatch: pytest.MonkeyPatch, awaited: bool
+) -> None:
+    found(monkeypatch, NO_SUCH_HOST, NO_ANSWER, NOBODY_LISTENS, ["127.0.0.1"])
+    service.on("POST /v2/batch/scrape", reply({"success": True, "id": "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11"}))
+    url = f"http://service.localhost:{service.port}"
+
+    async def started() -> str | None:
+        async with weblake.AsyncClient(url, KEY) as client:
+            return (await client.start_batch_scrape(["https://site.test/"])).id
+
+    if awaited:
+        job_id = asyncio.run(started())
+    else:
+        with weblake.Client(url, KEY) as client:
+            job_id = client.start_batch_scrape(["https://site.test/"]).id
+    assert job_id == "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11"
+    assert [seen.name for seen in service.seen] == ["POST /v2/batch/scrape"]
+
+
+@pytest.mark.parametrize("lookup", [NO_SUCH_HOST, NO_ANSWER, NOBODY_LISTENS], ids=["no host", "no answer", "nobody"])
+def test_h14_an_unreachable_host_was_sent_nothing(
+    service: ScriptedService, monkeypatch: pytest.MonkeyPatch, lookup: list[str] | Exception, ask: Ask
+) -> None:
+    found(monkeypatch, lookup)
+    got = ask(f"http://service.localhost:{service.port}", operations.credit_usage().request)
+    assert isinstance(got, NoReply)
+    assert (got.sent, got.final) == (False, False)
+    assert service.url.rpartition(":")[2] in got.reason
+
+
+@pytest.mark.own_transport
+@proves(
+    "H14",
+    at="src/weblake/http/deadlines.py",
+    line="addresses = _addresses_in_time(host, port, until)",
+    becomes="addresses = look_up(host, port).result()",
+    case="thread",
+)
+@proves(
+    "H14",
+    at="src/weblake/http/aiohttp_transport.py",
+    line="addresses = await asyncio.wrap_future(look_up(host, port))",
+    becomes="addresses = look_up(host, port).result()",
+    case="loop",
+)
+def test_h14_a_hanging_name_lookup_ends_at_the_deadline(
+    service: ScriptedService, monkeypatch: pytest.MonkeyPatch, ask: Ask
+) -> None:
+    """The resolver of the system knows no deadline, and hangs until the test is over."""
+    over, real = threading.Event(), socket.getaddrinfo
+
+    def lookup(host: str | bytes, port: int, *args: object, **kwargs: object) -> object:
+        if (host.decode() if isinstance(host, bytes) else host) == "service.localhost":
+            over.wait(20)
+            raise NO_ANSWER
+        return real(host, port, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    begun = time.monotonic()
+    try:
+        got = ask(f"http://service.localhost:{service.port}", Request("GET", "/v2/x", deadline_s=0.5))
+        took = time.monotonic() - begun
+    finally:
+        over.set()
+    assert isinstance(got, NoReply)
+    assert not got.sent
+    assert took < 5
+
+
+@pytest.fixture
+def swallowed(service: ScriptedService) -> Iterator[list[str]]:
+    """Addresses, on the service's port, at which what is sent is swallowed: nobody takes their full lines."""
+    addresses = [f"127.0.0.{n}" for n in range(20, 40)]
+    with ExitStack() as held:
+        for address in addresses:
+            listener = held.enter_context(socket.create_server((address, service.port), backlog=0))
+            for _ in range(4):
+                waiting = held.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(listener.getsockname())
+        yield addresses
+
+
+@pytest.mark.own_transport
+@proves(
+    "H14",
+    at="src/weblake/http/failures.py",
+    line='frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout"',
+    becomes='frozenset({"ConnectError", "PoolTimeout"',
+    case="loop",
+)
+@proves(
+    "H14",
+    at="src/weblake/http/deadlines.py",
+    line="(until - time.monotonic()) / left",
+    becomes="timeout or 60.0",
+    case="thread",
+)
+def test_h14_unresponsive_addresses_take_the_timeout_of_one_connection(
+    service: ScriptedService, swallowed: list[str], monkeypatch: pytest.MonkeyPatch, ask: Ask
+) -> None:
+    monkeypatch.setattr(transport, "CONNECT_S", 0.8)
+    found(monkeypatch, swallowed)
+    begun = time.monotonic()
+    got = ask(f"http://service.localhost:{service.port}", Request("GET", "/v2/x", deadline_s=20))
+    assert isinstance(got, NoReply)
+    assert not got.sent
+    assert time.monotonic() - begun < 8  # all twenty would take 16
+
+
+@proves(
+    "H14",
+    at="src/weblake/http/deadlines.py",
+    line="addresses = _addresses_in_time(host, port, until)",
+    becomes="addresses = _addresses_in_time(host, port, until)[:1]",
+    case="thread",
+)
+def test_h14_after_an_unresponsive_address_the_next_one_is_tried(
+    service: ScriptedService, swallowed: list[str], monkeypatch: pytest.MonkeyPatch, ask: Ask
+) -> None:
+    monkeypatch.setattr(transport, "CONNECT_S", 0.8)
+    found(monkeypatch, [swallowed[0], "127.0.0.1"])
+    service.on("GET /v2/x", reply(BODY))
+    got = ask(f"http://service.localhost:{service.port}", Request("GET", "/v2/x", deadline_s=20))
+    assert isinstance(got, Reply), got
+    assert got.body == BODY

@@ -1,0 +1,228 @@
+"""A root that cannot hold a load is refused before anything is paid."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pytest
+from catalogue import proves
+from scripted_job import url_of
+from simulated_service import Content, Driver, World
+
+from weblake.dataset.root import open_dataset
+from weblake.errors import StorageRefused
+from weblake.loads import load, load_request
+from weblake.loads.load_request import Naming, Terms
+from weblake.loads.publishing import Dataset
+from weblake.storage.objects import ObjectStorage
+
+SHM = Path("/dev/shm")
+
+
+def other_disk(root: Path) -> Path:
+    """A directory on another file system than the root."""
+    if not SHM.is_dir() or SHM.stat().st_dev == root.parent.stat().st_dev:
+        pytest.skip("NOT PROVEN HERE: /dev/shm is no file system of its own")
+    made = SHM / f"weblake-{uuid.uuid4().hex}"
+    made.mkdir()
+    return made
+
+
+def a_file_as_root(root: Path) -> None:
+    root.write_text("a file")
+
+
+def a_file_as_table(root: Path) -> None:
+    root.mkdir()
+    (root / "documents").write_text("a file")
+
+
+def a_file_as_ledger(root: Path) -> None:
+    (root / "_weblake").mkdir(parents=True)
+    (root / "_weblake/ledger").write_text("a file")
+
+
+def a_dangling_table(root: Path) -> None:
+    root.mkdir()
+    (root / "documents").symlink_to(root / "gone")
+
+
+def a_file_as_page_errors(root: Path) -> None:
+    root.mkdir()
+    (root / "page_errors").write_text("a file")
+
+
+def a_dangling_day(root: Path) -> None:
+    (root / "documents").mkdir(parents=True)
+    (root / "documents/day=1").symlink_to(root / "gone")
+
+
+def page_errors_on_another_disk(root: Path) -> None:
+    root.mkdir()
+    (root / "page_errors").symlink_to(other_disk(root))
+
+
+def a_file_as_refused(root: Path) -> None:
+    (root / "_weblake").mkdir(parents=True)
+    (root / "_weblake/refused").write_text("a file")
+
+
+def nothing_above(root: Path) -> None:
+    root.parent.rmdir()
+
+
+def not_ours(root: Path) -> None:
+    root.symlink_to("/proc")
+
+
+ROOTS: list[Callable[[Path], None]] = [
+    *(a_file_as_root, a_file_as_table, a_file_as_ledger, a_dangling_table, nothing_above, not_ours),
+    *(a_file_as_page_errors, a_dangling_day, page_errors_on_another_disk, a_file_as_refused),
+]
+
+
+def refused(dataset: Dataset) -> StorageRefused:
+    """What a batch is told; the service must not have been asked to start anything."""
+    content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}])
+    world = World(lambda urls: content)
+    with world.clock.ruling(), pytest.raises(StorageRefused) as caught:
+        load.land(
+            Driver(world), dataset, load_request.batch([url_of(0)], Naming(partition={"day": "1"})), Terms(timeout_s=60)
+        )
+    assert not world.jobs, "it was paid for"
+    assert caught.value.hint
+    return caught.value
+
+
+@proves(
+    "P4",
+    at="src/weblake/loads/load.py",
+    line="        dataset.preflight(request.partition, request.load_id)",
+    becomes="        pass",
+    case="a_file_as_table",
+)
+@proves(
+    "P4",
+    at="src/weblake/dataset/root.py",
+    line="for table in layout.LOAD_TABLES]",
+    becomes="for table in layout.LOAD_TABLES[:1]]",
+    case="a_file_as_page_errors",
+)
+@proves(
+    "P4",
+    at="src/weblake/dataset/root.py",
+    line="names.append(layout.refused_path(PAGE_ERRORS, load_id))",
+    becomes="pass",
+    case="a_file_as_refused",
+)
+@pytest.mark.parametrize("spoil", ROOTS, ids=lambda spoil: str(spoil.__name__))
+def test_p4_an_unusable_root_is_refused_before_the_start(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    (tmp_path / "above").mkdir()
+    root = tmp_path / "above" / "lake"
+    spoil(root)
+    assert str(root) in refused(open_dataset(root)).message
+
+
+@pytest.mark.parametrize("bucket", [False, True])
+def test_p4_a_name_that_is_too_long_is_refused_before_the_start(
+    tmp_path: Path, request: pytest.FixtureRequest, *, bucket: bool
+) -> None:
+    root = request.getfixturevalue("s3_root") if bucket else str(tmp_path / "lake")
+    for values, fits in ((3, True), (6 if bucket else 20, False)):
+        content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}])
+        world = World(lambda urls, content=content: content)  # type: ignore[misc]
+        partition = {f"key_{n}": "a" * 200 for n in range(values)}
+        request, dataset = (
+            load_request.batch([url_of(0)], Naming(partition=partition)),
+            open_dataset(f"{root}-{values}"),
+        )
+        with world.clock.ruling():
+            if fits:
+                load.land(Driver(world), dataset, request, Terms(timeout_s=60))
+            else:
+                with pytest.raises(StorageRefused, match=r"name is too long|name too long|longer than 1024"):
+                    load.land(Driver(world), dataset, request, Terms(timeout_s=60))
+        assert len(world.jobs) == fits
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere: test_storage_disk.py has it mounted read-only")
+def test_p4_a_read_only_root_is_refused_before_the_start(tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    (root / "documents").mkdir(parents=True)
+    (root / "documents").chmod(0o500)
+    assert "write permission" in str(refused(open_dataset(root)).hint)
+
+
+@proves(
+    "P14",
+    at="src/weblake/storage/local.py",
+    line="        _prove_one_filesystem(self._root / TMP, folder)",
+    becomes="        pass",
+    case="documents",
+)
+@pytest.mark.parametrize("where", ["documents", "_weblake/tmp"])
+def test_p14_staging_on_another_file_system_is_refused_before_the_start(tmp_path: Path, where: str) -> None:
+    root = tmp_path / "lake"
+    (root / where).parent.mkdir(parents=True)
+    existing_job = other_disk(root)
+    try:
+        (root / where).symlink_to(existing_job)
+        assert "one file system" in str(refused(open_dataset(root)).hint)
+        assert list(existing_job.iterdir()) == []
+    finally:
+        shutil.rmtree(existing_job)
+
+
+def test_p4_a_root_that_vanishes_during_the_job_is_reported_and_lands_later(tmp_path: Path) -> None:
+    """And one that was replaced by a link meanwhile: what the link leads to is not written to behind one's back."""
+    content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}], polls=2)
+    world = World(lambda urls: content, replay=True)
+    root, away = tmp_path / "lake", tmp_path / "away"
+    request = load_request.batch([url_of(0)], Naming())
+
+    def unplugged(head: object) -> None:
+        if root.exists():
+            root.rename(away)
+
+    with world.clock.ruling():
+        watch = load.ProgressCallbacks(on_poll=unplugged)
+        with pytest.raises(StorageRefused) as caught:
+            load.land(Driver(world), open_dataset(root), request, Terms(timeout_s=60), watch)
+        assert caught.value.hint
+        if root.exists():
+            shutil.rmtree(root)
+        away.rename(root)
+        receipt = load.land(Driver(world), open_dataset(root), request, Terms(timeout_s=60)).receipt
+    assert (receipt.stored, len(world.jobs)) == (1, 1)
+
+
+class Careless:
+    """A file system that ignores the precondition."""
+
+    protocol = "memory"
+
+    def __init__(self) -> None:
+        self._fs = fsspec.filesystem("memory")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._fs, name)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
+        self._fs.pipe_file(path, value)
+
+
+@proves(
+    "1.5",
+    at="src/weblake/storage/objects.py",
+    line="            if not self.create(probe, first) or self.create(probe, second):",
+    becomes="            if not self.create(probe, first):",
+)
+def test_a_storage_without_conditional_create_is_refused_before_the_start() -> None:
+    storage = ObjectStorage("memory", Careless(), f"/{uuid.uuid4().hex}", "memory://x")  # type: ignore[arg-type]
+    assert "If-None-Match" in refused(Dataset.at(storage)).message
+    assert storage.list("") == []

@@ -1,0 +1,86 @@
+"""Assertions for the end of every schedule of a start, and for the output of `weblake orphans` about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from start_schedules import Process, State, World
+
+from weblake.jobs.retry import Retry
+from weblake.loads.orphans import Orphan, find_open_loads
+from weblake.loads.publishing import Dataset
+from weblake.steps import NoReply, Reply, Request, run
+
+
+class Records:
+    """A storage with the records that a schedule left."""
+
+    url = "memory://lake"
+
+    def __init__(self, state: State) -> None:
+        self._records = dict(state.records)
+
+    def read(self, name: str) -> bytes | None:
+        return self._records.get(name)
+
+    def pages(self, prefix: str) -> list[list[str]]:
+        return [sorted(name for name in self._records if name.startswith(prefix))]
+
+    def local_path(self, name: str) -> None:
+        return None
+
+    def exists(self, name: str) -> bool:
+        return name in self._records
+
+
+class Teller:
+    """A client of a service whose state no longer changes."""
+
+    service = "given"
+
+    def __init__(self, world: World, state: State) -> None:
+        self.retry, self._world, self._state = Retry(jitter=lambda: 0.0), world, state
+
+    def run(self, flow: Any) -> Any:
+        return run(flow, self, sleep=lambda _: None, wall=lambda: self._state.now)
+
+    def send(self, request: Request) -> Reply | NoReply:
+        if request.path == "/v2/team/activity":
+            return self._world.listed(self._state)
+        return Reply(200, {"content-type": "application/json"}, b'{"success": true, "status": "scraping", "data": []}')
+
+
+def looked_at(world: World, state: State) -> tuple[Orphan, ...]:
+    """Return what `weblake orphans` finds in the ledger, when all requests have arrived and been listed."""
+    when = state.now + 100
+    records: Any = Records(state)
+    dataset = Dataset.at(records)
+    client: Any = Teller(world, State((), 0, 0, now=when, service=state.service.at(when, world.kind)))
+    return find_open_loads(client, dataset).orphans
+
+
+def checked(world: World, end: State) -> None:
+    """Check that at most one job was paid for, that each success has it, and that each error names the load."""
+    jobs = [job for job, _ in end.service.jobs]
+    told = f"{world.kind}, {world.request.kind}: {end.trail}: {end.processes}"
+    assert len(jobs) <= 1, f"paid {len(jobs)} times; {told}"
+    for process in end.processes:
+        if process.error is None:
+            assert jobs == [process.job], f"not the job that was paid; {told}"
+        elif jobs:
+            assert world.request.load_id in process.error, f"the load is not named; {told}"
+            assert "again" in process.error or "new=True" in process.error, f"nothing to do; {told}"
+    found = looked_at(world, end)
+    named = [{each.job_id, *(each.candidates or ())} for each in found]
+    if jobs and world.lists_activity and world.request.endpoint:
+        assert any(jobs[0] in each for each in named), f"paid, and no orphan names it; {told}"
+    elif jobs:
+        assert found[0].paid is not False, f"paid, and the orphan says that it was not; {told}"
+
+
+def explored(world: World, processes: tuple[Process, ...], crashes: int, losses: int) -> int:
+    ends = 0
+    for end in world.explore(State(processes, crashes, losses)):
+        checked(world, end)
+        ends += 1
+    return ends

@@ -1,0 +1,46 @@
+"""Every row of the fault catalogue and every sentence of docs/promise.md has a proof that can turn red."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from catalogue import FAULTS, REPOSITORY, Proof, page, proofs
+
+PROMISE = (REPOSITORY / "docs/promise.md").read_text()
+#: What docs/promise.md says, by number: a sentence of a promise, or a row that cannot be proven.
+SAID = dict(re.findall(r"^- \*\*(\d\.\d+|[HPOS]\d+)\*\* (.+)$", PROMISE, re.MULTILINE))
+SENTENCES = {number: text for number, text in SAID.items() if number[0].isdigit()}
+PROOFS = proofs()
+
+
+@pytest.mark.parametrize("number", FAULTS)
+def test_a_row_has_a_test_named_after_it_or_a_reason(number: str) -> None:
+    mine = [proof for proof in PROOFS if proof.number == number]
+    if not mine:
+        assert number in SAID, f"{number} ({FAULTS[number]}) has no proof, and docs/promise.md gives no reason"
+    for proof in mine:
+        assert f"_{number.lower()}_" in f"{proof.test}_", f"{proof.node} does not have {number} in its name"
+
+
+@pytest.mark.parametrize("number", SENTENCES)
+def test_a_sentence_names_a_file_that_contains_its_proof(number: str) -> None:
+    text = SENTENCES[number]
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", text))
+    rows = {number, *re.findall(r"\b[HPOS]\d+\b", text)}
+    holding = {proof.file for proof in PROOFS if proof.number in rows}
+    assert named, f"{number} names no test"
+    assert named & holding, f"{number}: none of {sorted(named)} proves one of {sorted(rows)}"
+    assert all((REPOSITORY / name).is_file() for name in named), f"{number} names a test that is not there"
+
+
+@pytest.mark.parametrize("proof", PROOFS, ids=lambda proof: f"{proof.number} {proof.test}")
+def test_the_line_changed_by_a_proof_occurs_once(proof: Proof) -> None:
+    assert proof.number in FAULTS.keys() | SENTENCES.keys(), f"{proof.node} proves nothing that is said"
+    source = REPOSITORY / proof.at
+    compile(proof.sabotaged(source.read_text()), proof.at, "exec")
+
+
+def test_the_catalogue_page_is_generated_from_the_tests() -> None:
+    """`uv run python tests/sabotage.py --write` makes it anew."""
+    assert (REPOSITORY / "docs/fault-catalogue.md").read_text() == page(PROOFS)

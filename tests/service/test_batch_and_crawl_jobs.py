@@ -1,0 +1,298 @@
+"""Batch scrapes and crawls over a real socket: starts, chunks, errors, cancel, expiry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from weblake_service.jobs import job_status
+from weblake_service.page_failure import PageFailure
+
+A, B, C = "http://site.test/a", "http://site.test/b", "http://site.test/c"
+NO_JOB = "00000000-0000-4000-8000-000000000000"
+
+
+def sources(status: dict[str, Any]) -> list[str]:
+    return [document["metadata"]["sourceURL"] for document in status["data"]]
+
+
+def test_a_batch_returns_every_page_with_a_scrape_id(bench: Any) -> None:
+    bench.web.statuses[B] = 404
+    job = bench.batch(A, B)
+    status = bench.ended(job)
+    assert (status["status"], status["total"], status["completed"], status["creditsUsed"]) == ("completed", 2, 2, 2)
+    assert sorted(sources(status)) == [A, B]
+    assert status["next"] is None
+    assert status["success"] is True
+    for document in status["data"]:
+        read = bench.http.get(f"/v2/scrape/{document['metadata']['scrapeId']}").json()
+        assert read["data"] == document
+    assert bench.http.get(f"/v2/batch/scrape/{job}/errors").json() == {"errors": [], "robotsBlocked": []}
+
+
+def test_the_counters_precede_the_documents(bench: Any) -> None:
+    job = bench.batch(A)
+    bench.ended(job)
+    text = bench.http.get(f"/v2/batch/scrape/{job}").text
+    assert text.rindex('"completedAt"') < text.index('"data"')
+
+
+def test_a_url_given_twice_is_two_documents(bench: Any) -> None:
+    status = bench.ended(bench.batch(A, A, maxAge=0))
+    assert sources(status) == [A, A]
+    assert bench.web.asked == [A, A]
+    assert len({document["metadata"]["scrapeId"] for document in status["data"]}) == 2
+
+
+def test_a_failed_page_is_listed_as_an_error_and_free(bench: Any) -> None:
+    bench.web.failures[B] = PageFailure("SCRAPE_DNS_RESOLUTION_ERROR", "No such host.")
+    job = bench.batch(A, B)
+    status = bench.ended(job)
+    assert (status["total"], status["completed"], status["creditsUsed"]) == (2, 1, 1)
+    (error,) = bench.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
+    assert (error["url"], error["code"], error["error"]) == (B, "SCRAPE_DNS_RESOLUTION_ERROR", "No such host.")
+    assert error["timestamp"].endswith("Z")
+
+
+def test_a_page_that_breaks_the_scraper_fails_only_itself(bench: Any) -> None:
+    bench.web.failures[A] = ZeroDivisionError("a defect")
+    job = bench.batch(A, B)
+    assert bench.ended(job)["completed"] == 1
+    (error,) = bench.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
+    assert error["code"] == "UNKNOWN_ERROR"
+
+
+def test_invalid_urls_are_reported_or_refused(make_bench: Any) -> None:
+    bench = make_bench(allow_private=False)
+    given = [A, "ftp://site.test/x", "http://127.0.0.1/", "http://2130706433/", "http://[::1]/", "http://nodot/"]
+    reply = bench.http.post("/v2/batch/scrape", json={"urls": given, "ignoreInvalidURLs": True}).json()
+    assert reply["invalidURLs"] == given[1:]
+    assert bench.ended(reply["id"])["total"] == 1
+    assert bench.http.post("/v2/batch/scrape", json={"urls": [A]}).json()["invalidURLs"] == []
+    strict = {"urls": [A, "http://127.0.0.1/"], "ignoreInvalidURLs": False}
+    blocked = bench.http.post("/v2/batch/scrape", json=strict)
+    assert (blocked.status_code, blocked.json()["code"]) == (403, "unsafe_domain_blocked")
+    assert (
+        "invalidURLs" not in bench.http.post("/v2/batch/scrape", json={"urls": [A], "ignoreInvalidURLs": False}).json()
+    )
+    none = bench.http.post("/v2/batch/scrape", json={"urls": given[1:]})
+    assert none.status_code == 400
+    assert none.json()["error"].startswith("No valid URLs provided")
+
+
+def test_appended_pages_have_their_own_options(bench: Any) -> None:
+    bench.web.held.add(A)
+    job = bench.batch(A)
+    assert bench.batch(B, appendToId=job, onlyMainContent=False) == job
+    bench.until(lambda: bench.status(job)["completed"] == 1)
+    assert bench.status(job)["total"] == 2
+    bench.web.held.clear()
+    assert sources(bench.ended(job)) == [B, A]
+    assert bench.batch(C, appendToId=job) == job
+    assert bench.until(lambda: sources(bench.ended(job)) == [B, A, C])
+    unknown = bench.http.post("/v2/batch/scrape", json={"urls": [A], "appendToId": NO_JOB})
+    assert unknown.status_code == 404
+
+
+def test_max_concurrency_limits_concurrent_pages(bench: Any) -> None:
+    bench.web.held.add("*")
+    job = bench.batch(*(f"http://site.test/{n}" for n in range(9)), maxConcurrency=3)
+    bench.until(lambda: bench.web.flying == 3)
+    assert bench.http.get("/v2/concurrency-check").json()["concurrency"] == 3
+    queue = bench.http.get("/v2/team/queue-status").json()
+    assert (queue["jobsInQueue"], queue["activeJobsInQueue"], queue["waitingJobsInQueue"]) == (9, 3, 6)
+    bench.web.held.clear()
+    assert bench.ended(job)["completed"] == 9
+    assert bench.web.most_flying == 3
+
+
+def test_chunks_are_cut_at_100_documents_and_follow_the_limit(bench: Any) -> None:
+    urls = [f"http://site.test/{n}" for n in range(205)]
+    job = bench.batch(*urls, maxAge=0)
+    first = bench.ended(job)
+    assert len(first["data"]) == 100
+    assert first["next"] == f"{bench.service.url}/v2/batch/scrape/{job}?skip=100"
+    found, address = sources(first), first["next"]
+    while address:
+        chunk = bench.http.get(address).json()
+        found += sources(chunk)
+        address = chunk["next"]
+    assert sorted(found) == sorted(urls)
+    small = bench.status(job, query="?skip=200&limit=3")
+    assert len(small["data"]) == 3
+    assert small["next"].endswith("?skip=203&limit=3")
+    past = bench.status(job, query="?skip=9999")
+    assert (past["data"], past["next"]) == ([], None)
+
+
+def test_chunks_are_cut_before_the_document_that_crosses_ten_megabytes(bench: Any) -> None:
+    sizes = {"http://site.test/0": 6_000_000, "http://site.test/1": 4_000_000, "http://site.test/2": 4_000_000}
+    sizes |= {"http://site.test/3": 12_000_000, "http://site.test/4": 10}
+    bench.web.bodies = {url: "x" * size for url, size in sizes.items()}
+    job = bench.batch(*sizes, maxConcurrency=1)
+    cuts, address = [], f"/v2/batch/scrape/{job}"
+    bench.ended(job)
+    while address:
+        reply = bench.http.get(address)
+        chunk = reply.json()
+        cuts.append([url[-1] for url in sources(chunk)])
+        if len(chunk["data"]) > 1:
+            assert len(reply.content) < job_status.CHUNK_BYTES + 2000
+        address = chunk["next"]
+    assert cuts == [["0", "1"], ["2"], ["3"], ["4"]]
+
+
+def test_a_running_job_returns_its_cursor_again(bench: Any) -> None:
+    bench.web.held.add(B)
+    job = bench.batch(A, B)
+    bench.until(lambda: bench.status(job)["completed"] == 1)
+    status = bench.status(job)
+    assert (status["status"], status["total"]) == ("scraping", 2)
+    assert status["next"].endswith("?skip=1")
+    again = bench.http.get(status["next"]).json()
+    assert (again["data"], again["next"]) == ([], status["next"])
+    bench.web.held.clear()
+    bench.ended(job)
+    last = bench.http.get(status["next"]).json()
+    assert (sources(last), last["next"]) == ([B], None)
+
+
+@pytest.mark.parametrize("query", ["?skip=-1", "?skip=x", "?limit=0"])
+def test_invalid_offsets_are_refused(bench: Any, query: str) -> None:
+    job = bench.batch(A)
+    assert bench.http.get(f"/v2/batch/scrape/{job}{query}").status_code == 400
+
+
+def test_cancelling_stops_at_once_and_keeps_the_documents(bench: Any) -> None:
+    bench.web.held.add(B)
+    job = bench.batch(A, B, C, maxConcurrency=2)
+    bench.until(lambda: bench.status(job)["completed"] == 2)
+    reply = bench.http.delete(f"/v2/batch/scrape/{job}")
+    assert (reply.status_code, reply.json()) == (200, {"status": "cancelled"})
+    status = bench.status(job)
+    assert (status["status"], status["total"], status["completed"], status["next"]) == ("cancelled", 2, 2, None)
+    assert sorted(sources(status)) == [A, C]
+    assert bench.until(lambda: bench.web.flying == 0, 5) is True
+    assert bench.service.counts()["pages_billed"] == 2
+    assert bench.http.delete(f"/v2/batch/scrape/{job}").status_code == 200
+    assert bench.http.post("/v2/batch/scrape", json={"urls": [A], "appendToId": job}).status_code == 409
+
+
+def test_a_completed_job_cannot_be_cancelled(bench: Any) -> None:
+    job = bench.batch(A)
+    bench.ended(job)
+    reply = bench.http.delete(f"/v2/batch/scrape/{job}")
+    assert reply.status_code == 409
+    assert "already completed" in reply.json()["error"]
+
+
+def test_unknown_foreign_and_malformed_ids_are_refused(bench: Any) -> None:
+    job = bench.batch(A)
+    for path in (f"/v2/batch/scrape/{NO_JOB}", f"/v2/crawl/{job}", f"/v2/crawl/{job}/errors", f"/v2/scrape/{NO_JOB}"):
+        assert bench.http.get(path).status_code == 404
+    for path in ("/v2/batch/scrape/nonsense", "/v2/crawl/1"):
+        reply = bench.http.get(path)
+        assert (reply.status_code, reply.json()["error"]) == (400, "Invalid job ID")
+    # The contract knows no 400 here.
+    assert bench.http.get(f"/v2/crawl/{job}x/errors").status_code == 404
+    assert bench.http.delete("/v2/crawl/nonsense").status_code == 404
+    assert bench.http.delete(f"/v2/crawl/{NO_JOB}").status_code == 404
+
+
+def test_a_job_expires_a_day_after_its_end(bench: Any) -> None:
+    job = bench.batch(A)
+    status = bench.ended(job)
+    assert status["expiresAt"].endswith(".000Z")
+    scrape_id = status["data"][0]["metadata"]["scrapeId"]
+    bench.service.advance(24 * 3600 - 60)
+    assert bench.status(job)["expiresAt"] == status["expiresAt"]
+    bench.service.advance(120)
+    assert bench.http.get(f"/v2/batch/scrape/{job}").status_code == 404
+    assert bench.http.get(f"/v2/batch/scrape/{job}/errors").status_code == 404
+    assert bench.http.get(f"/v2/scrape/{scrape_id}").status_code == 404
+    assert bench.http.get("/v2/team/activity").json()["data"] == []
+
+
+HOME = "http://site.test/"
+
+
+def test_a_crawl_follows_links_and_the_sitemap(bench: Any) -> None:
+    bench.web.links = {HOME: [A, "http://other.test/"], A: [HOME, B]}
+    bench.web.sitemaps[HOME] = [C]
+    status = bench.ended(bench.crawl(HOME), "crawl")
+    assert sorted(sources(status)) == [HOME, A, B, C]
+    assert (status["total"], status["completed"], status["status"]) == (4, 4, "completed")
+    skipped = bench.ended(bench.crawl(HOME, sitemap="skip"), "crawl")
+    assert sorted(sources(skipped)) == [HOME, A, B]
+    only = bench.ended(bench.crawl(HOME, sitemap="only"), "crawl")
+    assert sorted(sources(only)) == [HOME, C]
+
+
+def test_a_crawl_keeps_its_limit_and_depth_exactly(bench: Any) -> None:
+    bench.web.links = {HOME: [f"http://site.test/{n}" for n in range(50)]}
+    status = bench.ended(bench.crawl(HOME, limit=7), "crawl")
+    assert (status["total"], len(status["data"])) == (7, 7)
+    bench.web.links = {A: [B], B: [C]}
+    assert sorted(sources(bench.ended(bench.crawl(A, maxDiscoveryDepth=1, crawlEntireDomain=True), "crawl"))) == [A, B]
+
+
+def test_a_crawl_respects_robots_unless_told_otherwise(bench: Any) -> None:
+    bench.web.links = {HOME: [A, B]}
+    bench.web.blocked = {A}
+    job = bench.crawl(HOME)
+    status = bench.ended(job, "crawl")
+    assert (sorted(sources(status)), status["total"]) == ([HOME, B], 2)
+    assert bench.http.get(f"/v2/crawl/{job}/errors").json() == {"errors": [], "robotsBlocked": [A]}
+    free = bench.ended(bench.crawl(HOME, ignoreRobotsTxt=True), "crawl")
+    assert sorted(sources(free)) == [HOME, A, B]
+
+
+def test_blocked_pages_do_not_count_towards_the_limit(bench: Any) -> None:
+    numbered = [f"http://site.test/{n}" for n in range(40)]
+    bench.web.links = {HOME: numbered}
+    bench.web.blocked = set(numbered[:20])
+    job = bench.crawl(HOME, limit=10)
+    status = bench.ended(job, "crawl")
+    assert (status["total"], status["completed"]) == (10, 10)
+    blocked = bench.http.get(f"/v2/crawl/{job}/errors").json()["robotsBlocked"]
+    assert blocked == numbered[: len(blocked)]
+    assert bench.service.counts()["pages_billed"] == 10
+
+
+def test_a_crawl_follows_a_redirect_of_its_start_to_another_host(bench: Any) -> None:
+    moved = "http://www.site.test/en/"
+    bench.web.finals = {HOME: moved}
+    bench.web.links = {HOME: [f"{moved}a", "http://elsewhere.test/", "http://www.site.test/de/"]}
+    status = bench.ended(bench.crawl(HOME), "crawl")
+    assert f"{moved}a" in sources(status)
+    assert "http://elsewhere.test/" not in sources(status)
+
+
+def test_a_crawl_with_a_delay_scrapes_one_page_at_a_time(bench: Any) -> None:
+    bench.web.links = {HOME: [A, B, C]}
+    bench.ended(bench.crawl(HOME, delay=0.05), "crawl")
+    assert bench.web.most_flying == 1
+
+
+def test_a_redirect_to_a_page_of_the_crawl_is_dropped(bench: Any) -> None:
+    bench.web.links = {HOME: [A, B]}
+    bench.web.finals = {B: A}
+    status = bench.ended(bench.crawl(HOME, maxConcurrency=1), "crawl")
+    assert (sources(status), status["total"], status["creditsUsed"]) == ([HOME, A], 2, 2)
+
+
+def test_scrape_options_of_a_running_crawl_are_listed(bench: Any) -> None:
+    bench.web.held.add(HOME)
+    job = bench.crawl(HOME, scrapeOptions={"formats": ["markdown"], "onlyMainContent": False})
+    (active,) = bench.http.get("/v2/crawl/active").json()["crawls"]
+    assert (active["id"], active["url"], active["teamId"]) == (job, HOME, "local")
+    assert active["options"] == {"scrapeOptions": {"formats": ["markdown"], "onlyMainContent": False}}
+    assert bench.http.delete(f"/v2/crawl/{job}").json() == {"status": "cancelled"}
+    assert bench.http.get("/v2/crawl/active").json()["crawls"] == []
+
+
+def test_an_invalid_pattern_is_refused_at_the_start(bench: Any) -> None:
+    reply = bench.http.post("/v2/crawl", json={"url": HOME, "includePaths": ["("]})
+    assert reply.status_code == 400
+    assert "includePaths" in reply.json()["error"]

@@ -1,0 +1,291 @@
+"""From HTML to a document: markdown, cleaned HTML, links, main content, formats, metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from weblake_service.page.document import Page, page_of_body
+from weblake_service.page_failure import PageFailure
+from weblake_service.web.fetch import FetchedResponse
+
+URL = "https://site.example/docs/page.html"
+HTML = "text/html; charset=utf-8"
+
+
+def make(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
+    data = body.encode() if isinstance(body, str) else body
+    return page_of_body(FetchedResponse(url, 200, {}, data, content_type, (), "OK"), url, options)
+
+
+def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:
+    text = make(body, content_type, **options).document["markdown"]
+    assert isinstance(text, str)
+    return text
+
+
+def metadata(body: str) -> dict[str, Any]:
+    found = make(f"<head>{body}</head>").document["metadata"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_structure_of_a_page_is_kept() -> None:
+    text = markdown(
+        "<h1>One</h1><p>A <b>bold</b> and <em>soft</em> <a href='../x?a=1&b=2'>link</a>.</p>"
+        "<ul><li>a<ul><li>b<ol><li>c</li><li>d</li></ol></li></ul></li></ul><ol start=3><li>x<li>y</ol>"
+        "<blockquote><p>said</p></blockquote>"
+    )
+    assert text == (
+        "# One\n\nA **bold** and *soft* [link](https://site.example/x?a=1&b=2).\n\n"
+        "- a\n  - b\n    1. c\n    2. d\n\n3. x\n4. y\n\n> said"
+    )
+
+
+def test_tables_become_gfm_tables() -> None:
+    text = markdown("<table><tr><th>a</th><th>b|c</th></tr><tr><td>1</td><td>x<br>y</td></tr></table>")
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines()]
+    assert rows[0] == ["a", r"b\|c"]
+    assert set("".join(rows[1])) <= set("-| ")
+    assert rows[2] == ["1", "x y"]
+
+
+def test_layout_tables_are_removed_and_data_tables_kept() -> None:
+    text = markdown(
+        "<table><tr><td>menu<td><p>para</p><table><tr><th>k</th><th>v</th></tr><tr><td>1</td><td>2</td></tr></table>"
+        "</table>"
+    )
+    assert [line for line in text.splitlines() if line and "|" not in line] == ["menu", "para"]
+    assert "| 1" in text
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        '<pre><code class="language-python">CODE</code></pre>',
+        '<pre class="brush: python; ruler: true">CODE</pre>',
+        '<div class="highlight-python notranslate"><div class="highlight"><pre><span></span>CODE</pre></div></div>',
+        '<div class="highlight highlight-source-python"><pre>CODE</pre></div>',
+        '<pre class="sourceCode python"><code>CODE</code></pre>',
+        '<pre data-lang="python"><code>CODE</code></pre>',
+    ],
+)
+def test_code_blocks_keep_lines_and_language(block: str) -> None:
+    code = "def f(a):\n    return a * 2  # <b> & *x*"
+    escaped = code.replace("&", "&amp;").replace("<", "&lt;")
+    assert markdown(f"<p>Before</p>{block.replace('CODE', escaped)}") == f"Before\n\n```python\n{code}\n```"
+
+
+def test_line_numbers_are_removed_from_code() -> None:
+    block = "<table class=highlighttable><tr><td class=linenos><pre>1\n2</pre><td class=code><pre>a\n  b</pre></table>"
+    assert markdown(block) == "```\na\n  b\n```"
+
+
+def test_front_matter_scripts_styles_and_drawings_are_dropped() -> None:
+    text = markdown(
+        "<title>T</title><meta name=description content=D><style>.x{}</style><script>var a</script><p>Only this"
+        "<svg><title>drawn</title><text>drawn</text></svg><template>later</template><!-- said aside -->"
+    )
+    assert text == "Only this"
+
+
+def test_hidden_tabs_are_kept() -> None:
+    text = markdown("<main><div>Tab one</div><div style='display:none'>Tab two</div><div hidden>Tab three</div></main>")
+    assert text.split("\n\n") == ["Tab one", "Tab two", "Tab three"]
+
+
+def test_base64_images_leave_their_alt_text_in_markdown_only() -> None:
+    picture = "data:image/png;base64,AAAA"
+    page = make(f"<p>x <img src='{picture}' alt='A cat'></p>", formats=["markdown", "html", "rawHtml", "images"])
+    assert page.document["markdown"] == "x ![A cat](Base64-Image-Removed)"
+    assert picture in str(page.document["html"])
+    assert picture in str(page.document["rawHtml"])
+    assert page.document["images"] == []
+    assert picture in markdown(f"<img src='{picture}' alt=x>", remove_base64_images=False)
+
+
+def test_lazily_loaded_images_get_their_url() -> None:
+    page = make(
+        "<img src='data:image/gif;base64,R0' data-src='/late.png'><img srcset='/s.png 1x, /l.png 2x'><img src=now.png>",
+        formats=["images", "html"],
+    )
+    assert page.document["images"] == [
+        "https://site.example/late.png",
+        "https://site.example/l.png",
+        "https://site.example/docs/now.png",
+    ]
+
+
+def test_javascript_links_become_text() -> None:
+    assert markdown("<p><a href=' JavaScript:void(0)'>a</a> <a href='javascript:x()'>b</a></p>").endswith("b")
+    assert "javascript:x" not in markdown("<a href='javascript:x()'>b</a>")
+
+
+def test_links_are_absolute_unique_and_in_order() -> None:
+    page = make(
+        "<base href='/root/'><a href='b'>1</a><a href='/a#x'>2</a><a href='b'>3</a><a href='#top'>4</a><a href=''>5</a>"
+        "<a href='mailto:a@b.de'>6</a><a href='//other.example/c'>7</a><a href='http://[bad'>8</a>"
+        "<map><area href='d\n.html'></map><img src=p.png>",
+        formats=["markdown", "html", "links", "images"],
+    )
+    wanted = [
+        "https://site.example/root/b",
+        "https://site.example/a#x",
+        "https://other.example/c",
+        "https://site.example/root/d.html",
+    ]
+    assert page.links == wanted
+    assert page.document["links"] == wanted
+    assert page.document["images"] == ["https://site.example/root/p.png"]
+    assert 'href="https://site.example/root/b"' in str(page.document["html"])
+    assert "[1](https://site.example/root/b)" in str(page.document["markdown"])
+
+
+def test_links_dropped_by_the_filter_are_still_crawled() -> None:
+    page = make("<nav><a href='/n'>n</a></nav><main>" + "text " * 50 + "<a href='/m'>m</a></main>", formats=["links"])
+    assert page.document["links"] == ["https://site.example/m"]
+    assert page.links == ["https://site.example/n", "https://site.example/m"]
+
+
+def test_a_meta_refresh_is_a_link() -> None:
+    assert make("<meta http-equiv=Refresh content='0; URL=/new'>").links == ["https://site.example/new"]
+
+
+ARTICLE = "<h1>Title</h1>" + "<p>The story goes on and on.</p>" * 10
+SURROUNDED = (
+    "<header class=site-header><a href=/>Logo</a></header><nav>Menu</nav><div class=cookie-banner>Cookies?</div>"
+    f"<div id=content>{ARTICLE}<footer class=post-meta>By A</footer></div><aside>Aside</aside>"
+    "<div class='sidebarLeft'>Side</div><div role=contentinfo>Legal</div><footer>Foot</footer>"
+)
+
+
+def test_the_main_content_is_kept_and_boilerplate_removed() -> None:
+    text = markdown(SURROUNDED)
+    assert text.startswith("# Title\n\nThe story")
+    for word in ("Logo", "Menu", "Cookies", "Aside", "Side", "Legal", "Foot"):
+        assert word not in text
+        assert word in markdown(SURROUNDED, only_main_content=False, block_ads=False)
+
+
+def test_a_header_inside_the_article_is_content() -> None:
+    text = markdown(f"<main><article><header><h1>Head</h1><p>By me</p></header>{ARTICLE}</article></main>")
+    assert "# Head" in text
+    assert "By me" in text
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<body class='has-sidebar menu-open'><p>Everything.</p></body>",
+        "<div class=modal><p>Everything.</p></div>",
+        "<nav><a href=/a>Everything.</a></nav>",
+        "<div id=menu><main><p>Everything.</p></main></div>",
+        "<header><p>Everything.</p></header>",
+        "<noscript><p>Everything.</p></noscript><div id=app></div>",
+    ],
+)
+def test_a_page_is_never_emptied(page: str) -> None:
+    assert "Everything." in markdown(page)
+
+
+def test_noscript_is_dropped_if_the_page_has_content() -> None:
+    assert "Enable" not in markdown(f"<body><noscript>Enable scripts</noscript>{ARTICLE}")
+
+
+def test_included_tags_are_not_filtered() -> None:
+    page = "<nav>Menu <b>x</b></nav><main>Main <i>y</i></main><p class=a>One<span class=a>Two</span></p><p>No</p>"
+    assert markdown(page, include_tags=["nav", ".a"]) == "Menu **x**\n\nOneTwo"
+    assert markdown(page, include_tags=["nav", ".a"], exclude_tags=["b", "span"]) == "Menu\n\nOne"
+    assert "Main" not in markdown(page, exclude_tags=["main"])
+
+
+def test_included_tags_without_a_match_give_a_warning() -> None:
+    page = make(ARTICLE, include_tags=[".absent"])
+    assert page.document["markdown"] == ""
+    assert ".absent" in str(page.document["warning"])
+
+
+@pytest.mark.parametrize("option", ["include_tags", "exclude_tags"])
+@pytest.mark.parametrize("selector", ["a[", "", "p::before", ">>"])
+def test_an_invalid_selector_is_a_bad_request(option: str, selector: str) -> None:
+    with pytest.raises(PageFailure) as caught:
+        make(ARTICLE, **{option: [selector]})
+    assert (caught.value.code, caught.value.status) == ("BAD_REQUEST", 400)
+
+
+def test_only_requested_formats_are_returned() -> None:
+    assert set(make(ARTICLE).document) == {"markdown", "metadata"}
+    assert set(make(ARTICLE, formats=["rawHtml", {"type": "links"}]).document) == {"rawHtml", "links", "metadata"}
+    assert set(make(ARTICLE, formats=[]).document) == {"metadata"}
+
+
+def test_raw_html_equals_the_response_body() -> None:
+    source = "<P>a<!-- c --><script>x</script>"
+    page = make(source, formats=["html", "rawHtml"])
+    assert page.document["rawHtml"] == source
+    assert "script" not in str(page.document["html"])
+
+
+@pytest.mark.parametrize("name", ["screenshot", "json", "nonsense"])
+def test_an_unsupported_format_is_refused(name: str) -> None:
+    with pytest.raises(PageFailure, match=name):
+        make(ARTICLE, formats=["markdown", {"type": name}])
+
+
+def test_documented_metadata_names_are_added_to_those_of_the_page() -> None:
+    found = metadata(
+        "<title> A\n title </title><meta name=Description content=' D '><meta name=keywords content='a, b'>"
+        "<meta property=og:title content=O><meta property=og:locale:alternate content=de>"
+        "<meta property=og:locale:alternate content=fr><meta property=og:site_name content=S>"
+        "<meta name=twitter:card content=summary><meta name=robots content=noindex><meta itemprop=x content=y>"
+        "<meta property=article:tag content=t1><meta property=article:tag content=t2><link rel='shortcut icon' href=/f>"
+    )
+    wanted = {
+        "title": "A title",
+        "description": "D",
+        "keywords": "a, b",
+        "og:title": "O",
+        "ogTitle": "O",
+        "og:locale:alternate": ["de", "fr"],
+        "ogLocaleAlternate": ["de", "fr"],
+        "ogSiteName": "S",
+        "twitter:card": "summary",
+        "robots": "noindex",
+        "x": "y",
+        "article:tag": ["t1", "t2"],
+        "articleTag": ["t1", "t2"],
+        "favicon": "https://site.example/f",
+    }
+    assert {key: found.get(key) for key in wanted} == wanted
+
+
+def test_one_alternate_locale_is_still_a_list() -> None:
+    assert metadata("<meta property=og:locale:alternate content=de>")["ogLocaleAlternate"] == ["de"]
+
+
+def test_the_first_of_repeated_titles_and_descriptions_is_used() -> None:
+    found = metadata(
+        "<title>1</title><title>2</title><meta name=description content=a><meta name=description content=b>"
+    )
+    assert (found["title"], found["description"]) == ("1", "a")
+
+
+def test_a_page_cannot_forge_metadata_of_the_service() -> None:
+    found = metadata(
+        "".join(f"<meta name={key} content=forged>" for key in ("statusCode", "error", "sourceURL", "url", "scrapeId"))
+    )
+    assert (found["statusCode"], found["sourceURL"], found["url"]) == (200, URL, URL)
+    assert found.keys().isdisjoint({"error", "scrapeId"})
+
+
+def test_the_title_of_an_svg_is_not_the_title_of_the_page() -> None:
+    page = make("<svg><title>icon</title></svg><p>text")
+    assert "title" not in page.document["metadata"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "page", ["<html lang='pt-BR'>", "<html xml:lang='pt-BR'>", "<meta http-equiv=Content-Language content=pt-BR>"]
+)
+def test_the_language_is_detected(page: str) -> None:
+    assert make(page).document["metadata"]["language"] == "pt-BR"  # type: ignore[index]

@@ -1,0 +1,239 @@
+"""Jobs that outlive their process: killed, stopped, or left at the end of a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from polling import until
+
+from weblake_service.config import ServiceConfig
+
+PROCESS = Path(__file__).parent.parent / "labs" / "service_process.py"
+HEADERS = {"Authorization": "Bearer test-key", "x-idempotency-key": "0e7c7d9e-2f3f-4cf0-8a52-6a3b8f2f9f11"}
+URLS = [f"http://site.test/{n}" for n in range(60)]
+
+
+@contextmanager
+def process(db: Path, log: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """A service process and a client of it; the process is killed in the end, if it still lives."""
+    child = subprocess.Popen(
+        [sys.executable, str(PROCESS), str(db), str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        url = json.loads(child.stdout.readline())["url"]
+        with httpx.Client(base_url=url, headers=HEADERS, timeout=20, trust_env=False) as client:
+            yield child, client
+    finally:
+        child.kill()
+        child.wait(20)
+        for pipe in (child.stdin, child.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def everything(client: httpx.Client, address: str) -> list[str]:
+    found: list[str] = []
+    while address:
+        chunk = client.get(address).json()
+        found += [document["metadata"]["sourceURL"] for document in chunk["data"]]
+        address = chunk["next"]
+    return found
+
+
+def whole(client: httpx.Client, address: str) -> dict[str, Any]:
+    return until(lambda: (status := client.get(address).json())["status"] != "scraping" and status)
+
+
+def at_least(client: httpx.Client, address: str, pages: int) -> list[dict[str, Any]]:
+    return until(lambda: len(got := client.get(address).json()["data"]) >= pages and got)
+
+
+@pytest.mark.parametrize("kind", ["batch/scrape", "crawl"])
+def test_a_killed_service_resumes_its_jobs(tmp_path: Path, kind: str) -> None:
+    db, log = tmp_path / "service.db", tmp_path / "asked"
+    body: dict[str, object] = {"urls": URLS} if kind != "crawl" else {"url": "http://site.test/", "limit": 60}
+    pages = URLS if kind != "crawl" else ["http://site.test/", *URLS[:59]]
+    ids, read = set(), []
+    for goal in (14, 28, 42):
+        with process(db, log) as (child, client):
+            ids.add(client.post(f"/v2/{kind}", json=body).json()["id"])
+            (job,) = ids
+            read = at_least(client, f"/v2/{kind}/{job}", goal)
+            child.send_signal(signal.SIGKILL)
+            child.wait(20)
+    with process(db, log) as (_, client):
+        assert client.post(f"/v2/{kind}", json=body).json()["id"] == job
+        status = whole(client, f"/v2/{kind}/{job}")
+        counts = client.get("/_weblake/counts").json()["counts"]
+        final = everything(client, f"/v2/{kind}/{job}")
+    assert (status["status"], status["total"], status["completed"], status["creditsUsed"]) == ("completed", 60, 60, 60)
+    assert sorted(final) == sorted(pages)
+    # What was read before the last kill stands where it stood.
+    assert [document["metadata"]["sourceURL"] for document in read] == final[: len(read)]
+    assert counts["pages_billed"] == 60
+    assert counts[f"{kind.replace('/', '_')}_started"] == 1
+    asked = Counter(log.read_text().split())
+    assert set(asked) == set(pages)
+    assert sum(asked.values()) <= 60 + 3 * ServiceConfig().concurrency
+
+
+def test_a_program_that_exits_without_stopping_loses_no_page(tmp_path: Path) -> None:
+    db, log = tmp_path / "service.db", tmp_path / "asked"
+    with process(db, log) as (child, client):
+        job = client.post("/v2/batch/scrape", json={"urls": URLS}).json()["id"]
+        until(lambda: client.get(f"/v2/batch/scrape/{job}").json()["completed"] >= 10)
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.wait(20) == 0
+    with process(db, log) as (_, client):
+        address = f"/v2/batch/scrape/{job}"
+        status = whole(client, address)
+        assert (status["completed"], status["total"]) == (60, 60)
+        assert client.get(f"{address}/errors").json()["errors"] == []
+
+
+def test_a_stopped_service_resumes_its_jobs_at_the_next_start(make_bench: Any, tmp_path: Path) -> None:
+    db = tmp_path / "service.db"
+    bench = make_bench(db)
+    bench.web.held.add("*")
+    batch, crawl = bench.batch(*URLS[:5]), bench.crawl("http://site.test/")
+    bench.until(lambda: bench.web.flying == 6)
+    bench.service.stop()
+    assert bench.web.flying == 0
+    later = make_bench(db)
+    assert later.ended(batch)["completed"] == 5
+    assert later.ended(crawl, "crawl")["completed"] == 1
+    assert later.service.counts()["pages_billed"] == 6
+
+
+def test_a_resumed_crawl_keeps_redirects_limits_and_blocked_pages(make_bench: Any, tmp_path: Path) -> None:
+    db, home, moved = tmp_path / "service.db", "http://site.test/", "http://moved.test/en/"
+    bench = make_bench(db)
+    urls, target = [f"{moved}{n}" for n in range(30)], f"{moved}target"
+    bench.web.finals = {home: moved, urls[0]: target}
+    bench.web.links = {home: urls, urls[1]: [target]}
+    bench.web.blocked = {urls[2], urls[3]}
+    bench.web.held = {home, urls[1], *urls[6:]}
+    job = bench.crawl(home, limit=12)
+    bench.until(lambda: bench.web.flying == 1)
+    bench.web.held.remove(home)
+    # First 0 leads to the target; only then does 1 link to it. 2 and 3 are blocked, 4 and 5 are done, the rest hangs.
+    bench.until(lambda: bench.status(job, "crawl")["completed"] == 4)
+    bench.web.held.remove(urls[1])
+    bench.until(lambda: bench.status(job, "crawl")["completed"] == 5)
+    bench.until(lambda: bench.web.flying == 7)
+    bench.service.stop()
+    later = make_bench(db, web=bench.web)
+    bench.web.held.clear()
+    status = later.ended(job, "crawl")
+    found = [document["metadata"]["sourceURL"] for document in status["data"]]
+    assert sorted(found) == sorted([home, *urls[:2], *urls[4:13]])
+    assert (status["total"], later.service.counts()["pages_billed"]) == (12, 12)
+    assert later.http.get(f"/v2/crawl/{job}/errors").json()["robotsBlocked"] == urls[2:4]
+
+
+def test_the_clock_offset_survives_a_restart(make_bench: Any, tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "service.db")
+    job = bench.batch(URLS[0])
+    bench.ended(job)
+    bench.service.advance(23 * 3600)
+    bench.service.stop()
+    later = make_bench(tmp_path / "service.db")
+    assert later.status(job)["completed"] == 1
+    later.service.advance(2 * 3600)
+    assert later.http.get(f"/v2/batch/scrape/{job}").status_code == 404
+
+
+def test_an_unwritable_job_fails_with_an_error(make_bench: Any, tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "service.db")
+    bench.web.bodies = dict.fromkeys(URLS, "x" * 400000)
+
+    def limit(pages: int) -> None:
+        def work(db: sqlite3.Connection) -> int:
+            size = pages or db.execute("PRAGMA page_count").fetchone()[0] + 10
+            return int(db.execute(f"PRAGMA max_page_count={size}").fetchone()[0])
+
+        bench.service._call(lambda parts: parts.store.write(work))
+
+    # Three pages are written before the disk is full: the others may all be one write, which fails as one.
+    bench.web.held.update(URLS[3:])
+    job = bench.batch(*URLS)
+    bench.until(lambda: bench.status(job)["completed"] == 3)
+    limit(0)
+    bench.web.held.clear()
+    status = bench.ended(job)
+    assert (status["success"], status["status"]) == (False, "failed")
+    assert "full" in status["error"]
+    assert 3 <= status["completed"] < 60
+    limit(1_000_000)
+    assert bench.ended(bench.batch(URLS[0]))["status"] == "completed"
+
+
+def serve(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
+    code = "import sys\nfrom weblake_service.serve import serve\nserve(data=sys.argv[1], allow_private=True)"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WEBLAKE_")}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "data")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean | environment,
+    )  # fmt: skip
+
+
+def end(child: subprocess.Popen[str], number: int) -> tuple[str, str]:
+    child.send_signal(number)
+    out, err = child.communicate(timeout=20)
+    assert child.returncode == 0, err
+    return out, err
+
+
+def test_serve_shows_a_generated_key_once_and_keeps_its_hash(tmp_path: Path) -> None:
+    child = serve(tmp_path)
+    assert child.stdout is not None
+    ready = json.loads(child.stdout.readline())
+    headers = {"Authorization": f"Bearer {ready['key']}"}
+    assert ready["data"] == str(tmp_path / "data")
+    assert httpx.get(f"{ready['url']}/v2/crawl/active", headers=headers, trust_env=False).status_code == 200
+    out, err = end(child, signal.SIGTERM)
+    assert out == ""
+    assert ready["key"] not in err
+    assert all(ready["key"].encode() not in path.read_bytes() for path in (tmp_path / "data").iterdir())
+    child = serve(tmp_path)
+    assert child.stdout is not None
+    again = json.loads(child.stdout.readline())
+    assert set(again) == {"url", "data"}
+    assert httpx.get(f"{again['url']}/v2/crawl/active", headers=headers, trust_env=False).status_code == 200
+    end(child, signal.SIGINT)
+
+
+def test_serve_reads_the_key_from_the_environment_and_does_not_show_it(tmp_path: Path) -> None:
+    child = serve(tmp_path, WEBLAKE_API_KEY="test-key-of-mine")
+    assert child.stdout is not None
+    line = child.stdout.readline()
+    headers = {"Authorization": "Bearer test-key-of-mine"}
+    assert httpx.get(json.loads(line)["url"] + "/v2/crawl/active", headers=headers, trust_env=False).status_code == 200
+    out, err = end(child, signal.SIGTERM)
+    assert "test-key-of-mine" not in line + out + err
+
+
+def test_serve_refuses_a_database_in_use(tmp_path: Path) -> None:
+    child = serve(tmp_path)
+    assert child.stdout is not None
+    json.loads(child.stdout.readline())
+    second = serve(tmp_path)
+    _, err = second.communicate(timeout=20)
+    assert second.returncode != 0
+    assert "DatabaseLocked" in err
+    end(child, signal.SIGTERM)

@@ -1,0 +1,216 @@
+"""The page of a live view in a browser of its own, as its user sees it: pictures appear, and a click clicks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from cdp_lab import Page, chromium, connected
+from playwright.async_api import Page as Window
+from playwright.async_api import async_playwright
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from weblake import aio
+from weblake.loopback import Answer, Asked, LoopbackServer
+from weblake_service.sessions import live_page
+from weblake_service.sessions.live_view import LiveView
+
+pytestmark = pytest.mark.system
+
+START = """<!doctype html><title>Start &lt;b&gt;</title><style>body{margin:20px;font:20px sans-serif;height:4000px;
+background:#def}button,input{display:block;margin:20px 0;height:60px;width:320px;font:inherit}</style><h1>A page</h1>
+<button id=count onclick="this.textContent = ++n + ' clicks'">no clicks</button>
+<button id=ask onclick="answer = confirm('Is <b>this</b> so?')">ask</button>
+<input id=field><script>let n = 0, answer = 'not asked'</script>"""
+#: Where a test leaves pictures to look at.
+LOOK = os.environ.get("LIVE_VIEW_PICTURES", "")
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    def answer(asked: Asked) -> Answer:
+        html = START if asked.target == "/" else "<!doctype html><title>Other</title><h1>Another page</h1>"
+        return Answer(200, html.encode(), {"Content-Type": "text/html; charset=utf-8"})
+
+    server = LoopbackServer(answer, "live-page-site").start()
+    yield server.url
+    server.stop()
+
+
+class Service:
+    """Serves the page, its files and the view: what the real service's routes do."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._server = uvicorn.Server(
+            uvicorn.Config(self._app(), port=0, ws="websockets-sansio", log_config=None, lifespan="off")
+        )
+        self._serving: asyncio.Task[None] | None = None
+
+    def _app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/live/{mode}", self._page),
+                Route("/static/{name}", self._static),
+                WebSocketRoute("/live/{mode}/ws", self._view),
+            ]
+        )
+
+    async def _page(self, request: Request) -> Response:
+        html = live_page.page(f"{request.url.path}/ws", "/static")
+        return Response(html, media_type="text/html", headers=live_page.headers(framed=False))
+
+    async def _static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return Response(live_page.static(name), media_type=live_page.STATIC[name])
+
+    async def _view(self, socket: WebSocket) -> None:
+        await socket.accept()
+
+        async def receive() -> str | bytes | None:
+            message = await socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return None
+            text = message.get("text")
+            return text if text is not None else message.get("bytes")
+
+        async with connected(self._address) as cdp:
+            view = LiveView(cdp, interactive=socket.path_params["mode"] == "interactive")
+            await view.run(receive, socket.send_bytes, socket.send_text)
+
+    async def __aenter__(self) -> str:
+        self._serving = asyncio.create_task(self._server.serve())
+        async with aio.timeout(20):
+            while not self._server.started:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        if self._serving is not None:
+            await self._serving
+
+
+@asynccontextmanager
+async def shown(
+    folder: Path, site: str, mode: str, width: int = 1100, dark: bool = False
+) -> AsyncIterator[tuple[Window, Page]]:
+    """The live view of a new browser in a window of another, and the page that it shows."""
+    async with (
+        aio.timeout(120),
+        chromium(folder / "seen", f"{site}/") as address,
+        connected(address) as beside,
+        Service(address) as url,
+        async_playwright() as playwright,
+    ):
+        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        try:
+            window = await browser.new_page(
+                viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+            )
+            said: list[str] = []
+            window.on("console", lambda message: message.type == "error" and said.append(message.text))
+            window.on("pageerror", lambda error: said.append(str(error)))
+            page = await Page.only(beside)
+            await window.goto(f"{url}/live/{mode}")
+            # A canvas has this height from its first picture on, and this colour is the page's ground.
+            await window.wait_for_function(_PAINTED)
+            await window.wait_for_function("document.getElementById('title').textContent === 'Start <b>'")
+            yield window, page
+            assert said == [], "neither the page's own policy nor its script has complained"
+        finally:
+            await browser.close()
+
+
+_PAINTED = """() => { const [r, g, b] = document.getElementById('picture').getContext('2d')
+    .getImageData(2, 2, 1, 1).data; return Math.abs(r - 0xdd) + Math.abs(g - 0xee) + Math.abs(b - 0xff) < 12 }"""
+
+
+async def click(window: Window, page: Page, selector: str) -> None:
+    """Clicks in the view where the page has this element."""
+    x, y = await page.middle(selector)
+    inner = await page.run("[innerWidth, innerHeight]")
+    box = await window.locator("#picture").bounding_box()
+    assert box is not None
+    await window.mouse.click(box["x"] + x * box["width"] / inner[0], box["y"] + y * box["height"] / inner[1])
+
+
+async def look(window: Window, name: str) -> None:
+    if LOOK:
+        await window.screenshot(path=Path(LOOK) / f"{name}.png", full_page=True)
+
+
+def test_input_in_the_view_reaches_the_page(tmp_path: Path, site: str) -> None:
+    async def work() -> None:
+        async with shown(tmp_path, site, "interactive") as (window, page):
+            assert await window.locator("#status").inner_text() == "Connected. You can act in the page."
+            await click(window, page, "#count")
+            await page.until("count.textContent", "1 clicks")
+            await click(window, page, "#field")
+            await page.until("document.activeElement.id", "field")
+            await window.keyboard.type("Hello")
+            await page.until("field.value", "Hello")
+            await window.get_by_label("Text to type into the page").fill(" wörld")
+            await window.get_by_role("button", name="Type", exact=True).click()
+            await page.until("field.value", "Hello wörld")
+            await click(window, page, "#ask")
+            await window.get_by_role("alertdialog").wait_for()
+            assert "Is <b>this</b> so?" in await window.get_by_role("alertdialog").inner_text()
+            await look(window, "interactive")
+            await window.get_by_role("button", name="OK").click()
+            await page.until("answer", True)
+            address = window.get_by_label("Address")
+            assert await address.input_value() == f"{site}/"
+            await address.fill(f"{site}/other")
+            await address.press("Enter")
+            await page.until("document.title", "Other")
+            await window.get_by_role("button", name="Back").click()
+            await page.until("document.title", "Start <b>")
+            await page.run("window.open('/other') !== null")
+            await window.get_by_role("button", name="Tab 2").wait_for()
+            await window.get_by_role("button", name="Tab 1").click()
+            await page.until("document.visibilityState", "visible")
+            await window.wait_for_function("document.getElementById('title').textContent === 'Start <b>'")
+            # Last: a page that still glides to its place is not where a click would be aimed.
+            await window.locator("#picture").hover()
+            await window.mouse.wheel(0, 300)
+            await page.until("scrollY > 0")
+
+    asyncio.run(work())
+
+
+def test_a_read_only_viewer_has_no_controls(tmp_path: Path, site: str) -> None:
+    async def work() -> None:
+        async with shown(tmp_path, site, "watching", width=390, dark=True) as (window, page):
+            assert await window.locator("#status").inner_text() == "Connected. You can watch."
+            assert await window.locator("button:visible, input:visible").count() == 0
+            await click(window, page, "#count")
+            await window.keyboard.type("x")
+            await page.run("document.querySelector('h1').textContent = 'Watched'")
+            await asyncio.sleep(1)
+            assert await page.run("count.textContent") == "no clicks"
+            wide = await window.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+            assert wide[0] <= wide[1], "nothing sticks out on a phone"
+            await look(window, "watching")
+
+    asyncio.run(work())
+
+
+def test_the_page_shows_that_the_session_ended(tmp_path: Path, site: str) -> None:
+    async def work() -> None:
+        async with shown(tmp_path, site, "interactive") as (window, page):
+            await page.close_browser()
+            await window.get_by_text("The session has ended.").wait_for()
+            assert await window.locator("button:visible").count() == 0
+            await look(window, "ended")
+
+    asyncio.run(work())

@@ -1,0 +1,144 @@
+"""Pages that are built to hurt, and pages that are merely broken: none crashes, hangs, or loses its text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalogue import proves
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from selectolax.lexbor import LexborHTMLParser
+
+from weblake_service.page.content_types import ContentKind, kind_of, text_of
+from weblake_service.page.document import Page, page_of_body
+from weblake_service.page.parser_limits import MAX_DEPTH, limit_nesting
+from weblake_service.web.fetch import FetchedResponse
+
+URL = "https://site.example/docs/page.html"
+HERE = Path(__file__).parent
+HTML = "text/html; charset=utf-8"
+
+
+def make(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
+    data = body.encode() if isinstance(body, str) else body
+    return page_of_body(FetchedResponse(url, 200, {}, data, content_type, (), "OK"), url, options)
+
+
+def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:
+    text = make(body, content_type, **options).document["markdown"]
+    assert isinstance(text, str)
+    return text
+
+
+def sure(source: str) -> str:
+    return limit_nesting(source, surely=True)
+
+
+HOSTILE = {
+    "div": "<div>" * 10_000 + "deep" + "</div>" * 10_000 + "<p>after",
+    "divs": "<div>" * 200_000 + "deep" + "</div>" * 200_000 + "<p>after",
+    "table": "<table><tr><td>" * 3000 + "deep" + "</table>" * 3000 + "<p>after",
+    "list": "<ul><li>" * 3000 + "deep" + "</ul>" * 3000 + "<p>after",
+    "quote": "<blockquote>" * 10_000 + "deep" + "</blockquote>" * 10_000 + "<p>after",
+    "bold": "<b>" * 10_000 + "deep" + "</b>" * 10_000 + "<p>after",
+    "unknown": "<foo>" * 10_000 + "deep <p>after",
+    "reopened": "<p>" + "".join(f"<b id={n}>" for n in range(5000)) + "<p>deep" * 5000 + "<p>after",
+    "svg": "<svg>" + "<g>" * 10_000 + "</svg><p>deep<p>after",
+    "attributes": "<p " + " ".join(f"a{n}=1" for n in range(200_000)) + ">deep<p>after",
+    "unclosed": "deep after" + "<a" * 300_000,
+    "comments": "deep after" + "<!--" * 200_000,
+}
+
+
+@proves(
+    "S9", at="src/weblake_service/page/parser_limits.py", line="if depth > MAX_DEPTH:", becomes="if False:", case="divs"
+)
+@proves(
+    "S9",
+    at="src/weblake_service/page/parser_limits.py",
+    line="if formatting > MAX_FORMATTING or rebuilt > MAX_REBUILT:",
+    becomes="if False:",
+    case="reopened",
+)
+@proves(
+    "S9",
+    at="src/weblake_service/page/parser_limits.py",
+    line="if len(attributes) < _CROWDED or len(attributes.split()) <= MAX_ATTRIBUTES:",
+    becomes="if True:",
+    case="attributes",
+)
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.system
+def test_s9_a_malicious_page_neither_crashes_nor_hangs(name: str) -> None:
+    """In a process of its own with 2 GiB, so that an overflow or a flood would end that one and be seen here."""
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (30, 30))\n"
+        f"sys.path[:0] = {[str(HERE), str(HERE.parent / 'labs')]!r}\n"
+        "from test_hostile_pages import HOSTILE, markdown\n"
+        f"text = markdown(HOSTILE[{name!r}])\n"
+        "print('deep' in text, 'after' in text)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False)
+    # A process that is beyond its memory or its seconds ends with a signal or a MemoryError.
+    assert (done.returncode, done.stdout.split()) == (0, ["True", "True"]), done.stderr[-2000:]
+
+
+def test_flattening_leaves_ordinary_pages_unchanged() -> None:
+    page = (
+        "<script>" + "<div>" * 500 + "</script><!--" + "<div>" * 500 + "--><svg>" + "<path d='M0'/>" * 2000 + "</svg>"
+        "<ul>" + "<li>x" * 3000 + "</ul><p>" + "<p>y<br><img>" * 3000 + "<table>" + "<tr><td>z" * 3000 + "</table>"
+        "<div/><b>bold</b><textarea>" + "<div>" * 500 + "</textarea>"
+    )
+    assert sure(page) == page
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.sampled_from(
+            ["<div>", "</div>", "<b>", "</b>", "<ul><li>", "</ul>", "<table><tr><td>", "</table>", "x", "<p>", "<a>"]
+        ),
+        max_size=400,
+    )
+)
+def test_flattening_never_touches_the_text(parts: list[str]) -> None:
+    source = "".join(parts * 3)
+    before, after = LexborHTMLParser(source), LexborHTMLParser(sure(source))
+    text = [tree.body.text() if tree.body is not None else "" for tree in (before, after)]
+    assert text[0].count("x") == text[1].count("x")
+
+
+def test_flattening_bounds_the_depth() -> None:
+    tree = LexborHTMLParser(sure("<div>" * 5000 + "<section>x</section>" + "</div>" * 5000 + "<div>y</div>"))
+    assert len(tree.css("div")) == MAX_DEPTH + 1
+    assert tree.css_first("section") is None
+    assert tree.css_first("body > div + div").text() == "y"  # type: ignore[union-attr]
+
+
+@settings(max_examples=200)
+@given(st.text(alphabet=st.sampled_from("<>/!-ab \"'=&;divpretablescript\n"), max_size=300))
+def test_broken_html_is_converted(source: str) -> None:
+    page = make(source, formats=["markdown", "html", "links", "images", "rawHtml"])
+    assert page.document["rawHtml"] == source
+    assert isinstance(page.document["markdown"], str)
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=300), st.sampled_from(["text/html", "text/plain", "", "text/html; charset=utf-16", "x"]))
+def test_any_bytes_are_converted_or_refused(body: bytes, content_type: str) -> None:
+    assert isinstance(text_of(content_type, body), str)
+    if kind_of(content_type, body) in {ContentKind.HTML, ContentKind.TEXT}:
+        str(make(body, content_type).document["markdown"]).encode()
+
+
+def test_a_page_of_five_megabytes_takes_seconds() -> None:
+    began = time.monotonic()
+    text = markdown("<article>" + "<p>A paragraph with <a href='/x'>a link</a> in it.</p>" * 90_000 + "</article>")
+    assert text.count("A paragraph") == 90_000
+    assert time.monotonic() - began < 60

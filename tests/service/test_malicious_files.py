@@ -1,0 +1,142 @@
+"""Files made to harm, and the processes that bear it."""
+
+from __future__ import annotations
+
+import io
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import parse_lab as bench
+import pytest
+
+from weblake_service.files import worker
+from weblake_service.files.conversion_messages import ConversionTask
+from weblake_service.files.pdf import choose_text
+
+parsing = bench.parsing
+
+BROKEN = "SCRAPE_UNSUPPORTED_FILE_ERROR"
+
+
+def document(name: str) -> bytes:
+    return (bench.DOCUMENTS / name).read_bytes()
+
+
+def test_an_encrypted_pdf_is_reported(parsing: Any) -> None:
+    status, code, error = parsing.refused("encrypted.pdf")
+    assert (status, code) == (400, BROKEN)
+    assert "protected with a password" in error
+    assert "Harbour secrets" in parsing.parse("owner_only.pdf")["markdown"]
+
+
+@pytest.mark.parametrize("name", ["tides.docx", "tides.odt", "gauges.xlsx", "tides.doc"])
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_a_truncated_file_is_reported(parsing: Any, name: str, share: float) -> None:
+    body = document(name)
+    status, code, error = parsing.refused(name, body[: int(len(body) * share)])
+    assert (status, code) == (400, BROKEN)
+    assert name in error
+
+
+def test_a_truncated_pdf_is_converted_partially_or_reported(parsing: Any) -> None:
+    whole = document("tides.pdf")
+    for share in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
+        reply = parsing.post("cut.pdf", whole[: int(len(whole) * share)])
+        assert reply.status_code in (200, 400)
+        if reply.status_code == 400:
+            assert reply.json()["code"] == BROKEN
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x.docx", "x.doc", "x.odt", "x.rtf", "x.xlsx", "x.xls"])
+@pytest.mark.parametrize("body", [b"", b"\x00" * 100, b"PK\x03\x04" + b"\x00" * 100, bytes(range(256)) * 50])
+def test_garbage_with_any_file_name_is_reported(parsing: Any, name: str, body: bytes) -> None:
+    status, code, error = parsing.refused(name, body)
+    assert (status, code) == (400, BROKEN)
+    assert name in error
+
+
+def test_a_zip_bomb_is_refused_at_once(parsing: Any) -> None:
+    begun = time.monotonic()
+    bomb = bench.rezipped("tides.docx", word__document=b"<w>" + b" " * (140 << 20) + b"</w>")
+    assert len(bomb) < 2 << 20
+    made = time.monotonic()
+    status, code, error = parsing.refused("bomb.docx", bomb)
+    assert (status, code) == (400, BROKEN)
+    assert "Split it" in error or "damaged" in error
+    assert time.monotonic() - made < 5 + (made - begun)
+
+
+def test_xml_entities_and_external_files_are_not_read(parsing: Any, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("do not tell")
+    core = (
+        f'<?xml version="1.0"?><!DOCTYPE c [<!ENTITY a SYSTEM "file://{secret}">]>'
+        '<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>&a;</dc:title></c>'
+    )
+    reply = parsing.parse("outside.docx", bench.rezipped("tides.docx", docProps__core=core.encode()))
+    assert "do not tell" not in str(reply)
+    assert "spring tide" in reply["markdown"]
+    assert "title" not in reply["metadata"]
+
+
+def test_markup_in_a_document_is_escaped(parsing: Any) -> None:
+    hostile = b"{\\rtf1 <script>alert(1)</script> & <img src=x onerror=alert(1)>\\par}"
+    html = parsing.parse("hostile.rtf", hostile, formats=["html", "rawHtml"])
+    for text in (html["html"], html["rawHtml"]):
+        assert "<script" not in text
+        assert "<img" not in text
+    pdf = bench.pdf_of(bench.text_page("<script>alert \\(1\\)</script> plain words"))
+    assert "<script" not in parsing.parse("hostile.pdf", pdf, formats=["html"])["html"]
+
+
+def test_deep_nesting_does_not_crash_the_process(parsing: Any) -> None:
+    for body in (b"{\\rtf1 " + b"{" * 200_000 + b"deep" + b"}" * 200_000 + b"}", b"{\\rtf1 " + b"{\\b " * 50_000):
+        reply = parsing.post("deep.rtf", body)
+        assert reply.status_code in (200, 400)
+    assert "spring tide" in parsing.parse("tides.rtf")["markdown"]
+
+
+def test_a_conversion_that_takes_too_long_is_aborted_and_the_next_file_is_converted(parsing: Any) -> None:
+    sheet = bench.wide_sheet()
+    begun = time.monotonic()
+    status, code, error = parsing.refused("wide.xlsx", sheet, timeout=300, formats=["html"])
+    assert (status, code) == (408, "SCRAPE_TIMEOUT")
+    assert "within 0.3 s" in error
+    assert time.monotonic() - begun < 5
+    assert "Nordkai" in parsing.parse("gauges.xlsx")["markdown"]
+
+
+def test_a_panic_of_a_converter_is_reported_as_a_broken_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Panic(BaseException):
+        pass
+
+    def panic(*_: object) -> None:
+        raise Panic
+
+    monkeypatch.setattr("weblake_service.files.office.read_office", panic)
+    assert worker.convert(ConversionTask("office"), b"").problem == "broken"
+
+
+def test_a_pdf_page_whose_markdown_lacks_words_falls_back_to_plain_text() -> None:
+    plain = "one two three four five six seven eight nine ten"
+    assert (
+        choose_text("# one two three four\n\nfive six seven eight", plain)
+        == "# one two three four\n\nfive six seven eight"
+    )
+    assert choose_text("# one two three four five six seven", plain) == plain
+    assert choose_text("", plain) == plain
+    assert choose_text("# found by the other alone", "") == "# found by the other alone"
+    assert choose_text("", "") == ""
+
+
+def test_an_archive_with_many_parts_is_bounded(parsing: Any) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("[Content_Types].xml", b"<Types/>")
+        for at in range(20_000):
+            archive.writestr(f"p{at}", b"")
+    begun = time.monotonic()
+    assert parsing.refused("many.docx", out.getvalue())[0] == 400
+    assert time.monotonic() - begun < 10

@@ -1,0 +1,21 @@
+"""The service of somebody who has installed `weblake[local]` and no more: nothing of a browser is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+sys.modules |= dict.fromkeys(["playwright", "websockets"])  # what the extra `browser` brings is not to be had
+import httpx
+from weblake_service.server import LocalService
+with LocalService() as service:
+    ask = httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {service.key}"}, trust_env=False)
+    print(ask.get("/_weblake/health").status_code, ask.get("/v2/browser").json()["sessions"])
+"""
+
+
+def test_the_service_starts_without_playwright() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "200 []\n"), done.stderr

@@ -1,0 +1,152 @@
+"""The key stays home: every byte that a run of the command line prints or writes is searched for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from catalogue import proves
+from secret_search import holds, in_files
+from supervised_processes import descendants
+
+from weblake_service.server import LocalService
+
+#: As in conftest.py; the first test asserts that it is the key in use.
+CANARY = "canary-of-the-system-tests"
+#: The command line with every logger at its most talkative, those of the network layer too.
+LOUD = "import logging; logging.basicConfig(level=1); from weblake.cli import main; main()"
+#: Has to be converted.
+DOCUMENT = Path(__file__).parents[1] / "service/documents/tides.docx"
+GONE = "11111111-2222-4333-8444-555555555555"
+
+
+def commands(site: str, lake: str, file: Path) -> list[tuple[str, ...]]:
+    """One of each kind; some of them fail."""
+    urls = [f"{site}/1", f"{site}/2", "http://127.0.0.1:9/"]
+    file.write_text("<title>Local</title><main><p>a page in a file</p></main>")
+    return [
+        ("batch", *urls, "--to", lake, "--json"),
+        ("batch", *urls, "--to", lake),
+        ("crawl", f"{site}/", "--limit", "4", "--to", lake),
+        ("crawl", f"{site}/", "--limit", "4", "--to", lake, "--detach", "--key", "another"),
+        ("scrape", f"{site}/3", "--to", lake, "--json"),
+        ("scrape", f"{site}/3"),
+        ("parse", str(file), "--to", lake, "--json"),
+        ("usage", "credits", "--by-api-key", "--to", lake),
+        ("usage", "tokens", "--json"),
+        ("activity", "--to", lake),
+        ("loads", lake, "--json"),
+        ("orphans", lake),
+        ("map", f"{site}/"),
+        ("search", "page"),
+        ("crawls",),
+        ("preview", f"{site}/", "the news"),
+        ("browser", "create"),
+        ("land", "batch", GONE, "--to", lake, "--timeout", "5"),
+        ("status", "crawl", GONE, "--json"),
+        ("cancel", "batch", GONE),
+        ("errors", "batch", GONE),
+        ("batch", f"{site}/1", "--to", lake, "--new", "--max-credits", "0"),
+        ("scrape", f"{site}/1", "--option", "nonsense=1", "--json"),
+    ]
+
+
+def printed(runs: list[Any]) -> list[str]:
+    """The runs that printed the key."""
+    return [str(run) for run in runs if holds((run.out + run.err).encode(), CANARY)]
+
+
+# The ledger says which service a load is of: here it says too much.
+@proves(
+    "S1",
+    at="src/weblake/client.py",
+    line='return "embedded" if self._settings is None else self._settings.base_url.label',
+    becomes='return "embedded" if self._settings is None else f"service of {self._settings.api_key._value}"',
+)
+# A line of a log that somebody added while looking for an error.
+@proves(
+    "4.1",
+    at="src/weblake/http/transport.py",
+    line="url = self.base.join(request.path)",
+    becomes='url = self.base.join(request.path); __import__("logging").debug(f"{self._key.header().decode()}")',
+)
+@pytest.mark.system
+def test_s1_no_output_or_file_of_a_run_contains_the_key(
+    weblake_command: Any, service: Any, site: str, tmp_path: Path
+) -> None:
+    assert service.key == CANARY
+    lake = tmp_path / "lake"
+    weblake_command.program = ("-c", LOUD)
+    for command in commands(site, str(lake), tmp_path / "page.html"):
+        run = weblake_command(*command)
+        assert run.code in (0, 1, 2), run.err
+    assert printed(weblake_command.ran) == []
+    assert any("weblake.http" in run.err for run in weblake_command.ran), "the logs are talkative"
+    files = sorted(lake.rglob("*.parquet"))
+    assert any(b"weblake" in repr(pq.read_metadata(file).metadata).encode() for file in files), "with footers"
+    assert (tmp_path / "service" / "service.db").exists()
+    assert in_files([tmp_path], CANARY) == []  # the lake, its ledger, and the service's own database
+
+
+def test_s1_the_files_of_a_killed_run_do_not_contain_the_key(
+    weblake_command: Any, service: Any, site: str, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    process = weblake_command.start("batch", f"{site}/1", "--to", str(lake), "--json")
+    until = time.monotonic() + 60
+    while not list(lake.rglob("*.json")):
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert not holds(Path(f"/proc/{process.pid}/cmdline").read_bytes(), CANARY)
+    process.send_signal(signal.SIGKILL)
+    out, err = process.communicate(timeout=30)
+    assert not holds((out + err).encode(), CANARY)
+    assert in_files([tmp_path], CANARY) == []
+    assert weblake_command("batch", f"{site}/1", "--to", str(lake), "--json").code == 0
+    assert in_files([tmp_path], CANARY) == []
+
+
+# What reads strangers' files has no business with the key.
+@proves(
+    "S1",
+    at="src/weblake_service/files/converter_pool.py",
+    line="if name.upper() in _ENVIRONMENT}",
+    becomes="if True}",
+)
+def test_s1_no_process_that_reads_a_file_has_the_key_in_its_environment(
+    weblake_command: Any, service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEBLAKE_API_KEY", CANARY)
+    run = weblake_command("parse", str(DOCUMENT), "--json")
+    assert run.code == 0, run.err
+    children = descendants(os.getpid())
+    assert children, "a process that converts files is kept for the next one"
+    for pid in children:
+        for name in ("cmdline", "environ", "comm"):
+            assert not holds(Path(f"/proc/{pid}/{name}").read_bytes(), CANARY), f"{name} of process {pid}"
+
+
+def test_s1_a_rejected_key_is_not_shown(weblake_command: Any, site: str, tmp_path: Path) -> None:
+    weblake_command.env["WEBLAKE_API_KEY"] = CANARY + "-wrong"
+    run = weblake_command("batch", f"{site}/1", "--to", str(tmp_path / "lake"), "--json")
+    assert run.code == 1
+    assert run.json["error"]["type"] == "AuthenticationFailed"
+    assert "WEBLAKE_API_KEY" in run.json["error"]["hint"]
+    assert printed(weblake_command.ran) == []
+
+
+def test_s1_the_key_of_the_embedded_service_is_in_one_private_file(tmp_path: Path, site: str) -> None:
+    """Other processes of the user find it there, as long as the service runs; nobody else may read it."""
+    from weblake import embedded
+
+    with LocalService(tmp_path / "service.db", allow_private=True) as service:
+        embedded._publish(tmp_path, service)
+        (found,) = in_files([tmp_path], service.key)
+        assert found == f"file {tmp_path / 'service.json'}"
+        assert (tmp_path / "service.json").stat().st_mode & 0o777 == 0o600

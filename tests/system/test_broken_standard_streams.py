@@ -1,0 +1,79 @@
+"""Where a command stands may be odd: a stream that is closed or full, a directory that is gone. It says so."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(script: str, tmp_path: Path, **environment: str) -> tuple[int, str]:
+    """Runs a line of shell in which `weblake` is the command; its exit code and standard error."""
+    command = f'weblake() {{ {shlex.quote(sys.executable)} -m weblake "$@"; }}; {script}'
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WEBLAKE_")}
+    mine = {"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["/bin/bash", "-c", command], cwd=tmp_path, env=clean | mine | environment, capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    return done.returncode, done.stderr.strip()
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "says"),
+    [
+        ("weblake loads lake >&-", 0, ""),
+        ("weblake loads lake >&- 2>&- <&-", 0, ""),
+        ("weblake loads lake >/dev/full", 1, "weblake: The system says: No space left on device."),
+        ("weblake loads lake --json >/dev/full", 1, "weblake: The system says: No space left on device."),
+        ("weblake batch --urls - --to lake <&-", 2, "weblake: There is no URL in -."),
+        ("mkdir gone && cd gone && rmdir ../gone && weblake loads lake", 1, "weblake: The system says: No such file"),
+    ],
+)
+def test_a_closed_stream_or_a_deleted_directory_is_handled(tmp_path: Path, script: str, code: int, says: str) -> None:
+    (tmp_path / "lake/_weblake").mkdir(parents=True)
+    (tmp_path / "lake/_weblake/layout.json").write_text("{}")  # a dataset in which nothing has landed yet
+    ended, said = run(script, tmp_path)
+    assert (ended, said[: len(says)]) == (code, says)
+    assert len(said.splitlines()) <= 1
+
+
+@pytest.mark.parametrize("port", ["99999", "abc"])
+def test_a_proxy_with_an_invalid_port_is_reported(tmp_path: Path, port: str) -> None:
+    service = {"WEBLAKE_BASE_URL": "https://service.test", "WEBLAKE_API_KEY": "of-a-test"}
+    code, said = run("weblake usage credits", tmp_path, HTTPS_PROXY=f"http://user:hidden@127.0.0.1:{port}", **service)
+    assert (code, "names a proxy that weblake cannot use" in said, "hidden" in said) == (2, True, False)
+
+
+def test_missing_certificates_and_a_refusing_proxy_are_reported(tmp_path: Path) -> None:
+    service = {"WEBLAKE_BASE_URL": "https://service.test", "WEBLAKE_API_KEY": "of-a-test"}
+    code, said = run("weblake usage credits", tmp_path, SSL_CERT_FILE=str(tmp_path / "none"), **service)
+    assert (code, "the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read" in said) == (1, True)
+    code, said = run("weblake usage credits", tmp_path, HTTPS_PROXY="http://127.0.0.1:9", **service)
+    assert (code, "https://service.test through the environment's proxy" in said) == (1, True)
+
+
+def test_deeply_nested_options_and_fault_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "deep").write_text("[" * 100_000)
+    code, said = run('weblake scrape http://a.test/ -o "formats=$(cat deep)"', tmp_path)
+    assert (code, said) == (2, "weblake: formats is nested too deeply to be read. Nest it less.")
+    code, said = run("cp deep deep.json; weblake serve --faults deep.json --port 0", tmp_path)
+    assert (code, "The fault rules in deep.json cannot be used" in said) == (2, True)
+
+
+def test_an_unusable_directory_of_the_embedded_service_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "state" / "weblake" / "service.json").mkdir(parents=True)
+    code, said = run("weblake usage credits", tmp_path)
+    assert (code, "cannot keep its files in" in said) == (1, True)
+
+
+@pytest.mark.smoke
+def test_the_version_is_printed(tmp_path: Path) -> None:
+    code, said = run("weblake --version | grep -qxE '[0-9]+[.][0-9]+[.][0-9]+'", tmp_path)
+    assert (code, said) == (0, "")

@@ -1,0 +1,118 @@
+"""A disk that is full, fails, is read-only or has no file handles left, at a change of the root as the kernel sees it.
+
+At the calls that matter most by name, and at a seeded choice of all the others: a few under `system`, all of them under
+`nightly`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+
+import pytest
+from catalogue import proves
+from crash_lab import DAY_DIR, DOCUMENTS, ERRORS, LEDGER, Lab
+from syscall_sweep import Call, Struck, each_of, only, points, traced
+from tiers import part, swept
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.timeout(1800),
+    traced,
+]
+
+#: Where a disk fails and how: the call, what it touches, the errno, and whether the commit had been made.
+TROUBLE = [
+    ("mkdir", "/_weblake", errno.EROFS, False),
+    ("openat", f"{LEDGER}/ID.json", errno.EMFILE, False),
+    ("write", "/tmp/STAGING/documents.parquet", errno.ENOSPC, False),
+    ("fsync", "/tmp/STAGING/documents.parquet", errno.EIO, False),
+    ("rename", ERRORS, errno.EDQUOT, False),
+    ("link", f"{LEDGER}/ID.start-1.json", errno.ENOSPC, False),
+    ("link", f"{LEDGER}/ID.job.json", errno.EIO, False),
+    ("link", DOCUMENTS, errno.EROFS, False),
+    ("fsync", DAY_DIR, errno.EIO, True),
+    ("link", f"{LEDGER}/ID.done.json", errno.ENOSPC, True),
+]
+ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
+#: By which seed the errnos are chosen.
+SEED = os.environ.get("WEBLAKE_DISK_SEED", "6")
+
+
+def failed(struck: Struck) -> None:
+    """Asserts how a run told that the disk refused."""
+    assert struck.code == 1, f"exit {struck.code}: {struck.err}"
+    failure = json.loads(struck.out)["error"]
+    assert failure["type"] == "StorageRefused"
+    assert failure["hint"]
+    assert len(struck.err.strip().splitlines()) == 1, struck.err
+
+
+def never_synced_again(struck: Struck) -> None:
+    """After a failed fsync of a file the kernel has dropped its pages: a second one would succeed and mean nothing."""
+    for n, call in enumerate(struck.changes):
+        if call.name == "fsync" and call.failed and call.what.endswith((".parquet", "PART")):
+            assert call.plain not in [later.plain for later in struck.changes[n + 1 :]], f"{call} was tried again"
+
+
+def test_p3_a_disk_error_at_an_important_change_is_reported(lab: Lab) -> None:
+    whole = lab.run(lab.batch(lab.root("whole")), lab.root("whole")).changes
+    chosen: dict[Call, tuple[int, bool]] = {}
+    for name, what, number, committed in TROUBLE:
+        if name == "openat":  # of the file that becomes this record
+            linked = whole.index(only(whole, "link", what))
+            fitting = [each for each in whole[:linked] if each.name == name]
+        else:
+            fitting = [each for each in whole if each.name == name and each.what.endswith(what)]
+        # The last write is the footer; the first fsync is the one after it.
+        chosen[fitting[0 if name == "fsync" else -1]] = (number, committed)
+    assert len(chosen) == len(TROUBLE)
+    started = lab.starts()
+
+    def trial(call: Call) -> None:
+        number, committed = chosen[call]
+        root = lab.root(f"disk {call}")
+        struck = lab.run(lab.batch(root), root, call.aim(root, f"error={errno.errorcode[number]}"))
+        assert struck.meant(call)
+        assert "(INJECTED)" in struck.trace
+        failed(struck)
+        assert lab.unharmed(root) is committed
+        never_synced_again(struck)
+        lab.again(lab.batch(root), root)
+
+    assert each_of([*chosen], trial) == []
+    assert lab.starts() - started == len(TROUBLE), "something was paid twice"
+
+
+@proves(
+    "P3",
+    at="src/weblake/storage/rules.py",
+    line="        raise refusal(error, doing, url, hidden) from error",
+    becomes="        raise",
+    case="part",
+)
+@swept(12)
+def test_p3_a_disk_error_at_any_change_is_reported(lab: Lab, one_in: int) -> None:
+    """It fails with a reason, or the call did not matter (of what drops the staging) and the load is there."""
+    whole = lab.run(lab.batch(lab.root("whole")), lab.root("whole")).changes
+    choice = random.Random(SEED)
+    chosen = [(call, choice.choice(ERRNOS)) for call in part(points(whole), one_in)]
+    print(f"WEBLAKE_DISK_SEED={SEED}:", *(f"{call} {errno.errorcode[number]}" for call, number in chosen), sep="\n  ")
+    started = lab.starts()
+
+    def trial(call: Call) -> None:
+        number = dict(chosen)[call]
+        root = lab.root(f"any {call} {whole.index(call)}")
+        struck = lab.run(lab.batch(root), root, call.aim(root, f"error={errno.errorcode[number]}"))
+        assert struck.meant(call)
+        if struck.code:
+            failed(struck)
+        landed = lab.unharmed(root)
+        assert landed or struck.code, "it said that it had landed"
+        never_synced_again(struck)
+        lab.again(lab.batch(root), root)
+
+    assert each_of([call for call, _ in chosen], trial) == []
+    assert lab.starts() - started == len(chosen), "something was paid twice"

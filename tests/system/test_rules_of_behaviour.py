@@ -1,0 +1,213 @@
+"""The rules of behaviour that programs rely on, each against the real command line and a real service."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import weblake
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    return str(tmp_path / "lake")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("batch", "--json"),
+        ("batch", "http://a.test/", "--to", "x", "--no-such-flag", "--json"),
+        ("batch", "http://a.test/", "--to", "x", "--max-credits", "many", "--json"),
+        ("crawl", "http://a.test/", "--to", "x", "--max-credits", "inf", "--json"),
+        ("batch", "http://a.test/", "--to", "x", "-o", "urls=1", "--json"),
+        ("batch", "http://a.test/", "--to", "x", "-o", "terms=1", "--json"),
+        ("scrape", "http://a.test/", "-o", "url=1", "--json"),
+        ("search", "a", "-o", "query=1", "--json"),
+    ],
+)
+def test_bad_usage_with_json_prints_one_object(weblake_command: Any, command: tuple[str, ...]) -> None:
+    run = weblake_command(*command)
+    assert run.code == 2, run.err
+    assert run.json["error"]["type"] == "InvalidOption"
+    assert "Traceback" not in run.err
+
+
+def test_several_scraped_urls_are_printed_as_one_object(weblake_command: Any, site: str) -> None:
+    run = weblake_command("scrape", f"{site}/1", "http://127.0.0.1:9/", f"{site}/2", "--json")
+    assert run.code == 1
+    loads = run.json["loads"]
+    assert [page.get("data", {}).get("metadata", {}).get("title") for page in loads] == ["Page 1", None, "Page 2"]
+    assert loads[1]["error"]["type"] == "ServiceUnavailable"
+    assert len(run.err.strip().splitlines()) == 1
+
+
+def test_detach_with_json_prints_a_receipt_also_for_a_landed_load(weblake_command: Any, site: str, lake: str) -> None:
+    command = ("batch", f"{site}/1", "--to", lake)
+    started = weblake_command(*command, "--detach", "--json").json
+    landed = weblake_command(*command, "--json").json
+    assert set(started) == set(landed)
+    assert (started["status"], started["complete"], started["job_id"]) == ("started", False, landed["job_id"])
+    again = weblake_command(*command, "--detach", "--json")
+    assert again.json == landed
+    assert "landed already" in again.err
+
+
+def test_an_interrupt_with_json_prints_one_object(weblake_command: Any, service: Any, site: str, lake: str) -> None:
+    service.faults({"match": {"path": "/v2/batch/scrape/.*"}, "times": 9, "effect": {"latency_ms": 30000}})
+    process = weblake_command.start("batch", f"{site}/1", "--to", lake, "--json")
+    until = time.monotonic() + 30
+    while not list(Path(lake).glob("_weblake/ledger/*.job.json")) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    told = json.loads(out)
+    assert told["job_id"] in told["error"]["hint"]
+    assert len(err.strip().splitlines()) == 1
+
+
+#: Ctrl-C comes when the job is on record, and before the command has heard its id.
+INTERRUPTED_AT_THE_RECORD = """
+import os, signal
+from weblake import cli
+from weblake.dataset.ledger import Ledger
+record_job = Ledger.record_job
+def recorded(self, job):
+    record_job(self, job)
+    os.kill(os.getpid(), signal.SIGINT)
+    raise AssertionError("not interrupted")
+Ledger.record_job = recorded
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("command", [("batch",), ("crawl", "--yes")])
+def test_an_interrupt_at_the_job_record_names_the_job(
+    weblake_command: Any, site: str, lake: str, command: tuple[str, ...]
+) -> None:
+    weblake_command.program = ("-c", INTERRUPTED_AT_THE_RECORD)
+    run = weblake_command(*command, f"{site}/1", "--to", lake, "--json")
+    assert run.code == 130, run.err
+    (record,) = Path(lake).glob("_weblake/ledger/*.job.json")
+    job_id = json.loads(record.read_text())["job_id"]
+    assert run.json["job_id"] == job_id
+    assert f"weblake cancel {command[0]} {job_id}" in run.json["error"]["hint"]
+
+
+def test_max_credits_does_not_change_a_landed_load(weblake_command: Any, service: Any, site: str, lake: str) -> None:
+    command = ("batch", f"{site}/1", f"{site}/2", "--to", lake, "--json")
+    landed = weblake_command(*command)
+    again = weblake_command(*command, "--max-credits", "1")
+    assert (again.code, again.json) == (0, landed.json)
+    assert service.counts()["batch_scrape_started"] == 1
+
+
+def test_an_ended_job_is_not_cancelled_for_its_cost(weblake_command: Any, site: str, tmp_path: Path) -> None:
+    first = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", str(tmp_path / "one"), "--json").json
+    run = weblake_command(
+        "land", "batch", first["job_id"], "--to", str(tmp_path / "two"), "--max-credits", "1", "--json"
+    )
+    assert (run.code, run.json["stored"]) == (0, 2), run.err
+
+
+def test_max_credits_holds_for_all_urls_of_a_command(weblake_command: Any, service: Any, site: str, lake: str) -> None:
+    urls = (f"{site}/1", f"{site}/2")
+    for more in ((), ("--to", lake)):
+        run = weblake_command("scrape", *urls, "--max-credits", "1", "--json", *more)
+        assert (run.code, run.json["error"]["type"]) == (1, "CreditsExhausted")
+    assert service.counts().get("pages_billed", 0) == 0
+    assert weblake_command("scrape", urls[0], "--to", lake, "--max-credits", "1").code == 0
+    assert weblake_command("scrape", *urls, "--to", lake, "--max-credits", "1").code == 0  # one of them is there
+
+
+def test_spellings_of_one_root_give_one_load_id(weblake_command: Any, service: Any, site: str, lake: str) -> None:
+    first = weblake_command("batch", f"{site}/1", "--to", lake, "--json")
+    again = weblake_command("batch", f"{site}/1", "--to", f"file://{lake}/", "--json")
+    assert again.json == first.json
+    assert service.counts()["batch_scrape_started"] == 1
+
+
+def test_a_root_that_arrow_cannot_open_is_refused_before_the_start(
+    weblake_command: Any, service: Any, site: str, tmp_path: Path
+) -> None:
+    run = weblake_command("batch", f"{site}/1", "--to", str(tmp_path / "lake-\udcff"), "--json")
+    assert (run.code, run.json["error"]["type"]) == (1, "StorageRefused")
+    assert service.counts().get("batch_scrape_started", 0) == 0
+
+
+def test_allow_partial_gives_the_same_receipt_at_once_and_later(weblake_command: Any, site: str, lake: str) -> None:
+    command = ("batch", f"{site}/1", "http://127.0.0.1:9/", "--to", lake, "--fail-ratio", "0.2", "--json")
+    refused = weblake_command(*command)
+    assert (refused.code, refused.json["error"]["type"]) == (1, "LoadIncomplete")
+    promoted = weblake_command(*command, "--allow-partial")
+    at_once = weblake_command(*command, "--allow-partial", "--key", "at once")
+    for run in (promoted, at_once):
+        # Every URL is a document or a row with its reason: complete, although more failed than was tolerated.
+        assert (run.code, run.json["complete"], run.json["stored"], run.json["failed"]) == (0, True, 1, 1)
+    assert weblake.read(lake).to_table().num_rows == 2
+
+
+def test_the_remedy_for_a_job_started_elsewhere_names_only_its_own_options(
+    weblake_command: Any, site: str, tmp_path: Path
+) -> None:
+    job = weblake_command("batch", f"{site}/1", "--to", str(tmp_path / "one"), "--json").json["job_id"]
+    for _ in range(2):
+        run = weblake_command("land", "batch", job, "--to", str(tmp_path / "two"))
+        assert run.code == 0
+    assert "landed already" in run.err
+    assert "--new" not in run.err
+
+
+def test_malformed_url_lists_are_handled(weblake_command: Any, site: str, lake: str, tmp_path: Path) -> None:
+    (tmp_path / "long.csv").write_text(f'url,page\n{site}/1,"{"x" * 200_000}"\n')
+    pq.write_table(pa.table({"url": pa.array([f"{site}/1".encode()])}), tmp_path / "binary.parquet")
+    for name in ("long.csv", "binary.parquet"):
+        run = weblake_command("batch", "--urls", str(tmp_path / name), "--to", lake, "--json")
+        assert (run.code, run.json["submitted"]) == (0, 1), run.err
+    (tmp_path / "empty.csv").write_text("")
+    pq.write_table(pa.table({"url": pa.array([["a"]])}), tmp_path / "lists.parquet")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    for name in ("empty.csv", "lists.parquet", "broken.parquet"):
+        run = weblake_command("batch", "--urls", str(tmp_path / name), "--to", lake, "--json")
+        assert (run.code, run.json["error"]["type"]) == (1, "FixRequest"), run.err
+        assert ".." not in run.json["error"]["message"].replace(str(tmp_path), "")
+
+
+@pytest.fixture
+def embedded(weblake_command: Any, tmp_path: Path) -> Any:
+    """The command line with no base URL and a state directory of its own."""
+    weblake_command.env |= {
+        "WEBLAKE_BASE_URL": "",
+        "WEBLAKE_API_KEY": "",
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
+    return weblake_command
+
+
+def test_another_process_takes_over_the_embedded_service(
+    embedded: Any, service: Any, site: str, tmp_path: Path
+) -> None:
+    lake, address = str(tmp_path / "lake"), tmp_path / "state" / "weblake" / "service.json"
+    holder = embedded.start("crawl", f"{site}/", "--limit", "30", "-o", "delay=1", "--to", lake)
+    until = time.monotonic() + 30
+    while not address.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    other = embedded.start("crawl", f"{site}/", "--limit", "4", "-o", "delay=1", "--to", lake, "--json")
+    while len(list(Path(lake).glob("_weblake/ledger/*.job.json"))) < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+    holder.kill()
+    holder.communicate(timeout=30)
+    out, err = other.communicate(timeout=60)
+    assert other.returncode == 0, err
+    assert json.loads(out)["stored"] == 4

@@ -10,9 +10,10 @@ from catalogue import proves
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from landing_state_machine import LakeMachine
+from tiers import examples
 
 QUIET = settings(
-    max_examples=30,
+    max_examples=examples(400, one_in=13),
     stateful_step_count=20,
     print_blob=True,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],

@@ -29,7 +29,6 @@ CALLS = frozenset(_CALLS.split())
 ALLOWED = {
     ("src/weblake/api/contract.py", "yaml.load"): "the contract in the package, with the safe loader",
     ("src/weblake/__init__.py", "import_module"): "lazy names of the public door, from a table in the file",
-    ("src/weblake/orchestration.py", "import_module"): "the same",
     ("src/weblake/testing/__init__.py", "import_module"): "the same",
     ("src/weblake_service/web/sitemap.py", "xml.etree"): "the types of defusedxml's elements; defusedxml reads",
     ("src/weblake_service/files/office_properties.py", "xml.etree"): "the same",

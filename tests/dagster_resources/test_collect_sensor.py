@@ -165,7 +165,10 @@ def test_a_run_that_failed_is_left_to_its_retries(bench: Bench, site: GatedSite)
     bench.service.advance(26 * 3600)  # the job has expired
     assert not ticker.run(request).success
     assert ticker.tick().requests == []
-    assert orchestration.find(bench.resource.dataset(), str(run.metadata("docs_job")["weblake/load_id"])) is None
+    assert (
+        orchestration.LoadState(bench.resource.dataset(), str(run.metadata("docs_job")["weblake/load_id"])).landed
+        is None
+    )
 
 
 def test_each_partition_is_collected_as_that_partition(bench: Bench, site: GatedSite) -> None:

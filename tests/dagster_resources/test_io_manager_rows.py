@@ -163,7 +163,7 @@ def land_usage(lake: Lake, *months: int) -> None:
             )
             for month in months
         )
-        orchestration.land_report(orchestration.Report(name, periods, datetime.now(timezone.utc)), lake.dataset.storage)
+        orchestration.land_report(orchestration.Report(name, periods, datetime.now(timezone.utc)), lake.dataset)
 
 
 def test_months_of_usage_are_read_by_their_partitions(instance: dg.DagsterInstance, lake: Lake) -> None:
@@ -200,7 +200,7 @@ def test_days_of_activity_are_read_by_their_partitions(instance: dg.DagsterInsta
     entries = [
         ActivityEntry(id=day, endpoint="scrape", created_at=f"{day}T10:00:00Z") for day in ("2026-11-19", "2026-11-20")
     ]
-    orchestration.land_activity(entries, lake.dataset.storage)
+    orchestration.land_activity(entries, lake.dataset)
     days = dg.DailyPartitionsDefinition("2026-11-01", end_date="2026-11-21")
     activity = usage_asset("docs", {"weblake/table": "activity"}, partitions_def=days)
     seen: list[pa.Table] = []

@@ -197,7 +197,7 @@ def test_a_job_that_was_landed_as_one_from_elsewhere_counts_as_landed(lab: TaskL
 
 @proves(
     "O1",
-    at="src/weblake/loads/generations.py",
+    at="src/weblake/loads/load_request.py",
     line='return load_id_of("task", *self._whole(), self.run, generation)',
     becomes='return load_id_of("task", *self._whole()[:-1], self.run, generation)',
 )

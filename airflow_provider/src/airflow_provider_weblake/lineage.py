@@ -196,7 +196,7 @@ def _output(table: str, receipt: Mapping[str, object], root: Root) -> OutputData
     columns = schema_dataset.SchemaDatasetFacet(
         fields=[
             schema_dataset.SchemaDatasetFacetFields(name=column.name, type=_type(column.type))
-            for column in orchestration.TABLES[table]
+            for column in orchestration.table_schema(table)
         ]
     )
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(

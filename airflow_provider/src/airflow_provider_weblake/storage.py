@@ -88,9 +88,7 @@ def dataset_of_task(to: LakePath) -> Dataset:
     """
     dataset = orchestration.open_dataset(root_path(to))
     if _has_own_process():
-        orchestration.refuse_memory(
-            dataset.storage, "the process of this task", hint="memory:// is for tests with dag.test()."
-        )
+        orchestration.refuse_memory(dataset, "the process of this task", hint="memory:// is for tests with dag.test().")
     return dataset
 
 
@@ -109,15 +107,11 @@ class SmallFile:
         Raises:
             StorageRefused: The storage refused the write.
         """
-        storage = self._dataset.storage
-        local = storage.local_path(self._file)
-        if local is not None:
+        local = self._dataset.local_path(self._file)
+        if local is None:
+            self._dataset.write(self._file, data)
+        else:
             _write_local(local, data)
-            return
-        with storage.scratch() as directory:
-            ready = directory / "file"
-            ready.write_bytes(data)
-            storage.replace(self._file, ready)
 
 
 def small_file(path: LakePath) -> SmallFile:
@@ -135,7 +129,7 @@ def small_file(path: LakePath) -> SmallFile:
     if not file or file in (".", "..") or parent.endswith(":/"):
         raise InvalidOption(f"{text!r} names no file.", hint="Give the path of one file, such as lists/urls.txt.")
     dataset = dataset_of_task(parent or slash or ".")
-    local = dataset.storage.local_path(file)
+    local = dataset.local_path(file)
     if local is None:
         return SmallFile(text, dataset, file)
     with _translate_errors(local):

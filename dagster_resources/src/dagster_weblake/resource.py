@@ -166,7 +166,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         dataset = self.dataset(to)
         if context.job_def.executor_def.name != _IN_ONE_PROCESS:
             orchestration.refuse_memory(
-                dataset.storage,
+                dataset,
                 "the process of this step",
                 hint="memory:// is for tests with dg.materialize() and execute_in_process().",
             )

@@ -170,7 +170,7 @@ def _receipt_of(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, object] |
     load_id, root = metadata.get("weblake/load_id"), metadata.get("weblake/root")
     if load_id is None or root is None or "weblake/stored" not in metadata:
         return None
-    landing = orchestration.find(orchestration.open_dataset(str(root.value)), str(load_id.value))
+    landing = orchestration.LoadState(orchestration.open_dataset(str(root.value)), str(load_id.value)).landed
     return None if landing is None else landing.receipt.to_dict()
 
 

@@ -118,9 +118,10 @@ class Stopping:
 
     def _job(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> JobRef | None:
         """Return the job of a load; if its start was interrupted, repeat it at a service that replays starts."""
-        job = self.dataset.ledger.job(load_id)
+        state = orchestration.LoadState(self.dataset, load_id)
+        job = state.job
         if job is None and load_request is not None and load_request.start is not None:
-            intent, last = self.dataset.ledger.intent(load_id), self.dataset.ledger.last_start(load_id)
+            intent, last = state.intent, state.last_start
             if intent is None or last is None or last.void:
                 return None
             if not intent.replay:

@@ -9,11 +9,10 @@ name, which steps are done.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -36,6 +35,8 @@ from weblake.loads.accounting import Reconciler
 from weblake.loads.crawl_costs import find_possible_cost
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, Terms, check_cost
+from weblake.loads.load_request import ProgressCallbacks as ProgressCallbacks
+from weblake.loads.load_request import note as note
 from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.loads.staging import Identity, Staged, stage_document, stage_job
 from weblake.receipt import Receipt
@@ -54,23 +55,6 @@ CHANGED = "has changed since the job was started; landing what was bought"
 
 #: The result of `start_load`: the intent, the job, and the document if the start response contained it.
 StartedLoad: TypeAlias = tuple[Intent, Job, bytes | None]
-
-#: Default of `on_message`: logs the message as a warning.
-note: Callable[[str], None] = logging.getLogger("weblake.landing").warning
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressCallbacks:
-    """Functions that are called with a load's progress, in the thread that lands it."""
-
-    #: Called with the head of each poll response: status, total, completed, creditsUsed.
-    on_poll: Callable[[Mapping[str, object]], None] = lambda head: None
-    #: Called with the number of documents stored so far.
-    on_chunk: Callable[[int], None] = lambda stored: None
-    #: Called with the job's id, as soon as it is recorded.
-    on_start: Callable[[str], None] = lambda job_id: None
-    #: Called with a message for users about this load, for example that its list of URLs has changed since its start.
-    on_message: Callable[[str], None] = note
 
 
 def start_load(

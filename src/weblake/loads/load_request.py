@@ -5,6 +5,7 @@ A load request is the identity of a load and the function that starts its job; t
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,35 @@ class Slot:
     occasion: str | None = None
     #: Names of the task, for messages: of the orchestrator, the graph, the task and the partition.
     task: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of one run of an orchestrator's graph."""
+
+    #: Names of the task that stay the same in all runs, outermost first: orchestrator, graph, task, map index.
+    names: tuple[str | int, ...]
+    #: Id of the run.
+    run: str
+    #: Why the orchestrator runs the task: a retry has the same occasion, a new request by a person has another one.
+    occasion: str
+    #: The partition of the graph that the task lands; None if the graph has no partitions.
+    partition: str | None = None
+
+    def load_id(self, generation: int) -> str:
+        """Return the load id of one generation."""
+        return load_id_of("task", *self._whole(), self.run, generation)
+
+    def slot(self, generation: int, path_keys: Mapping[str, str] | None) -> Slot:
+        """Return the slot of this task's loads: one for each partition of the graph, or else of the path."""
+        values = None if path_keys is None or self.partition is not None else list(path_keys.items())
+        name = load_id_of("slot", *self._whole(), values)
+        whole = self.names if self.partition is None else (*self.names, self.partition)
+        task = tuple(map(str, whole))  # a partition key may be of a subclass of str
+        return Slot(name, self.partition is not None or bool(path_keys), generation, self.run, self.occasion, task)
+
+    def _whole(self) -> tuple[str | int, ...]:
+        return self.names if self.partition is None else (*self.names, "partition", self.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +149,24 @@ class Terms:
             raise InvalidOption(f"max_credits is {self.max_credits}.", hint="Give a number of credits, 0 or more.")
         if not self.timeout_s > 0:
             raise InvalidOption(f"The time limit is {self.timeout_s} s.", hint="Give a number of seconds above 0.")
+
+
+#: Default of `on_message`: logs the message as a warning.
+note: Callable[[str], None] = logging.getLogger("weblake.landing").warning
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressCallbacks:
+    """Functions that are called with a load's progress, in the thread that lands it."""
+
+    #: Called with the head of each poll response: status, total, completed, creditsUsed.
+    on_poll: Callable[[Mapping[str, object]], None] = lambda head: None
+    #: Called with the number of documents stored so far.
+    on_chunk: Callable[[int], None] = lambda stored: None
+    #: Called with the job's id, as soon as it is recorded.
+    on_start: Callable[[str], None] = lambda job_id: None
+    #: Called with a message for users about this load, for example that its list of URLs has changed since its start.
+    on_message: Callable[[str], None] = note
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
     which generation -> landed already? -> intent, start, job id on record -> over? -> (defer) -> land -> receipt
 
 Each run begins at the first step and follows the ledger of the dataset, so a worker may be killed at any point.
-`weblake.orchestration.choose_generation` defines the effects of a Clear and of a retry.
+`weblake.orchestration.place` defines the effects of a Clear and of a retry.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ JOB_ID, JOB_URL = "job_id", "weblake_job_url"
 #: Seconds by which Airflow's timeout of the deferral follows the trigger's own deadline; it only acts if the trigger
 #: fails.
 NET_S = 900.0
+#: Seconds after the start in which the service may not find the job yet.
+UNSEEN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,6 @@ class Load:
     dataset: Dataset
     request: LoadRequest
     terms: Terms
-    generation: int
 
 
 class LandingOperator(WeblakeOperator):
@@ -123,11 +124,7 @@ class LandingOperator(WeblakeOperator):
         self._service = client.service
         dataset = dataset_of_task(self.to)
         task = task_of(context)
-        if request.job_id is not None:
-            return Load(dataset, orchestration.place_existing_job(request, task), terms, 0)
-        if generation is None:
-            generation = orchestration.choose_generation(client, dataset, task, terms)
-        return Load(dataset, orchestration.place(request, task, generation), terms, generation)
+        return Load(dataset, orchestration.place(client, dataset, request, task, terms, generation), terms)
 
     def terms(self) -> Terms:
         """Return the operator's tolerances and limits in the form of the core."""
@@ -270,17 +267,16 @@ class JobOperator(LandingOperator):
         try:
             head = client.run(orchestration.get_status(orchestration.JobRef(job.kind, job.job_id), client.retry))
         except errors.JobGone:
-            return job.age_s() < orchestration.UNSEEN_S
+            return job.age_s() < UNSEEN_S
         except errors.RetryLater:
             return True  # the trigger waits longer than a worker does
-        over = orchestration.over_budget(head, load.terms.max_credits)
-        return not over and not orchestration.is_terminal(head.get("status"))
+        return not orchestration.is_over(head, load.terms.max_credits)
 
     def _wait_in_triggerer(self, load: Load, intent: Intent, job: Job, ends_at: float) -> None:
         self.defer(
             trigger=self._trigger(load.request.kind, job.job_id, ends_at, load.terms),
             method_name="execute_complete",
-            kwargs={"generation": load.generation},
+            kwargs={"generation": load.request.slot.generation if load.request.slot else 0},
             timeout=timedelta(seconds=ends_at - time.time() + NET_S),
         )
 

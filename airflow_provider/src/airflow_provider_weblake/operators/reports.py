@@ -99,7 +99,7 @@ class WeblakeUsageOperator(ReportOperator):
             found = client.run(orchestration.report(self.report, client.retry, by_api_key=self.by_api_key))
             if not found.split:
                 self.log.warning("The service did not split the report by API key, although it was asked to.")
-            files = orchestration.land_report(found, dataset.storage) if dataset is not None else []
+            files = orchestration.land_report(found, dataset) if dataset is not None else []
             months = _months(found)
             current = _current(found, months)
             over = budget is not None and current > budget
@@ -153,7 +153,7 @@ class WeblakeActivityOperator(ReportOperator):
                 raise errors.InvalidOption("`to` is empty.", hint="Give the root of the dataset to land in.")
             dataset = dataset_of_task(self.to)
             entries = client.run(orchestration.activity(client.retry, endpoint=self.endpoint or None))
-            files = orchestration.land_activity(entries, dataset.storage)
+            files = orchestration.land_activity(entries, dataset)
             self.log.info("%d calls of the last 24 hours, in %d files.", len(entries), len(files))
             done: dict[str, object] = {"entries": len(entries), "files": [asdict(file) for file in files]}
             return self.finish(context, done) if files else done

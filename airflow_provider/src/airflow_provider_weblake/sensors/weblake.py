@@ -130,7 +130,7 @@ class JobSensor(BaseSensorOperator):
             except errors.RetryLater as error:
                 self.log.warning("%s cannot be asked about now: %s", job.words, error)
                 return PokeReturnValue(is_done=False)
-        if not orchestration.is_terminal(head.get("status")):
+        if not orchestration.is_over(head):
             return PokeReturnValue(is_done=False)
         self._judge(str(head.get("status")).lower())
         return PokeReturnValue(is_done=True, xcom_value=event_of(job, "completed", head))

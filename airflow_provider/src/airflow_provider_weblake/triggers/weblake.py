@@ -167,7 +167,18 @@ class WeblakeJobTrigger(BaseTrigger):
         while True:
             try:
                 with in_airflow_terms():
-                    head = await client.run(self._flow(client, until, min(first, self.poll_interval)))
+                    head = await client.run(
+                        orchestration.wait(
+                            self._job,
+                            client.retry,
+                            until=until,
+                            unseen_s=0.0 if self._head else UNSEEN_S,
+                            first_s=min(first, self.poll_interval),
+                            poll_s=self.poll_interval,
+                            max_credits=self.max_credits if self.owns_job else None,
+                            progress=self._seen,
+                        )
+                    )
                 return str(head.get("status")).lower()
             except orchestration.OverBudget:
                 return await self._stop(client, "over_budget")
@@ -180,18 +191,6 @@ class WeblakeJobTrigger(BaseTrigger):
                     self.log.warning("%s cannot be asked about now; it is asked again: %s", self._job.words, error)
                 self._in_trouble, first = True, self.poll_interval
                 await self._pause(self.poll_interval)
-
-    def _flow(self, client: AsyncClient, until: float, first: float) -> orchestration.Flow[dict[str, object]]:
-        return orchestration.wait(
-            self._job,
-            client.retry,
-            until=until,
-            unseen_s=0.0 if self._head else UNSEEN_S,
-            first_s=first,
-            poll_s=self.poll_interval,
-            max_credits=self.max_credits if self.owns_job else None,
-            progress=self._seen,
-        )
 
     def _seen(self, found: Mapping[str, object]) -> None:
         """Keep the counts of a response, and log changes."""

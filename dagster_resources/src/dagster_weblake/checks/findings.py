@@ -86,9 +86,9 @@ def opened(dataset: orchestration.Dataset, name: str) -> Iterator[pq.ParquetFile
     import pyarrow.parquet as pq
 
     try:
-        if not dataset.storage.exists(name):
+        if not dataset.exists(name):
             raise UnreadableError(f"{name} is gone.")
-        with dataset.storage.open_input(name) as source, pq.ParquetFile(source) as file:
+        with dataset.open(name) as source, pq.ParquetFile(source) as file:
             yield file
     except (WeblakeError, OSError, ValueError, pa.ArrowException) as error:
         raise UnreadableError(f"{name} cannot be read: {plain(error, 300)}") from error
@@ -149,7 +149,7 @@ def schema_matches(load: Load, limits: Limits) -> Finding:
     """The documents' file has exactly the columns that this weblake writes."""
     from weblake import orchestration
 
-    wanted = orchestration.TABLES["documents"]
+    wanted = orchestration.table_schema("documents")
     if load.documents is None:
         return Finding(passed=True, says="The load has no documents, and so no file of them.")
     with opened(load.dataset, load.documents.path) as file:
@@ -247,7 +247,7 @@ def _mismatch(load: Load, file: weblake.LandedFile) -> str:
             if shared:
                 mine = orchestration.load_batches(parquet, file.path, load.receipt.load_id, ["load_id"], _BATCH_ROWS)
                 rows = sum(batch.num_rows for batch in mine)
-        found = file.bytes if shared else load.dataset.storage.size(file.path)
+        found = file.bytes if shared else load.dataset.size(file.path)
     except UnreadableError as error:
         return str(error).removeprefix(f"{file.path} ").rstrip(".")
     except WeblakeError as error:

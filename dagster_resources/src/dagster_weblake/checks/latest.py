@@ -68,14 +68,12 @@ def _fetch(context: dg.AssetCheckExecutionContext, wanted: dg.AssetRecordsFilter
 def _load(record: dg.EventLogRecord, key: dg.AssetKey, dataset: Dataset) -> Load:
     load_id = load_named_by(record)
     assert load_id is not None
-    newest = dataset.ledger.standing(load_id)
-    landing = orchestration.find(dataset, newest)
+    newest = orchestration.LoadState(dataset, load_id).current
+    landing = newest.landed
     if landing is None:
         event = record.asset_materialization
         root = event.metadata.get("weblake/root") if event is not None else None
         landed = root.value if root is not None else None
-        elsewhere = (
-            f" It landed in {plain(landed, 300)}: give `to`." if landed not in (None, dataset.storage.url) else ""
-        )
-        raise NothingLandedError(f"Load {plain(newest, 40)} is not on record in {dataset.storage.url}.{elsewhere}")
+        elsewhere = f" It landed in {plain(landed, 300)}: give `to`." if landed not in (None, dataset.url) else ""
+        raise NothingLandedError(f"Load {plain(newest.load_id, 40)} is not on record in {dataset.url}.{elsewhere}")
     return Load(dataset, landing.receipt, record.partition_key)

@@ -20,7 +20,7 @@ def usage_under_budget(dataset: Dataset, report: str, budget: float) -> Finding:
     month = f"{datetime.now(timezone.utc):%Y-%m}"
     name = f"usage_periods/report={report}/period={month}/usage.parquet"
     limit = {"budget": real(budget), "period": text(month)}
-    if not dataset.storage.exists(name):
+    if not dataset.exists(name):
         says = f"No usage of {month} has landed yet ({name} is not there). Materialize the asset for this month."
         return Finding(passed=False, says=says, metadata=limit, unknown=True)
     try:

@@ -57,7 +57,7 @@ def column_schema(table: str) -> dg.TableSchema:
     """
     from weblake import orchestration
 
-    return dg.TableSchema(columns=[_column(field) for field in orchestration.TABLES[table]])
+    return dg.TableSchema(columns=[_column(field) for field in orchestration.table_schema(table)])
 
 
 def _column(field: pa.Field) -> dg.TableColumn:

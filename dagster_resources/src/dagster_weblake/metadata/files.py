@@ -19,10 +19,10 @@ _SAFE = "/=@:+,!~"
 
 def file_uri(dataset: orchestration.Dataset, name: str) -> str:
     """Return the full address of a file of a dataset, without credentials: `file:///…` if it is local."""
-    local = dataset.storage.local_path(name)
+    local = dataset.local_path(name)
     if local is not None:
         return f"file://{quote(str(local), safe=_SAFE)}"
-    return f"{dataset.storage.url.rstrip('/')}/{name}"
+    return f"{dataset.url.rstrip('/')}/{name}"
 
 
 def table_uri(dataset: orchestration.Dataset, name: str) -> str:
@@ -33,6 +33,6 @@ def table_uri(dataset: orchestration.Dataset, name: str) -> str:
 def sizes(dataset: orchestration.Dataset, files: Iterable[weblake.LandedFile]) -> dict[str, dg.MetadataValue]:
     """Return the addresses of the files, and their bytes, as metadata."""
     return {
-        "weblake/root": dg.MetadataValue.text(dataset.storage.url),
+        "weblake/root": dg.MetadataValue.text(dataset.url),
         "weblake/bytes": dg.MetadataValue.int(sum(file.bytes for file in files)),
     }

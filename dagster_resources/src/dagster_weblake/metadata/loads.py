@@ -198,7 +198,7 @@ def started_metadata(
         "weblake/load_id": text(intent.load_id),
         **_job(job.job_id, job_url),
         "weblake/kind": text(intent.kind),
-        "weblake/root": dg.MetadataValue.text(dataset.storage.url),
+        "weblake/root": dg.MetadataValue.text(dataset.url),
         "weblake/deadline": dg.MetadataValue.timestamp(deadline),
     }
     if intent.submitted is not None:
@@ -243,8 +243,8 @@ def activity_metadata(
 def _landed_at(dataset: orchestration.Dataset, landing: orchestration.LandedLoad) -> datetime:
     at = landing.landed_at
     if at is None:
-        done = dataset.ledger.done(landing.receipt.load_id)
-        at = str(done["at"]) if done is not None else None
+        landed = orchestration.LoadState(dataset, landing.receipt.load_id).landed
+        at = landed.landed_at if landed is not None else None
     return datetime.now(timezone.utc) if at is None else read_time(at)
 
 
@@ -283,7 +283,7 @@ def _batches(
     from weblake import orchestration
 
     try:
-        with dataset.storage.open_input(name) as source, pq.ParquetFile(source) as file:
+        with dataset.open(name) as source, pq.ParquetFile(source) as file:
             for batch in orchestration.load_batches(file, name, load_id, columns, rows):
                 yield batch.select(list(columns))
     except Exception:  # noqa: BLE001 - storage libraries raise their own errors, and the preview is optional

@@ -117,15 +117,15 @@ def _time_keys(table: str, report: str | None, partitioned: bool, parts: Sequenc
 
 def _current(dataset: orchestration.Dataset, load_id: str, context: dg.InputContext) -> weblake.Receipt:
     """Return the receipt of the load, or of the load that has replaced it."""
-    load_id = dataset.ledger.standing(load_id)
-    done = dataset.ledger.done(load_id)
-    if done is None:
+    state = orchestration.LoadState(dataset, load_id).current
+    landing = state.landed
+    if landing is None:
         raise AskPerson(
-            f"Load {load_id} of {_name(context)} has not landed in {dataset.storage.url}.",
+            f"Load {state.load_id} of {_name(context)} has not landed in {dataset.url}.",
             hint="Its materialization says where it did (weblake/root): give the io manager that root, "
             'or the input: AssetIn(metadata={"to": "..."}).',
         )
-    return weblake.Receipt.from_dict(done)
+    return landing.receipt
 
 
 def _count(receipt: weblake.Receipt, table: str) -> int:

@@ -147,8 +147,8 @@ def _annotation(context: dg.InputContext) -> object:
 
 def _tell(context: dg.InputContext, rows: Rows, reading: weblake.Reading, value: object) -> None:
     count = rows.count if rows.count is not None else _rows(value)
-    facts: dict[str, object] = {"weblake/table": rows.table, "weblake/root": reading.storage.url}
-    what = f"the table {rows.table} of {reading.storage.url}"
+    facts: dict[str, object] = {"weblake/table": rows.table, "weblake/root": reading.url}
+    what = f"the table {rows.table} of {reading.url}"
     if rows.loads is not None:
         facts["weblake/loads"] = len(rows.loads)
         if len(rows.loads) == 1:

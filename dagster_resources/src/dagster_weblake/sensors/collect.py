@@ -233,7 +233,7 @@ class _Tick:
                 return None
             try:
                 with in_dagster_terms():
-                    return orchestration.find(datasets[pair.to], job.load_id) is None
+                    return orchestration.LoadState(datasets[pair.to], job.load_id).landed is None
             except WeblakeError as error:
                 self.trouble = error
                 # A temporary failure of the storage must not cause a run; a permanent one is reported by the run.
@@ -264,6 +264,6 @@ class _Tick:
 def _is_over(job: StartedJob, answers: orchestration.PollResults, now: float) -> bool:
     head = answers.heads.get(job.job_id)
     if head is not None:
-        return orchestration.is_terminal(head.get("status")) or orchestration.over_budget(head, job.max_credits)
+        return orchestration.is_over(head, job.max_credits)
     # Gone: expired, or of another team. The run gets the same error, and reports it where users see it.
     return isinstance(answers.errors.get(job.job_id), JobGone) and now - job.started_at > UNSEEN_S

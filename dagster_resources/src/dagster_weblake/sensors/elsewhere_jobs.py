@@ -109,7 +109,7 @@ class _Known:
 
     def news(self, dataset: orchestration.Dataset) -> orchestration.LedgerNews:
         """Return the ledger reader of this dataset."""
-        return self._ledgers.setdefault(dataset.storage.url, orchestration.LedgerNews(dataset))
+        return self._ledgers.setdefault(dataset.url, orchestration.LedgerNews(dataset))
 
 
 @dataclass(slots=True)

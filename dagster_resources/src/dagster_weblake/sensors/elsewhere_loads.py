@@ -121,7 +121,7 @@ class _Tick:
         try:
             with in_dagster_terms():
                 dataset = self.resource.dataset(self.wanted.to)
-                news = self.known.setdefault(dataset.storage.url, orchestration.LedgerNews(dataset))
+                news = self.known.setdefault(dataset.url, orchestration.LedgerNews(dataset))
                 if not news.refresh(self.until, warn=self.context.log.warning):
                     return self._skipped("The ledger is long; the next tick goes on reading it.")
                 return self._report(dataset, news, seen, first=memory is None)
@@ -160,8 +160,9 @@ class _Tick:
         return dg.SensorResult(asset_events=events, cursor=ticks.written(seen.write()))
 
     def _event(self, dataset: orchestration.Dataset, load: orchestration.ListedJob) -> dg.AssetMaterialization | None:
-        landing = orchestration.find(dataset, load.job_id)
-        if landing is None or dataset.ledger.retired(load.job_id) is not None:
+        state = orchestration.LoadState(dataset, load.job_id)
+        landing = state.landed
+        if landing is None or state.is_replaced:
             return None
         receipt = landing.receipt
         key = self.wanted.keys.get(receipt.kind)
@@ -182,7 +183,7 @@ class _Tick:
 
     def _is_ours(self, dataset: orchestration.Dataset, key: dg.AssetKey, load: orchestration.ListedJob) -> bool:
         """Return whether this Dagster has landed or reported a load: by the run on record, or by the event log."""
-        intent = dataset.ledger.intent(load.job_id)
+        intent = orchestration.LoadState(dataset, load.job_id).intent
         if intent is not None and intent.run is not None and self.context.instance.has_run(intent.run):
             return True
         if key not in self.reported:

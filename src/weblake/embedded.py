@@ -25,7 +25,7 @@ from weblake.errors import FeatureMissing, StorageRefused, WeblakeError
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.remedies import Remedy
 from weblake.settings import Settings, state_dir
-from weblake.steps import NoReply, Reply, Request
+from weblake.steps import NoResponse, Request, Response
 
 if TYPE_CHECKING:
     from weblake_service.server import LocalService
@@ -69,15 +69,15 @@ class EmbeddedTransport:
         self._carrier = make(self._at.base_url, self._at.api_key)
         self._following = threading.Lock()
 
-    def send(self, request: Request) -> Reply | NoReply:
-        """Send one request within the limits that it sets, and return its response or a NoReply."""
+    def send(self, request: Request) -> Response | NoResponse:
+        """Send one request within the limits that it sets, and return its response or a NoResponse."""
         carrier = self._carrier
-        reply = carrier.send(request)
-        if isinstance(reply, NoReply):
+        response = carrier.send(request)
+        if isinstance(response, NoResponse):
             with self._following:
                 if carrier is self._carrier:  # no other thread has replaced it
                     self._follow()
-        return reply
+        return response
 
     def _follow(self) -> None:
         with suppress(StorageRefused):  # no process serves now: the next try looks again
@@ -103,16 +103,16 @@ class AsyncEmbeddedTransport:
         self._make = make
         self._carrier = make(self._at.base_url, self._at.api_key)
 
-    async def send(self, request: Request) -> Reply | NoReply:
-        """Send one request within the limits that it sets, and return its response or a NoReply."""
+    async def send(self, request: Request) -> Response | NoResponse:
+        """Send one request within the limits that it sets, and return its response or a NoResponse."""
         carrier = self._carrier
-        reply = await carrier.send(request)
-        if isinstance(reply, NoReply):
+        response = await carrier.send(request)
+        if isinstance(response, NoResponse):
             with suppress(StorageRefused):
                 found = await asyncio.to_thread(running)
                 if carrier is self._carrier and found.base_url != self._at.base_url:
                     self._at, self._carrier = found, self._make(found.base_url, found.api_key)
-        return reply
+        return response
 
     def hide_key(self, error: WeblakeError) -> None:
         """Remove the API key from an error's texts."""

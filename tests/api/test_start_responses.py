@@ -7,17 +7,17 @@ import pytest
 from weblake.api import responses
 from weblake.api.start_responses import ANSWERS, Verdict, verdict
 from weblake.errors import MalformedReply, WeblakeError
-from weblake.steps import NoReply, Reply
+from weblake.steps import NoResponse, Response
 
 JSON = b'{"success": false, "error": "no"}'
 
 #: Answers, and what they are evidence of; written down apart from the table in the code.
-CASES: dict[str, tuple[Reply | NoReply, Verdict]] = {}
+CASES: dict[str, tuple[Response | NoResponse, Verdict]] = {}
 
 
-def _reply(status: int, body: bytes = JSON, **headers: str) -> Reply:
+def _reply(status: int, body: bytes = JSON, **headers: str) -> Response:
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Reply(status=status, headers=sent, body=body, wall=0.0)
+    return Response(status=status, headers=sent, body=body, wall=0.0)
 
 
 for _status in (*range(300, 303), *range(304, 309)):
@@ -76,15 +76,15 @@ CASES |= {
     "206": (_reply(206, b'{"success": true'), Verdict.OPEN),
     "200 cut off": (_reply(200, b'{"success": true, "id": "', content_type="application/json"), Verdict.OPEN),
     "a 502 of a proxy": (_reply(502, b"<html>Bad Gateway</html>", content_type="text/html"), Verdict.OPEN),
-    "refused connection": (NoReply(reason="refused", sent=False, final=False), Verdict.LATER),
-    "bad certificate": (NoReply(reason="certificate", sent=False, final=True), Verdict.REFUSED),
-    "reset after sending": (NoReply(reason="reset", sent=True, final=False), Verdict.OPEN),
-    "too large an answer": (NoReply(reason="too large", sent=True, final=True), Verdict.OPEN),
+    "refused connection": (NoResponse(reason="refused", sent=False, final=False), Verdict.LATER),
+    "bad certificate": (NoResponse(reason="certificate", sent=False, final=True), Verdict.REFUSED),
+    "reset after sending": (NoResponse(reason="reset", sent=True, final=False), Verdict.OPEN),
+    "too large an answer": (NoResponse(reason="too large", sent=True, final=True), Verdict.OPEN),
 }
 
 
-def error_of(reply: Reply | NoReply) -> WeblakeError:
-    if isinstance(reply, NoReply) or not 200 <= reply.status < 300:
+def error_of(reply: Response | NoResponse) -> WeblakeError:
+    if isinstance(reply, NoResponse) or not 200 <= reply.status < 300:
         return responses.error_of(reply, "start")
     try:
         responses.value_of(reply, "start")

@@ -18,7 +18,7 @@ from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
 from weblake.loads import load, load_request, starts
 from weblake.loads.load_request import Naming
-from weblake.steps import Flow, NoReply, Reply, Request
+from weblake.steps import Flow, NoResponse, Request, Response
 
 START = "POST /v2/batch/scrape"
 URLS = [url_of(0)]
@@ -63,10 +63,10 @@ class Counting:
     refused: bool
     sent: int = 0
 
-    def send(self, request: Request) -> Reply | NoReply:
+    def send(self, request: Request) -> Response | NoResponse:
         self.sent += request.method == "POST"
         if self.refused and request.method == "POST":
-            return NoReply("connection refused", sent=False)
+            return NoResponse("connection refused", sent=False)
         return self.inner.send(request)
 
 

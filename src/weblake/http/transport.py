@@ -1,8 +1,8 @@
 """Send requests to the service's origin, the only one that gets the API key.
 
-The transports follow no redirects, keep no cookies, and return every outcome of the network as a Reply or a NoReply.
-They send over httpx: with the caller's client, or with weblake's own transports, whose network layer keeps a total
-deadline (docs/decisions/054-http-on-httpx.md).
+The transports follow no redirects, keep no cookies, and return every outcome of the network as a Response or a
+NoResponse. They send over httpx: with the caller's client, or with weblake's own transports, whose network layer keeps
+a total deadline (docs/decisions/054-http-on-httpx.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from weblake.http.library import AsyncHttpClient, HttpClient, httpx, library_of
 from weblake.http.options import HttpOptions, TrustStoreUnreadable
 from weblake.http.pools import AsyncPoolTransport, PoolTransport
 from weblake.remedies import Remedy
-from weblake.steps import NoReply, Reply, Request
+from weblake.steps import NoResponse, Request, Response
 
 #: Logs each request and each response at level DEBUG, without headers.
 _LOG = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ MAX_POLLS = 64
 
 
 class _Requests:
-    """Base class of both transports: builds requests (address, headers, proxy) and converts exceptions to NoReply."""
+    """Base class of both transports: builds requests and converts exceptions to NoResponse."""
 
     def __init__(
         self, base: BaseUrl, key: ApiKey | None, client: Any, kind: str, options: HttpOptions | None, user_agent: str
@@ -109,22 +109,22 @@ class _Requests:
         limit = request.deadline_s
         return {"connect": min(CONNECT_S, limit * CONNECT_SHARE), "read": limit, "write": limit, "pool": limit}
 
-    def _no_reply(self, error: BaseException, request: Request, *, sent: bool | None = None) -> NoReply:
+    def _no_response(self, error: BaseException, request: Request, *, sent: bool | None = None) -> NoResponse:
         if isinstance(error, BodyRefused):
-            return NoReply(str(error), final=error.final)
+            return NoResponse(str(error), final=error.final)
         if isinstance(error, TrustStoreUnreadable):
-            return NoReply(str(error), sent=False, final=True)
+            return NoResponse(str(error), sent=False, final=True)
         sent = was_sent(error) if sent is None else sent
         certificate = certificate_error(error)
         if certificate is not None:
             whose = self.base.origin
             if self._proxy is not None and self._proxy.url.scheme == "https":
                 whose += f" or of the proxy {self._proxy.url}"
-            return NoReply(f"the TLS certificate of {whose} is not valid: {certificate}", sent, final=True)
+            return NoResponse(f"the TLS certificate of {whose} is not valid: {certificate}", sent, final=True)
         if "InvalidURL" in kinds(error):
             # A caller's client parses the address of a redirect although it does not follow redirects.
             reason = f"{self.base.origin} answered with a redirect to an address that cannot be read"
-            return NoReply(
+            return NoResponse(
                 reason, final=True, hint=Remedy("Set {base_url} to the address that the service itself uses.")
             )
         where = self.base.origin
@@ -134,21 +134,21 @@ class _Requests:
         alert = client_certificate_refused(error)
         if alert is not None:
             reason = f"{where}: the TLS client certificate is missing or not accepted ({alert})"
-            return NoReply(reason, sent=False, final=True, hint="Set a client certificate that the service accepts.")
+            return NoResponse(reason, sent=False, final=True, hint="Set a client certificate that the service accepts.")
         failed = kinds(error)
         if "TimeoutException" in failed or isinstance(error, TimeoutError):
             limit = request.deadline_s
             if "ConnectTimeout" in failed:
                 limit = min(CONNECT_S, limit)
-            return NoReply(f"no complete answer from {where} within {limit:g} s", sent)
+            return NoResponse(f"no complete answer from {where} within {limit:g} s", sent)
         text = one_line(text_of(error))
         if self._key is not None:
             text = self._key.hide(text)
         if "ProxyError" in failed and "407" in text:
             reason = f"{where}: the proxy asks for a user name and a password (407)"
             hint = "Check them in the proxy's URL: http://user:password@host:port, percent-encoded."
-            return NoReply(reason, sent=False, final=True, hint=hint)
-        return NoReply(f"{where}: {text}", sent, final="LocalProtocolError" in failed)
+            return NoResponse(reason, sent=False, final=True, hint=hint)
+        return NoResponse(f"{where}: {text}", sent, final="LocalProtocolError" in failed)
 
 
 class HttpTransport(_Requests):
@@ -178,8 +178,8 @@ class HttpTransport(_Requests):
         self._pools: dict[bool, PoolTransport] = {}
         self._pid = os.getpid()
 
-    def send(self, request: Request) -> Reply | NoReply:
-        """Send one request within the limits that it sets, and return its response or a NoReply."""
+    def send(self, request: Request) -> Response | NoResponse:
+        """Send one request within the limits that it sets, and return its response or a NoResponse."""
         until = time.monotonic() + request.deadline_s
         try:
             with ending(until), closing(self._response(request)) as response, self._cut_off(response, until):
@@ -191,13 +191,13 @@ class HttpTransport(_Requests):
                         break
                     if time.monotonic() > until:
                         raise httpx.ReadTimeout("deadline")
-                return body.reply(response.status_code, wall)
+                return body.response(response.status_code, wall)
         except Exception as error:
             if not is_failure(error):
                 raise
             if self._client is not None and time.monotonic() > until and was_sent(error):
                 error = TimeoutError()
-            return self._no_reply(error, request)
+            return self._no_response(error, request)
 
     def _response(self, request: Request) -> Any:
         if self._client is None:
@@ -264,8 +264,8 @@ class AsyncHttpTransport(_Requests):
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def send(self, request: Request) -> Reply | NoReply:
-        """Send one request within the limits that it sets, and return its response or a NoReply."""
+    async def send(self, request: Request) -> Response | NoResponse:
+        """Send one request within the limits that it sets, and return its response or a NoResponse."""
         waiting = True
         try:
             async with aio.timeout(request.deadline_s), self._turn(request):
@@ -277,11 +277,11 @@ class AsyncHttpTransport(_Requests):
                     async for part in response.stream:
                         if body.feed(part):
                             break
-                    return body.reply(response.status_code, wall)
+                    return body.response(response.status_code, wall)
         except Exception as error:
             if not is_failure(error):
                 raise
-            return self._no_reply(error, request, sent=False if waiting else None)
+            return self._no_response(error, request, sent=False if waiting else None)
 
     def _turn(self, request: Request) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()

@@ -40,7 +40,7 @@ from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.loads.staging import Identity, Staged, stage_document, stage_job
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
-from weblake.steps import Reply
+from weblake.steps import Response
 
 #: Seconds in which a 404 means "not there yet": for a job just started, and for a job started elsewhere.
 JUST_STARTED_S, ELSEWHERE_S = 10.0, 3.0
@@ -257,7 +257,7 @@ def _land(
             raise
         return earlier
     late = False
-    found: list[Reply] = []  # the first chunk, if the poll that saw the end of the job returned it
+    found: list[Response] = []  # the first chunk, if the poll that saw the end of the job returned it
 
     def read(intent: Intent, scratch: Path) -> LandedLoad:
         reconciler = Reconciler(sent, original.rejected)
@@ -368,7 +368,7 @@ def _wait_for_end(
     terms: Terms,
     callbacks: ProgressCallbacks,
     until: float,
-    keep: Callable[[Reply], None],
+    keep: Callable[[Response], None],
 ) -> None:
     """Wait for the end of the job; cancel it at a limit of the terms, which `_limit_error` reports later."""
     ref = JobRef(request.kind, job.job_id)

@@ -37,8 +37,8 @@ class Control:
         connection = HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
         try:
             connection.request(method, f"/_weblake/{name}", None if body is None else json.dumps(body), headers)
-            reply = connection.getresponse()
-            status, said = reply.status, json.loads(reply.read())
+            response = connection.getresponse()
+            status, said = response.status, json.loads(response.read())
         except (OSError, HTTPException, ValueError) as error:
             raise RuntimeError(
                 f"The weblake service at {self._url} does not answer ({error or type(error).__name__}). "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
-from weblake.errors import InvalidOption, chain
+from weblake.errors import InvalidOption, WeblakeError, causes
 from weblake.remedies import Remedy
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -86,10 +86,11 @@ class ApiKey:
 
     def hide_in(self, error: BaseException) -> None:
         """Remove the key from an error and its causes, because a service may repeat the key in a message."""
-        for found in chain(error):
-            found.message, found.remedy = self.hide(found.message), found.remedy.with_values(self.hide)
-            found.code = None if found.code is None else self.hide(found.code)
-            found.args = (found.message,)
+        for each in causes(error):
+            if isinstance(each, WeblakeError):
+                each.message, each.remedy = self.hide(each.message), each.remedy.with_values(self.hide)
+                each.code = None if each.code is None else self.hide(each.code)
+                each.args = (each.message,)
 
     def __repr__(self) -> str:
         return "ApiKey(***)"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from weblake.api import models, operations
 from weblake.api.models import Document, Model, PageMetadata, ScrapeResponse, is_terminal, parse_time
 
-VIEWS = [one for name in models.__all__ if isinstance(one := getattr(models, name), type) and issubclass(one, Model)]
+VIEWS = [one for one in vars(models).values() if isinstance(one, type) and issubclass(one, Model)]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -123,7 +123,7 @@ SILENT = ("a plain 401", "a plain 503", "a broken connection")
 @proves(
     "S1",
     at="src/weblake/credentials.py",
-    line="found.message, found.remedy = self.hide(found.message), found.remedy.with_values(self.hide)",
+    line="each.message, each.remedy = self.hide(each.message), each.remedy.with_values(self.hide)",
     becomes="pass",
     case="credit_usage-401-blocking",
 )

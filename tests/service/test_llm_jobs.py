@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import contract_lab
 import httpx
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 from polling import until
 
-from weblake.api import contract
 from weblake.testing import WeblakeService
 
 TITLE = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
@@ -319,7 +319,7 @@ def test_a_crawls_prompt_makes_its_options_and_explicit_ones_win(api: Api, webla
 
 
 def test_every_reply_has_the_shape_of_the_contract(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
-    schemas = contract.load()["components"]
+    schemas = contract_lab.load()["components"]
 
     def fits(name: str, body: Any) -> Any:
         schema = {"$ref": f"#/components/schemas/{name}", "components": schemas}

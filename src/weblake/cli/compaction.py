@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from weblake import output
 from weblake.cli.interrupts import INTERRUPTED
-from weblake.cli.tree import Interrupted, Json
+from weblake.cli.tree import Interrupted, Json, RootArgument
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _NAMED = 5
 
 
 def compact(
-    root: Annotated[str, typer.Argument(metavar="ROOT")],
+    root: RootArgument,
     to: Annotated[str, typer.Option("--to", metavar="NEW_ROOT", help="A root that holds nothing yet.")],
     file_size: Annotated[
         str, typer.Option("--file-size", metavar="SIZE", help="Bytes of a new file at most, such as 64MB, 1GiB.")
@@ -48,11 +48,6 @@ def compact(
         output.show_json(done.to_dict())
     else:
         _show(done, root, to)
-
-
-def register(app: typer.Typer) -> None:
-    """Hangs the command into the tree."""
-    app.command()(compact)
 
 
 def bytes_of(text: str) -> int:

@@ -13,8 +13,6 @@ from weblake import output
 from weblake.cli.tree import Json
 from weblake.errors import FixRequest
 
-webhook = typer.Typer(help="Webhook deliveries.", no_args_is_help=True)
-
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to bind to.")] = "127.0.0.1",
@@ -112,7 +110,6 @@ def demo(
     run_demo(to, as_json=as_json)
 
 
-@webhook.command("verify")
 def verify(
     body: Annotated[
         Path, typer.Argument(metavar="BODY", help="The raw body, as it was received; - for standard input.")
@@ -134,10 +131,3 @@ def verify(
         output.show_json({"valid": True})
     else:
         output.out.print("The signature is valid.")
-
-
-def register(app: typer.Typer) -> None:
-    """Register the commands of this module."""
-    for command in (serve, demo):
-        app.command()(command)
-    app.add_typer(webhook, name="webhook")

@@ -12,7 +12,7 @@ from rich.markup import escape
 from weblake import output
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.cli.remedies import COMMAND_LINE
-from weblake.cli.tree import FAILED, BaseUrl, Insecure, Json, connect
+from weblake.cli.tree import FAILED, Json, RootArgument, ServiceOptions
 from weblake.credentials import one_line
 from weblake.errors import WeblakeError
 
@@ -26,15 +26,14 @@ MOST = 1000
 
 
 def orphans(
-    root: Annotated[str, typer.Argument(metavar="ROOT")],
+    root: RootArgument,
+    service: ServiceOptions,
     strangers: Annotated[
         bool, typer.Option("--strangers", help="Also list jobs of the last 24 hours that no load of ROOT has.")
     ] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Go by the ledger alone; ask no service.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if there are any.")] = False,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
     """Lists loads that were meant and have not landed, finds their jobs, and says what to do. Changes nothing."""
     from dataclasses import replace
@@ -49,7 +48,7 @@ def orphans(
         found = unlanded.open_loads(dataset)
     else:
         try:
-            with connect(base_url, insecure) as client:
+            with service.connect() as client:
                 found = unlanded.find_open_loads(client, dataset, strangers=strangers)
         except WeblakeError as error:  # there is no service to ask: the ledger's part stands all the same
             known = unlanded.open_loads(dataset)
@@ -64,11 +63,6 @@ def orphans(
         _show(found, root)
     if check and (found.orphans or found.unreadable):
         raise typer.Exit(FAILED)
-
-
-def register(app: typer.Typer) -> None:
-    """Hangs the command into the tree."""
-    app.command()(orphans)
 
 
 def advice(orphan: Orphan, root: str) -> list[str]:

@@ -49,7 +49,7 @@ SETTLE_S = 900.0
 #: Most missing URLs that a message names.
 NAMED = 3
 #: Message if the caller's request differs from the request that the job was started with.
-CHANGED = "has changed since the job was started; landing what was bought"
+CHANGED = "has changed since the job was started; landing what was sent"
 
 
 #: The result of `start_load`: the intent, the job, and the document if the start response contained it.

@@ -35,15 +35,15 @@ def test_a_scrape_reads_as_it_is_written_in_the_readme() -> None:
             "brandNew": [1],
         },
     }
-    reply = operations.scrape("https://example.com").decode(json.loads(json.dumps(wire)))
-    assert isinstance(reply, ScrapeResponse)
-    assert reply.data.markdown == "# Title"
-    assert reply.data.metadata.status_code == 200
-    assert reply.data.metadata.source_url == "https://example.com"
-    assert reply.data.metadata.extra == {"og:image": "i.png"}
-    assert reply.data.extra == {"brandNew": [1]}
-    assert reply.data.metadata.title == "Two"
-    assert reply.raw == wire
+    response = operations.scrape("https://example.com").decode(json.loads(json.dumps(wire)))
+    assert isinstance(response, ScrapeResponse)
+    assert response.data.markdown == "# Title"
+    assert response.data.metadata.status_code == 200
+    assert response.data.metadata.source_url == "https://example.com"
+    assert response.data.metadata.extra == {"og:image": "i.png"}
+    assert response.data.extra == {"brandNew": [1]}
+    assert response.data.metadata.title == "Two"
+    assert response.raw == wire
 
 
 @pytest.mark.parametrize(

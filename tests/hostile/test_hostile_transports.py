@@ -79,8 +79,8 @@ SLOW = {
 @proves(
     "H11",
     at="src/weblake/http/transport.py",
-    line="aio.timeout(request.deadline_s), self._turn(request):",
-    becomes="aio.timeout(None), self._turn(request):",
+    line="aio.timeout(request.deadline_s), self._slot(request):",
+    becomes="aio.timeout(None), self._slot(request):",
     case="loop-a body",
 )
 @pytest.mark.parametrize("play", SLOW.values(), ids=SLOW)

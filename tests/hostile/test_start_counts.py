@@ -27,7 +27,7 @@ PAGE = {"content_type": "text/html"}
 
 #: The answer; how often a landing sends the start, within how many seconds, and what it raises; how often a single call
 #: of a client sends it, and what that raises.
-ANSWERS: dict[str, tuple[Play | None, int, float, str, int, str]] = {
+RESPONSES: dict[str, tuple[Play | None, int, float, str, int, str]] = {
     **{
         str(status): (reply("", status, location="http://127.0.0.1:9/"), 1, 1, "MalformedReply", 1, "MalformedReply")
         for status in (300, 301, 302, 304, 307, 308)
@@ -97,9 +97,9 @@ def real_waits(monkeypatch: pytest.MonkeyPatch, haste: None) -> None:
     monkeypatch.setattr(operation, "START_S", 30.0)
 
 
-@pytest.fixture(params=ANSWERS)
+@pytest.fixture(params=RESPONSES)
 def answer(request: pytest.FixtureRequest, service: ScriptedService) -> tuple[Play | None, int, float, str, int, str]:
-    found = ANSWERS[request.param]
+    found = RESPONSES[request.param]
     service.on(ACTIVITY, reply({"success": True, "data": []}))
     if found[0] is not None:
         service.on(START, found[0])

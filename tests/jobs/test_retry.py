@@ -251,7 +251,7 @@ def test_it_always_ends_within_its_patience(statuses: list[int], hints: list[str
 @given(st.binary(max_size=300), st.integers(200, 599), st.text(max_size=40))
 def test_no_reply_breaks_the_reader(body: bytes, status: int, hint: str) -> None:
     got = Response(status, {"retry-after": hint, "date": hint}, body)
-    responses.hint_s(got)
+    responses.retry_after_s(got)
     try:
         responses.value_of(got, "read")
         said = ""

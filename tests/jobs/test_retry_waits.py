@@ -217,7 +217,7 @@ def test_h3_without_a_date_of_its_own_it_is_reckoned_by_ours(date: str) -> None:
     assert transport.slept == [pytest.approx(20 + AT_LEAST_S)]
 
 
-@proves("H3", at="src/weblake/api/responses.py", line="max(0.0, asked)", becomes="asked")
+@proves("H3", at="src/weblake/api/responses.py", line="max(0.0, seconds)", becomes="seconds")
 @given(at=st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), ours=st.floats(0, 2.5e11))
 def test_h3_a_date_that_has_passed_is_now_and_one_far_ahead_is_the_callers(at: datetime, ours: float) -> None:
     then = at.replace(tzinfo=timezone.utc, microsecond=0)

@@ -114,7 +114,7 @@ def test_on_object_storage_and_beside_jobs_of_strangers(
     assert (people.code, people.out.splitlines()) == (
         0,
         [
-            f"Nothing that was meant for {s3_root} is open.",
+            f"No load of {s3_root} is open.",
             f"Every job of the last 24 hours is one of {s3_root}.",
         ],
     )

@@ -53,12 +53,12 @@ def value_of(response: Response, what: str) -> object:
     if not 200 <= response.status < 300:
         raise error_of(response, what)
     value = response_json.loads(bytes(response.body))
-    if isinstance(value, dict) and tells_error(value):
+    if isinstance(value, dict) and is_error_body(value):
         raise error_of(response, what)
     return value
 
 
-def tells_error(fields: Mapping[str, object]) -> bool:
+def is_error_body(fields: Mapping[str, object]) -> bool:
     """Return whether these fields of a response are an error at any HTTP status; a failed job's status is not."""
     return fields.get("success") is False and set(fields) <= _ERROR_FIELDS
 
@@ -86,7 +86,7 @@ def error_of(response: Response | NoResponse, what: str) -> WeblakeError:
     return error
 
 
-def _by_status(response: Response, what: str, said: str, code: str | None) -> WeblakeError:
+def _by_status(response: Response, what: str, detail: str, code: str | None) -> WeblakeError:
     status = response.status
     if 300 <= status < 400:
         return MalformedReply(
@@ -94,43 +94,47 @@ def _by_status(response: Response, what: str, said: str, code: str | None) -> We
             hint=Remedy("Set {base_url} to the address that the service itself uses."),
         )
     if status == 401:
-        return AuthenticationFailed(f"{what}: the API key was not accepted.{said}", hint=Remedy("Check {api_key}."))
+        return AuthenticationFailed(f"{what}: the API key was not accepted.{detail}", hint=Remedy("Check {api_key}."))
     if status == 402:
-        return CreditsExhausted(f"{what}: not enough credits.{said}", hint="Add credits, or ask for less.")
+        return CreditsExhausted(f"{what}: not enough credits.{detail}", hint="Add credits, or ask for less.")
     if status == 403:
-        return PermissionDenied(f"{what}: forbidden.{said}", hint="Check the team and the target.")
+        return PermissionDenied(f"{what}: forbidden.{detail}", hint="Check the team and the target.")
     if status == 429:
-        return RateLimited(f"{what}: the rate or concurrency limit is reached.{said}", retry_after=hint_s(response))
+        return RateLimited(
+            f"{what}: the rate or concurrency limit is reached.{detail}", retry_after=retry_after_s(response)
+        )
     if status == 503 and code is not None and _NOT_SET_UP.search(code):
-        return FeatureMissing(f"{what}: the service has this not set up.{said}")
+        return FeatureMissing(f"{what}: the service has this not set up.{detail}")
     if status == 410 or (status == 404 and code is None):
         return JobGone(
-            f"{what}: the service does not have it: unknown, expired, or of another team.{said}",
+            f"{what}: the service does not have it: unknown, expired, or of another team.{detail}",
             hint="Results are kept for about a day; check the id, the key and the base URL.",
         )
     if status in (408, 425) or status >= 500:
-        return ServiceUnavailable(f"{what}: the service failed ({status}).{said}", retry_after=hint_s(response))
+        return ServiceUnavailable(
+            f"{what}: the service failed ({status}).{detail}", retry_after=retry_after_s(response)
+        )
     if status < 300:
-        return RequestRejected(f"{what}: refused.{said}")
-    return RequestRejected(f"{what}: refused ({status}), {_REASONS.get(status, 'the request is wrong')}.{said}")
+        return RequestRejected(f"{what}: refused.{detail}")
+    return RequestRejected(f"{what}: refused ({status}), {_REASONS.get(status, 'the request is wrong')}.{detail}")
 
 
-def hint_s(response: Response) -> float | None:
+def retry_after_s(response: Response) -> float | None:
     """Return the seconds that the service asks the client to wait, or None.
 
     Read in this order: Retry-After in seconds or as a date (relative to the Date of the response if it has one, so that
     a wrong local clock has no effect), `details.retryAfterSeconds`, "retry after Ns" in the text.
     """
-    asked = _asked(response)
-    return None if asked is None else max(0.0, asked)
+    seconds = _requested_wait(response)
+    return None if seconds is None else max(0.0, seconds)
 
 
-def _asked(response: Response) -> float | None:
+def _requested_wait(response: Response) -> float | None:
     header = response.headers.get("retry-after", "").strip()
     if header:
         seconds = _seconds(header)
         if seconds is None:
-            seconds = _until(header, response)
+            seconds = _seconds_until(header, response)
         if seconds is not None:
             return seconds
     text, _, details = _error_fields(response)
@@ -142,7 +146,7 @@ def _asked(response: Response) -> float | None:
     return float(found[1]) if found else None
 
 
-def goes_on(response: Response) -> bool:
+def still_works(response: Response) -> bool:
     """Return whether a 408 says that the work continues, so that repeating the request joins it."""
     if response.status != 408:
         return False
@@ -167,7 +171,7 @@ def _seconds(text: str) -> float | None:
     return float(text) if re.fullmatch(r"[+-]?\d{1,12}(\.\d{1,9})?", text) else None
 
 
-def _until(text: str, response: Response) -> float | None:
+def _seconds_until(text: str, response: Response) -> float | None:
     then = http_date(text)
     base = http_date(response.headers.get("date", ""))
     return None if then is None else then - (response.wall if base is None else base)

@@ -73,33 +73,39 @@ def _any(response: Response | NoResponse, error: WeblakeError) -> bool:
 
 
 #: All classes of responses that name no job; the first row that fits decides.
-ANSWERS: tuple[Row, ...] = (
-    Row("no connection: refused, no such host, too late to send", _no_response(sent=False, final=False), Verdict.LATER),
+RESPONSES: tuple[Row, ...] = (
+    Row(
+        "no connection: refused, no such host, or no time left to send",
+        _no_response(sent=False, final=False),
+        Verdict.LATER,
+    ),
     Row("no connection: a certificate that is not valid", _no_response(sent=False, final=True), Verdict.REFUSED),
     Row("connection broken or deadline passed after sending", _no_response(sent=True, final=False), Verdict.OPEN),
-    Row("an answer that is too large or in another encoding", _no_response(sent=True, final=True), Verdict.OPEN),
+    Row("a response that is too large or in another encoding", _no_response(sent=True, final=True), Verdict.OPEN),
     Row("code SCRAPE_…: the page itself could not be scraped", _scrape_failed, Verdict.REFUSED),
     Row("2xx and a web page: a login page in front of the service", _web_page, Verdict.STOPPED),
-    Row("2xx without a job id, empty, cut off or no JSON", _unreadable, Verdict.OPEN),
+    Row("2xx without a job id: empty, truncated or not JSON", _unreadable, Verdict.OPEN),
     Row("2xx with `success: false`", _status(range(200, 300)), Verdict.REFUSED),
     Row("303: the result is elsewhere, so something may have been done", _status(303), Verdict.STOPPED),
-    Row("any other redirect: not taken on at this address", _status(range(300, 400)), Verdict.REFUSED),
+    Row("any other redirect: not accepted at this address", _status(range(300, 400)), Verdict.REFUSED),
     Row("429: rate or concurrency limit", _status(429), Verdict.LATER),
-    Row("408, 425: a time ran out in the service or in a proxy", _status(408, 425), Verdict.OPEN),
+    Row("408, 425: a timeout of the service or of a proxy", _status(408, 425), Verdict.OPEN),
     Row("409: the idempotency key was used before, perhaps by this start", _status(409), Verdict.OPEN),
     Row("any other 4xx: the service's own refusal", _status(range(400, 500)), Verdict.REFUSED),
     Row("503 with a code that names what is not set up", _not_set_up, Verdict.REFUSED),
-    Row("501, 505: the server does not do such requests", _status(501, 505), Verdict.REFUSED),
-    Row("511: a network that wants a login first", _status(511), Verdict.REFUSED),
-    Row("any other 5xx: a proxy may answer for a service that took the request on", _any, Verdict.OPEN),
+    Row("501, 505: the server does not support such requests", _status(501, 505), Verdict.REFUSED),
+    Row("511: a network that requires a login", _status(511), Verdict.REFUSED),
+    Row(
+        "any other 5xx: may be the response of a proxy, while the service has accepted the request", _any, Verdict.OPEN
+    ),
 )
 
 
 def verdict(response: Response | NoResponse, error: WeblakeError) -> Verdict:
-    """Return the verdict of the first row of ANSWERS that fits a response to a start.
+    """Return the verdict of the first row of RESPONSES that fits a response to a start.
 
     Args:
         response: The response, or the reason why there is none.
         error: The typed error of the response.
     """
-    return next(row.verdict for row in ANSWERS if row.fits(response, error))
+    return next(row.verdict for row in RESPONSES if row.fits(response, error))

@@ -120,12 +120,12 @@ class Orchestrator:
                 start_new_session=True,
             )
             try:
-                out, said = process.communicate(timeout=TIMEOUT_S)
+                out, errors = process.communicate(timeout=TIMEOUT_S)
             except subprocess.TimeoutExpired as late:
                 raise self.failed(f"{self.name} took longer than {TIMEOUT_S:g} s.", _lines(late.stderr, key)) from None
             finally:
                 _end(process)
-        log = _lines(said, key)
+        log = _lines(errors, key)
         with suppress(ValueError):
             printed = json.loads(out)
             if isinstance(printed, dict):
@@ -213,6 +213,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def _lines(said: bytes | None, key: str) -> list[str]:
-    text = (said or b"").decode(errors="replace").replace(key, "***")
+def _lines(errors: bytes | None, key: str) -> list[str]:
+    text = (errors or b"").decode(errors="replace").replace(key, "***")
     return [line[:500] for line in text.splitlines() if line.strip()][-_LAST_LINES:]

@@ -51,10 +51,10 @@ class DemoSite(LoopbackServer):
         super().__init__(self._respond, "ostrel")
         self.pages = site_pages(self.url)
 
-    def _respond(self, asked: LoopbackRequest) -> LoopbackResponse:
-        if asked.method not in ("GET", "HEAD"):
+    def _respond(self, request: LoopbackRequest) -> LoopbackResponse:
+        if request.method not in ("GET", "HEAD"):
             return LoopbackResponse(501)
-        page = self.pages.get(asked.target) or self.pages["/stations/mill-race"]
+        page = self.pages.get(request.target) or self.pages["/stations/mill-race"]
         header = {"Location": page.location} if page.location else {"Content-Type": page.content_type}
         return LoopbackResponse(page.status, page.body, header)
 

@@ -62,10 +62,10 @@ class _Requests:
         self._ssl: ssl.SSLContext | None = None
         self._headers = self._own_headers()
 
-    def hide_key(self, error: WeblakeError) -> None:
+    def redact_key(self, error: WeblakeError) -> None:
         """Remove the API key from an error's texts, because a service may repeat it in a message."""
         if self._key is not None:
-            self._key.hide_in(error)
+            self._key.redact_error(error)
 
     def _ssl_context(self) -> ssl.SSLContext | None:
         over_tls = self.base.scheme == "https" or (self._proxy is not None and self._proxy.url.scheme == "https")
@@ -143,7 +143,7 @@ class _Requests:
             return NoResponse(f"no complete answer from {where} within {limit:g} s", sent)
         text = one_line(text_of(error))
         if self._key is not None:
-            text = self._key.hide(text)
+            text = self._key.redact(text)
         if "ProxyError" in failed and "407" in text:
             reason = f"{where}: the proxy asks for a user name and a password (407)"
             hint = "Check them in the proxy's URL: http://user:password@host:port, percent-encoded."
@@ -261,14 +261,14 @@ class AsyncHttpTransport(_Requests):
         # Importing aiohttp can take a second, which must not count for a request's deadline.
         self._make_pool = _async_transport(base, self._proxy) if http_client is None else AsyncPoolTransport
         self._pools: dict[bool, httpx.AsyncBaseTransport] = {}
-        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._slots: dict[str, asyncio.Semaphore] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def send(self, request: Request) -> Response | NoResponse:
         """Send one request within the limits that it sets, and return its response or a NoResponse."""
         waiting = True
         try:
-            async with aio.timeout(request.deadline_s), self._turn(request):
+            async with aio.timeout(request.deadline_s), self._slot(request):
                 waiting = False
                 async with aclosing(await self._response(request)) as response:
                     wall = time.time()
@@ -283,16 +283,16 @@ class AsyncHttpTransport(_Requests):
                 raise
             return self._no_response(error, request, sent=False if waiting else None)
 
-    def _turn(self, request: Request) -> asyncio.Semaphore:
+    def _slot(self, request: Request) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             # Connections belong to the loop that opened them and cannot be used after it is closed.
-            self._pools, self._turns, self._loop = {}, {}, loop
+            self._pools, self._slots, self._loop = {}, {}, loop
         kind = "start" if request.fresh else "call" if request.enough is None else "poll"
-        if kind not in self._turns:
+        if kind not in self._slots:
             most = {"start": MAX_CONNECTIONS, "call": MAX_CONNECTIONS - MAX_POLLS, "poll": MAX_POLLS}[kind]
-            self._turns[kind] = asyncio.Semaphore(most)
-        return self._turns[kind]
+            self._slots[kind] = asyncio.Semaphore(most)
+        return self._slots[kind]
 
     async def _response(self, request: Request) -> Any:
         if self._client is None:

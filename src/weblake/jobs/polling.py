@@ -200,7 +200,7 @@ def _head(what: str, reply: Response, *, keep: Callable[[Response], None] | None
     if found is None:
         chunk = response_json.read_chunk(bytes(reply.body))
         found = response_json.Head(chunk.head, not chunk.documents)
-    if responses.tells_error(found.fields):
+    if responses.is_error_body(found.fields):
         raise responses.error_of(reply, what)
     if keep is not None and reply.whole and models.is_terminal(found.fields.get("status")):
         keep(reply)

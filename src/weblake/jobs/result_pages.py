@@ -136,6 +136,6 @@ def with_read_errors(job: JobRef, flow: Flow[T]) -> Flow[T]:
 
 def _chunk(what: str, reply: Response) -> response_json.Chunk:
     chunk = response_json.read_chunk(reply.body)
-    if not chunk.documents and responses.tells_error(chunk.head):
+    if not chunk.documents and responses.is_error_body(chunk.head):
         raise responses.error_of(reply, what)
     return chunk

@@ -222,7 +222,7 @@ def _again(reply: Response | NoResponse, error: WeblakeError, operation: Operati
     """Return whether sending the operation again is both useful and safe."""
     if isinstance(reply, NoResponse):
         return not reply.final and (operation.repeatable or not reply.sent)
-    if reply.status == 429 or responses.goes_on(reply):
+    if reply.status == 429 or responses.still_works(reply):
         return True
     if not operation.repeatable:
         return False

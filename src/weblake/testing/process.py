@@ -92,7 +92,7 @@ class WeblakeServiceProcess(WeblakeService):
         return self._folder / "log"
 
     def _start(self, port: int) -> str:
-        program = Path(__file__).with_name("served.py")
+        program = Path(__file__).with_name("service_program.py")
         options = json.dumps({"port": port, "data": str(self._folder), "config": self._config})
         with self._log.open("a", encoding="utf-8") as log:
             # Modules in the program's folder must not shadow modules of the same names.

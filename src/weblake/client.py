@@ -94,7 +94,7 @@ class Client:
         library_of(http_client, "Client")
         if http_options is not None:
             http_options.check()
-        self._carrier = partial(HttpTransport, http_client=http_client, options=http_options)
+        self._make = partial(HttpTransport, http_client=http_client, options=http_options)
         if transport is None:
             self._settings = settings.find(base_url, given, insecure=insecure)
 
@@ -105,7 +105,7 @@ class Client:
             return self._transport
         with self._lock:
             if self._opened is None:
-                self._opened = _opened(self._settings, self._carrier)
+                self._opened = _opened(self._settings, self._make)
         return self._opened
 
     @property
@@ -126,7 +126,7 @@ class Client:
             return run(flow, self.transport)
         except WeblakeError as error:
             if self._opened is not None:
-                self._opened.hide_key(error)
+                self._opened.redact_key(error)
             raise
 
     def call(self, operation: Operation[T]) -> T:
@@ -207,7 +207,7 @@ class AsyncClient:
         library_of(http_client, "AsyncClient")
         if http_options is not None:
             http_options.check()
-        self._carrier = partial(AsyncHttpTransport, http_client=http_client, options=http_options)
+        self._make = partial(AsyncHttpTransport, http_client=http_client, options=http_options)
         if transport is None:
             self._settings = settings.find(base_url, given, insecure=insecure)
 
@@ -217,7 +217,7 @@ class AsyncClient:
         if self._transport is not None:
             return self._transport
         if self._opened is None:
-            self._opened = _opened_async(self._settings, self._carrier)
+            self._opened = _opened_async(self._settings, self._make)
         return self._opened
 
     async def run(self, flow: Flow[T]) -> T:
@@ -226,7 +226,7 @@ class AsyncClient:
             return await arun(flow, self.transport)
         except WeblakeError as error:
             if self._opened is not None:
-                self._opened.hide_key(error)
+                self._opened.redact_key(error)
             raise
 
     async def call(self, operation: Operation[T]) -> T:
@@ -282,24 +282,22 @@ class AsyncClient:
     concurrency_check = _awaited(operations.concurrency_check)
 
 
-def _opened(
-    found: settings.Settings | None, carrier: Callable[..., HttpTransport]
-) -> HttpTransport | EmbeddedTransport:
+def _opened(found: settings.Settings | None, make: Callable[..., HttpTransport]) -> HttpTransport | EmbeddedTransport:
     if found is not None:
-        return carrier(found.base_url, found.api_key)
+        return make(found.base_url, found.api_key)
     from weblake.embedded import EmbeddedTransport
 
-    return EmbeddedTransport(carrier)
+    return EmbeddedTransport(make)
 
 
 def _opened_async(
-    found: settings.Settings | None, carrier: Callable[..., AsyncHttpTransport]
+    found: settings.Settings | None, make: Callable[..., AsyncHttpTransport]
 ) -> AsyncHttpTransport | AsyncEmbeddedTransport:
     if found is not None:
-        return carrier(found.base_url, found.api_key)
+        return make(found.base_url, found.api_key)
     from weblake.embedded import AsyncEmbeddedTransport
 
-    return AsyncEmbeddedTransport(carrier)
+    return AsyncEmbeddedTransport(make)
 
 
 def _at_most_one(**ways: object) -> None:

@@ -25,7 +25,7 @@ from weblake.errors import FeatureMissing, StorageRefused, WeblakeError
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.remedies import Remedy
 from weblake.settings import Settings, state_dir
-from weblake.steps import NoReply, Reply, Request
+from weblake.steps import NoResponse, Request, Response
 
 if TYPE_CHECKING:
     from weblake_service.server import LocalService
@@ -37,7 +37,7 @@ _lock = threading.Lock()
 _own: tuple[int, LocalService] | None = None
 
 
-def running() -> Settings:
+def find_or_start() -> Settings:
     """Return the settings of the embedded service; start it in this process if no process of this user runs it.
 
     Raises:
@@ -48,7 +48,7 @@ def running() -> Settings:
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _lock:
-            return _start(directory) or _found(directory)
+            return _start(directory) or _find(directory)
     except OSError as error:
         raise StorageRefused(
             f"The embedded service cannot keep its files in {directory}: {error.strerror or error}.",
@@ -64,63 +64,63 @@ class EmbeddedTransport:
     """
 
     def __init__(self, make: Callable[..., HttpTransport] = HttpTransport) -> None:
-        self._at = running()
+        self._at = find_or_start()
         self._make = make
-        self._carrier = make(self._at.base_url, self._at.api_key)
-        self._following = threading.Lock()
+        self._transport = make(self._at.base_url, self._at.api_key)
+        self._reconnecting = threading.Lock()
 
-    def send(self, request: Request) -> Reply | NoReply:
-        """Send one request within the limits that it sets, and return its response or a NoReply."""
-        carrier = self._carrier
-        reply = carrier.send(request)
-        if isinstance(reply, NoReply):
-            with self._following:
-                if carrier is self._carrier:  # no other thread has replaced it
-                    self._follow()
-        return reply
+    def send(self, request: Request) -> Response | NoResponse:
+        """Send one request within the limits that it sets, and return its response or a NoResponse."""
+        transport = self._transport
+        response = transport.send(request)
+        if isinstance(response, NoResponse):
+            with self._reconnecting:
+                if transport is self._transport:  # no other thread has replaced it
+                    self._reconnect()
+        return response
 
-    def _follow(self) -> None:
+    def _reconnect(self) -> None:
         with suppress(StorageRefused):  # no process serves now: the next try looks again
-            found = running()
+            found = find_or_start()
             if found.base_url != self._at.base_url:
-                self._carrier.close()
-                self._at, self._carrier = found, self._make(found.base_url, found.api_key)
+                self._transport.close()
+                self._at, self._transport = found, self._make(found.base_url, found.api_key)
 
-    def hide_key(self, error: WeblakeError) -> None:
+    def redact_key(self, error: WeblakeError) -> None:
         """Remove the API key from an error's texts."""
-        self._carrier.hide_key(error)
+        self._transport.redact_key(error)
 
     def close(self) -> None:
         """Close the connections."""
-        self._carrier.close()
+        self._transport.close()
 
 
 class AsyncEmbeddedTransport:
     """A transport to the embedded service for an event loop."""
 
     def __init__(self, make: Callable[..., AsyncHttpTransport] = AsyncHttpTransport) -> None:
-        self._at = running()
+        self._at = find_or_start()
         self._make = make
-        self._carrier = make(self._at.base_url, self._at.api_key)
+        self._transport = make(self._at.base_url, self._at.api_key)
 
-    async def send(self, request: Request) -> Reply | NoReply:
-        """Send one request within the limits that it sets, and return its response or a NoReply."""
-        carrier = self._carrier
-        reply = await carrier.send(request)
-        if isinstance(reply, NoReply):
+    async def send(self, request: Request) -> Response | NoResponse:
+        """Send one request within the limits that it sets, and return its response or a NoResponse."""
+        transport = self._transport
+        response = await transport.send(request)
+        if isinstance(response, NoResponse):
             with suppress(StorageRefused):
-                found = await asyncio.to_thread(running)
-                if carrier is self._carrier and found.base_url != self._at.base_url:
-                    self._at, self._carrier = found, self._make(found.base_url, found.api_key)
-        return reply
+                found = await asyncio.to_thread(find_or_start)
+                if transport is self._transport and found.base_url != self._at.base_url:
+                    self._at, self._transport = found, self._make(found.base_url, found.api_key)
+        return response
 
-    def hide_key(self, error: WeblakeError) -> None:
+    def redact_key(self, error: WeblakeError) -> None:
         """Remove the API key from an error's texts."""
-        self._carrier.hide_key(error)
+        self._transport.redact_key(error)
 
     async def aclose(self) -> None:
         """Close the connections that were opened on the running loop."""
-        await self._carrier.aclose()
+        await self._transport.aclose()
 
 
 @contextmanager
@@ -168,25 +168,26 @@ def _stop(pid: int, service: LocalService, directory: Path) -> None:
         service.stop()
 
 
-def _found(directory: Path) -> Settings:
+def _find(directory: Path) -> Settings:
     """Return the settings of the service in another process of this user."""
     until = time.monotonic() + FOUND_WITHIN_S
     while True:
         try:
-            return _alive(_address(directory).read_text(encoding="utf-8"))
+            return _settings_of(_address(directory).read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError):
             if time.monotonic() > until:
                 raise StorageRefused(
-                    f"Another process holds {directory / 'service.db'} and does not say where it listens.",
+                    f"Another process holds {directory / 'service.db'} and its address file cannot be read.",
                     hint=Remedy("End it, or run `weblake serve` and set {base_url} and {api_key}."),
                 ) from None
             time.sleep(0.05)
 
 
-def _alive(text: str) -> Settings:
-    told = json.loads(text)
-    os.kill(told["pid"], 0)
-    return _settings(told["url"], told["key"])
+def _settings_of(text: str) -> Settings:
+    """Return the settings in an address file; raise if its process has ended."""
+    address = json.loads(text)
+    os.kill(address["pid"], 0)
+    return _settings(address["url"], address["key"])
 
 
 def _publish(directory: Path, service: LocalService) -> None:

@@ -114,8 +114,9 @@ def ask(question: str) -> bool:
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:
     """Write a table to standard output; the column named `whole` is never wrapped, so that it can be copied."""
-    told = escape(harmless(title)) or None
-    table = Table(title=told, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=escape(harmless(title)) or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
+    )
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=bool(whole) and column == whole)
     for row in rows:

@@ -81,7 +81,7 @@ UNCLEAR = {
 @proves(
     "H5",
     at="src/weblake/api/start_responses.py",
-    line='took the request on", _any, Verdict.OPEN',
+    line='has accepted the request", _any, Verdict.OPEN',
     becomes='", _any, Verdict.REFUSED',
     case="500",
 )

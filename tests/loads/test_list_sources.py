@@ -91,7 +91,7 @@ def test_what_was_bought_lands_whatever_became_of_the_file(shell: Shell, first: 
     CHANGES[change](shell)
     stored, said = shell.landed(*more)
     assert (stored, shell.lab.started) == (3, 1)
-    assert "landing what was bought" in " ".join(said.lower().split())
+    assert "landing what was sent" in " ".join(said.lower().split())
     assert shell.kept == []
 
 

@@ -116,7 +116,7 @@ def test_a_job_of_another_load_is_no_candidate(lab: Lab) -> None:
     load.land(lab.client, lab.dataset, a_batch("b"), SOON)
     found = lab.one()
     assert (found.candidates, found.paid) == ((), None)
-    assert "so nothing was bought, unless it is being started now" in advice(found, lab.root)[0]
+    assert "so nothing was started, unless it is being started now" in advice(found, lab.root)[0]
 
 
 def test_a_refused_start_was_not_paid(lab: Lab) -> None:
@@ -125,7 +125,7 @@ def test_a_refused_start_was_not_paid(lab: Lab) -> None:
         lab.begin(a_batch())
     found = lab.one()
     assert (found.record, found.starts, found.paid) == ("not started", 1, False)
-    assert "Nothing was bought" in advice(found, lab.root)[0]
+    assert "Nothing was started" in advice(found, lab.root)[0]
 
 
 RUN_ID = "0a6d52c3-7c55-4b4e-9d7c-7c6f5b2a1d10"

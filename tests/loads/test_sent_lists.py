@@ -54,7 +54,7 @@ def test_a_list_that_has_changed_since_the_start_lands_what_was_bought(
     with caplog.at_level(logging.WARNING, "weblake.landing"):
         receipt = lab.land(RETRY).receipt
     assert (receipt.submitted, receipt.stored, receipt.missing, lab.started) == (3, 3, 0, 1)
-    assert "the list has changed since the job was started; landing what was bought" in caplog.text
+    assert "the list has changed since the job was started; landing what was sent" in caplog.text
     assert kept(lab) == []
     lab.urls = LONGER
     assert lab.land(RETRY).receipt == receipt, "a second run of the same load"
@@ -73,7 +73,7 @@ def test_other_options_than_those_of_the_job_are_told(lab: TaskLab, caplog: pyte
     load.start_load(lab.client, lab.dataset, first)
     other = replace(load_request.batch(URLS, Naming(), formats=["html"]), load_id=first.load_id, slot=first.slot)
     assert load.land(lab.client, lab.dataset, other, SOON).receipt.stored == 3
-    assert "the request has changed since the job was started; landing what was bought" in caplog.text
+    assert "the request has changed since the job was started; landing what was sent" in caplog.text
     assert lab.started == 1
 
 

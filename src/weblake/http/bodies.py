@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from weblake.steps import Reply, Request
+from weblake.steps import Request, Response
 
 if TYPE_CHECKING:
     import zlib
@@ -58,12 +58,12 @@ class BoundedBody:
                 self._enough = enough(so_far)
         return self._enough
 
-    def reply(self, status: int, wall: float) -> Reply:
+    def response(self, status: int, wall: float) -> Response:
         """Return the response with its body; raise BodyRefused if a compressed body was truncated."""
         if self._gzip is not None and not self._enough and not self._gzip.finished:
             raise BodyRefused("the compressed body was cut off", final=False)
         del self._data[self._size :]
-        return Reply(status, self.headers, self._data, not self._enough, wall)
+        return Response(status, self.headers, self._data, not self._enough, wall)
 
     def _grow(self, piece: bytes) -> None:
         size = self._size + len(piece)
@@ -74,7 +74,7 @@ class BoundedBody:
     def _bounded(self, size: int) -> None:
         if size > self._request.max_body:
             limit = self._request.max_body >> 20
-            raise BodyRefused(f"the body is larger than {limit} MiB, the most that is read of one reply", final=True)
+            raise BodyRefused(f"the body is larger than {limit} MiB, the most that is read of one response", final=True)
 
 
 class BufferPool:

@@ -18,7 +18,7 @@ from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, Weblake
 from weblake.jobs.polling import JobRef
 from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.remedies import Remedy
-from weblake.steps import Flow, Reply, now, sleep
+from weblake.steps import Flow, Response, now, sleep
 
 T = TypeVar("T")
 
@@ -134,8 +134,8 @@ def with_read_errors(job: JobRef, flow: Flow[T]) -> Flow[T]:
         ) from error
 
 
-def _chunk(what: str, reply: Reply) -> response_json.Chunk:
+def _chunk(what: str, reply: Response) -> response_json.Chunk:
     chunk = response_json.read_chunk(reply.body)
-    if not chunk.documents and responses.tells_error(chunk.head):
+    if not chunk.documents and responses.is_error_body(chunk.head):
         raise responses.error_of(reply, what)
     return chunk

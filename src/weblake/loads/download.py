@@ -28,7 +28,7 @@ from weblake.http.bodies import BufferPool
 from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.result_pages import ResultPager, with_read_errors
 from weblake.jobs.retry import Retry, RetryPolicy
-from weblake.steps import Flow, NoReply, Reply, Request, Send, send
+from weblake.steps import Flow, NoResponse, Request, Response, Send, send
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Download:
         first: The response with the first chunk, if the caller already has it.
     """
 
-    def __init__(self, client: FlowRunner, job: JobRef, *, until: float, first: Reply | None = None) -> None:
+    def __init__(self, client: FlowRunner, job: JobRef, *, until: float, first: Response | None = None) -> None:
         self.pager = ResultPager(job, client.retry, until=until)
         self._client = client
         self._until = until
@@ -103,7 +103,7 @@ class Download:
             return True
         return False
 
-    def _answer_request(self, request: Request) -> Reply | NoReply:
+    def _answer_request(self, request: Request) -> Response | NoResponse:
         """Return the response to a request for a chunk, prefetched or not; start the prefetch of the next chunk."""
         prefetch, self._next = self._next, None
         if prefetch is None or prefetch.query != request.query:
@@ -128,15 +128,15 @@ class Download:
         completed = head.get("completed")
         return isinstance(completed, int) and 0 <= completed - self._documents <= 2 * self._of_chunk
 
-    def _keep_body(self, reply: Reply | NoReply) -> Reply | NoReply:
+    def _keep_body(self, reply: Response | NoResponse) -> Response | NoResponse:
         """Return the response; keep its body, whose buffer is reused when its documents have been freed."""
-        self._body = reply.body if isinstance(reply, Reply) else b""
+        self._body = reply.body if isinstance(reply, Response) else b""
         return reply
 
     def _start_prefetch(self, request: Request) -> _Prefetch:
         return _Prefetch(request.query, lambda inspect: self._fetch(replace(request, enough=inspect)))
 
-    def _fetch(self, request: Request) -> Reply | NoReply:
+    def _fetch(self, request: Request) -> Response | NoResponse:
         began = time.monotonic()
         try:
             return self._client.run(send(replace(request, buffer=self._buffers.take)))
@@ -153,14 +153,14 @@ class Download:
 class _Prefetch:
     """A request for one chunk, sent in its own thread."""
 
-    def __init__(self, query: Query, fetch: Callable[[_Inspect], Reply | NoReply]) -> None:
+    def __init__(self, query: Query, fetch: Callable[[_Inspect], Response | NoResponse]) -> None:
         self.query = query
         #: The fields before the documents, as soon as they have arrived; empty if there are none before the documents.
         self.head: Future[Mapping[str, object]] = Future()
         #: The response. It must not refer to this object: a reference cycle would keep a chunk in memory too long.
-        self.reply: Future[Reply | NoReply] = run_in_thread(partial(self._run, fetch))
+        self.reply: Future[Response | NoResponse] = run_in_thread(partial(self._run, fetch))
 
-    def _run(self, fetch: Callable[[_Inspect], Reply | NoReply]) -> Reply | NoReply:
+    def _run(self, fetch: Callable[[_Inspect], Response | NoResponse]) -> Response | NoResponse:
         try:
             return fetch(self._read_head)
         finally:
@@ -180,12 +180,12 @@ class _Prefetch:
             self.head.set_result(head)
 
 
-def _inspected(reply: Reply, inspect: _Inspect) -> Reply:
+def _inspected(reply: Response, inspect: _Inspect) -> Response:
     inspect(reply.body)
     return reply
 
 
-def _with_answers(flow: Flow[T], answer: Callable[[Request], Reply | NoReply]) -> Flow[T]:
+def _with_answers(flow: Flow[T], answer: Callable[[Request], Response | NoResponse]) -> Flow[T]:
     """Return a flow like `flow` whose requests are passed to `answer` instead of to the driver."""
     came: object = None
     try:
@@ -215,7 +215,7 @@ def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
         return JobErrors()
 
 
-def _read_errors(what: str, reply: Reply) -> JobErrors:
+def _read_errors(what: str, reply: Response) -> JobErrors:
     """Return the list of errors in a response; an entry that cannot be read counts as a failed page without a URL."""
     value = responses.value_of(reply, what)
     lists = (value.get("errors"), value.get("robotsBlocked")) if isinstance(value, dict) else ()

@@ -41,7 +41,7 @@ from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.loads.staging import Identity, Staged, stage_document, stage_job
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
-from weblake.steps import Reply
+from weblake.steps import Response
 
 #: Seconds in which a 404 means "not there yet": for a job just started, and for a job started elsewhere.
 JUST_STARTED_S, ELSEWHERE_S = 10.0, 3.0
@@ -50,7 +50,7 @@ SETTLE_S = 900.0
 #: Most missing URLs that a message names.
 NAMED = 3
 #: Message if the caller's request differs from the request that the job was started with.
-CHANGED = "has changed since the job was started; landing what was bought"
+CHANGED = "has changed since the job was started; landing what was sent"
 
 
 #: The result of `start_load`: the intent, the job, and the document if the start response contained it.
@@ -241,7 +241,7 @@ def _land(
             raise
         return earlier
     late = False
-    found: list[Reply] = []  # the first chunk, if the poll that saw the end of the job returned it
+    found: list[Response] = []  # the first chunk, if the poll that saw the end of the job returned it
 
     def read(intent: Intent, scratch: Path) -> LandedLoad:
         reconciler = Reconciler(sent, original.rejected)
@@ -352,7 +352,7 @@ def _wait_for_end(
     terms: Terms,
     callbacks: ProgressCallbacks,
     until: float,
-    keep: Callable[[Reply], None],
+    keep: Callable[[Response], None],
 ) -> None:
     """Wait for the end of the job; cancel it at a limit of the terms, which `_limit_error` reports later."""
     ref = JobRef(request.kind, job.job_id)

@@ -24,7 +24,7 @@ from weblake.dataset.identity import job_load_id, load_id_of, new_load_id, reque
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
 from weblake.loads.prices import per_page
 from weblake.remedies import Remedy
-from weblake.steps import Reply
+from weblake.steps import Response
 
 Endpoint = Literal["batch_scrape", "crawl", "scrape"]
 Kind = Endpoint | Literal["parse"]
@@ -309,7 +309,7 @@ def with_key(operation: Operation[object], key: str) -> Operation[object]:
     return replace(operation, request=replace(operation.request, headers=headers, fresh=True))
 
 
-def read_started(reply: Reply, operation: Operation[object]) -> Started:
+def read_started(reply: Response, operation: Operation[object]) -> Started:
     """Parse the response to any start request.
 
     Raises:

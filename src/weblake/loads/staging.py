@@ -27,7 +27,7 @@ from weblake.jobs.polling import JobRef
 from weblake.loads.accounting import Account, Reconciler
 from weblake.loads.download import Download, FlowRunner
 from weblake.receipt import Receipt
-from weblake.steps import Reply
+from weblake.steps import Response
 from weblake.tables import schemas
 from weblake.tables.document_rows import DocumentBatches
 from weblake.tables.documents import Parsed
@@ -80,7 +80,7 @@ def stage_job(
     *,
     until: float,
     on_chunk: Callable[[int], None] | None = None,
-    first: Reply | None = None,
+    first: Response | None = None,
 ) -> Staged:
     """Download a job's chunks and errors into a file on scratch, and return the staged load.
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weblake.loopback import Answer, Asked
+from weblake.loopback import LoopbackRequest, LoopbackResponse
 
 #: Maximum seconds that a page is held, so that no test hangs.
 HELD_S = 240.0
@@ -19,12 +19,12 @@ _ALL = ""
 
 @dataclass(slots=True)
 class _Failure:
-    answer: Answer
+    response: LoopbackResponse
     #: Number of remaining failures; None for unlimited.
     left: int | None
 
 
-class Hindrances:
+class SiteFailures:
     """The failures, holds and delays of one site."""
 
     def __init__(self, stopping: threading.Event) -> None:
@@ -57,7 +57,7 @@ class Hindrances:
         body = f"<!doctype html><title>Error {status}</title><main><h1>Error {status}</h1></main>".encode()
         kind = {"Content-Type": "text/html; charset=utf-8", **(headers or {})}
         with self._lock:
-            self._failures[checked(path)] = _Failure(Answer(status, body, kind, truncate, drop), times)
+            self._failures[checked(path)] = _Failure(LoopbackResponse(status, body, kind, truncate, drop), times)
 
     def mend(self, path: str | None = None) -> None:
         """End the failures that `fail` added, for one path or all paths."""
@@ -83,9 +83,9 @@ class Hindrances:
         with self._lock:
             self._delays[_ALL if path is None else checked(path)] = seconds
 
-    def _met(self, asked: Asked) -> Answer | None:
+    def _failure(self, request: LoopbackRequest) -> LoopbackResponse | None:
         """Wait while the path is held or delayed; return the failure response, or None."""
-        names = (asked.target, asked.path)
+        names = (request.target, request.path)
         with self._lock:
             gates = [self._gates[name] for name in (*names, _ALL) if name in self._gates]
             delay = next((self._delays[name] for name in (*names, _ALL) if name in self._delays), 0.0)
@@ -100,7 +100,7 @@ class Hindrances:
                     continue
                 if failure.left is not None:
                     failure.left -= 1
-                return failure.answer
+                return failure.response
         return None
 
 

@@ -1,4 +1,4 @@
-"""Models against the packaged contract: every property of every reply arrives under its snake_case name."""
+"""Models against the packaged contract: every property of every response arrives under its snake_case name."""
 
 import importlib.util
 import inspect
@@ -42,16 +42,16 @@ def _schema(content: Schema) -> Schema:
     return schema
 
 
-REPLIES = [
+RESPONSES = [
     *((entry["operationId"], _schema(entry["responses"]["200"]), _call(entry).decode) for entry in METHODS),
     *((entry["operationId"], _schema(entry["requestBody"]), models.WebhookEvent.decode) for entry in HOOKS),
     ("ErrorBody", {"$ref": "#/components/schemas/ErrorBody"}, models.ErrorBody.decode),
 ]
-NAMES = [name for name, _, _ in REPLIES]
+NAMES = [name for name, _, _ in RESPONSES]
 
 
 def compare(view: Model, schema: Schema, wire: Schema) -> None:
-    """The view has each property of the reply, under its snake_case name and equal; nothing is left over."""
+    """The view has each property of the response, under its snake_case name and equal; nothing is left over."""
     assert view.raw == wire
     known = {name: part for one in schema.get("anyOf", [schema]) for name, part in one.get("properties", {}).items()}
     for name, value in wire.items():
@@ -90,16 +90,16 @@ def same(got: object, part: Schema, value: Any, name: str) -> None:
         assert not typed or not value or name in AS_SENT, f"{name} has documented fields and no view"
 
 
-@pytest.mark.parametrize(("name", "schema", "decode"), REPLIES, ids=NAMES)
+@pytest.mark.parametrize(("name", "schema", "decode"), RESPONSES, ids=NAMES)
 def test_every_property_arrives(name: str, schema: Schema, decode: Any) -> None:
     schema = it.inline(schema)
-    replies = it.samples(schema)
-    assert {key for reply in replies for key in reply} >= set(schema["properties"])
-    for reply in replies:
-        compare(decode(reply), schema, reply)
+    responses = it.samples(schema)
+    assert {key for response in responses for key in response} >= set(schema["properties"])
+    for response in responses:
+        compare(decode(response), schema, response)
 
 
-@pytest.mark.parametrize(("name", "schema", "decode"), REPLIES, ids=NAMES)
+@pytest.mark.parametrize(("name", "schema", "decode"), RESPONSES, ids=NAMES)
 def test_a_wrong_type_is_kept_aside(name: str, schema: Schema, decode: Any) -> None:
     """Top-level fields, and those of the first entry below them, with each value that the contract does not allow."""
     schema = it.inline(schema)

@@ -18,6 +18,6 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    asked = json.loads(sys.stdin.buffer.readline())
+    options = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    serve(port=asked["port"], data=asked["data"], allow_private=True, config=ServiceConfig(**asked["config"]))
+    serve(port=options["port"], data=options["data"], allow_private=True, config=ServiceConfig(**options["config"]))

@@ -15,27 +15,27 @@ import pytest
 
 from weblake.storage import Storage, open_storage
 
-# What several folders of tests share, sites and real processes, lies in one of its own.
+# Modules that several test folders share (sites, processes) are in tests/labs.
 sys.path.insert(0, str(Path(__file__).parent / "labs"))
 from gated_site import GatedSite
 
-# With this variable each process that a test starts compiles all that it imports, which is half of its time: 0.5 s of a
-# core for weblake's command line, 1 s for Dagster, 2 s for Airflow.
+# With this variable each process that a test starts compiles all its imports, which is half of its time: 0.5 s of CPU
+# for weblake's command line, 1 s for Dagster, 2 s for Airflow.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 with suppress(ModuleNotFoundError):  # the smoke tests run without it
     from hypothesis import settings
 
-    # A deadline for each example, 200 ms by default, says how busy the machine is and nothing else.
+    # Disabled: a deadline per example (200 ms by default) depends on the load of the machine.
     settings.register_profile("weblake", deadline=None)
-    # `--hypothesis-profile nightly` tries as many examples as `tiers.examples` is given, not a part of them.
+    # `--hypothesis-profile nightly` tries all examples given to `tiers.examples`, other profiles a part of them.
     settings.register_profile("nightly", deadline=None)
     settings.load_profile("weblake")
 
 
 def pytest_configure() -> None:
-    """Lets the processes that tests start hear Ctrl-C, SIGTERM and SIGHUP: what a parent ignores, its children ignore.
+    """Restore the default handling of SIGINT, SIGTERM and SIGHUP, because child processes inherit ignored signals.
 
     `nohup`, a shell's background job and some CI runners start pytest with one of them ignored.
     """
@@ -47,7 +47,7 @@ def pytest_configure() -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Says what a run leaves out."""
+    """Return which tests a run leaves out."""
     left_out = []
     expression = config.getoption("markexpr")
     if "not system" in expression:
@@ -59,8 +59,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return f"left out: tests marked {', and '.join(left_out)}; see CONTRIBUTING.md"
 
 
-# One request at a time: that two requests are not mixed up is the server's part, and moto's own dictionary is no proof
-# of it. That ours are conditional is what the tests look at.
+# One request at a time: concurrent requests are handled by moto's dictionary, which proves nothing. The tests prove
+# that our requests are conditional.
 _SERVER = """
 import logging
 from moto.server import DomainDispatcherApplication, create_backend_app
@@ -74,7 +74,7 @@ server.serve_forever()
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """The address of a moto S3 server on a random loopback port."""
+    """Yield the URL of a moto S3 server on a random loopback port."""
     server = subprocess.Popen([sys.executable, "-c", _SERVER], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
@@ -89,7 +89,7 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def s3_root(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An s3:// root in a bucket of its own; the environment says where, for child processes too."""
+    """Return an s3:// root in a new bucket; environment variables give access to it, also in child processes."""
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
@@ -106,20 +106,20 @@ def s3_root(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def local_root(tmp_path: Path) -> str:
-    """A root that does not exist yet, in a directory that does."""
+    """Return a root that does not exist yet, in a directory that does."""
     return str(tmp_path / "lake")
 
 
 @pytest.fixture(params=["local", "s3"])
 def any_root(request: pytest.FixtureRequest) -> str:
-    """A local root, then an s3:// root."""
+    """Return a local root, then an s3:// root."""
     root: str = request.getfixturevalue(f"{request.param}_root")
     return root
 
 
 @pytest.fixture(params=["local", "s3", "memory"])
 def storage(request: pytest.FixtureRequest) -> Storage:
-    """A local storage, then one on S3, then one in memory, each on a root of its own."""
+    """Return a local storage, then one on S3, then one in memory, each on its own root."""
     if request.param == "memory":
         return open_storage(f"memory://{uuid.uuid4().hex}/lake")
     return open_storage(request.getfixturevalue(f"{request.param}_root"))
@@ -134,7 +134,7 @@ def _gated_site() -> Iterator[GatedSite]:
 
 @pytest.fixture
 def site(_gated_site: GatedSite) -> Iterator[GatedSite]:
-    """A site with pages that are answered at once and pages that the test holds back."""
+    """Yield a site with pages that are answered at once and pages that the test holds back."""
     _gated_site.release()
     yield _gated_site
     _gated_site.release()

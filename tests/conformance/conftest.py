@@ -1,4 +1,4 @@
-"""`weblake serve` as a process of its own: what a stranger's client is pointed at."""
+"""`weblake serve` as a separate process, for clients written by others."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A service on a database of its own; it may scrape this machine, and signs its webhooks."""
+    """Yield a service with its own database; it may scrape this machine, and signs its webhooks."""
     with _serving(tmp_path_factory.mktemp("served"), _own(request)) as service:
         yield service
 
 
 @pytest.fixture
 def served_with_llm(request: pytest.FixtureRequest, tmp_path: Path, weblake_llm: WeblakeLlm) -> Iterator[Served]:
-    """The same with a language model, which is a scripted endpoint."""
+    """Yield the same with a language model, which is a scripted endpoint."""
     with _serving(tmp_path, {**_own(request), **weblake_llm.environment()}) as service:
         yield service
 
 
 def _own(request: pytest.FixtureRequest) -> dict[str, str]:
-    """What a module's services have of their own."""
+    """Return the environment variables for the services of a module."""
     return {"WEBLAKE_CHROMIUM": "/nowhere/chromium"} if getattr(request.module, "WITHOUT_A_BROWSER", False) else {}
 
 

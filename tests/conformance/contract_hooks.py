@@ -1,8 +1,8 @@
-"""Checks of ours for requests that are made from the contract.
+"""Schemathesis hooks and checks for requests generated from the contract.
 
-Every page that is asked for is one of a site of the test (CONTRACT_SITE), so that none has a reason of its own to fail:
-a 5xx is then the service's fault, but for a 503 that names one of what it lacks. Where CONTRACT_LLM is set there is a
-language model, a scripted one, whose answers do not satisfy every schema: its own failures are none of the service's.
+Every URL is replaced by a page of the test's site (CONTRACT_SITE), so that no scrape fails because of its target: a 5xx
+is then a failure of the service, except a 503 that names a missing feature. If CONTRACT_LLM is set there is a scripted
+language model, whose answers do not satisfy every schema: failures of the model are allowed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
 
 #: Formats, options and endpoints that need an extra which is not installed here, as their refusal names them.
-LACKING = frozenset(
+MISSING_FEATURES = frozenset(
     {
         "The format `screenshot`",
         "The format `branding`",
@@ -38,7 +38,7 @@ LACKING = frozenset(
         "The parser `image` with text recognition",
         "The parser `pdf` with text recognition",
         "The option `blocks` of the pdf parser",
-        # Of a search; the contract leaves the word open.
+        # Of a search; the contract does not enumerate the categories.
         "The category",
         "Interact with code",
         "Interact with a prompt",
@@ -55,7 +55,7 @@ _NEEDS = re.compile(r"(.+?) needs .+, which this service does not have\.", re.DO
 
 @schemathesis.hook
 def before_call(context: object, case: schemathesis.Case, kwargs: dict[str, object]) -> None:
-    """Puts a page that is there in the place of each that could be asked for; what is no address stays as it is."""
+    """Replace each valid URL by one of an existing page; an invalid one stays as it is."""
     body, site = case.body, os.environ["CONTRACT_SITE"]
     if isinstance(body, dict):
         if _is_address(body.get("url")):
@@ -72,8 +72,10 @@ def _is_address(given: object) -> bool:
 
 
 @schemathesis.check
-def a_failure_is_of_what_is_lacking(ctx: object, response: schemathesis.Response, case: schemathesis.Case) -> None:
-    """No 5xx, but a 503 with the name of something on the list."""
+def a_server_error_names_a_missing_feature(
+    ctx: object, response: schemathesis.Response, case: schemathesis.Case
+) -> None:
+    """Check that there is no 5xx, except a 503 with the name of a feature in MISSING_FEATURES."""
     if response.status_code < 500:
         return
     if os.environ.get("CONTRACT_LLM") and str(response.json().get("code")).startswith("LLM_"):
@@ -82,14 +84,14 @@ def a_failure_is_of_what_is_lacking(ctx: object, response: schemathesis.Response
     body = response.json()
     told = _NEEDS.fullmatch(body["error"])
     assert body["code"] == "FEATURE_NOT_CONFIGURED", response.text[:300]
-    assert told is not None, f"{body['error']!r} does not name what is lacking"
+    assert told is not None, f"{body['error']!r} does not name the missing feature"
     name = "The category" if told[1].startswith("The category `") else told[1]
-    assert name in LACKING, f"{name!r} is not on the list"
+    assert name in MISSING_FEATURES, f"{name!r} is not on the list"
 
 
 @schemathesis.check
-def a_refusal_says_why(ctx: object, response: schemathesis.Response, case: schemathesis.Case) -> None:
-    """A 400 names what is wrong, for people and for programs."""
+def a_bad_request_names_the_reason(ctx: object, response: schemathesis.Response, case: schemathesis.Case) -> None:
+    """Check that a 400 names the reason, as text and as a code."""
     if response.status_code != 400:
         return
     body = response.json()

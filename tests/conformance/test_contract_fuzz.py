@@ -1,6 +1,6 @@
-"""Requests made from the contract, valid and broken ones: every reply is one that the contract knows.
+"""Requests generated from the contract, valid and invalid: every response conforms to the contract.
 
-Of each operation the examples, the coverage of its schema and a few random requests under `system`, many under
+For each operation the examples, the coverage of its schema and a few random requests under `system`, many under
 `nightly`.
 """
 
@@ -34,7 +34,7 @@ include-path-regex = "historical"
 checks.negative_data_rejection.enabled = false
 """
 
-#: Random clicks on a page that has nothing to click on are rightly answered with 500.
+#: Random clicks on a page without anything to click on are correctly answered with 500.
 WITHOUT_A_BROWSER = True
 #: Random requests for each operation.
 requests = pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def fuzz(
 ) -> None:
     document = contract.load()
     refused = {"$ref": document["paths"]["/v2/scrape"]["post"]["responses"]["429"]["$ref"]}
-    # A status that there is not is refused; the contract has no word for that on this one list.
+    # An unknown status filter is refused; the contract declares no such response for this list.
     sessions = document["paths"]["/v2/browser"]
     sessions["get"]["responses"].setdefault("400", sessions["post"]["responses"]["400"])
     for methods in document["paths"].values():
         for operation in methods.values():
-            # What this service lacks it refuses with 503, which the contract knows for some endpoints only.
+            # A missing feature is refused with 503, which the contract declares for some endpoints only.
             operation["responses"].setdefault("503", refused)
             for status in ("500", "502") if environment else ():
                 operation["responses"].setdefault(status, refused)

@@ -1,4 +1,4 @@
-"""A public client of this API, written by others and unchanged, gets all that a pipeline asks for."""
+"""A public client of this API, written by others and unchanged, can do everything that a pipeline needs."""
 
 from __future__ import annotations
 

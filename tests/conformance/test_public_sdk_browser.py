@@ -1,4 +1,4 @@
-"""A public client of this API, unchanged, gets browser sessions and goes on with the page of a scrape."""
+"""A public client of this API, unchanged, can use browser sessions and interact with the page of a scrape."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_session_is_created_used_and_closed(client: Firecrawl, lab: BrowserLab
     assert (ran.result, ran.exit_code, ran.killed) == ("Start\n", 0, False)
     ran = client.browser_execute(made.id, "await page.click('button')\nprint(await page.title())", language="python")
     assert ran.stdout == "clicked 1\n"
-    # Its own default language.
+    # The default language of the SDK.
     ran = client.browser_execute(
         made.id, "agent-browser snapshot -i && agent-browser click @e1; agent-browser get title"
     )

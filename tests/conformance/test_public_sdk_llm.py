@@ -1,4 +1,4 @@
-"""A public client of this API, unchanged, gets what a language model makes."""
+"""A public client of this API, unchanged, can use the operations of a language model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Page(BaseModel):
 @pytest.fixture
 def client(weblake_service: Any, weblake_llm: Any) -> Iterator[Firecrawl]:
     with warnings.catch_warnings():
-        # It calls extract deprecated.
+        # The SDK calls extract deprecated.
         warnings.simplefilter("ignore", DeprecationWarning)
         yield Firecrawl(api_key=weblake_service.key, api_url=weblake_service.url, timeout=60)
 

@@ -1,4 +1,4 @@
-"""One question to a service through each of the two clients."""
+"""One read of a service through each of the two clients."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from landing_commands import KEY
 from weblake import AsyncClient, Client
 from weblake.jobs.retry import RetryPolicy
 
-#: What the service is asked.
+#: The request that the clients send.
 READ = "GET /v2/team/credit-usage"
-#: Beyond loopback; the fixture `far_is_here` leads it to this machine.
-FAR = "service.example"
+#: A host beyond loopback; the fixture `remote_host_on_loopback` resolves it to this machine.
+REMOTE_HOST = "service.example"
 
-Asks = Callable[..., None]
+Read = Callable[..., None]
 
 
-def ask(url: str, *, insecure: bool = False) -> None:
+def blocking_read(url: str, *, insecure: bool = False) -> None:
     with Client(url, KEY, insecure=insecure, patience=RetryPolicy(tries=1)) as client:
         client.credit_usage()
 
 
-def aask(url: str, *, insecure: bool = False) -> None:
+def awaited_read(url: str, *, insecure: bool = False) -> None:
     async def asked() -> None:
         async with AsyncClient(url, KEY, insecure=insecure, patience=RetryPolicy(tries=1)) as client:
             await client.credit_usage()
@@ -32,4 +32,4 @@ def aask(url: str, *, insecure: bool = False) -> None:
     asyncio.run(asked())
 
 
-both = pytest.mark.parametrize("asks", [ask, aask])
+with_both_clients = pytest.mark.parametrize("read", [blocking_read, awaited_read])

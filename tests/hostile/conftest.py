@@ -1,4 +1,4 @@
-"""A hostile service, a stranger that must never be called, and a lake that must come out of it whole."""
+"""A scripted hostile service, a server of another origin that must not be called, and a dataset root."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-# Test files are no package here (import mode importlib), so what they share is found by its directory.
+# Test files are not a package here (import mode importlib), so shared modules are found by their directory.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from both_clients import FAR
+from both_clients import REMOTE_HOST
 from custom_http_clients import LIBRARIES, WITHOUT_AIOHTTP, send_with
 from landing_commands import KEY, Lake, leaks
 from scripted_service import ScriptedService
@@ -51,13 +51,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         others += LIBRARIES
     default = pytest.param(None, id=pytest.HIDDEN_PARAM)
     metafunc.parametrize(
-        "sends_with", [default, *(pytest.param(name, marks=pytest.mark.system) for name in others)], indirect=True
+        "http_client", [default, *(pytest.param(name, marks=pytest.mark.system) for name in others)], indirect=True
     )
 
 
 @pytest.fixture(autouse=True)
-def sends_with(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What sends the requests: weblake's own transports with aiohttp, without it, or a client that the user gave."""
+def http_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Select what sends the requests: weblake's own transports with or without aiohttp, or a client of the user."""
     name: str | None = getattr(request, "param", None)
     if name is not None:
         send_with(name, monkeypatch)
@@ -65,15 +65,15 @@ def sends_with(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def service() -> Iterator[ScriptedService]:
-    """The service that the key belongs to."""
+    """Yield the service that the key belongs to."""
     made = ScriptedService()
     yield made
     made.stop()
 
 
 @pytest.fixture
-def stranger() -> Iterator[ScriptedService]:
-    """Another origin: whatever the service says, nobody calls here."""
+def other_origin() -> Iterator[ScriptedService]:
+    """Yield a server of another origin, and assert that it got no request."""
     made = ScriptedService()
     yield made
     made.stop()
@@ -82,9 +82,9 @@ def stranger() -> Iterator[ScriptedService]:
 
 @pytest.fixture
 def lake(
-    service: ScriptedService, stranger: ScriptedService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: ScriptedService, other_origin: ScriptedService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Lake]:
-    """A root whose commands call the service; afterwards the key stands nowhere in it."""
+    """Yield a root whose commands call the service, and assert that no file or output contains the key."""
     env = {"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": KEY, "NO_COLOR": "1"}
     made = Lake(tmp_path / "lake", monkeypatch, env)
     yield made
@@ -93,38 +93,38 @@ def lake(
 
 
 @pytest.fixture(autouse=True)
-def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No proxy and no permission but those that a test sets."""
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove proxies and permissions from the environment, so that only those of the test apply."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "WEBLAKE_INSECURE"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
 
 
 @pytest.fixture
-def far_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name of the host beyond loopback leads to this machine."""
+def remote_host_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resolve the name of the remote host to this machine."""
     found = socket.getaddrinfo
 
     def lookup(host: str | bytes | None, *args: object, **kwargs: object) -> object:
-        return found("127.0.0.1" if host in (FAR, FAR.encode()) else host, *args, **kwargs)  # type: ignore[arg-type]
+        return found("127.0.0.1" if host in (REMOTE_HOST, REMOTE_HOST.encode()) else host, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
 
 
 @pytest.fixture(autouse=True)
-def haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Backoff and the waits of a lost start, shortened for commands that run in this process."""
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten backoff and the waits of a lost start for commands that run in this process."""
     monkeypatch.setattr("weblake.client.Retry", lambda: Retry(jitter=lambda: 0.0))
     monkeypatch.setattr(polling, "FIRST_POLL_S", 0.02)
     monkeypatch.setattr(load, "ELSEWHERE_S", 1.0)
     monkeypatch.setattr(result_pages, "LAG_PAUSES_S", (0.02, 0.02))
-    # A start may take half a second; one whose answer is lost is looked for 0.1 s after it was sent.
+    # A start may take 0.5 s; a lost one is searched for 0.1 s after it was sent.
     monkeypatch.setattr(starts, "MARGIN_S", -0.4 - starts.PROMPT_S)
     monkeypatch.setattr(starts, "BETWEEN_S", 0.05)
     monkeypatch.setattr(operation, "START_S", 0.5)
 
 
-@pytest.fixture(params=[0.0, 60.0], ids=["ahead", "in_turn"])
-def ahead_or_in_turn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks are asked for ahead, and one after the other: which it is hangs on how quickly they came."""
+@pytest.fixture(params=[0.0, 60.0], ids=["prefetch", "sequential"])
+def prefetch_or_sequential(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefetch chunks, or read them one after the other: the speed of the responses decides which happens."""
     monkeypatch.setattr("weblake.loads.download.QUICK_S", request.param)

@@ -1,4 +1,4 @@
-"""Makes every client of weblake send in another way than by default."""
+"""Replacement of the HTTP client that every client of weblake uses by default."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from weblake import client, embedded
 from weblake.http import transport
 from weblake.http.pools import AsyncPoolTransport
 
-#: Event loops send over httpcore's pool, as they do where httpx-aiohttp is not installed.
+#: Event loops use httpcore's pool, as they do if httpx-aiohttp is not installed.
 WITHOUT_AIOHTTP = "without_aiohttp"
 #: httpx2 needs Python 3.11.
 LIBRARIES = [name for name in ("httpx", "httpx2") if find_spec(name) is not None]
 
 
 def send_with(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Patches the transports: without aiohttp, or each with a client of this library, which is closed with it."""
+    """Patch the transports: without aiohttp, or each with a client of this library, which is closed with it."""
     if name == WITHOUT_AIOHTTP:
         monkeypatch.setattr(transport, "_async_transport", lambda *_: AsyncPoolTransport)
         return

@@ -1,4 +1,4 @@
-"""A service that never ends anything: it repeats a cycle of moods for ever, and costs whoever asks nothing but time."""
+"""A service that repeats a cycle of behaviours for ever, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weblake.steps import Flow, NoResponse, Request, Response
 
 T = TypeVar("T")
 
-#: Refusals, by name: the status, Retry-After, and the share of its deadline that the request takes.
+#: Refusals by name: the status, Retry-After, and the share of the request's deadline that they take.
 REFUSALS = {
     "429": (429, "", 0.0),
     "429, 0": (429, "0", 0.0),
@@ -27,9 +27,9 @@ REFUSALS = {
     "slow 503": (503, "", 0.9),
     "503, 5": (503, "5", 0.0),
 }
-#: Nothing usable comes back, by name: how much of the deadline that takes, and whether the request was sent.
+#: Missing responses by name: the share of the deadline that they take, and whether the request was sent.
 SILENCE = {"timeout": (1.0, True), "reset": (0.0, True), "refused": (0.0, False)}
-#: A word for the job's status, whether new documents come, and whether `next` leads on.
+#: Job reads by name: the job's status, whether there are new documents, and whether `next` is set.
 JOBS = {
     "runs": ("scraping", False, False),
     "ponders": ("pondering", False, False),
@@ -38,21 +38,21 @@ JOBS = {
     "ended, and grows": ("completed", True, True),
     "ended, and leads on": ("completed", False, True),
 }
-MOODS = [*JOBS, *REFUSALS, *SILENCE, "html", "cut"]
+BEHAVIOURS = [*JOBS, *REFUSALS, *SILENCE, "html", "cut"]
 
 
-class NoEnd(AssertionError):
-    """It was still asking after more requests than any bound allows."""
+class TooManyRequests(AssertionError):
+    """The client sent more requests than any bound allows."""
 
 
 @dataclass
 class EndlessService:
-    """What is asked of it, and how long that took."""
+    """The service; counts its requests and the time that they took."""
 
-    moods: list[str]
-    #: More requests than this are no end.
+    behaviours: list[str]
+    #: The number of requests after which TooManyRequests is raised.
     most: int = 20_000
-    #: Seconds that every answer takes.
+    #: Seconds that every response takes.
     latency_s: float = 0.0
     replay: bool = False
     clock: Clock = field(default_factory=Clock)
@@ -68,22 +68,24 @@ class EndlessService:
         self.sent += 1
         self.starts += request.method == "POST"
         if self.sent > self.most:
-            raise NoEnd(f"{self.sent} requests, {self.slept:.0f} s of waits: {self.moods}")
+            raise TooManyRequests(f"{self.sent} requests, {self.slept:.0f} s of waits: {self.behaviours}")
         assert request.deadline_s > 0
-        mood = self.moods[(self.sent - 1) % len(self.moods)]
-        share = SILENCE[mood][0] if mood in SILENCE else REFUSALS[mood][2] if mood in REFUSALS else 0.0
+        behaviour = self.behaviours[(self.sent - 1) % len(self.behaviours)]
+        share = (
+            SILENCE[behaviour][0] if behaviour in SILENCE else REFUSALS[behaviour][2] if behaviour in REFUSALS else 0.0
+        )
         self.clock.passed += min(request.deadline_s, max(self.latency_s, share * request.deadline_s))
-        if mood in SILENCE:
-            _, sent = SILENCE[mood]
-            return NoResponse(mood, sent=sent)
-        if mood in REFUSALS:
-            status, after, _ = REFUSALS[mood]
-            return self.reply({"success": False, "error": mood}, status, {"retry-after": after} if after else {})
-        body = self.answer(request, *JOBS.get(mood, ("completed", True, True)))
-        if mood == "html":
+        if behaviour in SILENCE:
+            _, sent = SILENCE[behaviour]
+            return NoResponse(behaviour, sent=sent)
+        if behaviour in REFUSALS:
+            status, after, _ = REFUSALS[behaviour]
+            return self.reply({"success": False, "error": behaviour}, status, {"retry-after": after} if after else {})
+        body = self.answer(request, *JOBS.get(behaviour, ("completed", True, True)))
+        if behaviour == "html":
             return self.reply("<html></html>")
         whole = self.reply(body)
-        return Response(200, {}, bytes(whole.body[:-3]), wall=whole.wall) if mood == "cut" else whole
+        return Response(200, {}, bytes(whole.body[:-3]), wall=whole.wall) if behaviour == "cut" else whole
 
     def answer(self, request: Request, status: str, new: bool, more: bool) -> object:
         n = self.sent
@@ -106,8 +108,8 @@ class EndlessService:
 
 
 @dataclass
-class Patient:
-    """What asks: a client on the service's clock."""
+class EndlessServiceClient:
+    """A client on the service's clock."""
 
     world: EndlessService
     retry: Retry = field(default_factory=Retry)

@@ -1,4 +1,4 @@
-"""Runs weblake's command line against a scripted service and judges what it leaves behind."""
+"""Landing commands run against a scripted service, with assertions for their output and their dataset."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ import pyarrow.parquet as pq
 import pytest
 from secret_search import holds, in_files
 
-#: Has characters that percent-encoding changes.
+#: Contains characters that percent-encoding changes.
 KEY = "test-key/canary+0=1"
 
-#: What leaves a whole load whole.
+#: The counts whose sum is the number of submitted URLs.
 COUNTS = ("stored", "failed", "robots_blocked", "rejected", "missing", "duplicates")
 
-#: A child's start with the waits of a lost start shortened; the rest is the real command line.
-HASTE = """
+#: Starts the command line in a child process with shorter waits for a lost start.
+MAIN_WITH_SHORT_WAITS = """
 import sys
 from pathlib import Path
 from weblake import cli
@@ -45,13 +45,13 @@ finally:
 """
 
 
-#: The most memory, in KB, that each command in a process of its own held.
+#: The peak memory in KB of each command that ran in a separate process.
 PEAKS: list[int] = []
 
 
 @dataclass
 class Outcome:
-    """How one command ended."""
+    """The output and exit code of one command."""
 
     root: Path
     code: int
@@ -66,7 +66,7 @@ class Outcome:
         return found
 
     def landed(self, documents: Sequence[dict[str, Any]], *, complete: bool = True, **counts: int) -> dict[str, Any]:
-        """Asserts that exactly these documents are there, once each; returns the receipt."""
+        """Assert that the dataset has exactly these documents, once each, and return the receipt."""
         assert self.code == 0, f"{self.out}\n{self.err}"
         receipt = self.json
         assert "error" not in receipt
@@ -78,13 +78,13 @@ class Outcome:
         return receipt
 
     def refused(self, kind: str, *words: str) -> dict[str, Any]:
-        """Asserts that it failed in one line, as this type, and that nothing is visible; returns what was printed."""
+        """Assert that the command failed with this error type and nothing is visible; return the printed object."""
         assert self.code == 1, f"{self.out}\n{self.err}"
         assert published(self.root) == []
         return self.failed(kind, *words)
 
     def failed(self, kind: str, *words: str) -> dict[str, Any]:
-        """Asserts the form of a failure."""
+        """Assert the form of a failure and return the printed object."""
         assert self.code == 1, f"{self.out}\n{self.err}"
         printed = self.json
         error = printed["error"]
@@ -101,7 +101,7 @@ class Outcome:
 
 @dataclass
 class Lake:
-    """One root, and the commands that were run on it."""
+    """One dataset root, and the commands that were run on it."""
 
     root: Path
     monkeypatch: pytest.MonkeyPatch
@@ -112,20 +112,20 @@ class Lake:
         return self.run("land", kind, job, *args, **how)
 
     def run(self, *args: str, timeout: float = 20.0, process: bool = False, slack: float = 15.0) -> Outcome:
-        """Runs one landing command with --to, --json and --timeout, in this process unless `process`."""
+        """Run one landing command with --to, --json and --timeout, in this process unless `process`."""
         argv = [*args, "--to", str(self.root), "--json", "--timeout", f"{timeout:g}"]
         begun = time.monotonic()
-        code, out, err = (_process if process else self._inside)(argv, self.env)
+        code, out, err = (_process if process else self._in_process)(argv, self.env)
         outcome = Outcome(self.root, code, out, err, time.monotonic() - begun)
         self.outcomes.append(outcome)
         assert outcome.seconds < timeout + slack, f"it took {outcome.seconds:.1f} s: {err}"
         return outcome
 
-    def _inside(self, argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
+    def _in_process(self, argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
         from weblake import cli
         from weblake.cli.tree import app
 
-        # A process hangs the commands into the tree once; here it would happen again and again.
+        # A process adds the commands to the tree once; here that would be repeated.
         app.registered_commands.clear()
         app.registered_groups.clear()
         streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
@@ -145,7 +145,7 @@ class Lake:
 
 def _process(argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.NamedTemporaryFile() as peak:
-        command = [sys.executable, "-W", "error::ResourceWarning", "-c", HASTE, peak.name, *argv]
+        command = [sys.executable, "-W", "error::ResourceWarning", "-c", MAIN_WITH_SHORT_WAITS, peak.name, *argv]
         child = subprocess.Popen(command, env=os.environ | env, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
         try:
             child.wait()
@@ -153,7 +153,7 @@ def _process(argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
             child.kill()
             child.wait()
             raise
-        # The child's own word: what the system tells of it (wait4) begins with what this process held when it forked.
+        # Reported by the child itself: the value of wait4 includes what this process held when it forked.
         PEAKS.append(int(Path(peak.name).read_text()))
         out.seek(0)
         err.seek(0)
@@ -161,12 +161,12 @@ def _process(argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
 
 
 def published(root: Path, table: str = "documents") -> list[Path]:
-    """Every file that a glob over the table meets."""
+    """Return every file that a glob over the table finds."""
     return sorted(path for path in (root / table).rglob("*") if path.is_file())
 
 
 def rows(root: Path) -> list[tuple[str, str]]:
-    """What three readers all find in the dataset: source URL and markdown, sorted."""
+    """Return the source URL and markdown of each row, sorted, and assert that three readers agree on them."""
     files = published(root)
     by_arrow = ds.dataset(root / "documents", partitioning="hive").to_table(columns=["source_url", "markdown"])
     pattern = f"{root}/documents/**/*.parquet"
@@ -179,18 +179,18 @@ def rows(root: Path) -> list[tuple[str, str]]:
 
 
 def documents(root: Path) -> list[dict[str, Any]]:
-    """The rows of the dataset in the order of `position`."""
+    """Return the rows of the dataset in the order of `position`."""
     found = ds.dataset(root / "documents", partitioning="hive").to_table().to_pylist()
     return sorted(found, key=lambda row: row["position"])
 
 
 def page_errors(root: Path) -> list[dict[str, Any]]:
-    """The rows of page_errors."""
+    """Return the rows of page_errors."""
     files = published(root, "page_errors")
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
 def leaks(lake: Lake) -> list[str]:
-    """Where the key stands, of all that the commands wrote or printed."""
+    """Return where the key occurs in the files and output of the commands."""
     printed = [f"output {n}" for n, each in enumerate(lake.outcomes) if holds((each.out + each.err).encode(), KEY)]
     return printed + in_files([lake.root], KEY)

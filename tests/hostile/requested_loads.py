@@ -1,4 +1,4 @@
-"""What people and orchestrators want landed, each in its own way, and what the service will find for it."""
+"""Loads that users and orchestrators request, and what the service delivers for them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
-from simulated_service import Content, Page, cut
-from stepped_process import SteppedDriver
+from simulated_service import Content, Page, split_into_chunks
+from stepped_process import SteppedClient
 
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import detached, generations, load, load_request
@@ -16,13 +16,13 @@ from weblake.loads.load_request import LoadRequest, Naming, Terms
 from weblake.loads.publishing import Dataset, LandedLoad
 
 TERMS = Terms(timeout_s=3600.0)
-#: What the pages of an order come to, by its name and by how often it was started before.
-Making = Callable[[str, int], Content]
+#: Returns what the job of a requested load delivers, from its name and the number of its earlier jobs.
+ContentFactory = Callable[[str, int], Content]
 
 
 @dataclass
-class Wanted:
-    """One thing that somebody wants landed."""
+class RequestedLoad:
+    """One requested load."""
 
     name: str
     kind: str
@@ -45,35 +45,35 @@ class Wanted:
             return load_request.crawl(self.urls[0], Naming())
         return load_request.batch(self.urls, Naming())
 
-    def placed(self, client: SteppedDriver, dataset: Dataset) -> LoadRequest:
-        """The order as it is to be landed now: of a task, one of its generations."""
+    def placed(self, client: SteppedClient, dataset: Dataset) -> LoadRequest:
+        """Return the load request to land now; for a task, that of its current generation."""
         request = self.request()
         if self.kind not in ("task", "partition"):
             return request
         return generations.place(request, self.task, generations.choose(client, dataset, self.task, TERMS))
 
-    def land(self, client: SteppedDriver, dataset: Dataset) -> LandedLoad:
+    def land(self, client: SteppedClient, dataset: Dataset) -> LandedLoad:
         if self.kind == "detached":
             request = self.request()
             detached.detach(client, dataset, request)
             return detached.collect(client, dataset, request.load_id, TERMS)
         return load.land(client, dataset, self.placed(client, dataset), TERMS)
 
-    def start(self, client: SteppedDriver, dataset: Dataset) -> None:
+    def start(self, client: SteppedClient, dataset: Dataset) -> None:
         if self.kind == "detached":
             detached.detach(client, dataset, self.request())
         else:
             load.start_load(client, dataset, self.placed(client, dataset))
 
-    def look(self, client: SteppedDriver, dataset: Dataset) -> None:
+    def look(self, client: SteppedClient, dataset: Dataset) -> None:
         job = dataset.ledger.job(self.request().load_id)
         if job is not None:
             client.run(get_status(JobRef(job.kind, job.job_id), client.retry))
 
 
 @st.composite
-def contents(draw: st.DrawFn) -> Making:
-    """What the pages of an order come to."""
+def contents(draw: st.DrawFn) -> ContentFactory:
+    """Draw what the job of a requested load delivers."""
     stored, failed = draw(st.sampled_from([3, 1, 2, 6, 0])), draw(st.integers(0, 2))
     lost = draw(st.sampled_from([0, 0, 0, 0, 1])) if stored + failed else 1
     status = draw(st.sampled_from(["completed"] * 5 + ["failed"]))
@@ -91,8 +91,8 @@ def contents(draw: st.DrawFn) -> Making:
             }
             for n in range(stored)
         ]
-        chunks = cut(pages, sizes, back)
-        if before:  # what is asked for again goes well: only the first job of an order fails or loses anything
+        chunks = split_into_chunks(pages, sizes, back)
+        if before:  # only the first job of a requested load fails or loses documents
             return Content(pages, urls[stored : stored + failed + lost], chunks=chunks, polls=polls)
         return Content(pages, urls[stored : stored + failed], lost, chunks, polls, status)
 

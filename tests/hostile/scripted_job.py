@@ -1,4 +1,4 @@
-"""A job as the service would tell it, chunk by chunk, with every part of it open to be spoilt."""
+"""A job of a scripted service, chunk by chunk, every part of which a test can change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def url_of(n: int) -> str:
 
 
 def page(n: int, **more: object) -> Page:
-    """Page N as a document; the same one each time."""
+    """Return page N as a document, equal each time."""
     metadata = {
         "sourceURL": url_of(n),
         "url": url_of(n),
@@ -37,13 +37,13 @@ def pages(count: int, first: int = 0) -> list[Page]:
 
 
 class Job:
-    """A job that a scripted service tells; `chunks` and `errors` may be changed at any time before they are read.
+    """A job of a scripted service; `chunks` and `errors` may be changed until they are read.
 
     Args:
-        service: Who tells it.
-        documents: What it holds.
-        cut: Documents in one chunk.
-        word: Its status.
+        service: The service that has the job.
+        documents: The documents of the job.
+        cut: Documents per chunk.
+        word: The status of the job.
         head: Further fields of every chunk, or other values for them.
     """
 
@@ -77,11 +77,11 @@ class Job:
 
     @property
     def read(self) -> str:
-        """The name of its status read."""
+        """Return the name of its status request."""
         return f"GET {self.path}"
 
     def chunk(self, skip: int, documents: Sequence[object], following: int | None) -> dict[str, object]:
-        """Tells these documents at this offset."""
+        """Set the documents of the chunk at this offset, and return the chunk."""
         link = None if following is None else f"{self.service.url}{self.path}?skip={following}"
         self.chunks[skip] = {**self._head, "next": link, "data": list(documents)}
         self.service.on(self.at(skip), each(lambda _: reply(self.chunks[skip])))
@@ -91,24 +91,24 @@ class Job:
         return f"{self.read}?skip={skip}" if skip else self.read
 
     def first(self, skip: int, *plays: Play) -> None:
-        """What is played at this offset before its chunk."""
+        """Play these responses at this offset before its chunk."""
         self.service.first(self.at(skip), *plays)
 
     def before(self, **head: object) -> Play:
-        """A poll's answer while the job runs: no documents, and `next` where they would be."""
+        """Return a poll's response while the job runs: no documents, and a `next` link to the first chunk."""
         link = f"{self.service.url}{self.path}?skip=0"
         return reply(self._head | {"status": "scraping", "completed": 0, "next": link, "data": []} | head)
 
     def raw(self, *documents: str, **head: object) -> bytes:
-        """A whole chunk around documents that stand there letter by letter."""
+        """Return a chunk with these documents, given as JSON text."""
         front = json.dumps({**self._head, "next": None, "total": len(documents), "completed": len(documents), **head})
         return f'{front[:-1]}, "data": [{",".join(documents)}]}}'.encode("utf-8", "surrogateescape")
 
     def always(self, skip: int, play: Play) -> None:
-        """Nothing but this at this offset."""
+        """Play only this response at this offset."""
         self.service.on(self.at(skip), play)
 
 
 def activity(*entries: Mapping[str, object], **more: object) -> Play:
-    """The activity list with these jobs."""
+    """Return a response with these jobs in the activity list."""
     return reply({"success": True, "data": list(entries), "cursor": None, "has_more": False} | more)

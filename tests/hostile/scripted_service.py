@@ -1,7 +1,7 @@
-"""A service that answers byte by byte as it is told, and keeps every request that it got.
+"""A service that sends scripted bytes and records every request.
 
-A script says what is played for a request: `service.on("GET /v2/crawl/1?skip=2", reset(), reply({...}))` plays each
-once and the last for ever. A play writes to the connection whatever it likes, so nothing here is polite by itself.
+A script names the responses of a request: `service.on("GET /v2/crawl/1?skip=2", reset(), reply({...}))` plays each
+once and the last one for ever. A play may write any bytes to the connection, valid HTTP or not.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One request as it came."""
+class ReceivedRequest:
+    """One request as it was received."""
 
     method: str
     path: str
@@ -38,19 +38,19 @@ class Seen:
 
 
 @dataclass
-class Line:
-    """The connection on which an answer is played."""
+class Connection:
+    """The connection on which a response is played."""
 
     peer: socket.socket
-    seen: Seen
-    #: Set when the test is over: whoever stalls or drips stops then.
+    seen: ReceivedRequest
+    #: Set when the test is over: a play that stalls or drips stops then.
     over: threading.Event
 
     def send(self, data: bytes) -> None:
         self.peer.sendall(data)
 
     def gone(self, seconds: float) -> bool:
-        """Waits that long; true once the other side has closed or the test is over."""
+        """Wait for so many seconds; return True once the client has closed the connection or the test is over."""
         self.peer.settimeout(seconds)
         try:
             return self.over.is_set() or not self.peer.recv(1)
@@ -60,12 +60,12 @@ class Line:
             return True
 
 
-#: Plays an answer; true where the connection is good for another request.
-Play = Callable[[Line], bool]
+#: Plays a response; returns True if the connection can be used for another request.
+Play = Callable[[Connection], bool]
 
 
 def head(status: int = 200, *, length: int | None = None, **headers: str) -> bytes:
-    """A status line and headers; `content_encoding="gzip"` becomes Content-Encoding."""
+    """Return a status line and headers; `content_encoding="gzip"` becomes Content-Encoding."""
     phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Odd"
     lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name.replace('_', '-')}: {text}" for name, text in headers.items())]
     if length is not None:
@@ -74,61 +74,61 @@ def head(status: int = 200, *, length: int | None = None, **headers: str) -> byt
 
 
 def encoded(body: object) -> bytes:
-    """Bytes as they are, text in UTF-8, anything else as JSON."""
+    """Return bytes unchanged, text as UTF-8, and anything else as JSON."""
     if isinstance(body, bytes):
         return body
     return body.encode() if isinstance(body, str) else json.dumps(body).encode()
 
 
 def reply(body: object = b"", status: int = 200, *, length: int | None = None, **headers: str) -> Play:
-    """A whole answer, but for the lie that `length` may be."""
+    """Play a complete response; `length` may declare a wrong length."""
     data = encoded(body)
     headers = {"content_type": "application/json"} | headers
 
-    def play(line: Line) -> bool:
+    def play(connection: Connection) -> bool:
         announced = None if status in (204, 304) else len(data) if length is None else length
-        line.send(head(status, length=announced, **headers) + data)
+        connection.send(head(status, length=announced, **headers) + data)
         return length is None or length == len(data)
 
     return play
 
 
-def each(make: Callable[[Seen], Play]) -> Play:
-    """Another answer for each request, made when it comes."""
-    return lambda line: make(line.seen)(line)
+def each(make: Callable[[ReceivedRequest], Play]) -> Play:
+    """Play a response that is made for each request."""
+    return lambda connection: make(connection.seen)(connection)
 
 
 def close(data: bytes = b"") -> Play:
-    """Writes this and closes the connection in good order."""
+    """Play these bytes and close the connection."""
 
-    def play(line: Line) -> bool:
-        line.send(data)
+    def play(connection: Connection) -> bool:
+        connection.send(data)
         return False
 
     return play
 
 
 def reset(data: bytes = b"") -> Play:
-    """Writes this and tears the connection down (RST)."""
+    """Play these bytes and reset the connection (RST)."""
 
-    def play(line: Line) -> bool:
-        line.send(data)
+    def play(connection: Connection) -> bool:
+        connection.send(data)
         if data:
-            # A reset overtakes what is still on its way: the first bytes should be seen by then.
-            line.gone(0.05)
-        line.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        line.peer.close()
+            # A reset discards data in transit: wait until the client has read the first bytes.
+            connection.gone(0.05)
+        connection.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.peer.close()
         return False
 
     return play
 
 
 def stall(data: bytes = b"") -> Play:
-    """Writes this and then nothing, on an open connection."""
+    """Play these bytes and then nothing, on an open connection."""
 
-    def play(line: Line) -> bool:
-        line.send(data)
-        while not line.gone(0.2):
+    def play(connection: Connection) -> bool:
+        connection.send(data)
+        while not connection.gone(0.2):
             pass
         return False
 
@@ -136,12 +136,12 @@ def stall(data: bytes = b"") -> Play:
 
 
 def drip(data: bytes, every: float = 0.05) -> Play:
-    """One byte at a time, for ever: the last byte is repeated."""
+    """Play one byte at a time for ever; the last byte is repeated."""
 
-    def play(line: Line) -> bool:
+    def play(connection: Connection) -> bool:
         at = 0
-        while not line.gone(every):
-            line.send(data[at : at + 1])
+        while not connection.gone(every):
+            connection.send(data[at : at + 1])
             at = min(at + 1, len(data) - 1)
         return False
 
@@ -149,12 +149,12 @@ def drip(data: bytes, every: float = 0.05) -> Play:
 
 
 def flood(start: bytes, block: bytes) -> Play:
-    """The start, then the block over and over until nobody listens."""
+    """Play the start, then the block repeatedly until the client disconnects."""
 
-    def play(line: Line) -> bool:
-        line.send(start)
-        while not line.over.is_set():
-            line.send(block)
+    def play(connection: Connection) -> bool:
+        connection.send(start)
+        while not connection.over.is_set():
+            connection.send(block)
         return False
 
     return play
@@ -164,7 +164,7 @@ def flood(start: bytes, block: bytes) -> Play:
 class ScriptedService:
     """Listens on a random loopback port and plays its script."""
 
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[ReceivedRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._script: dict[str, list[Play]] = {}
@@ -178,21 +178,21 @@ class ScriptedService:
         self._threads[0].start()
 
     def on(self, name: str, *plays: Play) -> None:
-        """Plays these for `METHOD /path?query`; a name without a query also answers those with one."""
+        """Play these responses for `METHOD /path?query`; a name without a query also matches requests with one."""
         with self._lock:
             self._script[name] = list(plays)
 
     def first(self, name: str, *plays: Play) -> None:
-        """Plays these before what is played for this name already."""
+        """Play these responses before those set for this name earlier."""
         with self._lock:
             self._script[name] = [*plays, *self._script.get(name, [])]
 
-    def asked(self, name: str) -> list[Seen]:
-        """The requests of exactly this name."""
+    def asked(self, name: str) -> list[ReceivedRequest]:
+        """Return the requests of exactly this name."""
         return [seen for seen in self.seen if seen.name == name]
 
     def stop(self) -> None:
-        """Ends every conversation at once."""
+        """Close all connections at once."""
         self._over.set()
         for open_socket in (self._listener, *self._peers):
             with contextlib.suppress(OSError):
@@ -201,7 +201,7 @@ class ScriptedService:
             thread.join(10)
         assert not any(thread.is_alive() for thread in self._threads)
 
-    def _play_for(self, seen: Seen) -> Play:
+    def _play_for(self, seen: ReceivedRequest) -> Play:
         with self._lock:
             plays = self._script.get(seen.name) or self._script.get(f"{seen.method} {seen.path}")
             if not plays:
@@ -225,11 +225,11 @@ class ScriptedService:
                     self.seen.append(seen)
                 play = self._play_for(seen)
                 peer.settimeout(15)
-                if not play(Line(peer, seen, self._over)):
+                if not play(Connection(peer, seen, self._over)):
                     return
                 peer.settimeout(None)
 
-    def _read(self, peer: socket.socket) -> Seen | None:
+    def _read(self, peer: socket.socket) -> ReceivedRequest | None:
         data = b""
         while b"\r\n\r\n" not in data:
             part = peer.recv(1 << 16)
@@ -239,11 +239,11 @@ class ScriptedService:
         top, _, body = data.partition(b"\r\n\r\n")
         first, *lines = top.decode("latin-1").split("\r\n")
         method, target, _ = first.split(" ")
-        headers = {name.lower(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
+        headers = {name.lower(): text.strip() for name, _, text in (connection.partition(":") for connection in lines)}
         while len(body) < int(headers.get("content-length", 0)):
             part = peer.recv(1 << 16)
             if not part:
                 return None
             body += part
         parts = urlsplit(target)
-        return Seen(method, parts.path, parts.query, headers, body)
+        return ReceivedRequest(method, parts.path, parts.query, headers, body)

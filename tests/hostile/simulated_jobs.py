@@ -1,4 +1,4 @@
-"""Cases of one job in a world of faults, and what may be visible of it in the end."""
+"""Random cases of one job with faults, and assertions for what is visible of it in the end."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from hypothesis import strategies as st
 from landing_commands import page_errors, published
 from scripted_job import url_of
-from simulated_service import FAULTS, Content, World, cut
+from simulated_service import FAULTS, Content, SimulatedService, split_into_chunks
 
 from weblake import read
 from weblake.errors import LoadIncomplete, WeblakeError
 from weblake.receipt import Receipt
 
-Made = tuple[World, Content]
+Made = tuple[SimulatedService, Content]
 
 
 @st.composite
-def worlds(draw: st.DrawFn, faults: Sequence[str] = FAULTS, most: int = 12) -> Made:
-    """A world, and what its one job brings."""
+def random_cases(draw: st.DrawFn, faults: Sequence[str] = FAULTS, most: int = 12) -> Made:
+    """Draw a simulated service and what its only job delivers."""
     count = draw(st.integers(0, 12))
     ids = draw(st.booleans())
     documents: list[dict[str, object]] = []
@@ -35,11 +35,11 @@ def worlds(draw: st.DrawFn, faults: Sequence[str] = FAULTS, most: int = 12) -> M
     back = draw(st.lists(st.integers(0, 3), min_size=len(sizes), max_size=len(sizes)))
     calm, wild = st.none(), st.sampled_from(faults)
     tape = draw(st.lists(calm | wild, max_size=most)) + draw(st.lists(wild, max_size=most))
-    content = Content(documents, [url_of(n) for n in failed], lost, cut(documents, sizes, back))
-    return World(lambda urls: content, tape), content
+    content = Content(documents, [url_of(n) for n in failed], lost, split_into_chunks(documents, sizes, back))
+    return SimulatedService(lambda urls: content, tape), content
 
 
-def judge(root: Path, content: Content, receipt: Receipt | None, error: WeblakeError | None) -> None:
+def check_dataset_of(root: Path, content: Content, receipt: Receipt | None, error: WeblakeError | None) -> None:
     documents = content.documents
     if receipt is None:
         assert published(root) == []

@@ -1,7 +1,7 @@
-"""A service of jobs, a network that spoils what it says, and a clock that only moves when something waits.
+"""A simulated service with jobs, a network with faults, and a virtual clock that advances only during waits.
 
-A fault tape says what becomes of one request after another; once it is played, nothing goes wrong any more. So a case
-is its tape, its documents and its cuts: hypothesis draws them, prints them when a case fails, and plays them again.
+A fault tape says what happens to one request after another; after its end there are no more faults. So a case is its
+tape, its documents and its chunks: hypothesis draws them, prints them when a case fails, and can reproduce them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 Page = dict[str, object]
 
-#: What may happen to one request. `late` does what was asked and loses the answer.
+#: What may happen to one request. `late`: the service performs the request and its response is lost.
 FAULTS = [
     "429",
     "429 after 7 s",
@@ -44,7 +44,7 @@ FAULTS = [
     "lag",
 ]
 
-#: When every world begins: a case must play again exactly.
+#: The fixed start time of every simulation, so that a case can be reproduced.
 BEGAN = datetime(2026, 11, 21, 6, tzinfo=timezone.utc).timestamp()
 
 _KINDS = {"/v2/batch/scrape": "batch_scrape", "/v2/crawl": "crawl"}
@@ -54,7 +54,7 @@ _JOBS = uuid.UUID("6f1c2a52-0000-4000-8000-5d0a3c6f7b11")
 
 @dataclass
 class Clock:
-    """A clock that only moves when something waits."""
+    """A clock that advances only during waits."""
 
     wall_base: float = BEGAN
     passed: float = 0.0
@@ -73,10 +73,10 @@ class Clock:
         return datetime.fromtimestamp(self.wall(), zone)
 
     @contextmanager
-    def ruling(self) -> Iterator[None]:
-        """Give the modules that read a clock by themselves this one, and let them read ahead without threads.
+    def installed(self) -> Iterator[None]:
+        """Give this clock to the modules that read a clock themselves, and let them prefetch without threads.
 
-        Two threads would take the faults of a tape in any order: a case would not play again exactly.
+        Two threads would take the faults of a tape in any order, and a case could not be reproduced.
         """
         dates = SimpleNamespace(now=self.now, fromisoformat=datetime.fromisoformat)
         clock = SimpleNamespace(monotonic=self.monotonic)
@@ -84,11 +84,11 @@ class Clock:
             for module in (load, download):
                 stack.enter_context(mock.patch.object(module, "time", clock))
             stack.enter_context(mock.patch.object(ledger, "datetime", dates))
-            stack.enter_context(mock.patch.object(download, "run_in_thread", done_at_once))
+            stack.enter_context(mock.patch.object(download, "run_in_thread", run_immediately))
             yield
 
 
-def done_at_once(work: Callable[[], T]) -> Future[T]:
+def run_immediately(work: Callable[[], T]) -> Future[T]:
     """Do the work at once and return a future of its result: `background.run_in_thread` without a thread."""
     made: Future[T] = Future()
     background._complete(made, work, BaseException)
@@ -97,16 +97,16 @@ def done_at_once(work: Callable[[], T]) -> Future[T]:
 
 @dataclass
 class Content:
-    """What a job brings, as the service will tell it."""
+    """What a job delivers."""
 
     documents: list[Page]
     #: The URLs of failed pages.
     failed: list[str] = field(default_factory=list)
-    #: How many documents the service counts and does not have.
+    #: The number of documents that the service counts and does not deliver.
     lost: int = 0
-    #: The documents as they are cut; by default one chunk.
+    #: The documents in chunks; by default one chunk.
     chunks: list[list[Page]] = field(default_factory=list)
-    #: Reads of its status before it has ended.
+    #: The number of status reads before the job has ended.
     polls: int = 0
     status: str = "completed"
 
@@ -126,7 +126,7 @@ class Job:
 
     @property
     def entry(self) -> dict[str, object]:
-        """As the activity list has it."""
+        """Return the job's entry in the activity list."""
         created = datetime.fromtimestamp(self.created, timezone.utc).isoformat()
         return {"id": self.job_id, "endpoint": self.kind, "created_at": created, "target": self.target}
 
@@ -139,35 +139,35 @@ class Job:
             return head | {"status": "scraping", "next": None, "data": []}
         last = at + 1 == len(content.chunks)
         link = f"http://elsewhere.test{_PATHS[self.kind]}/{self.job_id}?{urlencode({'cursor': at + 1})}"
-        if lag:  # another server, which has not heard of the last page yet
+        if lag:  # another server with a stale state, which has not seen the last page yet
             return head | {"status": "scraping", "next": None, "data": content.chunks[at][:-1]}
         return head | {"status": content.status, "next": None if last else link, "data": content.chunks[at]}
 
 
 @dataclass
-class World:
-    """The jobs as they truly are, and a network that spoils what is said of them."""
+class SimulatedService:
+    """The jobs of the service, and a network that applies the fault tape to its responses."""
 
-    #: What is found by a start of these URLs.
+    #: Returns what a job of these URLs delivers.
     found: Callable[[Sequence[str]], Content]
     tape: list[str | None] = field(default_factory=list)
-    #: Whether the service declares and keeps true replay.
+    #: Whether the service declares and supports idempotent replay.
     replay: bool = False
     clock: Clock = field(default_factory=Clock)
     jobs: dict[str, Job] = field(default_factory=dict)
     #: Every total of credits that was ever reported.
     reported: set[float] = field(default_factory=set)
-    #: What was asked, when, and what the tape had for it, in order.
+    #: Each request, its time, and its fault, in order.
     heard: list[tuple[object, ...]] = field(default_factory=list)
     _keys: dict[str, str] = field(default_factory=dict)
 
     @property
     def sent(self) -> int:
-        """How many requests came."""
+        """Return the number of requests."""
         return len(self.heard)
 
     def add(self, kind: str, target: str, content: Content, job_id: str | None = None) -> Job:
-        """A job that somebody has started."""
+        """Add a job as if somebody had started it."""
         job_id = job_id or str(uuid.uuid5(_JOBS, str(len(self.jobs))))
         job = self.jobs[job_id] = Job(job_id, kind, target, self.clock.wall(), content)
         return job
@@ -197,9 +197,9 @@ class World:
         return reply
 
     def fault(self, request: Request) -> str | None:
-        """What the tape has for this request."""
+        """Return the next fault of the tape for this request."""
         fault = self.tape.pop(0) if self.tape else None
-        # To a start, 404 is a clear refusal; of the errors, it says that the service has no such list.
+        # A 404 to a start is a clear refusal; to a read of the errors, it means that the service has no such list.
         if fault == "404" and (request.method == "POST" or request.path.endswith("/errors")):
             return None
         return fault
@@ -244,10 +244,10 @@ class World:
 
 
 @dataclass
-class Driver:
-    """What load.land asks of a client, on the world's clock."""
+class SimulatedClient:
+    """The part of a client's interface that load.land needs, on the simulation's clock."""
 
-    world: World
+    world: SimulatedService
     retry: Retry = field(default_factory=Retry)
     service: str = "given"
 
@@ -256,8 +256,8 @@ class Driver:
         return steps.run(flow, self.world, sleep=clock.sleep, clock=clock.monotonic, wall=clock.wall)
 
 
-def cut(documents: Sequence[Page], sizes: Sequence[int], back: Sequence[int]) -> list[list[Page]]:
-    """Chunks of these sizes, some empty, each of which may begin before the one in front of it ended."""
+def split_into_chunks(documents: Sequence[Page], sizes: Sequence[int], back: Sequence[int]) -> list[list[Page]]:
+    """Return chunks of these sizes, some empty, each of which may overlap the one before."""
     chunks, at = [], 0
     for size, overlap in zip(sizes, back, strict=False):
         begin = max(0, at - overlap)

@@ -1,15 +1,15 @@
-"""A world of jobs behind a real socket: the tape's faults are bytes that are missing, wrong, or never come."""
+"""A simulated service behind a real socket: the faults of the tape are missing, wrong or late bytes."""
 
 from __future__ import annotations
 
 import time
 
-from scripted_service import Play, ScriptedService, Seen, close, encoded, head, reply, reset
-from simulated_service import Clock, World
+from scripted_service import Play, ReceivedRequest, ScriptedService, close, encoded, head, reply, reset
+from simulated_service import Clock, SimulatedService
 
 from weblake.steps import Request
 
-#: What may happen to one request on a wire; `late` does what was asked, and the answer is lost on its way.
+#: What may happen to one request on a socket; `late`: it is performed, and its response is lost.
 WIRE_FAULTS = [
     "429 after 0",
     "500",
@@ -28,21 +28,21 @@ WIRE_FAULTS = [
 
 
 class WallClock(Clock):
-    """The true time."""
+    """A clock with the real wall time."""
 
     def wall(self) -> float:
         return time.time()
 
 
-class WorldService(ScriptedService):
-    """Plays what the world answers, and what the tape makes of it."""
+class SimulatedServiceOverSockets(ScriptedService):
+    """Plays the responses of the simulation, with the faults of the tape."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedService) -> None:
         super().__init__()
         world.clock = WallClock()
         self.world = world
 
-    def _play_for(self, seen: Seen) -> Play:
+    def _play_for(self, seen: ReceivedRequest) -> Play:
         query = tuple(pair.partition("=")[::2] for pair in seen.query.split("&") if pair)
         request = Request(seen.method, seen.path, query, seen.body, headers=tuple(seen.headers.items()))
         with self._lock:
@@ -55,10 +55,10 @@ class WorldService(ScriptedService):
                 status, _, after = fault.partition(" after ")
                 told = {"retry_after": after} if after else {}
                 return reply({"success": False, "error": fault}, int(status), **told)
-            return self.spoilt(encoded(self.world.answer(request, lag=fault == "lag")), fault)
+            return self.damaged(encoded(self.world.answer(request, lag=fault == "lag")), fault)
 
-    def spoilt(self, body: bytes, fault: str) -> Play:
-        """A whole answer, or what is left of it; the work has been done."""
+    def damaged(self, body: bytes, fault: str) -> Play:
+        """Return a complete or damaged response; the request has been performed."""
         declared = {"weblake_idempotency": "replay"} if self.world.replay else {}
         if fault == "late":
             return reset()

@@ -1,4 +1,4 @@
-"""Loads of a virtual service that land in one root in memory, and what may become of their records.
+"""Loads of a simulated service that land in one root in memory, and damage to their records.
 
 All of them belong to slots with a partition value, as those of Airflow and Dagster do, so that landing one of them
 retires the older one of its slot.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from simulated_service import Content, Driver, World
+from simulated_service import Content, SimulatedClient, SimulatedService
 
 from weblake.dataset import layout, ledger
 from weblake.dataset.root import open_dataset
@@ -27,7 +27,7 @@ TERMS = Terms(timeout_s=60)
 NEXT_VERSION = ledger.VERSION + 1
 PLAIN_CREATE = ObjectStorage.create
 
-#: What becomes of the bytes of a record.
+#: Functions that damage the bytes of a record, by name.
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "cut off": lambda whole: whole[: len(whole) // 2],
     "all zeros": lambda whole: b"\0" * len(whole),
@@ -36,20 +36,20 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def newer(whole: bytes) -> bytes:
-    """The record as the next version of weblake would write it."""
+    """Return the record as the next version of weblake would write it."""
     return with_more_fields(json.dumps(json.loads(whole) | {"version": NEXT_VERSION}).encode())
 
 
 def with_more_fields(whole: bytes) -> bytes:
-    """The record with fields that this version does not know."""
+    """Return the record with fields that this version does not know."""
     return json.dumps(json.loads(whole) | {"shade": {"of": ["blue"]}}).encode()
 
 
 class Lab:
-    """A virtual service and a root; tasks of an orchestrator land pages in it."""
+    """A simulated service and a root, in which tasks of an orchestrator land pages."""
 
     def __init__(self, *, replay: bool = True) -> None:
-        self.world = World(lambda urls: Content([page(url) for url in urls]), replay=replay)
+        self.world = SimulatedService(lambda urls: Content([page(url) for url in urls]), replay=replay)
         self.dataset = open_dataset(f"memory://{uuid.uuid4().hex}/lake")
 
     def request(self, task: str, run: str, day: str = "2026-11-21", url: str | None = None) -> LoadRequest:
@@ -57,17 +57,17 @@ class Lab:
         return generations.place(request, Task(("airflow", "dag", task, -1), run, "max_tries=1"), 0)
 
     def land(self, request: LoadRequest) -> None:
-        with self.world.clock.ruling():
-            load.land(Driver(self.world), self.dataset, request, TERMS)
+        with self.world.clock.installed():
+            load.land(SimulatedClient(self.world), self.dataset, request, TERMS)
         self.world.clock.passed += 1
 
     def begin(self, request: LoadRequest) -> None:
-        with self.world.clock.ruling():
-            load.start_load(Driver(self.world), self.dataset, request)
+        with self.world.clock.installed():
+            load.start_load(SimulatedClient(self.world), self.dataset, request)
         self.world.clock.passed += 1
 
     def records(self, load_id: str) -> list[str]:
-        """The records of a load, also those that are filed under its job."""
+        """Return the names of a load's records, including those filed under its job."""
         storage = self.dataset.storage
         filed = [*storage.list(layout.LEDGER), *storage.list(layout.SLOTS)]
         return [name for name in filed if load_id in name or load_id.encode() in (storage.read(name) or b"")]
@@ -90,7 +90,7 @@ def overwrite(storage: Storage, name: str, made: Callable[[bytes], bytes]) -> No
 
 @contextmanager
 def newer_weblake(dataset: Dataset) -> Iterator[None]:
-    """A worker of the next version: it writes records of that version, with fields that this one does not know."""
+    """Act as a worker of the next version, whose records have that version and fields unknown to this one."""
     create = type(dataset.storage).create
 
     def written(storage: Storage, name: str, data: bytes) -> bool:
@@ -106,7 +106,7 @@ def newer_weblake(dataset: Dataset) -> Iterator[None]:
 
 @contextmanager
 def this_weblake(dataset: Dataset) -> Iterator[None]:
-    """A worker of this version, at a moment at which one of the next is at work."""
+    """Act as a worker of this version while one of the next version is running."""
     written = type(dataset.storage).create
     with (
         mock.patch.object(type(dataset.storage), "create", PLAIN_CREATE),

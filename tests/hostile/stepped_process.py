@@ -1,7 +1,7 @@
-"""Processes that move one act at a time, as they are told, and die between any two.
+"""Processes that advance one act at a time under the test's control, and can die between any two acts.
 
-An act is what others can see: a request, a wait, a change of the root. Only one process runs at a time, and of its
-threads only one comes to an act, so a schedule of several writers is played again exactly.
+An act is what others can observe: a request, a wait, a change of the root. Only one process runs at a time, and only
+one of its threads reaches an act, so a schedule of several writers can be reproduced exactly.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TypeVar
 
-from simulated_service import World
+from simulated_service import SimulatedService
 
 from weblake import steps
 from weblake.errors import WeblakeError
@@ -30,40 +30,40 @@ _PATIENCE = 120.0
 
 
 class Killed(BaseException):
-    """The process died."""
+    """The process was killed."""
 
 
 class Process:
-    """One run of one piece of work."""
+    """One run of a function as a process."""
 
     def __init__(self, work: Callable[[Process], object]) -> None:
         self.result: object = None
         self.error: BaseException | None = None
         self.over = False
-        #: Whether a start is on record and not sent yet, and whether the clock has been held against that record: what
-        #: is sent after that look is sent at once, as weblake assumes (docs/promise.md, promise 3).
+        #: Whether a start is recorded and not sent yet, and whether the clock was read after that record: weblake
+        #: assumes that the start is sent immediately after that read (docs/promise.md, promise 3).
         self.recorded = self.starting = False
         self._killed = False
-        #: Held by the thread that is about to act; a load may have several, and no two of them may act at once.
+        #: Held by the thread that is about to act; a load may have several threads, and no two of them may act at once.
         self._acting = threading.Lock()
         self._go, self._rest = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._main, args=(work,), daemon=True)
         self._thread.start()
 
     def step(self) -> None:
-        """Lets it do one act."""
+        """Let the process perform one act."""
         if not self.over:
             self._go.release()
             assert self._rest.acquire(timeout=_PATIENCE), "an act did not end"
 
     def finish(self) -> None:
-        """Lets it come to its end."""
+        """Let the process run to its end."""
         while not self.over:
             self.step()
         self._thread.join()
 
     def kill(self) -> None:
-        """Ends it where it is; it changes nothing any more."""
+        """Kill the process where it is; it makes no more changes."""
         self._killed = True
         self.finish()
 
@@ -72,9 +72,9 @@ class Process:
         return isinstance(self.error, Killed)
 
     def act(self) -> None:
-        """Waits until it may do its next act; called by the process itself."""
+        """Wait for permission to perform the next act; called by the process itself."""
         if not self._killed:
-            assert self._acting.acquire(blocking=False), "two threads act at once: the case would not play again"
+            assert self._acting.acquire(blocking=False), "two threads act at once: the case could not be reproduced"
             self._rest.release()
             self._go.acquire()
             self._acting.release()
@@ -97,10 +97,10 @@ class Process:
 
 
 @dataclass
-class SteppedDriver:
-    """What load.land asks of a client; each request and each wait is an act of the process."""
+class SteppedClient:
+    """The part of a client's interface that load.land needs; each request and each wait is an act of the process."""
 
-    world: World
+    world: SimulatedService
     process: Process
     retry: Retry = field(default_factory=lambda: Retry(jitter=lambda: 0.5))
     service: str = "given"

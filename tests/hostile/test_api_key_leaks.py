@@ -1,4 +1,4 @@
-"""What a service does with the key that it got, and what goes wrong on the way: nothing of it makes us show the key."""
+"""The API key does not leak, whatever the service does with it and whichever error occurs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from both_clients import FAR, READ
+from both_clients import READ, REMOTE_HOST
 from catalogue import proves
 from error_texts import everything_of
 from landing_commands import KEY
 from msgspec.structs import replace
-from scripted_service import Line, Play, ScriptedService, reply, reset, stall
+from scripted_service import Connection, Play, ScriptedService, reply, reset, stall
 from secret_search import holds
 
 from weblake import AsyncClient, Client
@@ -28,15 +28,15 @@ from weblake.settings import Settings
 from weblake.steps import Upload
 
 START = "POST /v2/batch/scrape"
-#: A service that tells everything that it got.
+#: A service that repeats everything that it received.
 ECHO = {"success": False, "error": f"Invalid token: Bearer {KEY}", "code": KEY, "details": [{"message": KEY}]}
 
 
-class TimeIsUp(Exception):
-    """What an orchestrator raises out of a signal handler, in the middle of whatever is going on."""
+class TaskTimeout(Exception):
+    """What an orchestrator raises from a signal handler, at any point of the program."""
 
 
-def leaking(told: list[str]) -> list[str]:
+def leaks_in(told: list[str]) -> list[str]:
     return [each for each in told if holds(each.encode("utf-8", "replace"), KEY)]
 
 
@@ -54,7 +54,7 @@ def awaited(url: str, key: str | None, then: Callable[[Any], Any], **how: Any) -
 
 
 Runs = Callable[..., None]
-both = pytest.mark.parametrize("runs", [blocking, awaited])
+with_both_clients = pytest.mark.parametrize("runs", [blocking, awaited])
 
 
 def credit_usage(client: Any) -> Any:
@@ -69,23 +69,23 @@ def start(client: Any) -> Any:
     return client.start_batch_scrape(["https://site.test/"])
 
 
-def upload_of_what_is_gone(client: Any) -> Any:
+def upload_of_a_missing_file(client: Any) -> Any:
     built = operations.parse_file(b"<p>x</p>", filename="a.html")
     gone = Upload("a.html", Path("/nonexistent/a.html"))
     return client.call(replace(built, request=replace(built.request, upload=gone)))
 
 
 @pytest.fixture
-def every_word(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """Every record of every logger, httpcore's own at DEBUG too."""
+def log_records(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Collect every record of every logger, including httpcore's at DEBUG."""
     caplog.set_level(1)
     for name in ("httpcore", "httpx", "asyncio", "weblake", "h11", "urllib3"):
         caplog.set_level(1, logger=name)
     return caplog
 
 
-def told_by(logs: pytest.LogCaptureFixture) -> list[str]:
-    """Every record but those in which httpcore repeats, at DEBUG, the head of a reply: the service's own words."""
+def own_records(logs: pytest.LogCaptureFixture) -> list[str]:
+    """Return every record except those in which httpcore, at DEBUG, repeats the headers of a response."""
     return [
         f"{record.getMessage()} {record.args!r} {record.exc_text}"
         for record in logs.records
@@ -109,17 +109,17 @@ TROUBLE: dict[str, Play] = {
     "percent": reply({"success": False, "error": KEY.replace("/", "%2F").replace("+", "%2B").replace("=", "%3D")}, 401),
     "a redirect": reply(ECHO, 302, location=f"/login?key={KEY}"),
     "a broken connection": reset(),
-    "no HTTP": lambda line: bool(line.send(f"Bearer {KEY}\r\n\r\n".encode())),
+    "no HTTP": lambda connection: bool(connection.send(f"Bearer {KEY}\r\n\r\n".encode())),
     "an odd encoding": reply(b"\x1f\x8b" + KEY.encode(), content_encoding="gzip"),
     "not JSON": reply(f'{{"error": "{KEY}"', 200),
 }
 
 
-#: Those that do not repeat the key.
+#: Failures whose response does not repeat the key.
 SILENT = ("a plain 401", "a plain 503", "a broken connection")
 
 
-# A service that repeats the key is believed, and quoted.
+# A response that repeats the key is quoted in the error.
 @proves(
     "S1",
     at="src/weblake/credentials.py",
@@ -127,32 +127,32 @@ SILENT = ("a plain 401", "a plain 503", "a broken connection")
     becomes="pass",
     case="credit_usage-401-blocking",
 )
-@both
+@with_both_clients
 @pytest.mark.parametrize("trouble", TROUBLE)
 @pytest.mark.parametrize("call", [credit_usage, start])
 def test_s1_no_error_of_a_call_shows_the_key(
-    service: ScriptedService, runs: Runs, trouble: str, call: Any, every_word: pytest.LogCaptureFixture
+    service: ScriptedService, runs: Runs, trouble: str, call: Any, log_records: pytest.LogCaptureFixture
 ) -> None:
     for name in (READ, START):
         service.on(name, TROUBLE[trouble])
     with pytest.raises(WeblakeError) as caught:
         runs(service.url, KEY, call, patience=RetryPolicy(tries=1))
-    assert leaking(everything_of(caught.value, frames=trouble in SILENT)) == []
-    assert any("request" in each for each in told_by(every_word)), "records of the network layer are among them"
-    assert leaking(told_by(every_word)) == []
+    assert leaks_in(everything_of(caught.value, frames=trouble in SILENT)) == []
+    assert any("request" in each for each in own_records(log_records)), "records of the network layer are among them"
+    assert leaks_in(own_records(log_records)) == []
 
 
-#: Settings that are refused, with what is asked of the client then.
+#: Invalid settings, and the call that is made with them.
 REFUSED: dict[str, tuple[str, str | None, Any]] = {
-    "plain http": (f"http://{FAR}", KEY, None),
+    "plain http": (f"http://{REMOTE_HOST}", KEY, None),
     "no URL": ("service", KEY, None),
-    "user info": (f"https://test-user@{FAR}", KEY, None),
+    "user info": (f"https://test-user@{REMOTE_HOST}", KEY, None),
     "a key with a space": ("http://127.0.0.1:9", f"{KEY} x", None),
     "a key with a line break": ("http://127.0.0.1:9", f"{KEY}\nx", None),
     "a key in other letters": ("http://127.0.0.1:9", f"{KEY}ü", None),
     "a key of the environment with a space": ("http://127.0.0.1:9", None, None),
     "nobody there": ("http://127.0.0.1:9", KEY, credit_usage),
-    "a file that is gone": ("http://127.0.0.1:9", KEY, upload_of_what_is_gone),
+    "a file that is gone": ("http://127.0.0.1:9", KEY, upload_of_a_missing_file),
 }
 
 
@@ -170,7 +170,7 @@ REFUSED: dict[str, tuple[str, str | None, Any]] = {
     becomes="self._lock, shown = threading.Lock(), api_key",
     case="plain http-blocking",
 )
-# While a body is laid out, the header stands in the locals of httpx and of ours.
+# While a body is built, the locals of httpx and of weblake contain the header.
 @proves(
     "4.5",
     at="src/weblake/credentials.py",
@@ -178,7 +178,7 @@ REFUSED: dict[str, tuple[str, str | None, Any]] = {
     becomes='return b"Bearer " + self._value.encode("ascii")',
     case="a file that is gone-blocking",
 )
-@both
+@with_both_clients
 @pytest.mark.parametrize("wrong", REFUSED)
 def test_an_error_about_invalid_settings_does_not_show_the_key(
     runs: Runs, wrong: str, monkeypatch: pytest.MonkeyPatch
@@ -187,15 +187,15 @@ def test_an_error_about_invalid_settings_does_not_show_the_key(
     monkeypatch.setenv("WEBLAKE_API_KEY", f"{KEY} {KEY}")
     with pytest.raises((WeblakeError, OSError)) as caught:
         runs(url, key, then, patience=RetryPolicy(tries=1))
-    assert leaking(everything_of(caught.value)) == []
+    assert leaks_in(everything_of(caught.value)) == []
 
 
 @pytest.fixture
 def alarm() -> Iterator[Callable[[], None]]:
-    """Raises in the main thread, out of whatever it waits for."""
+    """Raise in the main thread, during whatever it waits for."""
 
     def rings(*_: object) -> None:
-        raise TimeIsUp("this task took too long")
+        raise TaskTimeout("this task took too long")
 
     before, main = signal.signal(signal.SIGUSR1, rings), threading.main_thread().ident
     assert main is not None
@@ -203,7 +203,7 @@ def alarm() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGUSR1, before)
 
 
-@both
+@with_both_clients
 @pytest.mark.parametrize("where", ["", "in the body"])
 def test_an_interrupted_call_does_not_show_the_key(
     service: ScriptedService, runs: Runs, where: str, alarm: Callable[[], None]
@@ -211,14 +211,14 @@ def test_an_interrupted_call_does_not_show_the_key(
     begun = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{" if where else b""
     waits = stall(begun)
 
-    def interrupts(line: Line) -> bool:
+    def interrupts(line: Connection) -> bool:
         if runs is blocking:
             threading.Timer(0.1, alarm).start()
         return waits(line)
 
     service.on(READ, interrupts)
-    # An event loop's own way is to cancel.
-    with pytest.raises((TimeIsUp, TimeoutError)) as caught:
+    # An event loop interrupts by cancelling.
+    with pytest.raises((TaskTimeout, TimeoutError)) as caught:
         runs(
             service.url,
             KEY,
@@ -228,7 +228,7 @@ def test_an_interrupted_call_does_not_show_the_key(
     assert where or any("Request(" in each or "Request [" in each for each in told), (
         "the frames of the call are among them"
     )
-    assert leaking(told) == []
+    assert leaks_in(told) == []
 
 
 def test_the_repr_of_a_client_and_its_parts_shows_no_key(service: ScriptedService) -> None:

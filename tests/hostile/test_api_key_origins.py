@@ -1,4 +1,4 @@
-"""The key goes to the origin that was named when the client was made, and to no other, whoever names another one."""
+"""The key is sent only to the origin given to the client, whatever other origin a response or setting names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 import pytest
-from both_clients import FAR, READ, Asks, both
+from both_clients import READ, REMOTE_HOST, Read, with_both_clients
 from catalogue import proves
 from landing_commands import KEY, Lake
 from scripted_job import JOB, Job, pages
@@ -18,14 +18,14 @@ from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.steps import Request
 
 
-# What an HTTP library does that was told to follow redirects: the headers go along.
+# An HTTP library that follows redirects would send the headers along.
 @proves(
     "S2",
     at="src/weblake/http/transport.py",
     line="                for part in response.stream:",
     becomes="                for part in (httpx.get(response.headers['location'], headers=self._headers).iter_bytes() "
     "if response.status_code // 100 == 3 else response.stream):",
-    case="absolute-307-ask",
+    case="absolute-307-blocking_read",
 )
 @proves(
     "4.4",
@@ -33,26 +33,28 @@ from weblake.steps import Request
     line="async for part in response.stream:",
     becomes="async for part in ((httpx.get(response.headers['location'], headers=self._headers) "
     "if response.status_code // 100 == 3 else 1) and response).stream:",
-    case="absolute-307-aask",
+    case="absolute-307-awaited_read",
 )
-@both
+@with_both_clients
 @pytest.mark.parametrize("status", [301, 307])
 @pytest.mark.parametrize("to", ["http://HOST/v2/team/credit-usage", "//HOST/"], ids=["absolute", "no scheme"])
 def test_s2_a_redirect_to_another_origin_is_not_followed(
-    service: ScriptedService, stranger: ScriptedService, asks: Asks, status: int, to: str
+    service: ScriptedService, other_origin: ScriptedService, read: Read, status: int, to: str
 ) -> None:
-    service.on(READ, reply("", status, location=to.replace("HOST", f"127.0.0.1:{stranger.port}")))
+    service.on(READ, reply("", status, location=to.replace("HOST", f"127.0.0.1:{other_origin.port}")))
     with pytest.raises(MalformedReply, match="redirect"):
-        asks(service.url)
+        read(service.url)
     assert [seen.name for seen in service.seen] == [READ]
-    assert stranger.seen == []
+    assert other_origin.seen == []
 
 
-def test_s2_no_url_in_a_response_is_requested(service: ScriptedService, stranger: ScriptedService, lake: Lake) -> None:
-    """A start's `url`, a chunk's `next`, and every header by which a server sends a client elsewhere."""
+def test_s2_no_url_in_a_response_is_requested(
+    service: ScriptedService, other_origin: ScriptedService, lake: Lake
+) -> None:
+    """Put another origin into a start's `url`, a chunk's `next`, and every header that redirects a client."""
     job = Job(service, pages(4), cut=2)
-    there = f"{stranger.url}{job.path}?skip=2"
-    host = f"127.0.0.1:{stranger.port}"
+    there = f"{other_origin.url}{job.path}?skip=2"
+    host = f"127.0.0.1:{other_origin.port}"
     elsewhere = {
         "location": there,
         "content_location": there,
@@ -67,7 +69,7 @@ def test_s2_no_url_in_a_response_is_requested(service: ScriptedService, stranger
     job.chunks[0]["next"] = there
     service.first(job.at(2), reply(job.chunks[2], **elsewhere))
     lake.run("batch", *(f"https://site.test/page/{n}" for n in range(4))).landed(pages(4))
-    assert stranger.seen == []
+    assert other_origin.seen == []
     assert not [seen for seen in service.seen if "cookie" in seen.headers]
 
 
@@ -76,29 +78,29 @@ def test_s2_no_url_in_a_response_is_requested(service: ScriptedService, stranger
     at="src/weblake/credentials.py",
     line="if parts.username is not None or parts.password is not None:",
     becomes="if False:",
-    case="the service as user-ask",
+    case="the service as user-blocking_read",
 )
-@both
+@with_both_clients
 @pytest.mark.parametrize(
     "url",
     ["http://SERVICE@STRANGER", "http://SERVICE:443@STRANGER", "http://user:KEY@STRANGER/", "http://KEY@STRANGER"],
     ids=["the service as user", "and its port as password", "the key as password", "the key as user"],
 )
-def test_s2_a_base_url_with_user_info_is_refused(stranger: ScriptedService, asks: Asks, url: str) -> None:
-    url = url.replace("STRANGER", f"127.0.0.1:{stranger.port}").replace("SERVICE", FAR)
+def test_s2_a_base_url_with_user_info_is_refused(other_origin: ScriptedService, read: Read, url: str) -> None:
+    url = url.replace("STRANGER", f"127.0.0.1:{other_origin.port}").replace("SERVICE", REMOTE_HOST)
     with pytest.raises(InvalidOption, match="user name or password") as caught:
-        asks(url.replace("KEY", "test-key"))
+        read(url.replace("KEY", "test-key"))
     assert "test-key" not in str(caught.value)
-    assert stranger.seen == []
+    assert other_origin.seen == []
 
 
 @proves("S2", at="src/weblake/credentials.py", line='if not path.startswith("/"):', becomes="if False:", case="@HOST/")
 @pytest.mark.parametrize("path", ["@HOST/", ":80@HOST/", "", "v2/x", ".HOST/"])
-def test_s2_no_path_changes_the_host_of_the_base_url(stranger: ScriptedService, path: str) -> None:
-    request = Request("GET", path.replace("HOST", f"127.0.0.1:{stranger.port}"))
+def test_s2_no_path_changes_the_host_of_the_base_url(other_origin: ScriptedService, path: str) -> None:
+    request = Request("GET", path.replace("HOST", f"127.0.0.1:{other_origin.port}"))
     base, key = BaseUrl.parse("http://127.0.0.1:9"), ApiKey(KEY)
     with contextlib.closing(HttpTransport(base, key)) as transport, pytest.raises(InvalidOption, match="not stay at"):
         transport.send(request)
     with pytest.raises(InvalidOption, match="not stay at"):
         asyncio.run(AsyncHttpTransport(base, key).send(request))
-    assert stranger.seen == []
+    assert other_origin.seen == []

@@ -1,4 +1,4 @@
-"""Replies broken below HTTP: cut off, reset, stalled, dripping, endless, or much larger than they look."""
+"""Responses broken below HTTP: truncated, reset, stalled, dripping, endless, or decompression bombs."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ def test_h10_an_unrequested_gzip_encoding_is_decoded(service: ScriptedService, l
 
 
 def bomb(wrap: int, megabytes: int = 800, start: bytes = CHUNK[:-1], end: bytes = b"") -> bytes:
-    """A body whose spaces, unpacked, are many times larger than what is read of one reply."""
+    """Return a body whose decompressed spaces are many times larger than the limit of one response."""
     packer = zlib.compressobj(9, wbits=wrap)
     before = packer.compress(start) + packer.flush(zlib.Z_FULL_FLUSH)
-    # A block that refers to nothing before it may stand in the stream as often as one likes.
+    # A block without back references may be repeated in the stream any number of times.
     block = packer.compress(b" " * (20 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
     return before + block * (megabytes // 20) + packer.compress(end) + packer.flush()
 
@@ -132,7 +132,7 @@ def test_h10_a_decompression_bomb_is_refused_during_decompression(
     job.always(2, bombs[name])
     lake.land(job=JOB, timeout=60, process=name == "gzip").refused("MalformedReply")
     assert len(service.asked(job.at(2))) == 1
-    if name == "gzip":  # the one in a process of its own
+    if name == "gzip":  # the command in a separate process
         assert PEAKS[-1] < 1_000_000
 
 
@@ -163,7 +163,7 @@ SLOW = {
     "chunks byte by byte": drip(head(transfer_encoding="chunked", **OK) + b"1\r\n \r\n" * 1_000_000),
     "gzip byte by byte": drip(head(content_encoding="gzip", length=10_000_000) + gzip.compress(CHUNK)),
 }
-#: A client that the user gave has a timeout for each read only while the head arrives (docs/http_clients.md).
+#: A client of the user has a timeout for each read only while the headers arrive (docs/http_clients.md).
 SLOW_HEADS = {
     "a head byte by byte": drip(b"HTTP/1.1 200 OK\r\nx-filler: " + b"x" * 1_000_000),
     "continue without end": flood(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),

@@ -1,4 +1,4 @@
-"""Wall clocks that jump, by an hour and by ten years, while a load is bought, waited for and landed, and in between."""
+"""The wall clock jumps by an hour or by ten years during or between the start, the wait and the landing of a load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from catalogue import proves
 from scripted_job import url_of
-from simulated_service import Clock, Content, Driver, Page, World
+from simulated_service import Clock, Content, Page, SimulatedClient, SimulatedService
 
 from weblake.dataset.root import open_dataset
 from weblake.errors import DeadlineExceeded
@@ -23,8 +23,8 @@ URLS = [url_of(n) for n in range(3)]
 
 
 @dataclass
-class Jumping(Clock):
-    """Whoever asks for the wall's time gets it with the next jump in it; the monotonic clock runs on."""
+class JumpingClock(Clock):
+    """Apply the next jump at each read of the wall clock; the monotonic clock is not affected."""
 
     jumps: list[float] = field(default_factory=list)
 
@@ -39,26 +39,26 @@ def content(polls: int) -> Content:
     return Content(documents, polls=polls)
 
 
-def world(clock: Clock, *, polls: int = 4, replay: bool = True, tape: Sequence[str | None] = ()) -> World:
-    return World(lambda urls: content(polls), list(tape), replay=replay, clock=clock)
+def world(clock: Clock, *, polls: int = 4, replay: bool = True, tape: Sequence[str | None] = ()) -> SimulatedService:
+    return SimulatedService(lambda urls: content(polls), list(tape), replay=replay, clock=clock)
 
 
 @pytest.mark.parametrize("by", [HOUR, -HOUR, YEARS, -YEARS, None])
 def test_p8_a_load_takes_as_long_as_without_clock_jumps(tmp_path: Path, by: float | None) -> None:
-    """`None` jumps to and fro."""
+    """Run a load with these jumps; `None` alternates between forward and backward jumps."""
 
     def taken(name: str, jumps: list[float]) -> float:
-        random.seed(6)  # the pauses are spread
-        clock = Jumping(jumps=jumps)
+        random.seed(6)  # the pauses have jitter
+        clock = JumpingClock(jumps=jumps)
         there = world(clock)
-        with clock.ruling():
+        with clock.installed():
             request = load_request.batch(URLS, Naming())
-            landing = load.land(Driver(there), open_dataset(tmp_path / name), request, Terms(timeout_s=600))
+            landing = load.land(SimulatedClient(there), open_dataset(tmp_path / name), request, Terms(timeout_s=600))
         assert landing.receipt.stored == len(URLS)
         assert len(there.jobs) == 1
         return clock.passed
 
-    # Not between a start's record and its sending: there it is not sent, and recorded anew.
+    # Not between a start's record and its sending: then the start is not sent, and is recorded again.
     jumps = [0.0] * 4 + ([by] if by is not None else [YEARS, -2 * YEARS, YEARS] * 9)
     assert taken("jumping", jumps) == pytest.approx(taken("steady", []), abs=0.5)
 
@@ -72,17 +72,17 @@ def test_p8_a_load_takes_as_long_as_without_clock_jumps(tmp_path: Path, by: floa
 )
 @pytest.mark.parametrize("by", [0.0, -HOUR, -YEARS])
 def test_p8_a_clock_set_back_does_not_move_the_deadline(tmp_path: Path, by: float) -> None:
-    """A retry of a load whose job never ends: it is ended in time, whatever the clock has been set to since."""
+    """The endless job of a retried load is ended in time, although the clock was changed since the first try."""
     clock = Clock()
     there = world(clock, polls=10**9)
     request = load_request.batch(URLS, Naming())
     terms = Terms(timeout_s=600, ends_job=True)
-    with clock.ruling():
+    with clock.installed():
         dataset = open_dataset(tmp_path / "lake")
-        load.start_load(Driver(there), dataset, request)
+        load.start_load(SimulatedClient(there), dataset, request)
         clock.wall_base += by
         with suppress(DeadlineExceeded):
-            load.land(Driver(there), dataset, request, terms)
+            load.land(SimulatedClient(there), dataset, request, terms)
     assert clock.passed < terms.timeout_s + load.SETTLE_S + 60
 
 
@@ -105,14 +105,14 @@ def test_p8_a_lost_start_is_looked_up_in_time_after_a_clock_was_set_back(tmp_pat
     def dies(seconds: float) -> None:
         raise Dies
 
-    with clock.ruling():
+    with clock.installed():
         dataset = open_dataset(tmp_path / "lake")
         sleep, clock.sleep = clock.sleep, dies  # type: ignore[method-assign]
         with pytest.raises(Dies):
-            load.start_load(Driver(there), dataset, request)
+            load.start_load(SimulatedClient(there), dataset, request)
         clock.sleep = sleep  # type: ignore[method-assign]
         clock.wall_base += by
         begun = clock.passed
-        assert load.land(Driver(there), dataset, request, Terms(timeout_s=600)).receipt.stored == len(URLS)
+        assert load.land(SimulatedClient(there), dataset, request, Terms(timeout_s=600)).receipt.stored == len(URLS)
     assert len(there.jobs) == 1
     assert clock.passed - begun < 120

@@ -1,4 +1,4 @@
-"""A record of the ledger that is damaged, at any step of a load: nothing is bought, and nothing is taken for absent."""
+"""A damaged ledger record, at any step of a load, starts no job and is not treated as absent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_job import url_of
-from simulated_service import Content, Driver, World
+from simulated_service import Content, SimulatedClient, SimulatedService
 
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
@@ -22,7 +22,7 @@ from weblake.loads.publishing import Dataset
 URL = url_of(0)
 STEPS = ["", ".start-1", ".job", ".done"]
 
-#: What becomes of the bytes of a record.
+#: Functions that damage the bytes of a record, by name.
 DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
     "cut off": lambda whole, at: whole[:at],
     "a hole": lambda whole, at: b"\0" * at + whole[at:],
@@ -32,18 +32,18 @@ DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
-def bought(step: str) -> tuple[World, Dataset, LoadRequest]:
-    """A world and a root in which a load has come as far as this step."""
+def load_at_step(step: str) -> tuple[SimulatedService, Dataset, LoadRequest]:
+    """Return a simulated service and a root in which a load has reached this step."""
     content = Content([{"markdown": "x", "metadata": {"sourceURL": URL}}])
-    world = World(lambda urls: content, replay=True)
+    world = SimulatedService(lambda urls: content, replay=True)
     dataset = open_dataset(f"memory://{uuid.uuid4().hex}/lake")
     request = load_request.batch([URL], Naming())
-    with world.clock.ruling():
+    with world.clock.installed():
         if step == ".done":
-            load.land(Driver(world), dataset, request, Terms(timeout_s=60))
+            load.land(SimulatedClient(world), dataset, request, Terms(timeout_s=60))
         else:
-            load.start_load(Driver(world), dataset, request)
-    if step == ".start-1":  # as a worker leaves it that dies before the job's id is on record
+            load.start_load(SimulatedClient(world), dataset, request)
+    if step == ".start-1":  # as left by a worker that dies before the job's id is recorded
         dataset.storage.delete(f"_weblake/ledger/{request.load_id}.job.json")
     return world, dataset, request
 
@@ -81,7 +81,7 @@ def damage(dataset: Dataset, name: str, made: Callable[[bytes], bytes]) -> bytes
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("step", STEPS)
 def test_p13_a_damaged_record_starts_no_job(step: str, kind: str) -> None:
-    _never_again(step, lambda whole: DAMAGES[kind](whole, len(whole) // 2))
+    _check_no_second_start(step, lambda whole: DAMAGES[kind](whole, len(whole) // 2))
 
 
 @settings(max_examples=60)
@@ -92,17 +92,17 @@ def test_p13_no_damage_to_a_record_starts_a_second_job(step: str, kind: str, dat
             return data.draw(st.binary(max_size=200))
         return DAMAGES[kind](whole, data.draw(st.integers(1, len(whole) - 1)))
 
-    _never_again(step, made)
+    _check_no_second_start(step, made)
 
 
-def _never_again(step: str, made: Callable[[bytes], bytes]) -> None:
-    world, dataset, request = bought(step)
+def _check_no_second_start(step: str, made: Callable[[bytes], bytes]) -> None:
+    world, dataset, request = load_at_step(step)
     name = f"_weblake/ledger/{request.load_id}{step}.json"
     damaged, asked = damage(dataset, name, made), world.sent
     for _ in range(2):
-        with world.clock.ruling(), pytest.raises(StorageRefused, match="cannot be read") as caught:
-            load.land(Driver(world), dataset, request, Terms(timeout_s=60))
+        with world.clock.installed(), pytest.raises(StorageRefused, match="cannot be read") as caught:
+            load.land(SimulatedClient(world), dataset, request, Terms(timeout_s=60))
         assert name in caught.value.message
         assert caught.value.hint
-    assert (len(world.jobs), world.sent) == (1, asked), "somebody was asked before the record was read"
-    assert dataset.storage.read(name) == damaged, "what was left of the record is gone"
+    assert (len(world.jobs), world.sent) == (1, asked), "a request was sent before the record was read"
+    assert dataset.storage.read(name) == damaged, "the damaged record is gone"

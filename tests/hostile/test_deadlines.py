@@ -1,4 +1,4 @@
-"""It ends: whatever a service does for ever, on a clock of our own.
+"""Every call ends by its deadline whatever a service does for ever, on a virtual clock.
 
 The sum of all waits and requests stays under the deadline of the call, and the number of requests under a bound that
 follows from that deadline and the smallest pause.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from catalogue import proves
-from endless_service import MOODS, EndlessService, Patient
+from endless_service import BEHAVIOURS, EndlessService, EndlessServiceClient
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scripted_job import JOB, url_of
@@ -31,22 +31,22 @@ QUIET = settings(max_examples=30, print_blob=True, suppress_health_check=list(He
 
 #: Seconds: of one start, of one read, of one call's waits.
 START_S, READ_S, WAIT_S = 30.0, 120.0, SINGLE.wait_s
-#: The smallest pause after an answer that asks for patience, and the smallest between two polls.
+#: The smallest pause after a response that demands a wait, and the smallest between two polls.
 PAUSE_S, POLL_S = 0.05, 0.75 * polling.FIRST_POLL_S
-#: What sums of floating point numbers are off by.
+#: The error of sums of floating point numbers.
 ROUNDING_S = 0.001
-#: Seconds of one round of a start: sent, waited for in the activity list, and that read twice.
+#: Seconds of one attempt of a start: sent, waited for in the activity list, which is read twice.
 ROUND_S = 200.0
-#: Retries that one client has in store; each success gives a fifth of one back.
+#: The retry budget of one client; each success restores a fifth of a retry.
 RETRIES = 100
 
-cycles = st.lists(st.sampled_from(MOODS), min_size=1, max_size=4)
+cycles = st.lists(st.sampled_from(BEHAVIOURS), min_size=1, max_size=4)
 latencies = st.sampled_from([0.0, 0.02, 3.0])
 
 
 @pytest.fixture(autouse=True)
-def haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is virtual, so the waits are the real ones; chains are shorter, for each of their steps is work."""
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the real waits, because the clock is virtual, and reduce the number of chunks, because each takes time."""
     monkeypatch.setattr(polling, "MAX_HOPS", 40)
     monkeypatch.setattr(result_pages, "MAX_CHUNKS", 60)
     monkeypatch.setattr(result_pages, "MAX_STALE", 20)
@@ -55,7 +55,7 @@ def haste(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def most_requests(seconds: float) -> int:
-    """Of a wait and a read of that long: a chain of hops between two polls, retries at their smallest pause, chunks."""
+    """Return the most requests that a wait and a read of so many seconds may send, at the smallest pauses."""
     retries = min(
         seconds / PAUSE_S, RETRIES + (polling.MAX_HOPS * (seconds / POLL_S + 1) + result_pages.MAX_CHUNKS) / 5
     )
@@ -63,10 +63,10 @@ def most_requests(seconds: float) -> int:
 
 
 def landed(service: EndlessService, request_for: Callable[[str], LoadRequest], terms: Terms) -> None:
-    with tempfile.TemporaryDirectory() as directory, service.clock.ruling():
+    with tempfile.TemporaryDirectory() as directory, service.clock.installed():
         root = str(Path(directory, "lake"))
         with contextlib.suppress(WeblakeError):
-            load.land(Patient(service), open_dataset(root), request_for(root), terms)
+            load.land(EndlessServiceClient(service), open_dataset(root), request_for(root), terms)
 
 
 @proves(
@@ -89,8 +89,8 @@ def landed(service: EndlessService, request_for: Callable[[str], LoadRequest], t
 @example(["timeout"], 0.0, 60.0)
 @example(["runs", "ended, and grows"], 0.0, 4.0)
 @example(["ended, and grows"], 0.0, 60.0)
-def test_a_landing_ends_by_its_deadline(moods: list[str], latency_s: float, timeout_s: float) -> None:
-    service = EndlessService(moods, most_requests(timeout_s), latency_s)
+def test_a_landing_ends_by_its_deadline(behaviours: list[str], latency_s: float, timeout_s: float) -> None:
+    service = EndlessService(behaviours, most_requests(timeout_s), latency_s)
     landed(service, lambda root: load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s))
     assert service.clock.passed <= timeout_s + ROUNDING_S
 
@@ -106,10 +106,10 @@ def test_a_landing_ends_by_its_deadline(moods: list[str], latency_s: float, time
 @example(["runs", "reset"], 0.0, False, "batch", 4.0)
 @example(["runs", "429, 0"], 0.0, False, "crawl", 60.0)
 def test_a_start_ends_within_its_deadline_and_one_more_attempt(
-    moods: list[str], latency_s: float, replay: bool, kind: str, timeout_s: float
+    behaviours: list[str], latency_s: float, replay: bool, kind: str, timeout_s: float
 ) -> None:
-    """A start has a deadline of its own, and what became of a lost one is waited for."""
-    service = EndlessService(moods, most_requests(timeout_s) + 1000, latency_s, replay=replay)
+    """A start has its own deadline, and the search for a lost one takes time."""
+    service = EndlessService(behaviours, most_requests(timeout_s) + 1000, latency_s, replay=replay)
     urls = [url_of(1), url_of(2)]
 
     def request_for(root: str) -> LoadRequest:
@@ -124,25 +124,25 @@ def test_a_start_ends_within_its_deadline_and_one_more_attempt(
 @settings(QUIET, max_examples=10)
 @given(cycles, latencies, st.sampled_from([4.0, 600.0]))
 @example(["slow 429, 0"], 0.0, 4.0)
-def test_cancelling_a_job_at_its_deadline_is_bounded(moods: list[str], latency_s: float, timeout_s: float) -> None:
+def test_cancelling_a_job_at_its_deadline_is_bounded(behaviours: list[str], latency_s: float, timeout_s: float) -> None:
     spare = load.SETTLE_S
-    service = EndlessService(moods, most_requests(timeout_s + spare), latency_s)
+    service = EndlessService(behaviours, most_requests(timeout_s + spare), latency_s)
     landed(service, lambda root: load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s, ends_job=True))
     assert service.clock.passed <= timeout_s + spare + WAIT_S + SINGLE.tries * READ_S + ROUNDING_S
 
 
-def ended(service: EndlessService, flow: Callable[[Patient], object]) -> None:
+def ended(service: EndlessService, flow: Callable[[EndlessServiceClient], object]) -> None:
     with contextlib.suppress(WeblakeError):
-        flow(Patient(service))
+        flow(EndlessServiceClient(service))
 
 
 @proves("5.1", at="src/weblake/jobs/retry.py", line="return waited + wait <= policy.wait_s", becomes="return True")
 @QUIET
 @given(cycles, latencies, st.sampled_from([None, 10.0, 300.0]))
-def test_a_single_call_ends_within_its_deadline(moods: list[str], latency_s: float, wait_s: float | None) -> None:
+def test_a_single_call_ends_within_its_deadline(behaviours: list[str], latency_s: float, wait_s: float | None) -> None:
     policy = SINGLE if wait_s is None else RetryPolicy.lasting(wait_s)
     most = policy.tries + min(math.ceil(policy.wait_s / PAUSE_S), RETRIES) + 1
-    service = EndlessService(moods, most, latency_s)
+    service = EndlessService(behaviours, most, latency_s)
     ended(service, lambda client: client.run(client.retry.call(operations.credit_usage(), policy)))
     assert service.slept <= policy.wait_s
     assert service.clock.passed <= policy.wait_s + service.sent * READ_S
@@ -152,8 +152,8 @@ def test_a_single_call_ends_within_its_deadline(moods: list[str], latency_s: flo
 @QUIET
 @given(cycles, latencies)
 @example(["leads on", "429, 59"], 0.0)
-def test_an_endless_activity_list_is_abandoned(moods: list[str], latency_s: float) -> None:
-    service = EndlessService(moods, 2 * usage_reports.MAX_PAGES + 2 * RETRIES, latency_s)
+def test_an_endless_activity_list_is_abandoned(behaviours: list[str], latency_s: float) -> None:
+    service = EndlessService(behaviours, 2 * usage_reports.MAX_PAGES + 2 * RETRIES, latency_s)
     ended(service, lambda client: client.run(usage_reports.activity(client.retry)))
     assert service.clock.passed <= usage_reports.LISTING_S + WAIT_S + SINGLE.tries * READ_S
 
@@ -162,8 +162,8 @@ def test_an_endless_activity_list_is_abandoned(moods: list[str], latency_s: floa
 @QUIET
 @given(cycles, latencies, st.sampled_from(["credits", "tokens"]))
 @example(["429, 0"], 0.0, "credits")
-def test_a_report_ends_within_the_deadline_of_a_call(moods: list[str], latency_s: float, what: str) -> None:
-    service = EndlessService(moods, SINGLE.tries + RETRIES, latency_s)
+def test_a_report_ends_within_the_deadline_of_a_call(behaviours: list[str], latency_s: float, what: str) -> None:
+    service = EndlessService(behaviours, SINGLE.tries + RETRIES, latency_s)
     ended(service, lambda client: client.run(usage_reports.report(what, client.retry)))
     assert service.slept <= WAIT_S
 
@@ -172,8 +172,8 @@ def test_a_report_ends_within_the_deadline_of_a_call(moods: list[str], latency_s
 @QUIET
 @given(cycles, latencies)
 @example(["leads on", "429, 59"], 0.0)
-def test_the_search_for_a_lost_start_ends(moods: list[str], latency_s: float) -> None:
-    """As `weblake orphans` and a start without an answer do it."""
-    service = EndlessService(moods, 2 * lost_starts.MAX_ACTIVITY_PAGES + 2 * RETRIES, latency_s)
+def test_the_search_for_a_lost_start_ends(behaviours: list[str], latency_s: float) -> None:
+    """As `weblake orphans` and a lost start do it."""
+    service = EndlessService(behaviours, 2 * lost_starts.MAX_ACTIVITY_PAGES + 2 * RETRIES, latency_s)
     ended(service, lambda client: client.run(lost_starts.listing("batch_scrape", client.retry)))
     assert service.clock.passed <= lost_starts.LISTING_S + WAIT_S + SINGLE.tries * READ_S

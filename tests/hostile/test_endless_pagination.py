@@ -1,4 +1,4 @@
-"""A chain of chunks that has no end, or leads in a circle: facts.md section 1."""
+"""Chunks whose `next` links never end or form a cycle."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import pytest
 from catalogue import proves
 from landing_commands import Lake
 from scripted_job import JOB, Job, pages
-from scripted_service import Play, ScriptedService, Seen, each, reply
+from scripted_service import Play, ReceivedRequest, ScriptedService, each, reply
 
 from weblake.jobs import polling
 from weblake.jobs import result_pages as walks
 from weblake.steps import Flow, sleep
 
-pytestmark = pytest.mark.usefixtures("ahead_or_in_turn")
+pytestmark = pytest.mark.usefixtures("prefetch_or_sequential")
 
 
-def skip_of(seen: Seen) -> int:
+def skip_of(seen: ReceivedRequest) -> int:
     return int(dict(pair.split("=") for pair in seen.query.split("&")).get("skip", 0)) if seen.query else 0
 
 
@@ -27,7 +27,7 @@ def test_h17_a_running_job_whose_empty_chunk_names_itself_is_polled_with_pauses(
     job = Job(service, pages(3))
     service.first(job.read, *[job.before()] * 4)
     lake.land(job=JOB).landed(pages(3))
-    assert len(service.asked(job.read)) == 5  # four polls of a running job, one that sees its end and reads on
+    assert len(service.asked(job.read)) == 5  # four polls of a running job, and one that sees its end and reads on
 
 
 @proves(
@@ -54,7 +54,7 @@ def test_h17_a_cancelled_job_whose_last_chunk_keeps_its_next_ends(service: Scrip
         tail = job.chunk(4, [], 4)
         assert tail["next"].endswith("skip=4")  # type: ignore[attr-defined]
         lake.land(job=JOB).refused("JobEnded", word)
-        assert len(service.asked(job.at(4))) == 2  # once more than it had to be, and then believed
+        assert len(service.asked(job.at(4))) == 2  # requested once more, and then accepted as the end
         service.seen.clear()
     lake.land("--allow-partial", job=JOB).landed(pages(4), complete=False)
 
@@ -109,7 +109,7 @@ def test_h17_endless_empty_chunks_end(service: ScriptedService, lake: Lake) -> N
     link = f"{service.url}{job.path}?skip="
     job.chunks[0]["next"] = f"{link}1"
 
-    def more(_: Seen) -> Play:
+    def more(_: ReceivedRequest) -> Play:
         return reply(job.chunks[0] | {"data": [], "next": f"{link}{next(count)}"})
 
     service.on(job.read, each(lambda seen: more(seen) if seen.query else reply(job.chunks[0])))
@@ -133,11 +133,11 @@ def test_h17_chunks_that_repeat_documents_under_new_cursors_end(service: Scripte
 
 
 def endless(service: ScriptedService) -> Job:
-    """Whose chunks bring new documents for ever."""
+    """A job whose chunks deliver new documents for ever."""
     job = Job(service, pages(1))
     link = f"{service.url}{job.path}?skip="
 
-    def more(seen: Seen) -> Play:
+    def more(seen: ReceivedRequest) -> Play:
         skip = skip_of(seen)
         return reply(job.chunks[0] | {"data": pages(10, first=skip), "next": f"{link}{skip + 10}"})
 
@@ -176,7 +176,7 @@ def test_h17_a_running_job_whose_chunks_form_a_cycle_is_polled_with_pauses(
 def test_h17_a_running_job_with_endless_chunks_is_polled_with_pauses(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends after three pauses: how many chunks are read in a second says how busy the machine is."""
+    """It ends after three pauses, because the number of chunks read in a second depends on the load of the machine."""
     monkeypatch.setattr(polling, "MAX_HOPS", 20)
     job = Job(service, pages(2), word="scraping")
     link = f"{service.url}{job.path}?skip="
@@ -187,7 +187,7 @@ def test_h17_a_running_job_with_endless_chunks_is_polled_with_pauses(
         pauses.append(len(service.seen))
         return sleep(seconds)
 
-    def more(seen: Seen) -> Play:
+    def more(seen: ReceivedRequest) -> Play:
         if len(pauses) == 3:
             return reply(job.chunks[0] | {"status": "failed", "next": None})
         return reply(job.chunks[0] | {"next": f"{link}{skip_of(seen) + 2}"})

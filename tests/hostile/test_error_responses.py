@@ -1,4 +1,4 @@
-"""Refusals, outages and rate limits while a job is read: facts.md section 4."""
+"""Refusals, outages and rate limits while a job is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from catalogue import proves
 from landing_commands import KEY, Lake
 from scripted_job import JOB, Job, pages
-from scripted_service import Play, ScriptedService, Seen, each, reply
+from scripted_service import Play, ReceivedRequest, ScriptedService, each, reply
 
 HTML = "<!doctype html><html><head><title>502</title></head><body>\n<h1>Bad Gateway</h1>\n</body></html>"
 
@@ -108,7 +108,7 @@ def test_a_refused_connection_ends_at_the_timeout(service: ScriptedService, lake
 
 def test_a_service_that_starts_later_is_reached(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(2))
-    lake.env["WEBLAKE_BASE_URL"] = "http://127.0.0.1:9"  # the discard port: nobody listens
+    lake.env["WEBLAKE_BASE_URL"] = "http://127.0.0.1:9"  # the discard port, on which nothing listens
     lake.land(job=JOB).refused("ServiceUnreachable")
     lake.env["WEBLAKE_BASE_URL"] = service.url
     lake.land(job=JOB).landed(pages(2))
@@ -120,7 +120,7 @@ def date(seconds: float) -> str:
 
 LONG_AGO, SECONDS_LATER = (f"Sat, 01 Jan 2000 00:00:0{n} GMT" for n in (0, 1))
 
-#: How a wait is asked for, and the fewest and most seconds that it takes.
+#: How a response demands a wait, and the fewest and most seconds that the wait takes.
 WAITS = {
     "seconds": (lambda: reply({}, 429, retry_after="1"), 1.0, 6.0),
     "a fraction": (lambda: reply({}, 429, retry_after="0.5"), 0.5, 5.0),
@@ -147,7 +147,7 @@ def test_a_rate_limit_is_waited_out(
     job = Job(service, pages(4), cut=2)
     times: list[float] = []
 
-    def timed(_: Seen) -> Play:
+    def timed(_: ReceivedRequest) -> Play:
         times.append(time.monotonic())
         return refuse() if len(times) == 1 else reply(job.chunks[2])  # type: ignore[operator]
 
@@ -176,19 +176,19 @@ def test_an_endless_rate_limit_ends_at_the_timeout(service: ScriptedService, lak
     assert len(service.seen) < 60
 
 
-#: Where a redirect may point: the stranger's port, ours, and what is no address of a service.
+#: Redirect targets: the other origin, the service itself, and URLs that are invalid for a service.
 PLACES = {
-    "another origin": "http://{stranger}/v2/crawl?skip=0",
+    "another origin": "http://{other_origin}/v2/crawl?skip=0",
     "https": "https://{service}{path}",
-    "no scheme": "//{stranger}{path}",
-    "user info": "http://{service}@{stranger}{path}",
+    "no scheme": "//{other_origin}{path}",
+    "user info": "http://{service}@{other_origin}{path}",
     "itself": "http://{service}{path}",
     "its own path": "{path}?skip=0",
     "another path": "/v2/team/activity",
     "a file": "file:///etc/passwd",
     "a script": "javascript:alert(1)",
     "nowhere": "",
-    "a secret": "http://{stranger}/?token=canary",
+    "a secret": "http://{other_origin}/?token=canary",
 }
 
 
@@ -212,25 +212,25 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("status", [302, 307])
 def test_h15_no_redirect_is_followed_wherever_it_points(
-    service: ScriptedService, stranger: ScriptedService, lake: Lake, status: int, place: str
+    service: ScriptedService, other_origin: ScriptedService, lake: Lake, status: int, place: str
 ) -> None:
     job = Job(service, pages(2))
-    names = {"service": service.url[7:], "stranger": stranger.url[7:], "path": job.path}
+    names = {"service": service.url[7:], "other_origin": other_origin.url[7:], "path": job.path}
     job.always(0, reply("", status, location=PLACES[place].format(**names)))
     outcome = lake.land(job=JOB)
     outcome.refused("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
     assert len(service.seen) == 1
-    assert stranger.url not in outcome.out + outcome.err
+    assert other_origin.url not in outcome.out + outcome.err
     assert "canary" not in (outcome.out + outcome.err).replace(KEY, "")
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
 @pytest.mark.parametrize("skip", [0, 2])
 def test_h15_no_redirect_of_any_kind_is_followed(
-    service: ScriptedService, stranger: ScriptedService, lake: Lake, status: int, skip: int
+    service: ScriptedService, other_origin: ScriptedService, lake: Lake, status: int, skip: int
 ) -> None:
     job = Job(service, pages(4), cut=2)
-    job.always(skip, reply("", status, location=f"{stranger.url}{job.path}?skip={skip}"))
+    job.always(skip, reply("", status, location=f"{other_origin.url}{job.path}?skip={skip}"))
     lake.land(job=JOB, process=status == 301).refused("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
 
 

@@ -1,4 +1,4 @@
-"""Jobs that are not there yet, not there any more, or gone while they are read: facts.md sections 1 and 2."""
+"""Jobs that do not exist yet, no longer exist, or expire during the download."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from landing_commands import Lake, page_errors
 from scripted_job import JOB, Job, pages
 from scripted_service import ScriptedService, reply
 
-pytestmark = pytest.mark.usefixtures("ahead_or_in_turn")
+pytestmark = pytest.mark.usefixtures("prefetch_or_sequential")
 
 
 def test_a_job_that_appears_late_is_waited_for(service: ScriptedService, lake: Lake) -> None:
@@ -26,7 +26,7 @@ EXPIRED = reply({"success": False, "error": "Job expired"}, 404)
 
 
 def expiring(service: ScriptedService) -> Job:
-    """Gone after two of three chunks."""
+    """A job that expires after two of three chunks."""
     job = Job(service, pages(6), cut=2)
     service.on(job.read, reply(job.chunks[0]), EXPIRED)
     job.always(4, EXPIRED)

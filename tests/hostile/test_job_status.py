@@ -1,4 +1,4 @@
-"""Status words and counters that say something else than what is true: facts.md section 2."""
+"""Job statuses and counters that do not match the documents of the job."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_h22_a_job_that_returns_to_running_is_not_landed_partially(service: Scri
 def test_h19_documents_are_read_after_the_job_has_ended(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     drafts = job.chunks[0] | {"status": "scraping", "data": [page(n, markdown="a draft") for n in range(2)]}
-    # The first is a poll while the job runs; the second comes from a server that lags behind when it is over.
+    # The first is a poll while the job runs; the second comes from a server with a stale state after its end.
     service.first(job.at(0), *[reply(drafts)] * 2)
     lake.land(job=JOB).landed(pages(4))
 

@@ -1,4 +1,4 @@
-"""Any documents, any cuts, any faults, over real sockets: every document once, or an error and nothing visible.
+"""Random documents, chunks and faults over real sockets: each document lands once, or an error and nothing visible.
 
 A few cases by default, hundreds under `nightly`.
 """
@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from landing_commands import KEY, published
 from scripted_job import JOB, url_of
-from simulated_jobs import Made, judge, worlds
-from simulated_service_sockets import WIRE_FAULTS, WorldService
+from simulated_jobs import Made, check_dataset_of, random_cases
+from simulated_service_sockets import WIRE_FAULTS, SimulatedServiceOverSockets
 
 from weblake import Client, Terms
 from weblake.dataset.root import open_dataset
@@ -24,11 +24,11 @@ from weblake.loads import load, load_request
 from weblake.loads.load_request import LoadRequest, Naming
 
 QUIET = settings(max_examples=15, print_blob=True, suppress_health_check=list(HealthCheck))
-CASES = worlds(WIRE_FAULTS, 8)
+CASES = random_cases(WIRE_FAULTS, 8)
 
 
-def landed(service: WorldService, made: Made, request: LoadRequest) -> None:
-    """Lands until the faults are used up, and judges what is there."""
+def landed(service: SimulatedServiceOverSockets, made: Made, request: LoadRequest) -> None:
+    """Land until the faults are used up, and check the dataset."""
     world, content = made
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory, "lake")
@@ -37,13 +37,13 @@ def landed(service: WorldService, made: Made, request: LoadRequest) -> None:
             try:
                 with Client(service.url, KEY) as client:
                     receipt = load.land(client, open_dataset(root), request, Terms(timeout_s=20)).receipt
-                judge(root, content, receipt, None)
+                check_dataset_of(root, content, receipt, None)
                 return
             except WeblakeError as given_up:
                 error = given_up
             assert published(root) == []
             if isinstance(error, LoadIncomplete):
-                judge(root, content, None, error)
+                check_dataset_of(root, content, None, error)
                 return
         raise AssertionError(f"it never ended: {error}; {len(world.tape)} faults are left")
 
@@ -52,7 +52,7 @@ def case(made: Made, existing_job: bool, replay: bool) -> None:
     world, content = made
     note(f"the tape: {world.tape}")
     world.replay = replay
-    service = WorldService(world)
+    service = SimulatedServiceOverSockets(world)
     try:
         if existing_job:
             world.add("batch_scrape", url_of(0), content, JOB)
@@ -60,7 +60,7 @@ def case(made: Made, existing_job: bool, replay: bool) -> None:
         else:
             count = len(content.documents) + len(content.failed) + content.lost
             landed(service, made, load_request.batch([url_of(n) for n in range(count)], Naming()))
-        assert len(world.jobs) == 1, "it was paid twice"
+        assert len(world.jobs) == 1, "the job was started twice"
     finally:
         service.stop()
 

@@ -1,4 +1,4 @@
-"""Any documents, any cuts, any faults, on a clock of our own: every document once, or an error and nothing visible."""
+"""Random documents, chunks and faults on a virtual clock: each document lands once, or an error and nothing visible."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from landing_commands import published
 from scripted_job import JOB, url_of
-from simulated_jobs import Made, judge, worlds
-from simulated_service import Driver, World
+from simulated_jobs import Made, check_dataset_of, random_cases
+from simulated_service import SimulatedClient, SimulatedService
 
 from weblake.dataset.root import open_dataset
 from weblake.errors import LoadIncomplete, WeblakeError
@@ -20,15 +20,17 @@ from weblake.loads.load_request import LoadRequest, Naming, Terms
 from weblake.receipt import Receipt
 
 
-def settle(world: World, root: Path, request: LoadRequest, terms: Terms) -> tuple[Receipt | None, WeblakeError | None]:
-    """Lands until the faults are used up, as a scheduler would; nothing may be visible before it is whole."""
+def settle(
+    world: SimulatedService, root: Path, request: LoadRequest, terms: Terms
+) -> tuple[Receipt | None, WeblakeError | None]:
+    """Land until the faults are used up, as a scheduler would, and assert that no partial load is visible."""
     dataset = open_dataset(root)
     error: WeblakeError | None = None
     for _ in range(40):
         before, begun = len(world.jobs), world.clock.passed
         try:
-            with world.clock.ruling():
-                return load.land(Driver(world), dataset, request, terms).receipt, None
+            with world.clock.installed():
+                return load.land(SimulatedClient(world), dataset, request, terms).receipt, None
         except LoadIncomplete as incomplete:
             return None, incomplete
         except WeblakeError as given_up:
@@ -50,13 +52,15 @@ QUIET = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
     becomes="if self._reconciler.document(parsed.scrape_id, parsed.source_url, parsed.url, content) or True:",
 )
 @QUIET
-@given(worlds(), st.sampled_from([4.0, 60.0, 3600.0]))
+@given(random_cases(), st.sampled_from([4.0, 60.0, 3600.0]))
 def test_a_job_started_elsewhere_with_random_faults_lands_whole_or_not_at_all(made: Made, timeout_s: float) -> None:
     world, content = made
     world.add("batch_scrape", url_of(0), content, JOB)
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory, "lake")
-        judge(root, content, *settle(world, root, load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s)))
+        check_dataset_of(
+            root, content, *settle(world, root, load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s))
+        )
 
 
 @proves(
@@ -66,12 +70,12 @@ def test_a_job_started_elsewhere_with_random_faults_lands_whole_or_not_at_all(ma
     becomes="if False:",
 )
 @QUIET
-@given(worlds())
+@given(random_cases())
 def test_a_batch_with_random_faults_is_paid_once(made: Made) -> None:
     world, content = made
     count = len(content.documents) + len(content.failed) + content.lost
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory, "lake")
         request = load_request.batch([url_of(n) for n in range(count)], Naming())
-        judge(root, content, *settle(world, root, request, Terms(timeout_s=3600)))
+        check_dataset_of(root, content, *settle(world, root, request, Terms(timeout_s=3600)))
         assert len(world.jobs) == 1

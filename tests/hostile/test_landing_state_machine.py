@@ -1,6 +1,6 @@
-"""Any order of writers, crashes, restarts, trouble and clears: what is visible is what was served, paid for once.
+"""Random schedules of writers, crashes, restarts, faults and clears: the dataset has what was delivered, paid once.
 
-A few dozen orders by default, hundreds under `nightly`.
+A few dozen schedules by default, hundreds under `nightly`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import pytest
 from catalogue import proves
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
-from landing_state_machine import LakeMachine
+from landing_state_machine import LandingStateMachine
 from tiers import examples
 
 QUIET = settings(
@@ -23,8 +23,8 @@ QUIET = settings(
 
 
 @pytest.fixture(autouse=True)
-def haste() -> None:
-    """The clock is virtual: the real waits cost nothing."""
+def short_waits() -> None:
+    """Keep the real waits: the clock is virtual."""
 
 
 @proves("2.2", at="src/weblake/loads/starts.py", line="    if found:", becomes="    if False:")
@@ -33,21 +33,21 @@ def haste() -> None:
 )
 @proves("2.2", at="src/weblake/loads/load.py", line='if receipt.status != "completed":', becomes="if False:")
 def test_random_schedules_of_writers_and_crashes() -> None:
-    run_state_machine_as_test(LakeMachine, settings=QUIET)
+    run_state_machine_as_test(LandingStateMachine, settings=QUIET)
 
 
 def test_a_case_is_reproducible() -> None:
-    """The same requests at the same times with the same faults: else a case that fails cannot be made smaller."""
+    """The same requests, times and faults; otherwise hypothesis could not shrink a failing case."""
 
     def played() -> list[list[tuple[object, ...]]]:
         heard = []
 
-        class Heard(LakeMachine):
+        class Heard(LandingStateMachine):
             def teardown(self) -> None:
                 super().teardown()
                 heard.append(self.world.heard)
 
-        few = settings(QUIET, max_examples=3, database=None, derandomize=True, phases=[Phase.generate])
+        few = settings(QUIET, max_examples=5, database=None, derandomize=True, phases=[Phase.generate])
         run_state_machine_as_test(Heard, settings=few)
         return heard
 
@@ -59,4 +59,4 @@ def test_a_case_is_reproducible() -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_random_schedules_of_writers_and_crashes_hundreds_of_times() -> None:
-    run_state_machine_as_test(LakeMachine, settings=settings(QUIET, max_examples=400, stateful_step_count=30))
+    run_state_machine_as_test(LandingStateMachine, settings=settings(QUIET, max_examples=400, stateful_step_count=30))

@@ -1,4 +1,4 @@
-"""Documents of ten and of a hundred megabytes: they land whole, and memory holds one of them, never the job."""
+"""Documents of 10 and 100 MB land completely, and memory holds one of them, never the whole job."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import pytest
 from catalogue import proves
 from landing_commands import PEAKS, Lake, published
 from scripted_job import JOB, Job, page
-from scripted_service import Play, ScriptedService, Seen, each, reply
+from scripted_service import Play, ReceivedRequest, ScriptedService, each, reply
 
 pytestmark = pytest.mark.system
 
-#: Kilobytes that the command holds when it has done nothing, with pyarrow in it; generous.
+#: Memory in KB of a command that has done nothing, with pyarrow imported; a generous bound.
 BASE = 200_000
 
 
 def text(n: int, megabytes: int) -> str:
-    """Document N: no two alike, and quick to make."""
+    """Return document N; all differ, and are fast to make."""
     return f"{n:09d} " * (megabytes * 100_000)
 
 
 def told(service: ScriptedService, sizes: list[int]) -> None:
-    """A job of documents of so many megabytes, each a chunk of its own, made when it is asked for."""
+    """Make a job with documents of so many megabytes, each in its own chunk, made when it is requested."""
     job = Job(service, [{}] * len(sizes), cut=1)
 
-    def play(seen: Seen) -> Play:
+    def play(seen: ReceivedRequest) -> Play:
         skip = int(found[1]) if (found := re.search(r"skip=(\d+)", seen.query)) else 0
         return reply(job.chunks[skip] | {"data": [page(skip, markdown=text(skip, sizes[skip]))]})
 
@@ -38,7 +38,7 @@ def told(service: ScriptedService, sizes: list[int]) -> None:
 
 
 def landed(root: Path, sizes: list[int]) -> None:
-    """Asserts that each document is there letter by letter, without holding them all."""
+    """Assert that each document is stored unchanged, without holding all of them."""
     (file,) = published(root)
     rows = duckdb.connect().execute(
         "select position, length(markdown), md5(markdown) from read_parquet(?) order by position", [str(file)]
@@ -49,7 +49,7 @@ def landed(root: Path, sizes: list[int]) -> None:
         assert expected.execute("select md5(?)", [text(n, sizes[n])]).fetchone() == (digest,)
     with pq.ParquetFile(file) as parquet:
         assert parquet.metadata.num_rows == len(sizes)
-        # 32-bit offsets end at 2 GB a column: whoever reads the whole of it in one piece needs 64.
+        # 32-bit offsets end at 2 GB a column: a reader of the whole column in one piece needs 64-bit offsets.
         assert parquet.schema_arrow.field("markdown").type == pa.large_string()
         groups = [parquet.metadata.row_group(n) for n in range(parquet.metadata.num_row_groups)]
         assert all(group.total_byte_size < 120_000_000 for group in groups)
@@ -71,7 +71,7 @@ def test_h27_documents_larger_than_a_chunk_land(service: ScriptedService, lake: 
     assert outcome.code == 0, outcome.err
     assert outcome.json["stored"] == len(sizes)
     landed(lake.root, sizes)
-    # The reply, the text, its column, the compressed page: a few copies of the largest one.
+    # The response, the text, its column, the compressed page: a few copies of the largest document.
     assert PEAKS[-1] < BASE + 8 * 1000 * max(sizes), PEAKS
 
 

@@ -1,4 +1,4 @@
-"""A record that cannot be read, or of a newer version, stops the load that it belongs to and no other one."""
+"""An unreadable record, or one of a newer version, stops only the load that it belongs to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weblake.loads.load_request import LoadRequest
 from weblake.loads.publishing import Dataset
 from weblake.storage import Storage
 
-#: How far the load has come whose record is spoilt, and which of its records there are then.
+#: The steps at which the record of a load is damaged, and which of its records exist then.
 POSITIONS = {
     "begun": {"", ".start-1", ".owner", ".job"},
     "start without an answer": {"", ".start-1"},
@@ -29,7 +29,7 @@ POSITIONS = {
 }
 
 
-def brought_to(lab: Lab, position: str) -> LoadRequest:
+def load_at_step(lab: Lab, position: str) -> LoadRequest:
     request = lab.request("task", "run-1")
     name = f"_weblake/ledger/{request.load_id}"
     if position in ("landed", "retired"):
@@ -49,7 +49,7 @@ def brought_to(lab: Lab, position: str) -> LoadRequest:
 
 
 def record_of(lab: Lab, request: LoadRequest, step: str) -> str:
-    """The name of a load's record, which is its own or that of its job."""
+    """Return the name of a load's record, which is filed under the load or under its job."""
     names = [name for name in lab.records(request.load_id) if step_of(name) == step]
     return min(names, key=lambda name: request.load_id not in name)
 
@@ -71,7 +71,7 @@ def step_of(name: str) -> str:
 )
 def test_p13_an_unreadable_record_stops_its_own_load_only(position: str, step: str, damage: str) -> None:
     lab = Lab()
-    request = brought_to(lab, position)
+    request = load_at_step(lab, position)
     spoilt = record_of(lab, request, step)
     assert {step_of(name) for name in lab.records(request.load_id)} >= POSITIONS[position]
     overwrite(lab.dataset.storage, spoilt, DAMAGES[damage])
@@ -90,7 +90,7 @@ def test_p13_an_unreadable_record_stops_its_own_load_only(position: str, step: s
     else:
         stopped_by = spoilt  # its landing does not need that record any more
     assert spoilt in stopped_by
-    assert len(lab.world.jobs) == jobs + 2, "the load was bought again"
+    assert len(lab.world.jobs) == jobs + 2, "the load was started again"
     assert lab.visible == {same_slot.load_id, other_slot.load_id}
 
 
@@ -131,7 +131,7 @@ def test_loads_of_two_versions_that_land_out_of_order_leave_the_newest_visible(n
 
 @pytest.mark.parametrize("again", [False, True], ids=["next run", "task cleared"])
 def test_a_root_without_a_slot_index_is_usable(again: bool) -> None:
-    """As weblake left roots before there was an index: the first landing that may retire a load makes it."""
+    """A root as written before there was an index: the first landing that may retire a load builds it."""
     lab = Lab()
     first, other = lab.request("task", "run-1"), lab.request("other", "run-1")
     lab.land(first)
@@ -178,8 +178,8 @@ def test_a_load_that_could_not_be_indexed_is_retired_once_it_is_readable() -> No
     assert lab.visible == {third.load_id}
 
 
-class Counted:
-    """A storage that counts what it is asked."""
+class CountingStorage:
+    """A storage that counts its calls."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
@@ -198,7 +198,7 @@ def test_landing_a_load_reads_as_much_in_a_large_root() -> None:
         lab.land(lab.request("first", "run-1"))
         for n in range(loads):
             lab.land(lab.request(f"task {n}", "run-1"))
-        counted = Counted(lab.dataset.storage)
+        counted = CountingStorage(lab.dataset.storage)
         lab.dataset = Dataset.at(counted)  # type: ignore[arg-type]
         lab.land(lab.request("first", "run-2"))
         return counted.calls
@@ -209,14 +209,14 @@ def test_landing_a_load_reads_as_much_in_a_large_root() -> None:
 
 
 def test_finding_a_load_changes_nothing() -> None:
-    """Wherever the run that landed it died."""
+    """The run that landed it may die at any call."""
     for died_in in ("record_done", "record_retirement", "record_retired"):
         lab = Lab()
         lab.land(lab.request("task", "run-1"))
         second = lab.request("task", "run-2")
         lab.begin(second)
         if died_in == "record_retired":
-            lab.land(lab.request("task", "run-3"))  # which takes the place of the second one
+            lab.land(lab.request("task", "run-3"))  # which replaces the second one
         with (
             mock.patch.object(ledger.Ledger, died_in, side_effect=KeyboardInterrupt),
             pytest.raises(KeyboardInterrupt),
@@ -241,7 +241,7 @@ def test_finding_a_load_changes_nothing() -> None:
 @pytest.mark.parametrize("moment", ["record_done", "record_retired"])
 @pytest.mark.parametrize("first_is_newer", [False, True])
 def test_a_worker_of_another_version_retires_a_load_while_it_lands(moment: str, first_is_newer: bool) -> None:
-    """Both end well: what the one records of the other's load is in a version that the other one knows."""
+    """Both succeed: what one records about the other's load has a version that the other one knows."""
     lab = Lab()
     first, second = lab.request("task", "run-1"), lab.request("task", "run-2")
     real, met = getattr(ledger.Ledger, moment), list[str]()
@@ -255,7 +255,7 @@ def test_a_worker_of_another_version_retires_a_load_while_it_lands(moment: str, 
 
     lab.begin(first)
     lab.begin(second)
-    if moment == "record_retired":  # the first one finds that the second has landed, and has yet to say so
+    if moment == "record_retired":  # the first one finds that the second has landed, and has yet to report it
         lab.land(second)
     with newer_weblake(lab.dataset) if first_is_newer else nullcontext():
         with mock.patch.object(ledger.Ledger, moment, meanwhile):
@@ -267,8 +267,8 @@ def test_a_worker_of_another_version_retires_a_load_while_it_lands(moment: str, 
     assert lab.visible == {second.load_id}
 
 
-class Meddled:
-    """A storage in which something happens right before the n-th call, as another process would do it."""
+class StorageWithInterruption:
+    """A storage that runs a function right before the n-th call, as another process would."""
 
     def __init__(self, inner: Storage, nth: int, what: Callable[[], None]) -> None:
         self._inner, self._nth, self._what, self.calls = inner, nth, what, 0
@@ -287,7 +287,7 @@ class Meddled:
 
 @pytest.mark.parametrize("second_is_newer", [True, False])
 def test_two_versions_land_loads_of_one_slot_in_any_interleaving(second_is_newer: bool) -> None:
-    """Before each storage call of the one landing the other one lands: both end well, and the newest load stays."""
+    """Before each storage call of one landing the other one lands: both succeed, and the newest load stays."""
 
     def met(nth: int) -> int:
         lab = Lab()
@@ -301,7 +301,7 @@ def test_two_versions_land_loads_of_one_slot_in_any_interleaving(second_is_newer
                 lab.land(second)
             lab.dataset = dataset
 
-        storage = Meddled(inner.storage, nth, meanwhile)
+        storage = StorageWithInterruption(inner.storage, nth, meanwhile)
         lab.dataset = Dataset.at(storage)  # type: ignore[arg-type]
         with nullcontext() if second_is_newer else newer_weblake(inner):
             lab.land(first)
@@ -327,7 +327,7 @@ def created(dataset: Dataset, load_id: str) -> str:
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("step", sorted(POSITIONS["landed"] - {".owner"}))
 def test_a_lost_start_is_looked_up_although_a_record_of_another_load_is_damaged(step: str, damage: str) -> None:
-    """At a service that does not replay the activity list decides, and whose its jobs are is on record job by job."""
+    """With a service that does not replay, the activity list decides, and the owner of each job is recorded."""
     lab = Lab(replay=False)
     lost, other = lab.request("task", "run-1"), lab.request("other", "run-1", url="https://site.test/task")
     lab.begin(lost)
@@ -362,7 +362,7 @@ def test_a_lost_start_adopts_no_job_of_a_newer_worker() -> None:
 @pytest.mark.parametrize("step", sorted(POSITIONS["retired"] | POSITIONS["void start"]))
 def test_lists_of_loads_name_the_unreadable_record_and_continue(step: str, damage: str) -> None:
     lab = Lab()
-    request = brought_to(lab, "void start" if step == ".start-1.void" else "retired")
+    request = load_at_step(lab, "void start" if step == ".start-1.void" else "retired")
     others = [lab.request(name, "run-1") for name in ("other", "another")]
     for other in others:
         lab.land(other)

@@ -1,4 +1,4 @@
-"""Starts: one job for one intent, whatever becomes of the answer; facts.md section 3, promise 3."""
+"""A start whose response is lost: one job per intent (promise 3)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def entry(job_id: str = JOB, age_s: float = 0.0, **more: object) -> dict[str, ob
 
 
 class Team:
-    """What the service says of the team: nothing, until a start has come in."""
+    """The activity list of the team: empty until a start was received."""
 
     def __init__(self, service: ScriptedService) -> None:
         self.service = service
@@ -123,7 +123,7 @@ def test_a_start_without_effect_is_sent_again_under_another_idempotency_key(
 
 LOGIN = reply("<html>Please log in</html>", content_type="text/html")
 ELSEWHERE = {"location": "http://127.0.0.1:9/v2/batch/scrape"}
-#: Answers that the same request would get again, and what the message says of them.
+#: Responses that a repeat would get again, and what the error message says.
 HOPELESS = {
     "300": (reply("", 300), "MalformedReply", "redirect (300)"),
     "301": (reply("", 301, **ELSEWHERE), "MalformedReply", "redirect (301)"),
@@ -189,10 +189,10 @@ def test_unreadable_responses_to_a_start_are_retried_twice(service: ScriptedServ
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_h15_a_start_does_not_follow_a_redirect(
-    service: ScriptedService, stranger: ScriptedService, lake: Lake, status: int
+    service: ScriptedService, other_origin: ScriptedService, lake: Lake, status: int
 ) -> None:
-    service.on(ACTIVITY, reply("", status, location=f"{stranger.url}/v2/team/activity"))
-    service.on(START, reply("", status, location=f"{stranger.url}/v2/batch/scrape"))
+    service.on(ACTIVITY, reply("", status, location=f"{other_origin.url}/v2/team/activity"))
+    service.on(START, reply("", status, location=f"{other_origin.url}/v2/batch/scrape"))
     lake.run("batch", *URLS).refused("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
     assert service.asked(START) == []
 
@@ -224,7 +224,7 @@ def test_two_matching_jobs_need_a_decision_of_the_user(service: ScriptedService,
     assert len(service.asked(START)) == 1
 
 
-#: Jobs of the activity list that cannot be the one that was started.
+#: Jobs of the activity list that cannot be the started one.
 NOT_OURS = {
     "another endpoint": lambda: entry(OTHER, endpoint="crawl"),
     "older than the intent": lambda: entry(OTHER, age_s=60),
@@ -232,7 +232,7 @@ NOT_OURS = {
     "another target and nothing else": lambda: {"target": url_of(7)},
 }
 
-#: Jobs of which nobody can tell.
+#: Jobs of which it cannot be decided whether they are the started one.
 UNREADABLE = {
     "without a time": lambda: entry(OTHER, created_at=None),
     "an odd time": lambda: entry(OTHER, created_at="yesterday"),
@@ -387,7 +387,7 @@ def test_a_rate_limited_start_is_retried(service: ScriptedService, lake: Lake, t
     lake.run("batch", *URLS).landed(pages(2))
     keys = {seen.headers["x-idempotency-key"] for seen in service.asked(START)}
     assert len(service.asked(START)) == 3
-    assert len(keys) == 3  # each has a record with a time of its own, and whoever finds that one reckons from it
+    assert len(keys) == 3  # each has a record with its own time, and a run that finds that record counts from it
 
 
 @pytest.mark.parametrize("hint", ["61", "9000000000"])
@@ -403,7 +403,7 @@ def test_a_long_retry_after_of_a_start_is_left_to_the_caller(
 def test_h14_a_start_is_sent_once_the_service_is_up(service: ScriptedService, lake: Lake, team: Team) -> None:
     Job(service, pages(2))
     service.on(START, reply(STARTED))
-    lake.env["WEBLAKE_BASE_URL"] = "http://127.0.0.1:9"  # the discard port: nobody listens
+    lake.env["WEBLAKE_BASE_URL"] = "http://127.0.0.1:9"  # the discard port, on which nothing listens
     lake.run("batch", *URLS).refused("ServiceUnreachable")
     lake.env["WEBLAKE_BASE_URL"] = service.url
     lake.run("batch", *URLS).landed(pages(2))

@@ -1,4 +1,4 @@
-"""A landing with too little memory: it lands, or ends with a reason, and nothing half is visible."""
+"""A landing with too little memory lands, or fails with a reason, and no partial load is visible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scripted_service import ScriptedService
 
 pytestmark = pytest.mark.system
 
-#: Lands with so many megabytes of address space beyond what a process has that is ready to.
+#: Lands with so many megabytes of address space beyond what the process has after its imports.
 CAPPED = """
 import contextlib, io, resource, sys
 import pyarrow as pa, pyarrow.compute, pyarrow.parquet
@@ -36,7 +36,7 @@ cli.main()
 """
 TEXT = "word " * 600_000
 COUNT = 16
-#: A chunk is 9 MB: from less than one of them to plenty, in steps that let the memory end at each stage of a landing.
+#: A chunk has 9 MB: from less than one chunk to plenty, in steps that exhaust memory at each stage of a landing.
 CAPS = (*range(10, 100, 12), 512)
 
 
@@ -70,6 +70,6 @@ def test_p12_with_little_memory_a_load_lands_or_fails_with_a_reason(service: Scr
             error = json.loads(ended.stdout)["error"]
             assert error["hint"], f"with {megabytes} MB: {error}"
             assert published(root) == [], f"with {megabytes} MB something is visible"
-    assert codes[0] == 1, "the least was enough: this proves nothing"
-    assert codes[-1] == 0, "the most was not enough"
+    assert codes[0] == 1, "the smallest size was enough: this proves nothing"
+    assert codes[-1] == 0, "the largest size was not enough"
     assert [markdown for _, markdown in rows(root)] == sorted(each["markdown"] for each in documents)

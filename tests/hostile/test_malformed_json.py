@@ -1,4 +1,4 @@
-"""Good HTTP around bytes that are no good JSON, or that are JSON of the worst kind."""
+"""Valid HTTP with bodies that are malformed or extreme JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNREADABLE = {
 }
 
 
-#: Read three times, and no more: what is broken at its source stays broken.
+#: Read three times and no more: a permanent defect is not retried for ever.
 TRIES = 3
 
 
@@ -58,7 +58,7 @@ def test_h9_h12_an_unreadable_response_is_retried_and_then_fails_the_load(
     printed = lake.land(job=JOB, process=skip == 0 and play is UNREADABLE["html"]).refused("MalformedReply")
     assert len(printed["error"]["message"]) < 400
     assert printed["error"]["hint"]
-    # The wait for the end of the job may have been content with the beginning of the first chunk.
+    # The wait for the end of the job may have read only the beginning of the first chunk.
     assert len(service.asked(job.at(skip))) in ((TRIES, TRIES + 1) if skip == 0 else (TRIES,))
 
 
@@ -100,7 +100,7 @@ def test_h9_the_error_shows_the_start_of_the_response_and_not_the_key(service: S
 
 GOOD, ODD = json.dumps(page(0)), f'{{"metadata": {{"sourceURL": "{url_of(1)}", "n": %s}}, "markdown": %s}}'
 
-#: The JSON text of metadata.n and of markdown, what lands of them, and whether it had to be mended.
+#: The JSON text of metadata.n and of markdown, the values that land, and whether they had to be corrected.
 MENDED = {
     "a lone surrogate": (r'"\ud800"', r'"a\udfffb"', "\ufffd", "a\ufffdb", True),
     "surrogates in the wrong order": (r'"\udc00\ud83d"', r'"x"', "\ufffd\ufffd", "x", True),

@@ -1,4 +1,4 @@
-"""Whatever stands in `next`: our own job's chunks are read from our own base, and nothing else is followed."""
+"""For any value of `next`, only chunks of the same job are read, from the configured base URL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scripted_service import ScriptedService
 
 PATH = f"/v2/batch/scrape/{JOB}"
 
-#: HOST is the stranger's host and port.
+#: HOST is the host and port of the other origin.
 OURS = {
     "another port": f"http://HOST{PATH}?skip=2",
     "another host": f"http://evil.test{PATH}?skip=2",
@@ -60,14 +60,14 @@ ELSEWHERE = {
 }
 
 
-# A naive reader goes where the link says; to another host it cannot, a connection has its origin from the transport.
+# A naive reader would follow the path; the host cannot change, because the transport determines the origin.
 @proves(
     "H16",
     at="src/weblake/jobs/result_pages.py",
     line="operation = replace(self._read, request=replace(self._read.request, query=asked))",
     becomes="operation = replace(self._read, request=replace(self._read.request, query=asked, path='/' + "
     "str(self.head['next']).partition('?')[0].split('/', 3)[-1] if asked else self._read.request.path))",
-    case="in_turn-a proxy's prefix",
+    case="sequential-a proxy's prefix",
 )
 @proves(
     "H16",
@@ -75,23 +75,23 @@ ELSEWHERE = {
     line="self._next = self._start_prefetch(replace(request, query=following))",
     becomes="self._next = self._start_prefetch(replace(request, query=following, path='/' + "
     "str(head['next']).partition('?')[0].split('/', 3)[-1]))",
-    case="ahead-a proxy's prefix",
+    case="prefetch-a proxy's prefix",
 )
 @proves(
     "H16",
     at="src/weblake/api/next_link.py",
     line='if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):',
     becomes="if not link.startswith('http:') or leads_to != path:",
-    case="ahead-another scheme",
+    case="prefetch-another scheme",
 )
-@pytest.mark.usefixtures("ahead_or_in_turn")
+@pytest.mark.usefixtures("prefetch_or_sequential")
 @pytest.mark.parametrize("link", OURS.values(), ids=OURS)
 def test_h16_only_the_query_of_a_next_link_is_used(
-    service: ScriptedService, stranger: ScriptedService, lake: Lake, link: str
+    service: ScriptedService, other_origin: ScriptedService, lake: Lake, link: str
 ) -> None:
     job = Job(service, pages(6), cut=2)
     for at in (0, 2):
-        following = link.replace("HOST", f"127.0.0.1:{stranger.port}").replace("skip=2", f"skip={at + 2}")
+        following = link.replace("HOST", f"127.0.0.1:{other_origin.port}").replace("skip=2", f"skip={at + 2}")
         job.chunks[at]["next"] = following.replace("SKIP=2", f"SKIP={at + 2}")
     lake.land(job=JOB).landed(pages(6))
     assert [len(service.asked(job.at(at))) for at in (2, 4)] == [1, 1]
@@ -114,10 +114,10 @@ def test_h16_every_form_of_an_empty_next_is_the_end(service: ScriptedService, la
 @proves("H16", at="src/weblake/api/next_link.py", line="MAX_QUERY = 4096", becomes="MAX_QUERY = 1 << 30", case="2 MB")
 @pytest.mark.parametrize("link", ELSEWHERE.values(), ids=ELSEWHERE)
 def test_h16_a_next_link_to_another_path_is_refused(
-    service: ScriptedService, stranger: ScriptedService, lake: Lake, link: object
+    service: ScriptedService, other_origin: ScriptedService, lake: Lake, link: object
 ) -> None:
     job = Job(service, pages(4), cut=2)
-    host = f"127.0.0.1:{stranger.port}"
+    host = f"127.0.0.1:{other_origin.port}"
     job.chunks[0]["next"] = link.replace("HOST", host) if isinstance(link, str) else link
     printed = lake.land(job=JOB).refused("MalformedReply", "does not lead to another chunk")
     assert len(printed["error"]["message"]) < 300
@@ -125,19 +125,19 @@ def test_h16_a_next_link_to_another_path_is_refused(
 
 
 def test_a_next_link_to_another_path_is_refused_while_the_job_runs(
-    service: ScriptedService, stranger: ScriptedService, lake: Lake
+    service: ScriptedService, other_origin: ScriptedService, lake: Lake
 ) -> None:
     job = Job(service, pages(4), cut=2)
-    elsewhere = f"{stranger.url}/v2/batch/scrape/{OTHER}?skip=2"
+    elsewhere = f"{other_origin.url}/v2/batch/scrape/{OTHER}?skip=2"
     service.first(job.read, job.before(data=pages(2), next=elsewhere))
     lake.land(job=JOB, process=True).refused("MalformedReply", "does not lead to another chunk")
 
 
 def test_chunks_are_read_below_the_path_of_the_base_url(
-    service: ScriptedService, stranger: ScriptedService, lake: Lake
+    service: ScriptedService, other_origin: ScriptedService, lake: Lake
 ) -> None:
     job = Job(service, pages(4), cut=2)
-    job.chunks[0]["next"] = f"{stranger.url}{job.path}?skip=2"
+    job.chunks[0]["next"] = f"{other_origin.url}{job.path}?skip=2"
     for name in (job.at(0), job.at(2), f"{job.read}/errors"):
         service._script[name.replace("GET /", "GET /team/a/")] = service._script.pop(name)
     lake.env["WEBLAKE_BASE_URL"] = f"{service.url}/team/a/"

@@ -1,4 +1,4 @@
-"""What `/errors` says of pages that are no documents, and what it does not: facts.md section 5."""
+"""Rows of `page_errors` from the job's error list, which may be incomplete, unreadable or missing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_h21_failed_pages_outside_the_total_are_rows(service: ScriptedService, l
     lake.land(job=JOB).landed(pages(2), submitted=4, failed=2)
 
 
-#: An answer of `/errors` beside two documents, and how many failed and blocked pages it stands for.
+#: A response of `/errors` beside two documents, and the numbers of failed and blocked pages in it.
 TOLD = {
     "a url in data and in errors": ({"errors": [failed(1)], "robotsBlocked": [url_of(0)]}, 0, 0),
     "the same url twice": ({"errors": [failed(5), failed(5)], "robotsBlocked": []}, 1, 0),

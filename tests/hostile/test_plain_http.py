@@ -1,9 +1,9 @@
-"""Plain http beyond loopback, where everybody on the way reads the key: only where it was allowed aloud."""
+"""Plain http beyond loopback, which exposes the key on the network, is used only if explicitly allowed."""
 
 from __future__ import annotations
 
 import pytest
-from both_clients import FAR, Asks, both
+from both_clients import REMOTE_HOST, Read, with_both_clients
 from catalogue import proves
 from landing_commands import KEY, Lake
 from scripted_service import ScriptedService
@@ -11,9 +11,9 @@ from scripted_service import ScriptedService
 from weblake import Client
 from weblake.errors import InvalidOption, ServiceUnreachable
 
-#: Hosts that are not this machine's loopback, however they look.
+#: Hosts that are not loopback, although some resemble it.
 BEYOND = [
-    FAR,
+    REMOTE_HOST,
     "127.0.0.1.example.com",
     "localhost.example.com",
     "localhost.",
@@ -31,30 +31,30 @@ BEYOND = [
     at="src/weblake/credentials.py",
     line='if parts.scheme == "http" and not insecure and not is_loopback(parts.hostname):',
     becomes="if False:",
-    case="service.example-ask",
+    case="service.example-blocking_read",
 )
 @proves(
     "S3",
     at="src/weblake/credentials.py",
     line='if host == "localhost" or host.endswith(".localhost"):',
     becomes='if host.startswith(("localhost", "127.")):',
-    case="127.0.0.1.example.com-aask",
+    case="127.0.0.1.example.com-awaited_read",
 )
-@both
+@with_both_clients
 @pytest.mark.parametrize("host", BEYOND)
 def test_s3_plain_http_beyond_loopback_is_refused(
-    service: ScriptedService, asks: Asks, host: str, far_is_here: None
+    service: ScriptedService, read: Read, host: str, remote_host_on_loopback: None
 ) -> None:
     with pytest.raises(InvalidOption, match=r"in the clear.*insecure=True"):
-        asks(f"http://{host}:{service.port}")
+        read(f"http://{host}:{service.port}")
     assert service.seen == []
 
 
-@both
+@with_both_clients
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "a.localhost", "127.9.9.9", "[::1]"])
-def test_s3_loopback_needs_no_permission(asks: Asks, host: str) -> None:
+def test_s3_loopback_needs_no_permission(read: Read, host: str) -> None:
     with pytest.raises(ServiceUnreachable):
-        asks(f"http://{host}:9")
+        read(f"http://{host}:9")
 
 
 @proves(
@@ -66,9 +66,9 @@ def test_s3_loopback_needs_no_permission(asks: Asks, host: str) -> None:
 )
 @pytest.mark.parametrize("how", ["option", "environment"])
 def test_s3_a_command_requires_insecure_for_plain_http_beyond_loopback(
-    service: ScriptedService, lake: Lake, how: str, far_is_here: None
+    service: ScriptedService, lake: Lake, how: str, remote_host_on_loopback: None
 ) -> None:
-    url = f"http://{FAR}:{service.port}"
+    url = f"http://{REMOTE_HOST}:{service.port}"
     command, env = ["usage", "credits", "--json"], dict(lake.env)
     if how == "option":
         command += ["--base-url", url]
@@ -81,11 +81,11 @@ def test_s3_a_command_requires_insecure_for_plain_http_beyond_loopback(
     assert service.seen == []
     allowed = ([*command, "--insecure"], env) if how == "option" else (command, env | {"WEBLAKE_INSECURE": "1"})
     lake._inside(*allowed)
-    assert service.seen, "what was allowed aloud goes out"
+    assert service.seen, "an explicitly allowed request is sent"
 
 
 @pytest.mark.parametrize("said", ["0", "no", "false", "", "off", "insecure"])
 def test_s3_only_a_true_value_of_the_environment_variable_allows_it(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBLAKE_INSECURE", said)
     with pytest.raises(InvalidOption, match="in the clear"):
-        Client(f"http://{FAR}", KEY)
+        Client(f"http://{REMOTE_HOST}", KEY)

@@ -1,4 +1,4 @@
-"""The next chunk, and in the end the list of errors, is on its way before the last byte of this chunk has come."""
+"""The next chunk, and at the end the error list, is requested before the current chunk has arrived completely."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import time
 import pytest
 from landing_commands import Lake
 from scripted_job import JOB, OTHER, Job, Page, page
-from scripted_service import Line, Play, ScriptedService, encoded, head, reply
+from scripted_service import Connection, Play, ScriptedService, encoded, head, reply
 
 from weblake.jobs import polling
 from weblake.loads import download
 
-#: More than one read of a socket brings, so that a head arrives without its documents.
+#: More than one read of a socket returns, so that the head arrives without the documents.
 LONG = "word " * 40_000
-#: Within one line of a test: nobody asked.
+#: A duration so short that nothing else can have been requested meanwhile.
 NEVER_S = 20.0
 
 
 @pytest.fixture(autouse=True)
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No reply here is so quick that it is not worth a thread, however quick this machine is."""
+    """Treat no response as too fast for prefetching, however fast this machine is."""
     monkeypatch.setattr(download, "QUICK_S", 0.0)
 
 
 def held_back(service: ScriptedService, body: dict[str, object], until_asked: str, behind: int = -1000) -> Play:
-    """A chunk whose bytes behind the first of them come once something else has been asked for."""
+    """Play a chunk whose remaining bytes are sent once something else has been requested."""
     data = encoded(body)
     data = head(200, length=len(data), content_type="application/json") + data
 
-    def play(line: Line) -> bool:
+    def play(line: Connection) -> bool:
         line.send(data[:behind])
         ends = time.monotonic() + NEVER_S
         while not service.asked(until_asked) and time.monotonic() < ends and not line.gone(0.01):
@@ -66,7 +66,7 @@ def test_the_error_list_is_requested_while_the_last_chunk_arrives(service: Scrip
     assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
 
 
-@pytest.mark.parametrize("completed", [0, 10**9, "6", None])
+@pytest.mark.parametrize("completed", [0, 10_000, "6", None])
 def test_prefetching_does_not_rely_on_the_total(service: ScriptedService, lake: Lake, completed: object) -> None:
     documents = long_pages(6)
     job = Job(service, documents, cut=2)
@@ -85,7 +85,7 @@ def test_at_most_two_pages_are_requested_at_a_time(service: ScriptedService, lak
     def counting(body: dict[str, object]) -> Play:
         data = encoded(body)
 
-        def play(line: Line) -> bool:
+        def play(line: Connection) -> bool:
             nonlocal now, most
             with lock:
                 now += 1
@@ -140,7 +140,7 @@ def test_the_last_poll_delivers_the_first_chunk(service: ScriptedService, lake: 
     job.first(0, reply(job.chunks[0] | {"status": "scraping"}))
     job.first(2, reply(job.chunks[2] | {"status": "scraping", "data": [], "next": f"{service.url}{job.path}?skip=2"}))
     lake.land(job=JOB).landed(documents)
-    assert len(service.asked(job.at(0))) == 2  # the end was seen behind it
+    assert len(service.asked(job.at(0))) == 2  # the end was found in it
     other = Job(service, documents, cut=2, job_id=OTHER)
     assert lake.land(job=OTHER).json["stored"] == 4
     assert asked_once(service, other.at(0))
@@ -170,14 +170,14 @@ def test_a_large_first_chunk_with_its_status_after_the_documents_is_read_complet
 def test_fast_responses_are_not_prefetched(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread would cost more than the waiting; a slow reply among them is read ahead of again."""
+    """A thread would cost more than the wait; after a slow response among fast ones, prefetching resumes."""
     monkeypatch.setattr(download, "QUICK_S", 10.0)
     threads: list[object] = []
     begin = download.run_in_thread
     monkeypatch.setattr(download, "run_in_thread", lambda work: threads.append(work) or begin(work))
     documents = [page(n) for n in range(40)]
     lake.land(job=Job(service, documents, cut=2).job_id, timeout=60).landed(documents)
-    assert len(threads) <= 4  # the first chunk or two, and the list of errors
+    assert len(threads) <= 4  # the first one or two chunks, and the error list
     monkeypatch.setattr(download, "QUICK_S", 0.0)
     other = Job(service, documents, cut=2, job_id=OTHER)
     lake.land(job=OTHER, timeout=60)

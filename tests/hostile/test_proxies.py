@@ -1,4 +1,4 @@
-"""Proxies of the environment: never for loopback, and none is told the key."""
+"""Proxies of the environment are not used for loopback and do not get the key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from both_clients import FAR, READ, Asks, both
+from both_clients import READ, REMOTE_HOST, Read, with_both_clients
 from catalogue import proves
 from landing_commands import KEY
 from scripted_service import ScriptedService, reply
@@ -23,24 +23,24 @@ from weblake.errors import AskPerson, InvalidOption, ServiceUnreachable
     at="src/weblake/http/options.py",
     line="if is_loopback(base.host) or urllib.request.proxy_bypass(base.netloc):",
     becomes="if urllib.request.proxy_bypass(base.netloc):",
-    case="127.0.0.1-ask",
+    case="127.0.0.1-blocking_read",
 )
-@both
+@with_both_clients
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_s2_no_proxy_of_the_environment_is_used_for_loopback(
-    service: ScriptedService, stranger: ScriptedService, asks: Asks, host: str, monkeypatch: pytest.MonkeyPatch
+    service: ScriptedService, other_origin: ScriptedService, read: Read, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.setenv(name, stranger.url)
-        monkeypatch.setenv(name.lower(), stranger.url)
+        monkeypatch.setenv(name, other_origin.url)
+        monkeypatch.setenv(name.lower(), other_origin.url)
     service.on(READ, reply({"success": True, "data": {}}))
-    asks(f"http://{host}:{service.port}")
+    read(f"http://{host}:{service.port}")
     assert len(service.seen) == 1
-    assert stranger.seen == []
+    assert other_origin.seen == []
 
 
 class Tunnel:
-    """A proxy that answers every CONNECT as it is told, and keeps every byte that it got."""
+    """A proxy with a scripted response to every CONNECT, which records every byte."""
 
     def __init__(self, answer: bytes) -> None:
         self.got = b""
@@ -83,45 +83,49 @@ def tunnel(request: pytest.FixtureRequest) -> Iterator[Tunnel]:
     line='options |= {"proxy_url": str(proxy.url), "proxy_auth": proxy.raw_auth}',
     becomes='options |= {"proxy_url": str(proxy.url), "proxy_auth": proxy.raw_auth, "proxy_headers": '
     '[(b"authorization", b"Bearer " + __import__("landing_commands").KEY.encode())]}',
-    case="200-HTTPS_PROXY-ask",
+    case="200-HTTPS_PROXY-blocking_read",
 )
-@both
+@with_both_clients
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "ALL_PROXY"])
 def test_s2_a_proxy_gets_the_host_name_and_no_key(
-    tunnel: Tunnel, asks: Asks, name: str, monkeypatch: pytest.MonkeyPatch
+    tunnel: Tunnel, read: Read, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, tunnel.url)
     monkeypatch.setenv(name.lower(), tunnel.url)
     refused = tunnel.answer.startswith(b"HTTP/1.1 407")
     with pytest.raises(AskPerson if refused else ServiceUnreachable) as caught:
-        asks(f"https://{FAR}")
+        read(f"https://{REMOTE_HOST}")
     if refused:
         assert "the proxy asks for a user name and a password (407)" in str(caught.value)
-    assert tunnel.got.startswith(f"CONNECT {FAR}:443 HTTP/1.1\r\n".encode())
+    assert tunnel.got.startswith(f"CONNECT {REMOTE_HOST}:443 HTTP/1.1\r\n".encode())
     assert b"Proxy-Authorization: Basic " in tunnel.got
     assert not holds(tunnel.got, KEY)
     assert "test-password" not in f"{caught.value} {caught.value!r}"
 
 
-@both
+@with_both_clients
 def test_s2_a_host_in_no_proxy_is_connected_directly(
-    service: ScriptedService, stranger: ScriptedService, asks: Asks, monkeypatch: pytest.MonkeyPatch, far_is_here: None
+    service: ScriptedService,
+    other_origin: ScriptedService,
+    read: Read,
+    monkeypatch: pytest.MonkeyPatch,
+    remote_host_on_loopback: None,
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", stranger.url)
-    monkeypatch.setenv("http_proxy", stranger.url)
-    monkeypatch.setenv("no_proxy", FAR)
+    monkeypatch.setenv("HTTP_PROXY", other_origin.url)
+    monkeypatch.setenv("http_proxy", other_origin.url)
+    monkeypatch.setenv("no_proxy", REMOTE_HOST)
     service.on(READ, reply({"success": True, "data": {}}))
-    asks(f"http://{FAR}:{service.port}", insecure=True)
+    read(f"http://{REMOTE_HOST}:{service.port}", insecure=True)
     assert len(service.seen) == 1
 
 
 @pytest.mark.own_transport
-@both
+@with_both_clients
 @pytest.mark.parametrize("proxy", ["http://test-user:test-password@[::", "socks5://test-user:test-password@h", "://"])
 def test_an_error_about_a_proxy_does_not_show_its_password(
-    asks: Asks, proxy: str, monkeypatch: pytest.MonkeyPatch
+    read: Read, proxy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("https_proxy", proxy)
     with pytest.raises(InvalidOption, match="proxy that weblake cannot use") as caught:
-        asks(f"https://{FAR}")
+        read(f"https://{REMOTE_HOST}")
     assert "test-password" not in str(caught.value)

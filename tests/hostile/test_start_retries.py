@@ -1,4 +1,4 @@
-"""How often a start is sent, and how long that takes on a virtual clock, for each class of answers and both clients."""
+"""How often a start is sent, and for how long on a virtual clock, for each class of responses and both clients."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ URLS = [url_of(0)]
 NO = {"success": False, "error": "no"}
 PAGE = {"content_type": "text/html"}
 
-#: The answer; how often a landing sends the start, within how many seconds, and what it raises; how often a single call
-#: of a client sends it, and what that raises.
+#: The response; how often a landing sends the start, within how many seconds, and what it raises; how often a single
+#: call of a client sends it, and what that raises.
 RESPONSES: dict[str, tuple[Play | None, int, float, str, int, str]] = {
     **{
         str(status): (reply("", status, location="http://127.0.0.1:9/"), 1, 1, "MalformedReply", 1, "MalformedReply")
@@ -56,8 +56,8 @@ RESPONSES: dict[str, tuple[Play | None, int, float, str, int, str]] = {
 
 
 @dataclass
-class Counting:
-    """Carries the requests of a client, and counts its starts; with `refused` those get no connection."""
+class CountingTransport:
+    """Sends the requests of a client and counts its starts; with `refused` they get no connection."""
 
     inner: steps.Transport
     refused: bool
@@ -71,12 +71,12 @@ class Counting:
 
 
 class VirtualClient(Client):
-    """A client whose pauses only move its clock."""
+    """Make a client whose pauses only advance its clock."""
 
     passed = 0.0
 
     def run(self, flow: Flow[object]) -> object:  # type: ignore[override]
-        self.carrier = getattr(self, "carrier", None) or Counting(self.transport, refused=False)
+        self.carrier = getattr(self, "carrier", None) or CountingTransport(self.transport, refused=False)
         return steps.run(
             flow,
             self.carrier,
@@ -90,8 +90,8 @@ class VirtualClient(Client):
 
 
 @pytest.fixture(autouse=True)
-def real_waits(monkeypatch: pytest.MonkeyPatch, haste: None) -> None:
-    """The waits of a lost start as they are: the clock is virtual here."""
+def real_waits(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
+    """Use the real waits of a lost start: the clock is virtual here."""
     monkeypatch.setattr(starts, "MARGIN_S", 5.0)
     monkeypatch.setattr(starts, "BETWEEN_S", 2.0)
     monkeypatch.setattr(operation, "START_S", 30.0)
@@ -111,7 +111,7 @@ def test_a_landing_sends_its_start_as_often_as_expected(
 ) -> None:
     play, sends, seconds, kind, _, _ = answer
     with VirtualClient(service.url, KEY) as client:
-        client.carrier = Counting(client.transport, refused=play is None)
+        client.carrier = CountingTransport(client.transport, refused=play is None)
         with pytest.raises(WeblakeError) as caught:
             load.start_load(client, open_dataset(tmp_path), load_request.batch(URLS, Naming()))
         assert type(caught.value).__name__ == kind
@@ -124,7 +124,7 @@ def test_a_single_call_sends_its_start_as_often_as_expected(
     service: ScriptedService, answer: tuple[Play | None, int, float, str, int, str], awaited: bool
 ) -> None:
     play, _, _, _, sends, kind = answer
-    url = "http://127.0.0.1:9" if play is None else service.url  # the discard port: nobody listens
+    url = "http://127.0.0.1:9" if play is None else service.url  # the discard port, on which nothing listens
 
     async def call() -> None:
         async with AsyncClient(url, KEY) as client:

@@ -1,4 +1,4 @@
-"""Certificates that must not be accepted, and handshakes that break: the key waits until it is known who listens."""
+"""Invalid certificates and broken handshakes: the key is sent only to a verified server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def named(name: str) -> x509.Name:
 
 
 def certificate(host: str = "localhost", *, by: Signer | None = None, authority: bool = False, age: int = 0) -> Signer:
-    """A certificate of its own signature, or of `by`; the days of its validity lie `age` days back."""
+    """Return a certificate, self-signed or signed by `by`, whose validity lies `age` days in the past."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.datetime.now(datetime.timezone.utc) - age * DAY
     made = (
@@ -62,7 +62,7 @@ def pem(signer: Signer, *, with_key: bool) -> bytes:
 
 
 class SecureService(ScriptedService):
-    """A scripted service behind TLS; `breaks` are how the first handshakes end instead."""
+    """Serve a scripted service over TLS; the first handshakes end as `breaks` say."""
 
     def __init__(self, file: Path) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -83,7 +83,7 @@ class SecureService(ScriptedService):
 
 AUTHORITY = certificate("test authority", authority=True)
 
-#: What stands in the server's certificate, and what weblake says of it.
+#: The server's certificate, and what weblake's error says about it.
 BAD = {
     "expired": (lambda: certificate(by=AUTHORITY, age=9), "certificate has expired"),
     "not yet valid": (lambda: certificate(by=AUTHORITY, age=-9), "not yet valid"),
@@ -96,7 +96,7 @@ GOOD = {"good": (lambda: certificate(by=AUTHORITY), "")}
 
 @pytest.fixture
 def secure(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecureService]:
-    """A service with the certificate that the test names; the test's own authority is known to this machine."""
+    """Serve with the certificate that the test names; the test's own authority is trusted."""
     make = (BAD | GOOD)[getattr(request, "param", "good")][0]
     (tmp_path / "authority.pem").write_bytes(pem(AUTHORITY, with_key=False))
     (tmp_path / "service.pem").write_bytes(pem(make(), with_key=True))
@@ -109,7 +109,7 @@ def secure(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def asked(url: str, door: str) -> WeblakeError | None:
-    """The error of a read, or of a start; None where it was answered."""
+    """Return the error of a read or of a start, or None."""
     try:
         if door == "awaited":
 
@@ -127,7 +127,7 @@ def asked(url: str, door: str) -> WeblakeError | None:
 
 
 DOORS = ["blocking", "awaited", "start"]
-#: How others tell their users to go on without knowing who listens.
+#: What other tools offer to disable verification.
 WAY_OUT = re.compile(
     r"verify *=|insecure|disabl|ignor|skip|turn\w* off|without (checking|verif)|unverified", re.IGNORECASE
 )
@@ -153,7 +153,7 @@ def test_h13_an_invalid_certificate_fails_without_a_retry(
     secure: SecureService, door: str, request: pytest.FixtureRequest
 ) -> None:
     error = asked(secure.url, door)
-    assert secure.seen == [], "somebody unknown has got the key"
+    assert secure.seen == [], "the key was sent to an unverified server"
     assert secure.connections == 1
     assert type(error) is AskPerson
     said = str(error)
@@ -182,7 +182,7 @@ def test_h13_a_load_reports_the_certificate_in_one_line_and_lands_after_the_fix(
 
 
 def torn(peer: socket.socket) -> None:
-    """Reads what the client begins with, and tears the connection down."""
+    """Read the beginning of the client's handshake and reset the connection."""
     peer.recv(1 << 16)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
@@ -192,7 +192,7 @@ def closed(peer: socket.socket) -> None:
 
 
 def plain(peer: socket.socket) -> None:
-    """No TLS at all."""
+    """Respond without TLS."""
     peer.recv(1 << 16)
     peer.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
 

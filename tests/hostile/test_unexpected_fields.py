@@ -1,4 +1,4 @@
-"""What no contract names, in every place of a document and of what stands around it: it lands, and nothing breaks."""
+"""Fields outside the contract, at every place of a response: they land, and nothing fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from landing_commands import Lake, documents, page_errors
 from scripted_job import JOB, Job, page, pages, url_of
 from scripted_service import ScriptedService, reply
 
-#: Beside what is known: fields, a word of an enumeration, and parts of structures that are none of ours.
+#: Unknown fields, an unknown enumeration value, and unknown parts of structures.
 NEW = {
     "someday": {"deep": [1, None, {"a": "ü"}]},
     "json": {"any": ["thing"]},
@@ -42,7 +42,7 @@ def test_h23_unknown_fields_are_stored_unchanged(service: ScriptedService, lake:
     }
     lake.land(job=JOB).landed([odd, page(1)], failed=1)
     row = documents(lake.root)[0]
-    # A structure that holds more than its column can say stands in `extra` whole, besides what the column says of it.
+    # A structure with more than its column can hold is kept in `extra` completely, in addition to the column.
     assert json.loads(row["extra"]) == {name: NEW[name] for name in ("someday", "changeTracking", "actions")}
     assert json.loads(row["json"]) == NEW["json"]
     assert row["change_tracking"]["change_status"] == "teleported"
@@ -53,7 +53,7 @@ def test_h23_unknown_fields_are_stored_unchanged(service: ScriptedService, lake:
     assert [error["code"] for error in page_errors(lake.root)] == ["NEVER_SEEN"]
 
 
-#: NUL, an escape of a terminal, half a surrogate pair, and a line that a reader might take for another message.
+#: NUL, a terminal escape, half a surrogate pair, and a line that looks like another message.
 SAID = r"broken\u0000 \u001b[31m\ud800\nweblake: all is well"
 
 

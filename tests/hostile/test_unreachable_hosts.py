@@ -1,4 +1,4 @@
-"""Both transports, the one for threads and the one for event loops, against hosts that are not there or never done."""
+"""The blocking and the asynchronous transport with hosts that are unreachable or never finish a response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 from catalogue import proves
 from landing_commands import KEY
-from scripted_service import Line, Play, ScriptedService, close, drip, head, reply, reset
+from scripted_service import Connection, Play, ScriptedService, close, drip, head, reply, reset
 
 import weblake
 from weblake.api import operations
@@ -47,12 +47,12 @@ def by_loop(url: str, request: Request) -> Response | NoResponse:
 
 @pytest.fixture(params=[by_thread, by_loop], ids=["thread", "loop"])
 def ask(request: pytest.FixtureRequest) -> Ask:
-    found: Ask = request.param
-    return found
+    scripted_lookups: Ask = request.param
+    return scripted_lookups
 
 
 def then(first: bytes, play: Play) -> Play:
-    def played(line: Line) -> bool:
+    def played(line: Connection) -> bool:
         line.send(first)
         return play(line)
 
@@ -60,7 +60,7 @@ def then(first: bytes, play: Play) -> Play:
 
 
 PACKED = gzip.compress(BODY)
-#: Replies that are good, and come to their end in a few seconds: every byte comes long before a read would time out.
+#: Valid responses that take a few seconds: every byte arrives long before a read would time out.
 SLOW = {
     "a head": drip(head(length=len(BODY)) + BODY),
     "a body": then(head(length=len(BODY)), drip(BODY)),
@@ -91,7 +91,7 @@ def test_h11_a_request_ends_by_its_deadline_although_bytes_keep_arriving(
     begun = time.monotonic()
     got = ask(service.url, READ)
     assert isinstance(got, NoResponse), (
-        f"a reply after {time.monotonic() - begun:.1f} s, and it had {READ.deadline_s:g} s"
+        f"a response after {time.monotonic() - begun:.1f} s; the deadline was {READ.deadline_s:g} s"
     )
     assert (got.sent, got.final) == (True, False)
     assert "within 0.4 s" in got.reason
@@ -135,8 +135,8 @@ def test_h8_a_truncated_body_that_parses_is_an_error(service: ScriptedService, p
     assert (got.sent, got.final) == (True, False)
 
 
-def found(monkeypatch: pytest.MonkeyPatch, *answers: list[str] | Exception) -> None:
-    """What a lookup of service.localhost brings, each time; the last for ever."""
+def scripted_lookups(monkeypatch: pytest.MonkeyPatch, *answers: list[str] | Exception) -> None:
+    """Script the results of lookups of service.localhost, one after the other; the last one for ever."""
     real, script = socket.getaddrinfo, list(answers)
 
     def lookup(host: str | bytes, port: int, *args: object, **kwargs: object) -> object:
@@ -173,7 +173,7 @@ NOBODY_LISTENS = ["127.0.0.9"]
 def test_h14_a_start_that_was_not_sent_is_retried_until_the_service_is_up(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch, awaited: bool
 ) -> None:
-    found(monkeypatch, NO_SUCH_HOST, NO_ANSWER, NOBODY_LISTENS, ["127.0.0.1"])
+    scripted_lookups(monkeypatch, NO_SUCH_HOST, NO_ANSWER, NOBODY_LISTENS, ["127.0.0.1"])
     service.on("POST /v2/batch/scrape", reply({"success": True, "id": "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11"}))
     url = f"http://service.localhost:{service.port}"
 
@@ -194,7 +194,7 @@ def test_h14_a_start_that_was_not_sent_is_retried_until_the_service_is_up(
 def test_h14_an_unreachable_host_was_sent_nothing(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch, lookup: list[str] | Exception, ask: Ask
 ) -> None:
-    found(monkeypatch, lookup)
+    scripted_lookups(monkeypatch, lookup)
     got = ask(f"http://service.localhost:{service.port}", operations.credit_usage().request)
     assert isinstance(got, NoResponse)
     assert (got.sent, got.final) == (False, False)
@@ -219,7 +219,7 @@ def test_h14_an_unreachable_host_was_sent_nothing(
 def test_h14_a_hanging_name_lookup_ends_at_the_deadline(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
-    """The resolver of the system knows no deadline, and hangs until the test is over."""
+    """Let lookups of the system's resolver, which has no timeout, hang until the test is over."""
     over, real = threading.Event(), socket.getaddrinfo
 
     def lookup(host: str | bytes, port: int, *args: object, **kwargs: object) -> object:
@@ -241,8 +241,8 @@ def test_h14_a_hanging_name_lookup_ends_at_the_deadline(
 
 
 @pytest.fixture
-def swallowed(service: ScriptedService) -> Iterator[list[str]]:
-    """Addresses, on the service's port, at which what is sent is swallowed: nobody takes their full lines."""
+def unresponsive_addresses(service: ScriptedService) -> Iterator[list[str]]:
+    """Yield addresses, on the service's port, that accept no connection because their backlog is full."""
     addresses = [f"127.0.0.{n}" for n in range(20, 40)]
     with ExitStack() as held:
         for address in addresses:
@@ -270,10 +270,10 @@ def swallowed(service: ScriptedService) -> Iterator[list[str]]:
     case="thread",
 )
 def test_h14_unresponsive_addresses_take_the_timeout_of_one_connection(
-    service: ScriptedService, swallowed: list[str], monkeypatch: pytest.MonkeyPatch, ask: Ask
+    service: ScriptedService, unresponsive_addresses: list[str], monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
     monkeypatch.setattr(transport, "CONNECT_S", 0.8)
-    found(monkeypatch, swallowed)
+    scripted_lookups(monkeypatch, unresponsive_addresses)
     begun = time.monotonic()
     got = ask(f"http://service.localhost:{service.port}", Request("GET", "/v2/x", deadline_s=20))
     assert isinstance(got, NoResponse)
@@ -289,10 +289,10 @@ def test_h14_unresponsive_addresses_take_the_timeout_of_one_connection(
     case="thread",
 )
 def test_h14_after_an_unresponsive_address_the_next_one_is_tried(
-    service: ScriptedService, swallowed: list[str], monkeypatch: pytest.MonkeyPatch, ask: Ask
+    service: ScriptedService, unresponsive_addresses: list[str], monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
     monkeypatch.setattr(transport, "CONNECT_S", 0.8)
-    found(monkeypatch, [swallowed[0], "127.0.0.1"])
+    scripted_lookups(monkeypatch, [unresponsive_addresses[0], "127.0.0.1"])
     service.on("GET /v2/x", reply(BODY))
     got = ask(f"http://service.localhost:{service.port}", Request("GET", "/v2/x", deadline_s=20))
     assert isinstance(got, Response), got

@@ -1,4 +1,4 @@
-"""A batch that does not add up, in every way in which it can: what is published, what is kept, what is said."""
+"""Batches whose counts do not add up: what is published, what is kept, and which error is reported."""
 
 from __future__ import annotations
 

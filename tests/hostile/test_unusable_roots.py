@@ -1,4 +1,4 @@
-"""A root that cannot hold a load is refused before anything is paid."""
+"""A root that cannot hold a load is refused before the job is started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import fsspec
 import pytest
 from catalogue import proves
 from scripted_job import url_of
-from simulated_service import Content, Driver, World
+from simulated_service import Content, SimulatedClient, SimulatedService
 
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
@@ -25,7 +25,7 @@ SHM = Path("/dev/shm")
 
 
 def other_disk(root: Path) -> Path:
-    """A directory on another file system than the root."""
+    """Yield a directory on another file system than the root."""
     if not SHM.is_dir() or SHM.stat().st_dev == root.parent.stat().st_dev:
         pytest.skip("NOT PROVEN HERE: /dev/shm is no file system of its own")
     made = SHM / f"weblake-{uuid.uuid4().hex}"
@@ -87,14 +87,17 @@ ROOTS: list[Callable[[Path], None]] = [
 
 
 def refused(dataset: Dataset) -> StorageRefused:
-    """What a batch is told; the service must not have been asked to start anything."""
+    """Run a batch and assert that the service got no start; return the error."""
     content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}])
-    world = World(lambda urls: content)
-    with world.clock.ruling(), pytest.raises(StorageRefused) as caught:
+    world = SimulatedService(lambda urls: content)
+    with world.clock.installed(), pytest.raises(StorageRefused) as caught:
         load.land(
-            Driver(world), dataset, load_request.batch([url_of(0)], Naming(partition={"day": "1"})), Terms(timeout_s=60)
+            SimulatedClient(world),
+            dataset,
+            load_request.batch([url_of(0)], Naming(partition={"day": "1"})),
+            Terms(timeout_s=60),
         )
-    assert not world.jobs, "it was paid for"
+    assert not world.jobs, "a job was started"
     assert caught.value.hint
     return caught.value
 
@@ -135,18 +138,18 @@ def test_p4_a_name_that_is_too_long_is_refused_before_the_start(
     root = request.getfixturevalue("s3_root") if bucket else str(tmp_path / "lake")
     for values, fits in ((3, True), (6 if bucket else 20, False)):
         content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}])
-        world = World(lambda urls, content=content: content)  # type: ignore[misc]
+        world = SimulatedService(lambda urls, content=content: content)  # type: ignore[misc]
         partition = {f"key_{n}": "a" * 200 for n in range(values)}
         request, dataset = (
             load_request.batch([url_of(0)], Naming(partition=partition)),
             open_dataset(f"{root}-{values}"),
         )
-        with world.clock.ruling():
+        with world.clock.installed():
             if fits:
-                load.land(Driver(world), dataset, request, Terms(timeout_s=60))
+                load.land(SimulatedClient(world), dataset, request, Terms(timeout_s=60))
             else:
                 with pytest.raises(StorageRefused, match=r"name is too long|name too long|longer than 1024"):
-                    load.land(Driver(world), dataset, request, Terms(timeout_s=60))
+                    load.land(SimulatedClient(world), dataset, request, Terms(timeout_s=60))
         assert len(world.jobs) == fits
 
 
@@ -179,9 +182,9 @@ def test_p14_staging_on_another_file_system_is_refused_before_the_start(tmp_path
 
 
 def test_p4_a_root_that_vanishes_during_the_job_is_reported_and_lands_later(tmp_path: Path) -> None:
-    """And one that was replaced by a link meanwhile: what the link leads to is not written to behind one's back."""
+    """Also a root replaced by a link meanwhile: the target of the link must not be written to."""
     content = Content([{"markdown": "x", "metadata": {"sourceURL": url_of(0)}}], polls=2)
-    world = World(lambda urls: content, replay=True)
+    world = SimulatedService(lambda urls: content, replay=True)
     root, away = tmp_path / "lake", tmp_path / "away"
     request = load_request.batch([url_of(0)], Naming())
 
@@ -189,20 +192,20 @@ def test_p4_a_root_that_vanishes_during_the_job_is_reported_and_lands_later(tmp_
         if root.exists():
             root.rename(away)
 
-    with world.clock.ruling():
+    with world.clock.installed():
         watch = load.ProgressCallbacks(on_poll=unplugged)
         with pytest.raises(StorageRefused) as caught:
-            load.land(Driver(world), open_dataset(root), request, Terms(timeout_s=60), watch)
+            load.land(SimulatedClient(world), open_dataset(root), request, Terms(timeout_s=60), watch)
         assert caught.value.hint
         if root.exists():
             shutil.rmtree(root)
         away.rename(root)
-        receipt = load.land(Driver(world), open_dataset(root), request, Terms(timeout_s=60)).receipt
+        receipt = load.land(SimulatedClient(world), open_dataset(root), request, Terms(timeout_s=60)).receipt
     assert (receipt.stored, len(world.jobs)) == (1, 1)
 
 
-class Careless:
-    """A file system that ignores the precondition."""
+class UnconditionalFileSystem:
+    """A file system that ignores the precondition of a write."""
 
     protocol = "memory"
 
@@ -223,6 +226,6 @@ class Careless:
     becomes="            if not self.create(probe, first):",
 )
 def test_a_storage_without_conditional_create_is_refused_before_the_start() -> None:
-    storage = ObjectStorage("memory", Careless(), f"/{uuid.uuid4().hex}", "memory://x")  # type: ignore[arg-type]
+    storage = ObjectStorage("memory", UnconditionalFileSystem(), f"/{uuid.uuid4().hex}", "memory://x")  # type: ignore[arg-type]
     assert "If-None-Match" in refused(Dataset.at(storage)).message
     assert storage.list("") == []

@@ -61,7 +61,7 @@ def open_lab(allow_private: bool = True, **how: Any) -> Iterator[BrowserLab]:
     site = open_site()
     with (
         LocalService(keys=KEYS, allow_private=allow_private, **how) as service,
-        httpx.Client(base_url=service.url, timeout=120, trust_env=False) as http,
+        httpx.Client(base_url=service.url, timeout=120, trust_env=False, verify=False) as http,
     ):
         yield BrowserLab(service, site, http)
     site.stop.set()

@@ -20,7 +20,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 TESTS = REPOSITORY / "tests"
-#: A shared mark of all tests that need minutes or a Debian package.
+#: A mark shared by all tests that need minutes or a Debian package.
 SYSTEM = "system"
 
 T = TypeVar("T", bound=Callable[..., Any])

@@ -61,11 +61,11 @@ def on_page(url: str, work: Callable[[PageActions], Awaitable[Any]]) -> Any:
     """Run page actions on the active page and return their result."""
 
     async def main(cdp: WebSocketCdp) -> Any:
-        hands = await PageActions.attach(cdp)
+        actions = await PageActions.attach(cdp)
         try:
-            return await work(hands)
+            return await work(actions)
         finally:
-            await hands.detach()
+            await actions.detach()
 
     return on_browser(url, main)
 

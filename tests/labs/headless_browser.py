@@ -64,7 +64,7 @@ _GOES = ("Cannot find default execution context", "Execution context was destroy
 
 
 class PageWentError(AssertionError):
-    """The page was left during a command; the next page can be asked again."""
+    """The page was left during a command; the command can be repeated on the next page."""
 
 
 class Browser:

@@ -1,4 +1,4 @@
-"""JSON in its written form: numbers keep their digits, objects their repeated keys, and depth has no limit."""
+"""JSON values without loss: numbers keep their digits, objects their repeated keys, and depth has no limit."""
 
 from __future__ import annotations
 

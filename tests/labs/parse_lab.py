@@ -26,7 +26,7 @@ class ParseLab:
     def __init__(self, service: LocalService) -> None:
         self.service = service
         self.http = httpx.Client(
-            base_url=service.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60, trust_env=False
+            base_url=service.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60, trust_env=False, verify=False
         )
 
     def post(self, name: str, body: bytes | None = None, *, key: str = "", **options: object) -> httpx.Response:

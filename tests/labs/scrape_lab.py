@@ -59,7 +59,11 @@ def open_lab(site: Any) -> Iterator[Callable[..., Lab]]:
     def make(db: str | Path = ":memory:", **limits: Any) -> Lab:
         service = LocalService(db, keys=KEYS, allow_private=True, config=ServiceConfig(**limits)).start()
         http = httpx.Client(
-            base_url=service.url, headers={"Authorization": "Bearer test-key"}, timeout=30, trust_env=False
+            base_url=service.url,
+            headers={"Authorization": "Bearer test-key"},
+            timeout=30,
+            trust_env=False,
+            verify=False,
         )
         labs.append(Lab(service, site, http))
         return labs[-1]
@@ -82,5 +86,5 @@ def lab(lab_service: LocalService, site: Any) -> Iterator[Lab]:
     """Yield the module's service, reset to its initial state."""
     lab_service.reset()
     headers = {"Authorization": "Bearer test-key"}
-    with httpx.Client(base_url=lab_service.url, headers=headers, timeout=30, trust_env=False) as http:
+    with httpx.Client(base_url=lab_service.url, headers=headers, timeout=30, trust_env=False, verify=False) as http:
         yield Lab(lab_service, site, http)

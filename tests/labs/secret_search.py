@@ -32,6 +32,10 @@ _BASE64 = re.compile(rb"[A-Za-z0-9+/]{40,}={0,2}|[A-Za-z0-9_-]{40,}={0,2}")
 _DEFLATED = re.compile(rb"\x78[\x01\x5e\x9c\xda]|\x1f\x8b\x08")
 
 
+#: The first bytes of Parquet, SQLite and zip files.
+_CONTAINERS = (b"PAR1", b"SQLite format 3\0", b"PK\x03\x04")
+
+
 @lru_cache
 def forms_of(text: str) -> dict[str, bytes]:
     """Return a text in every encoding that is searched for, by the encoding's name."""
@@ -138,7 +142,7 @@ def _of_parquet(data: bytes) -> Iterator[bytes]:
         file = pq.ParquetFile(io.BytesIO(data))
         yield from _texts(file.schema_arrow.metadata or {})
         for group in range(file.num_row_groups):
-            yield from _texts(file.read_row_group(group).to_pydict())
+            yield from _joined(file.read_row_group(group).to_pydict())
 
 
 def _of_sqlite(data: bytes) -> Iterator[bytes]:
@@ -150,8 +154,7 @@ def _of_sqlite(data: bytes) -> Iterator[bytes]:
         database.text_factory = bytes
         for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             with contextlib.suppress(sqlite3.OperationalError):  # an index of an extension that is not installed
-                for row in database.execute(f'SELECT * FROM "{table.decode()}"'):
-                    yield from _texts(row)
+                yield from _joined(database.execute(f'SELECT * FROM "{table.decode()}"').fetchall())
 
 
 def _of_zip(data: bytes) -> Iterator[bytes]:
@@ -159,6 +162,17 @@ def _of_zip(data: bytes) -> Iterator[bytes]:
         yield archive.comment
         for each in archive.infolist():
             yield archive.read(each)
+
+
+def _joined(value: object) -> Iterator[bytes]:
+    """Yield every text in a value: containers one by one, all others in one piece, because each search has a cost."""
+    rest = []
+    for each in _texts(value):
+        if each.startswith(_CONTAINERS):
+            yield each
+        else:
+            rest.append(each)
+    yield b"\0".join(rest)
 
 
 def _texts(value: object) -> Iterator[bytes]:

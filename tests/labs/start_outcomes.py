@@ -65,19 +65,19 @@ def checked(world: World, end: State) -> None:
     """Check that at most one job was paid for, that each success has it, and that each error names the load."""
     jobs = [job for job, _ in end.service.jobs]
     told = f"{world.kind}, {world.request.kind}: {end.trail}: {end.processes}"
-    assert len(jobs) <= 1, f"paid {len(jobs)} times; {told}"
+    assert len(jobs) <= 1, f"{len(jobs)} jobs were started; {told}"
     for process in end.processes:
         if process.error is None:
-            assert jobs == [process.job], f"not the job that was paid; {told}"
+            assert jobs == [process.job], f"another job than the started one; {told}"
         elif jobs:
             assert world.request.load_id in process.error, f"the load is not named; {told}"
-            assert "again" in process.error or "new=True" in process.error, f"nothing to do; {told}"
+            assert "again" in process.error or "new=True" in process.error, f"the error names no remedy; {told}"
     found = looked_at(world, end)
     named = [{each.job_id, *(each.candidates or ())} for each in found]
     if jobs and world.lists_activity and world.request.endpoint:
-        assert any(jobs[0] in each for each in named), f"paid, and no orphan names it; {told}"
+        assert any(jobs[0] in each for each in named), f"started, and no orphan names the job; {told}"
     elif jobs:
-        assert found[0].paid is not False, f"paid, and the orphan says that it was not; {told}"
+        assert found[0].paid is not False, f"started, and the orphan reports that it was not; {told}"
 
 
 def explored(world: World, processes: tuple[Process, ...], crashes: int, losses: int) -> int:

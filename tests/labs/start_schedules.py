@@ -34,7 +34,7 @@ def started_by(request: LoadRequest, key: str) -> Operation[object]:
 
 
 class Untold(BaseException):
-    """A process has come to an operation that has no result yet."""
+    """A process has reached an operation that has no result yet."""
 
     def __init__(self, *act: Any) -> None:
         self.act = act
@@ -83,7 +83,7 @@ class World:
     """The rules: which request, which kind of service, and how finely processes are interleaved."""
 
     request: LoadRequest
-    #: replay: same key, same response; burnt: a key used again is a 409 without an id; none: keys are ignored.
+    #: replay: same key, same response; burnt: a repeated key gets a 409 without an id; none: keys are ignored.
     kind: str
     lists_activity: bool = True
     #: Whether another process may run between two reads.

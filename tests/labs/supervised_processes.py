@@ -125,7 +125,7 @@ def end(sessions: Mapping[int, int], grace: float, token: str = "") -> None:
 
 
 class Watchdog:
-    """A process that ends sessions and removes directories when the process that made the watchdog ends."""
+    """A helper process that ends sessions and removes directories when the process that started it ends."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -144,7 +144,7 @@ class Watchdog:
         self._process.stdin.flush()
 
     def close(self) -> None:
-        """End the watchdog, after it has done what is still due."""
+        """End the watchdog, after it has done its remaining work."""
         assert self._process.stdin is not None
         if self._process.poll() is None:
             self._process.stdin.close()

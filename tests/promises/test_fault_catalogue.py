@@ -1,4 +1,4 @@
-"""Every row of the fault catalogue and every sentence of docs/promise.md has a proof that can turn red."""
+"""Every row of the fault catalogue and every sentence of docs/promise.md has a proof that can fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from catalogue import FAULTS, REPOSITORY, Proof, page, proofs
 
 PROMISE = (REPOSITORY / "docs/promise.md").read_text()
-#: What docs/promise.md says, by number: a sentence of a promise, or a row that cannot be proven.
+#: The numbered entries of docs/promise.md: a sentence of a promise, or a row that cannot be proven.
 SAID = dict(re.findall(r"^- \*\*(\d\.\d+|[HPOS]\d+)\*\* (.+)$", PROMISE, re.MULTILINE))
 SENTENCES = {number: text for number, text in SAID.items() if number[0].isdigit()}
 PROOFS = proofs()
@@ -31,16 +31,16 @@ def test_a_sentence_names_a_file_that_contains_its_proof(number: str) -> None:
     holding = {proof.file for proof in PROOFS if proof.number in rows}
     assert named, f"{number} names no test"
     assert named & holding, f"{number}: none of {sorted(named)} proves one of {sorted(rows)}"
-    assert all((REPOSITORY / name).is_file() for name in named), f"{number} names a test that is not there"
+    assert all((REPOSITORY / name).is_file() for name in named), f"{number} names a test file that does not exist"
 
 
 @pytest.mark.parametrize("proof", PROOFS, ids=lambda proof: f"{proof.number} {proof.test}")
 def test_the_line_changed_by_a_proof_occurs_once(proof: Proof) -> None:
-    assert proof.number in FAULTS.keys() | SENTENCES.keys(), f"{proof.node} proves nothing that is said"
+    assert proof.number in FAULTS.keys() | SENTENCES.keys(), f"{proof.node} proves a number that does not exist"
     source = REPOSITORY / proof.at
     compile(proof.sabotaged(source.read_text()), proof.at, "exec")
 
 
 def test_the_catalogue_page_is_generated_from_the_tests() -> None:
-    """`uv run python tests/sabotage.py --write` makes it anew."""
+    """`uv run python tests/sabotage.py --write` generates it."""
     assert (REPOSITORY / "docs/fault-catalogue.md").read_text() == page(PROOFS)

@@ -1,4 +1,4 @@
-"""The search for a key finds it in every form and wrapping; else that it found none would say nothing."""
+"""The search for a key finds it in every encoding and container, so that an empty result proves that it is absent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from cryptography.fernet import Fernet
 from secret_search import forms_of, holds, in_files
 
-#: Has what percent, HTML and JSON each write in another way.
+#: Contains characters that percent-encoding, HTML and JSON each write differently.
 KEY = "test-canary/0+1=<2>&'\"ü"
 VAULT = Fernet.generate_key().decode()
 
@@ -26,7 +26,7 @@ VAULT = Fernet.generate_key().decode()
 def parquet(data: bytes, *, footer: bool = False) -> bytes:
     table = pa.table({"markdown": [None, b"x" if footer else data * 2], "n": [1, 2]})
     file = io.BytesIO()
-    # Compressed: the text stands nowhere as it is.
+    # Compressed: the plain text does not occur.
     pq.write_table(table.replace_schema_metadata({"receipt": data} if footer else None), file, compression="zstd")
     return file.getvalue()
 
@@ -87,7 +87,7 @@ def test_a_planted_key_is_the_only_one_found(wrap: Callable[[bytes], bytes], tmp
 def test_a_key_is_found_at_each_offset_of_an_encoded_text(before: int, codec: str) -> None:
     text = ("x" * before + KEY + "yz").encode(codec)
     for encoded in (base64.b64encode(text), base64.urlsafe_b64encode(text), text.hex().encode()):
-        # Short enough, or cut so, that it is not decoded as a whole.
+        # Short enough, or truncated so, that it is not decoded as a whole.
         assert any(form in encoded for form in forms_of(KEY).values())
 
 

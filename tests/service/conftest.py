@@ -1,4 +1,4 @@
-"""A service on a real socket whose web is the test's own."""
+"""A service on a real socket with a fake web."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY = "test-key"
 
 @dataclass
 class Bench:
-    """A service, its web, and the few calls that most tests make."""
+    """A service, its fake web, and the calls that most tests make."""
 
     service: LocalService
     web: Any
@@ -47,41 +47,69 @@ class Bench:
     def until(self, look: Callable[[], Any], seconds: float = 20.0) -> Any:
         return until(look, seconds)
 
+    def reset(self) -> None:
+        """Return the service and its web to their initial state."""
+        self.web.held.clear()
+        self.service.reset()
+        vars(self.web).clear()
+        self.web.__init__()
+
+    def close(self) -> None:
+        self.http.close()
+        self.service.stop()
+
     def _ended(self, job: str, kind: str) -> dict[str, Any] | None:
         status = self.status(job, kind)
         return status if status["status"] != "scraping" else None
 
 
+def open_bench(
+    db: str | Path = ":memory:",
+    *,
+    keys: str | dict[str, str] | list[ServiceKey] = KEY,
+    allow_private: bool = True,
+    web: Any = None,
+    **limits: Any,
+) -> Bench:
+    """Start a service with a fake web."""
+    web = web or fake_web.FakeWeb()
+    config = ServiceConfig(**limits)
+    service = LocalService(db, keys=keys, allow_private=allow_private, config=config, web=lambda _: web).start()
+    # verify=False: the URL is plain http, and loading the CA certificates takes 30 ms of CPU.
+    http = httpx.Client(
+        base_url=service.url,
+        headers={"Authorization": f"Bearer {service.key}"},
+        timeout=30,
+        trust_env=False,
+        verify=False,
+    )
+    return Bench(service, web, http)
+
+
 @pytest.fixture
 def make_bench() -> Iterator[Callable[..., Bench]]:
-    """Starts services with a fake web; `db`, `keys` and every field of ServiceConfig may be given."""
+    """Yield a function that starts services (see `open_bench`); keyword arguments are fields of ServiceConfig."""
     open_ones: list[Bench] = []
 
-    def make(
-        db: str | Path = ":memory:",
-        *,
-        keys: str | dict[str, str] | list[ServiceKey] = KEY,
-        allow_private: bool = True,
-        web: Any = None,
-        **limits: Any,
-    ) -> Bench:
-        web = web or fake_web.FakeWeb()
-        config = ServiceConfig(**limits)
-        service = LocalService(db, keys=keys, allow_private=allow_private, config=config, web=lambda _: web).start()
-        http = httpx.Client(
-            base_url=service.url, headers={"Authorization": f"Bearer {service.key}"}, timeout=30, trust_env=False
-        )
-        bench = Bench(service, web, http)
-        open_ones.append(bench)
-        return bench
+    def make(*args: Any, **options: Any) -> Bench:
+        open_ones.append(open_bench(*args, **options))
+        return open_ones[-1]
 
     yield make
     for bench in open_ones:
-        bench.http.close()
-        bench.service.stop()
+        bench.close()
+
+
+@pytest.fixture(scope="module")
+def module_bench() -> Iterator[Bench]:
+    """Yield one service for the tests of a module, because the stop of a service takes 0.2 s."""
+    bench = open_bench()
+    yield bench
+    bench.close()
 
 
 @pytest.fixture
-def bench(make_bench: Callable[..., Bench]) -> Bench:
-    """One service in memory with one key."""
-    return make_bench()
+def bench(module_bench: Bench) -> Iterator[Bench]:
+    """Yield the module's service, in memory and with one key, in its initial state."""
+    yield module_bench
+    module_bench.reset()

@@ -194,7 +194,7 @@ def test_unknown_foreign_and_malformed_ids_are_refused(bench: Any) -> None:
     for path in ("/v2/batch/scrape/nonsense", "/v2/crawl/1"):
         reply = bench.http.get(path)
         assert (reply.status_code, reply.json()["error"]) == (400, "Invalid job ID")
-    # The contract knows no 400 here.
+    # The contract declares no 400 here.
     assert bench.http.get(f"/v2/crawl/{job}x/errors").status_code == 404
     assert bench.http.delete("/v2/crawl/nonsense").status_code == 404
     assert bench.http.delete(f"/v2/crawl/{NO_JOB}").status_code == 404
@@ -215,37 +215,6 @@ def test_a_job_expires_a_day_after_its_end(bench: Any) -> None:
 
 
 HOME = "http://site.test/"
-
-
-def test_a_crawl_follows_links_and_the_sitemap(bench: Any) -> None:
-    bench.web.links = {HOME: [A, "http://other.test/"], A: [HOME, B]}
-    bench.web.sitemaps[HOME] = [C]
-    status = bench.ended(bench.crawl(HOME), "crawl")
-    assert sorted(sources(status)) == [HOME, A, B, C]
-    assert (status["total"], status["completed"], status["status"]) == (4, 4, "completed")
-    skipped = bench.ended(bench.crawl(HOME, sitemap="skip"), "crawl")
-    assert sorted(sources(skipped)) == [HOME, A, B]
-    only = bench.ended(bench.crawl(HOME, sitemap="only"), "crawl")
-    assert sorted(sources(only)) == [HOME, C]
-
-
-def test_a_crawl_keeps_its_limit_and_depth_exactly(bench: Any) -> None:
-    bench.web.links = {HOME: [f"http://site.test/{n}" for n in range(50)]}
-    status = bench.ended(bench.crawl(HOME, limit=7), "crawl")
-    assert (status["total"], len(status["data"])) == (7, 7)
-    bench.web.links = {A: [B], B: [C]}
-    assert sorted(sources(bench.ended(bench.crawl(A, maxDiscoveryDepth=1, crawlEntireDomain=True), "crawl"))) == [A, B]
-
-
-def test_a_crawl_respects_robots_unless_told_otherwise(bench: Any) -> None:
-    bench.web.links = {HOME: [A, B]}
-    bench.web.blocked = {A}
-    job = bench.crawl(HOME)
-    status = bench.ended(job, "crawl")
-    assert (sorted(sources(status)), status["total"]) == ([HOME, B], 2)
-    assert bench.http.get(f"/v2/crawl/{job}/errors").json() == {"errors": [], "robotsBlocked": [A]}
-    free = bench.ended(bench.crawl(HOME, ignoreRobotsTxt=True), "crawl")
-    assert sorted(sources(free)) == [HOME, A, B]
 
 
 def test_blocked_pages_do_not_count_towards_the_limit(bench: Any) -> None:
@@ -269,30 +238,8 @@ def test_a_crawl_follows_a_redirect_of_its_start_to_another_host(bench: Any) -> 
     assert "http://elsewhere.test/" not in sources(status)
 
 
-def test_a_crawl_with_a_delay_scrapes_one_page_at_a_time(bench: Any) -> None:
-    bench.web.links = {HOME: [A, B, C]}
-    bench.ended(bench.crawl(HOME, delay=0.05), "crawl")
-    assert bench.web.most_flying == 1
-
-
 def test_a_redirect_to_a_page_of_the_crawl_is_dropped(bench: Any) -> None:
     bench.web.links = {HOME: [A, B]}
     bench.web.finals = {B: A}
     status = bench.ended(bench.crawl(HOME, maxConcurrency=1), "crawl")
     assert (sources(status), status["total"], status["creditsUsed"]) == ([HOME, A], 2, 2)
-
-
-def test_scrape_options_of_a_running_crawl_are_listed(bench: Any) -> None:
-    bench.web.held.add(HOME)
-    job = bench.crawl(HOME, scrapeOptions={"formats": ["markdown"], "onlyMainContent": False})
-    (active,) = bench.http.get("/v2/crawl/active").json()["crawls"]
-    assert (active["id"], active["url"], active["teamId"]) == (job, HOME, "local")
-    assert active["options"] == {"scrapeOptions": {"formats": ["markdown"], "onlyMainContent": False}}
-    assert bench.http.delete(f"/v2/crawl/{job}").json() == {"status": "cancelled"}
-    assert bench.http.get("/v2/crawl/active").json()["crawls"] == []
-
-
-def test_an_invalid_pattern_is_refused_at_the_start(bench: Any) -> None:
-    reply = bench.http.post("/v2/crawl", json={"url": HOME, "includePaths": ["("]})
-    assert reply.status_code == 400
-    assert "includePaths" in reply.json()["error"]

@@ -1,4 +1,4 @@
-"""Browsers that are not there, crash, hang or lose their service, and sites that fail them: nothing is left of any."""
+"""Missing, crashing and hanging browsers, killed services and failing sites leave no process and no file behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[BrowserLab]:
-    # Two places, so that one that is not given back shows.
+    # Two slots, so that a slot that is not released is noticed.
     for lab in browser_lab.open_lab(config=ServiceConfig(max_browser_pages=2)):
         lab.site.page("/fine", b"<title>Fine</title><main><h1>Fine</h1></main>")
         yield lab
@@ -40,7 +40,7 @@ def shot(lab: BrowserLab, path: str = "/fine", **options: object) -> httpx.Respo
 
 
 def browsers() -> set[int]:
-    """The main processes of the browsers that this process started."""
+    """Return the main processes of the browsers that this process started."""
     found = running({pid for pid in children(os.getpid()) if "--remote-debugging-pipe" in command(pid)})
     return {pid for pid in found if "--type=" not in command(pid)}
 
@@ -65,7 +65,7 @@ def test_a_killed_browser_is_restarted(lab: BrowserLab) -> None:
     os.kill(before, signal.SIGKILL)
     assert picture(shot(lab).json()["data"]["screenshot"])[0] == "png"
     assert before not in running({before})
-    # Killed with a page in it: the page is loaded again.
+    # Killed with a page open: the page is loaded again.
     arrived, go = threading.Event(), threading.Event()
 
     def slow(handler: Any) -> None:
@@ -166,7 +166,7 @@ def test_a_missing_browser_is_named(lab: BrowserLab, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_no_browser_process_or_file_outlives_the_service(tmp_path: Path, lab: BrowserLab, how: int) -> None:
     browser_lab.demand_chromium()
-    # Not below pytest's: Chromium has a socket in there, and the names of sockets are short.
+    # Not below pytest's directory: Chromium has a socket there, and the paths of sockets have a short limit.
     temporary = Path(tempfile.mkdtemp(prefix="wl-"))
     service = subprocess.Popen(
         [sys.executable, "-m", "weblake", "serve", "--port", "0", "--data", str(tmp_path / "data"), "--allow-private"],
@@ -184,6 +184,7 @@ def test_no_browser_process_or_file_outlives_the_service(tmp_path: Path, lab: Br
             headers={"Authorization": "Bearer k"},
             timeout=120,
             trust_env=False,
+            verify=False,
         )
         assert reply.status_code == 200, reply.text
         family = children(service.pid)

@@ -1,4 +1,4 @@
-"""S7 in a browser: a page, a script or a redirect leads it to an address inside, and it does not get there."""
+"""S7 in a browser: no page, script or redirect reaches a private address."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from weblake_service.web import addresses
 
 pytestmark = pytest.mark.system
 
-#: Stands for an address of the public internet: nobody beyond loopback is asked here.
+#: Stands for an address of the public internet; no request leaves loopback.
 PUBLIC, PRIVATE = "127.0.0.2", "127.0.0.1"
 
 
 @dataclass
-class Net:
-    """A public site and a private one on the same port, names for them, and a port for datagrams."""
+class PublicAndPrivateSites:
+    """A public site and a private one on the same port, host names for them, and a UDP port."""
 
     lab: BrowserLab
     public: Any
@@ -36,7 +36,7 @@ class Net:
         return f"http://{host}:{self.private.server_port}{path}"
 
     def untouched(self) -> None:
-        """Nothing inside was reached: no request, no connection, no datagram."""
+        """Assert that nothing private was reached: no request, no connection, no datagram."""
         assert self.private.requests == []
         assert self.private.connections == 0
         with pytest.raises(BlockingIOError):
@@ -52,7 +52,7 @@ def _site(address: str, port: int) -> Any:
 
 
 @pytest.fixture(scope="module")
-def net() -> Iterator[Net]:
+def sites() -> Iterator[PublicAndPrivateSites]:
     private = _site(PRIVATE, 0)
     public = _site(PUBLIC, private.server_port)
     answers = {"public.example": [PUBLIC], "inside.example": [PRIVATE]}
@@ -71,7 +71,7 @@ def net() -> Iterator[Net]:
         patch.setattr(addresses, "is_public", lambda one: one == ipaddress.ip_address(PUBLIC) or judged(one))
         patch.setattr(socket, "getaddrinfo", resolver)
         for lab in browser_lab.open_lab(allow_private=False):
-            yield Net(lab, public, private, answers, datagrams)
+            yield PublicAndPrivateSites(lab, public, private, answers, datagrams)
     datagrams.close()
     for site in (private, public):
         site.shutdown()
@@ -120,19 +120,19 @@ Promise.all([
 </script>"""
 
 
-def test_a_page_cannot_reach_private_addresses(net: Net) -> None:
+def test_a_page_cannot_reach_private_addresses(sites: PublicAndPrivateSites) -> None:
     body = ATTACK.format(
-        inside=net.url(host="inside.example").rstrip("/"),
-        literal=net.url(host=PRIVATE).rstrip("/"),
-        port=net.private.server_port,
+        inside=sites.url(host="inside.example").rstrip("/"),
+        literal=sites.url(host=PRIVATE).rstrip("/"),
+        port=sites.private.server_port,
         private=PRIVATE,
-        udp=net.datagrams.getsockname()[1],
-        service=net.lab.service.url,
+        udp=sites.datagrams.getsockname()[1],
+        service=sites.lab.service.url,
     )
-    net.public.page("/attack", body.encode())
-    net.public.pages["/redirect"] = lambda handler: handler.reply(302, b"", {"Location": net.url(host=PRIVATE)})
-    data = net.lab.scrape(
-        net.url("/attack"),
+    sites.public.page("/attack", body.encode())
+    sites.public.pages["/redirect"] = lambda handler: handler.reply(302, b"", {"Location": sites.url(host=PRIVATE)})
+    data = sites.lab.scrape(
+        sites.url("/attack"),
         formats=["markdown", "rawHtml", "screenshot"],
         onlyMainContent=False,
         actions=[{"type": "wait", "selector": "#done"}],
@@ -144,53 +144,53 @@ def test_a_page_cannot_reach_private_addresses(net: Net) -> None:
             ["name", "literal", "redirected", "cors", "file", "localhost", "service", "socket", "worker"]
         )
     ]
-    net.untouched()
+    sites.untouched()
 
 
 @pytest.mark.parametrize("how", ["redirect", "script", "refresh", "action"])
-def test_a_page_that_redirects_to_a_private_address_is_refused(net: Net, how: str) -> None:
-    inside = net.url("/secret", host="inside.example")
-    net.public.pages["/redirect"] = lambda handler: handler.reply(302, b"", {"Location": inside})
-    net.public.page("/script", f"<p>x</p><script>location = '{inside}'</script>".encode())
-    net.public.page("/refresh", f"<meta http-equiv=refresh content='0;url={inside}'><p>x</p>".encode())
-    net.public.page("/action", f"<a href='{inside}'>in</a>".encode())
+def test_a_page_that_redirects_to_a_private_address_is_refused(sites: PublicAndPrivateSites, how: str) -> None:
+    inside = sites.url("/secret", host="inside.example")
+    sites.public.pages["/redirect"] = lambda handler: handler.reply(302, b"", {"Location": inside})
+    sites.public.page("/script", f"<p>x</p><script>location = '{inside}'</script>".encode())
+    sites.public.page("/refresh", f"<meta http-equiv=refresh content='0;url={inside}'><p>x</p>".encode())
+    sites.public.page("/action", f"<a href='{inside}'>in</a>".encode())
     actions = [{"type": "click", "selector": "a"}] if how == "action" else []
-    reply = net.lab.post(net.url(f"/{how}"), formats=["screenshot", "rawHtml"], actions=actions, waitFor=300)
+    reply = sites.lab.post(sites.url(f"/{how}"), formats=["screenshot", "rawHtml"], actions=actions, waitFor=300)
     assert (reply.status_code, reply.json()["code"]) == (403, "unsafe_domain_blocked"), reply.text
     assert "inside.example" in reply.json()["error"]
-    net.untouched()
+    sites.untouched()
 
 
-def test_a_private_target_is_refused_without_the_browser(net: Net) -> None:
-    for url in (net.url(host="inside.example"), net.url(host=PRIVATE), "http://localhost/"):
-        reply = net.lab.post(url, formats=["screenshot"])
+def test_a_private_target_is_refused_without_the_browser(sites: PublicAndPrivateSites) -> None:
+    for url in (sites.url(host="inside.example"), sites.url(host=PRIVATE), "http://localhost/"):
+        reply = sites.lab.post(url, formats=["screenshot"])
         assert (reply.status_code, reply.json()["code"]) == (403, "unsafe_domain_blocked"), reply.text
     for url in ("file:///etc/passwd", "chrome://version", "data:text/html,x"):
-        assert net.lab.post(url, formats=["screenshot"]).status_code == 400
-    net.untouched()
+        assert sites.lab.post(url, formats=["screenshot"]).status_code == 400
+    sites.untouched()
 
 
-def test_dns_rebinding_does_not_reach_a_private_address(net: Net) -> None:
-    """The page's own name comes to mean an address inside once the page is there."""
-    net.answers["rebind.example"] = [PUBLIC, PRIVATE]
-    net.public.page(
+def test_dns_rebinding_does_not_reach_a_private_address(sites: PublicAndPrivateSites) -> None:
+    """The name of the page resolves to a private address once the page is loaded."""
+    sites.answers["rebind.example"] = [PUBLIC, PRIVATE]
+    sites.public.page(
         "/rebind",
         b"<main>x</main><script>Promise.allSettled([...Array(12)].map((_, n) => fetch('/secret?' + n)))"
         b".then(all => { const p = document.createElement('p'); p.id = p.textContent = 'done';"
         b" document.body.append(p) })</script>",
     )
-    url = net.url("/rebind", host="rebind.example")
-    net.lab.scrape(url, actions=[{"type": "wait", "selector": "#done"}], onlyMainContent=False)
-    net.untouched()
+    url = sites.url("/rebind", host="rebind.example")
+    sites.lab.scrape(url, actions=[{"type": "wait", "selector": "#done"}], onlyMainContent=False)
+    sites.untouched()
 
 
-def test_a_script_of_the_request_cannot_read_local_files(net: Net) -> None:
-    net.public.page(
+def test_a_script_of_the_request_cannot_read_local_files(sites: PublicAndPrivateSites) -> None:
+    sites.public.page(
         "/plain", b"<main><a href='file:///etc/passwd'>f</a><a id=v href='view-source:file:///etc/passwd'>v</a>"
     )
     script = "location = 'file:///etc/passwd'; open('file:///etc/passwd'); 1"
-    data = net.lab.scrape(
-        net.url("/plain"),
+    data = sites.lab.scrape(
+        sites.url("/plain"),
         formats=["rawHtml"],
         actions=[
             {"type": "executeJavascript", "script": script},
@@ -200,25 +200,25 @@ def test_a_script_of_the_request_cannot_read_local_files(net: Net) -> None:
         ],
     )
     assert "root:" not in str(data)
-    assert data["metadata"]["url"] == net.url("/plain")
+    assert data["metadata"]["url"] == sites.url("/plain")
 
 
-def test_blocked_advertisements_are_not_requested(net: Net) -> None:
-    net.answers["ads.doubleclick.net"] = [PUBLIC]
-    net.public.page("/advert", b"x")
-    net.public.page("/with-ads", f"<main>x</main><img src='{net.url('/advert', 'ads.doubleclick.net')}'>".encode())
+def test_blocked_advertisements_are_not_requested(sites: PublicAndPrivateSites) -> None:
+    sites.answers["ads.doubleclick.net"] = [PUBLIC]
+    sites.public.page("/advert", b"x")
+    sites.public.page("/with-ads", f"<main>x</main><img src='{sites.url('/advert', 'ads.doubleclick.net')}'>".encode())
 
     def shown() -> int:
-        return sum(1 for path, _ in net.public.requests if path == "/advert")
+        return sum(1 for path, _ in sites.public.requests if path == "/advert")
 
-    net.lab.scrape(net.url("/with-ads"), formats=["screenshot"])
+    sites.lab.scrape(sites.url("/with-ads"), formats=["screenshot"])
     assert shown() == 0
-    net.lab.scrape(net.url("/with-ads"), formats=["screenshot"], blockAds=False)
+    sites.lab.scrape(sites.url("/with-ads"), formats=["screenshot"], blockAds=False)
     assert shown() == 1
 
 
-def test_the_egress_proxy_requires_its_password(net: Net) -> None:
-    """The egress proxy listens on loopback, where others are too: without its password it does nothing."""
+def test_the_egress_proxy_requires_its_password(sites: PublicAndPrivateSites) -> None:
+    """The egress proxy listens on loopback, which other users share: without its password it refuses."""
     held, arrived = threading.Event(), threading.Event()
 
     def page(handler: Any) -> None:
@@ -226,20 +226,20 @@ def test_the_egress_proxy_requires_its_password(net: Net) -> None:
         held.wait(20)
         handler.reply(200, b"<main>x</main>", {})
 
-    net.public.pages["/held"] = page
-    asking = threading.Thread(target=lambda: net.lab.post(net.url("/held"), formats=["screenshot"]))
+    sites.public.pages["/held"] = page
+    asking = threading.Thread(target=lambda: sites.lab.post(sites.url("/held"), formats=["screenshot"]))
     asking.start()
     try:
         assert arrived.wait(30)
-        contexts = net.lab.service._parts.web._browsers._contexts  # type: ignore[union-attr]
+        contexts = sites.lab.service._parts.web._browsers._contexts  # type: ignore[union-attr]
         (pooled,) = contexts._busy
         port = pooled.egress_proxy._server.sockets[0].getsockname()[1]
-        before = len(net.public.requests)
+        before = len(sites.public.requests)
         for target in ("GET http://public.example/ HTTP/1.1", "CONNECT public.example:80 HTTP/1.1"):
             with socket.create_connection((PRIVATE, port), 5) as client:
                 client.sendall(f"{target}\r\nHost: public.example\r\n\r\n".encode())
                 assert client.recv(1000).startswith(b"HTTP/1.1 407")
-        assert len(net.public.requests) == before
+        assert len(sites.public.requests) == before
     finally:
         held.set()
         asking.join(30)

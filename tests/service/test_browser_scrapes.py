@@ -1,4 +1,4 @@
-"""Pages in the browser: pictures, actions, devices, profiles, the cache; on a real site, over real sockets."""
+"""Scrapes with the browser, over real sockets: screenshots, actions, devices, profiles, the cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ field.addEventListener('keydown', e => { if (e.key === 'Enter') { document.title
 setTimeout(() => { const p=document.createElement('p'); p.id='late'; p.textContent='came late'; list.after(p) }, 700)
 </script>"""
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg' width='40' height='40'><rect width='40' height='40'/></svg>"
-#: Says what a page finds in its browser: 0 of each where it finds nothing.
+#: Reports the state that a page finds in its browser: 0 for each kind of storage if it is empty.
 COUNTING = b"""<!doctype html><main><h1>Counting</h1><p id=out>...</p></main><script>
 const stored = Number(localStorage.visits ?? 0); localStorage.visits = stored + 1;
 const cookie = Number((document.cookie.match(/visits=(\\d+)/) ?? [0, 0])[1]);
@@ -41,8 +41,8 @@ opening.onsuccess = async () => {
 };</script>"""
 
 
-class Ticks:
-    """A page that counts how often it was asked for, and may be kept for long."""
+class CountingPage:
+    """A page that counts its requests, and allows long caching."""
 
     count = 0
 
@@ -60,7 +60,7 @@ def lab() -> Iterator[BrowserLab]:
         for path in ("/logo.svg", "/icon.svg", "/og.png"):
             lab.site.page(path, SVG, content_type="image/svg+xml")
         lab.site.page("/counting", COUNTING)
-        lab.site.pages["/tick"] = Ticks()
+        lab.site.pages["/tick"] = CountingPage()
         yield lab
 
 
@@ -85,7 +85,7 @@ def test_the_cache_returns_screenshots_and_no_results_of_actions(lab: BrowserLab
     assert (first["metadata"]["cacheState"], again["metadata"]["cacheState"]) == ("miss", "hit")
     assert again["screenshot"] == first["screenshot"]
     assert len(lab.asked("/cached")) == 1
-    # Another look is another page, and the plain page is none of the browser's.
+    # Other screenshot options are another cache entry, and the plain page does not come from the browser.
     assert lab.scrape(url, formats=["screenshot"], mobile=True)["metadata"]["cacheState"] == "miss"
     assert lab.scrape(url)["metadata"]["cacheState"] == "miss"
     for _ in range(2):
@@ -202,7 +202,7 @@ def test_headers_are_sent_to_the_requested_site_only(lab: BrowserLab) -> None:
         seen = [sent for _, sent in other.requests]
         assert len(seen) == 2
         assert all("x-token" not in sent for sent in seen)
-        # A context that had them serves nobody else.
+        # A context with credentials is not reused.
         lab.scrape(url, formats=["screenshot"], maxAge=0)
         assert {"x-token", "cookie"}.isdisjoint(lab.asked("/guarded")[-1])
     finally:
@@ -262,7 +262,7 @@ def test_a_profile_persists_for_its_team(lab: BrowserLab) -> None:
 
 
 def test_a_profile_is_saved_by_one_scrape_at_a_time(lab: BrowserLab) -> None:
-    """Pages of a batch save one after the other, each on what the one before it left."""
+    """The pages of a batch save one after the other, each on the state of the one before it."""
     urls = [f"{lab.site.url('/counting')}?{number}" for number in range(3)]
     body = {"urls": urls, "waitFor": 300, "profile": {"name": "batch"}}
     auth = {"Authorization": "Bearer red-key"}

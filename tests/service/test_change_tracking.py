@@ -1,4 +1,4 @@
-"""Change tracking: what has become of a page since it was last scraped."""
+"""Change tracking: how a page changed since it was last scraped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def page(*lines: str) -> bytes:
 
 
 def applied(before: str, diff: str) -> str:
-    """What a unified diff makes of a text; every line that it says was there must be there."""
+    """Return a text with a unified diff applied, and assert that the removed and context lines exist."""
     old = [f"{line}\n" for line in before.split("\n")]
     old[-1] = old[-1][:-1]
     old = old if old[-1] else old[:-1]
@@ -100,7 +100,7 @@ def test_a_page_is_new_same_or_changed(lab: Any) -> None:
     assert tracking["previousScrapeAt"] > same["changeTracking"]["previousScrapeAt"]
     assert "\n-Two\n+2\n" in tracking["diff"]
     assert applied(first["markdown"], tracking["diff"]) == changed["markdown"]
-    assert lab.fetched("/p") == 3, "a page whose changes are asked for is fetched, however young the cached one is"
+    assert lab.fetched("/p") == 3, "a page with change tracking is fetched, however recent the cached one is"
     assert lab.credits() == 3
 
 
@@ -237,7 +237,7 @@ def test_a_page_that_a_complete_crawl_no_longer_finds_is_hidden(lab: Any) -> Non
     lab.site.page("/", without)
     lab.service.advance(60)
     ended(lab, "crawl", {**crawl, "limit": 1})
-    assert visibility() == "visible", "a crawl that was asked something else says nothing"
+    assert visibility() == "visible", "a crawl with other options does not report hidden pages"
     assert len(ended(lab, "crawl", crawl)) == 1
     assert visibility() == "hidden"
     lab.site.page("/", home)

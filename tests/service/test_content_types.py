@@ -1,4 +1,4 @@
-"""What a body is, and its text: types, charsets, and what is refused."""
+"""The type of a body and its text: content types, charsets, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes in which files are converted: few, bounded, replaced, and gone with the service."""
+"""The processes that convert files are few, bounded and replaced, and end with the service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import parse_lab as bench
+import parse_lab
 import pytest
 from catalogue import proves
 from polling import until
@@ -37,7 +37,7 @@ def converting(work: Callable[[ConverterPool], Coroutine[Any, Any, Any]], **opti
 
 
 def document(name: str) -> bytes:
-    return (bench.DOCUMENTS / name).read_bytes()
+    return (parse_lab.DOCUMENTS / name).read_bytes()
 
 
 def gone(pid: int) -> bool:
@@ -55,7 +55,7 @@ def gone(pid: int) -> bool:
     becomes="killing = asyncio.create_task(asyncio.sleep(0))",
 )
 def test_s9_a_process_beyond_its_deadline_is_killed() -> None:
-    sheet = bench.wide_sheet()
+    sheet = parse_lab.wide_sheet()
 
     async def work(converters: ConverterPool) -> tuple[list[int], list[int]]:
         await converters.convert(ConversionTask("office"), document("tides.docx"))
@@ -126,7 +126,7 @@ def test_s9_errors_of_large_pages_equal_those_of_small_ones() -> None:
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the address space of a process reliably")
 def test_s9_a_process_beyond_its_memory_limit_is_replaced() -> None:
-    sheet = bench.wide_sheet()
+    sheet = parse_lab.wide_sheet()
 
     async def work(converters: ConverterPool) -> None:
         with pytest.raises(PageFailure, match="more memory"):
@@ -166,7 +166,7 @@ def test_a_conversion_cancelled_twice_ends_its_process() -> None:
         assert converters.pids == []
         return pids
 
-    loop = asyncio.new_event_loop()  # and not asyncio.run, which tidies up after us
+    loop = asyncio.new_event_loop()  # not asyncio.run, which would clean up
     try:
         pids = loop.run_until_complete(work())
     finally:
@@ -237,7 +237,7 @@ def test_conversion_processes_end_with_a_killed_service(tmp_path: Path) -> None:
         "asyncio.run(main())\n"
     )
     sheet = tmp_path / "wide.xlsx"
-    sheet.write_bytes(bench.wide_sheet())
+    sheet.write_bytes(parse_lab.wide_sheet())
     with subprocess.Popen([sys.executable, "-c", program, str(sheet)], stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
         pid = int(service.stdout.readline())

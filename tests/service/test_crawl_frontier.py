@@ -1,4 +1,4 @@
-"""The crawl's queue: scope, patterns, twins, depth and the exact limit."""
+"""The queue of a crawl: scope, patterns, equivalent URLs, depth and the exact limit."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_matching_time_is_linear_in_the_text(pattern: str) -> None:
     began = time.thread_time()
     for number in range(100):
         frontier.wants(f"https://site.example/docs/{number}{'xa' * 1500}!", 1)
-    # A backtracking engine needs longer than the universe has existed.
+    # A backtracking engine would need longer than the age of the universe.
     assert time.thread_time() - began < 5
 
 
@@ -246,7 +246,7 @@ def test_matching_time_is_linear_in_the_text(pattern: str) -> None:
     becomes="return __import__('re').compile(text)",
 )
 def test_s9_a_catastrophic_pattern_is_harmless() -> None:
-    """Half a second in an engine that tries every way, so that the control ends too; each letter more doubles that."""
+    """Takes half a second in a backtracking engine, so that the control ends; each letter more doubles that."""
     frontier = crawl(exclude_paths=[r"(a|a)+$"], crawl_entire_domain=True)
     began = time.thread_time()
     assert frontier.wants(f"https://site.example/docs/{'a' * 22}!", 1)

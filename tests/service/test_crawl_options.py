@@ -1,4 +1,4 @@
-"""Every option of a crawl, over HTTP: what is visited, in which order, how many, and what the status says of it."""
+"""Every option of a crawl, over HTTP: which pages are visited, their order and number, and the status's warnings."""
 
 from __future__ import annotations
 
@@ -130,6 +130,7 @@ def test_the_status_warns_of_pages_blocked_by_robots_txt(bench: Any) -> None:
     job = bench.crawl(HOME)
     status = bench.ended(job, "crawl")
     assert "keeps 2 pages from being fetched" in status["warning"]
+    assert (status["total"], status["completed"]) == (2, 2)
     assert bench.http.get(f"/v2/crawl/{job}/errors").json()["robotsBlocked"] == [f"{HOME}0", f"{HOME}1"]
     free = bench.ended(bench.crawl(HOME, ignoreRobotsTxt=True), "crawl")
     assert "warning" not in free
@@ -155,5 +156,8 @@ def test_the_list_of_active_crawls_shows_scrape_options_unchanged(bench: Any) ->
     bench.batch(HOME)
     crawls = bench.http.get("/v2/crawl/active").json()["crawls"]
     assert [one["id"] for one in crawls] == [second, first]
-    assert crawls[1]["options"]["scrapeOptions"] == given
+    assert (crawls[1]["options"]["scrapeOptions"], crawls[1]["teamId"]) == (given, "local")
     assert (crawls[0]["options"], crawls[0]["url"]) == ({"scrapeOptions": {}}, "http://b.test")
+    for job in (first, second):
+        assert bench.http.delete(f"/v2/crawl/{job}").json() == {"status": "cancelled"}
+    assert bench.http.get("/v2/crawl/active").json()["crawls"] == []

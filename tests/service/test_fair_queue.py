@@ -1,4 +1,4 @@
-"""Whose page comes next: places shared among jobs, sites and calls, and what is told of the wait."""
+"""The order of pages: slots shared among jobs, sites and calls, and the reported waiting times."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ from weblake_service.store.database import Store
 JOB = "00000000-0000-4000-8000-000000000001"
 
 
-async def order(room: int, wishes: list[tuple[str, str]]) -> list[str]:
-    """In which order wishes (line, site) get the only places, one of which is given back at a time."""
-    gate, got, open_ = FairQueue(lambda team: room), [], asyncio.Event()
+async def order(room: int, requests: list[tuple[str, str]]) -> list[str]:
+    """Return the order in which requests (group, site) get a slot, of which one is released at a time."""
+    queue, got, open_ = FairQueue(lambda team: room), [], asyncio.Event()
 
-    async def wish(line: str, site: str) -> None:
-        async with gate.acquire("team", site, line):
-            got.append(line)
+    async def wish(group: str, site: str) -> None:
+        async with queue.acquire("team", site, group):
+            got.append(group)
             await open_.wait()
 
-    tasks = [asyncio.create_task(wish(*one)) for one in wishes]
+    tasks = [asyncio.create_task(wish(*one)) for one in requests]
     await asyncio.sleep(0)
     open_.set()
     await asyncio.gather(*tasks)
-    assert gate.in_use("team") == 0
+    assert queue.in_use("team") == 0
     return got
 
 
 def test_jobs_are_scheduled_round_robin_and_single_calls_first() -> None:
-    wishes = [("big", "a")] * 5 + [("small", "b"), ("small", "b"), (NO_JOB, "c")]
-    assert asyncio.run(order(1, wishes)) == ["big", NO_JOB, "big", "small", "big", "small", "big", "big"]
+    requests = [("big", "a")] * 5 + [("small", "b"), ("small", "b"), (NO_JOB, "c")]
+    assert asyncio.run(order(1, requests)) == ["big", NO_JOB, "big", "small", "big", "small", "big", "big"]
 
 
 def test_one_site_gets_at_most_seven_eighths_of_the_slots() -> None:
     async def main() -> None:
-        gate = FairQueue(lambda team: 8)
-        slow = [asyncio.create_task(hold(gate, "slow.test")) for _ in range(20)]
+        queue = FairQueue(lambda team: 8)
+        slow = [asyncio.create_task(hold(queue, "slow.test")) for _ in range(20)]
         await asyncio.sleep(0)
-        assert gate.in_use("team") == limit_of_one_site(8) == 7
-        async with aio.timeout(5), gate.acquire("team", "fast.test", "other") as waited:
+        assert queue.in_use("team") == limit_of_one_site(8) == 7
+        async with aio.timeout(5), queue.acquire("team", "fast.test", "other") as waited:
             assert not waited
-            assert gate.in_use("team") == 8
+            assert queue.in_use("team") == 8
         for task in slow:
             task.cancel()
         await asyncio.gather(*slow, return_exceptions=True)
-        assert gate.in_use("team") == 0
+        assert queue.in_use("team") == 0
 
-    async def hold(gate: FairQueue, site: str) -> None:
-        async with gate.acquire("team", site, "job"):
+    async def hold(queue: FairQueue, site: str) -> None:
+        async with queue.acquire("team", site, "job"):
             await asyncio.Event().wait()
 
     asyncio.run(main())
@@ -68,13 +68,13 @@ def test_one_site_gets_at_most_seven_eighths_of_the_slots() -> None:
     st.integers(1, 9),
     st.lists(st.tuples(st.sampled_from(["", "x", "y"]), st.sampled_from("ab"), st.booleans()), max_size=30),
 )
-def test_slots_are_never_overdrawn_or_lost_on_cancellation(room: int, wishes: list[tuple[str, str, bool]]) -> None:
+def test_slots_are_never_overdrawn_or_lost_on_cancellation(room: int, requests: list[tuple[str, str, bool]]) -> None:
     async def main() -> None:
-        gate, inside, most, served = FairQueue(lambda team: room), 0, 0, 0
+        queue, inside, most, served = FairQueue(lambda team: room), 0, 0, 0
 
-        async def wish(line: str, site: str) -> None:
+        async def wish(group: str, site: str) -> None:
             nonlocal inside, most, served
-            async with gate.acquire("team", site, line):
+            async with queue.acquire("team", site, group):
                 inside += 1
                 most = max(most, inside)
                 try:
@@ -83,15 +83,15 @@ def test_slots_are_never_overdrawn_or_lost_on_cancellation(room: int, wishes: li
                 finally:
                     inside -= 1
 
-        tasks = [asyncio.create_task(wish(line, site)) for line, site, _ in wishes]
+        tasks = [asyncio.create_task(wish(group, site)) for group, site, _ in requests]
         await asyncio.sleep(0)
-        for task, (_, _, gives_up) in zip(tasks, wishes, strict=True):
+        for task, (_, _, gives_up) in zip(tasks, requests, strict=True):
             if gives_up:
                 task.cancel()
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
         assert most <= room
-        assert gate.in_use("team") == 0
-        assert served >= sum(not gives_up for _, _, gives_up in wishes)
+        assert queue.in_use("team") == 0
+        assert served >= sum(not gives_up for _, _, gives_up in requests)
 
     asyncio.run(main())
 

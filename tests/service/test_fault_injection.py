@@ -1,4 +1,4 @@
-"""The fault menu, as a client on a real socket sees it."""
+"""Fault injection as seen by a client on a real socket."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATH = "/v2/team/queue-status"
 
 
 def raw(bench: Any, path: str = PATH, *, seconds: float = 10) -> bytes:
-    """All bytes that come back before the service closes the connection."""
+    """Return all bytes that arrive before the service closes the connection."""
     parts = urlsplit(bench.service.url)
     with socket.create_connection((parts.hostname, parts.port), timeout=seconds) as connection:
         head = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {bench.service.key}\r\n"
@@ -111,7 +111,7 @@ def test_latency_delays_the_response(bench: Any) -> None:
 
 
 def test_a_stalled_request_does_not_delay_the_shutdown(make_bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_GRACE", 60)  # what other requests under way would be waited for
+    monkeypatch.setattr(server, "_GRACE", 60)  # the time for which other running requests would be waited for
     bench = make_bench()
     bench.service.faults({"times": None, "effect": {"stall": True}})
     with pytest.raises(httpx.ReadTimeout):
@@ -198,7 +198,7 @@ def test_an_invalid_rule_is_refused_with_the_reason(bench: Any, rule: object, sa
         if one is not None:
             assert one.status_code == 400
             assert re.search(said, one.json()["error"]), one.json()["error"]
-    assert bench.http.get("/_weblake/faults").json() == {"rules": []}, "nothing of a wrong list holds"
+    assert bench.http.get("/_weblake/faults").json() == {"rules": []}, "no rule of an invalid list applies"
 
 
 def test_the_rule_names_of_other_emulators_are_accepted(bench: Any) -> None:

@@ -1,4 +1,4 @@
-"""Fetching over real sockets on loopback: answers, redirects, deadlines, and what each failure is called."""
+"""Fetching over real sockets on loopback: responses, redirects, deadlines, and the codes of failures."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_cancelled_fetch_leaves_no_expired_connection_open(site: Site, turns: 
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await wait_closed()
-        await asyncio.sleep(0)  # in which asyncio closes what was aborted
+        await asyncio.sleep(0)  # in which asyncio closes aborted connections
         assert [each for each in sockets if each.fileno() >= 0] == []
         await pool.aclose()
         await wait_closed()
@@ -173,7 +173,7 @@ def test_a_redirect_without_a_target_is_returned(site: Site) -> None:
 
 
 def test_a_redirect_into_a_private_network_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first host is taken for public; the second is judged for itself."""
+    """The first host counts as public; the target of the redirect is checked separately."""
     judged = connection_pools.resolve
 
     async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
@@ -189,7 +189,7 @@ def test_a_redirect_into_a_private_network_is_refused(site: Site, monkeypatch: p
 
 
 def test_the_connection_uses_the_address_that_was_checked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that would point elsewhere a moment later is asked for once only."""
+    """A name whose address would change a moment later is resolved only once."""
     asked: list[str] = []
 
     async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:

@@ -1,17 +1,17 @@
-"""What comes out of each kind of file, feature by feature. The committed documents have one source, tides.md."""
+"""The conversion of each kind of file, feature by feature. The committed documents have one source, tides.md."""
 
 from __future__ import annotations
 
 import base64
 from typing import Any
 
-import parse_lab as bench
+import parse_lab
 import pytest
 
-parsing = bench.parsing
+parsing = parse_lab.parsing
 
 TIDES = ["tides.docx", "tides.doc", "tides.odt", "tides.rtf", "tides.html"]
-#: Kinds in which the source's headings are headings: the writer of the RTF made them bold paragraphs.
+#: File types with real headings: the program that wrote the RTF made them bold paragraphs.
 HEADED = ["tides.docx", "tides.doc", "tides.odt", "tides.html"]
 
 
@@ -90,7 +90,7 @@ def test_the_content_type_is_that_of_the_file_type(documents: dict[str, dict[str
 
 
 def test_pictures_are_embedded_in_html_and_named_in_markdown(parsing: Any) -> None:
-    picture = base64.b64encode((bench.DOCUMENTS / "dot.png").read_bytes()).decode()
+    picture = base64.b64encode((parse_lab.DOCUMENTS / "dot.png").read_bytes()).decode()
     document = parsing.parse("tides.docx", formats=["markdown", "html"])
     assert "![A red buoy](Base64-Image-Removed)" in document["markdown"]
     assert f'src="data:image/png;base64,{picture}"' in document["html"]
@@ -138,7 +138,7 @@ def test_the_parsers_option_selects_the_conversion_of_a_pdf(parsing: Any) -> Non
 
 
 def test_an_unread_pdf_is_base64_and_costs_one_credit(parsing: Any) -> None:
-    encoded = base64.b64encode((bench.DOCUMENTS / "tides.pdf").read_bytes()).decode()
+    encoded = base64.b64encode((parse_lab.DOCUMENTS / "tides.pdf").read_bytes()).decode()
     document = parsing.parse("tides.pdf", parsers=[])
     assert document["markdown"] == encoded
     assert document["metadata"]["creditsUsed"] == 1
@@ -146,7 +146,7 @@ def test_an_unread_pdf_is_base64_and_costs_one_credit(parsing: Any) -> None:
 
 
 def test_a_scanned_page_is_reported_and_others_are_read(parsing: Any) -> None:
-    document = parsing.parse("scan.pdf", bench.scanned_pdf())
+    document = parsing.parse("scan.pdf", parse_lab.scanned_pdf())
     assert "First page of the log" in document["markdown"]
     assert "Third page of the log" in document["markdown"]
     assert document["warning"].startswith("No text was found on page 2: scanned pages need text recognition")
@@ -154,7 +154,7 @@ def test_a_scanned_page_is_reported_and_others_are_read(parsing: Any) -> None:
 
 
 def test_an_empty_page_is_not_reported_as_scanned(parsing: Any) -> None:
-    document = parsing.parse("blank.pdf", bench.pdf_of(bench.text_page("The only words"), b""))
+    document = parsing.parse("blank.pdf", parse_lab.pdf_of(parse_lab.text_page("The only words"), b""))
     assert "The only words" in document["markdown"]
     assert "warning" not in document
 
@@ -187,7 +187,7 @@ def test_an_html_file_is_converted_like_a_page(parsing: Any) -> None:
 def test_the_file_type_is_detected_from_the_bytes(parsing: Any) -> None:
     table = b"<html><body><table><tr><th>Port</th></tr><tr><td>Nordkai</td></tr></table></body></html>"
     assert "Nordkai" in parsing.parse("export.xls", table)["markdown"]
-    rtf = (bench.DOCUMENTS / "tides.rtf").read_bytes()
+    rtf = (parse_lab.DOCUMENTS / "tides.rtf").read_bytes()
     assert "**spring tide**" in parsing.parse("letter.doc", rtf)["markdown"]
-    pdf = (bench.DOCUMENTS / "tides.pdf").read_bytes()
+    pdf = (parse_lab.DOCUMENTS / "tides.pdf").read_bytes()
     assert parsing.parse("scan.docx", pdf)["metadata"]["numPages"] == 2

@@ -1,4 +1,4 @@
-"""Idempotency keys: one execution, one answer, whatever happens in between."""
+"""Idempotency keys: one execution and one response, also after a lost connection or a restart."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def test_two_concurrent_repeats_start_one_job(make_bench: Any) -> None:
     together = threading.Barrier(8)
 
     def start() -> None:
-        with httpx.Client(base_url=bench.service.url, headers=bench.http.headers, trust_env=False) as client:
+        with httpx.Client(
+            base_url=bench.service.url, headers=bench.http.headers, trust_env=False, verify=False
+        ) as client:
             together.wait()
             answers.append(client.post("/v2/batch/scrape", json={"urls": [A, B]}, headers=key("same")))
 
@@ -66,7 +68,7 @@ def test_a_repeat_waits_for_a_running_scrape(bench: Any) -> None:
 
     def scrape() -> None:
         with httpx.Client(
-            base_url=bench.service.url, headers=bench.http.headers, trust_env=False, timeout=20
+            base_url=bench.service.url, headers=bench.http.headers, trust_env=False, verify=False, timeout=20
         ) as client:
             answers.append(client.post("/v2/scrape", json={"url": A}, headers=key("same")))
 
@@ -142,7 +144,7 @@ def test_keys_expire(bench: Any) -> None:
 
 
 def crawl_with(free: str) -> bytes:
-    """A crawl with a text of JSON where any JSON may stand: in the metadata of its webhook."""
+    """Return a crawl with this JSON text at a place where any JSON is allowed: the metadata of its webhook."""
     return f'{{"url": "{A}", "limit": 1, "webhook": {{"url": "http://site.test/", "metadata": {free}}}}}'.encode()
 
 
@@ -155,7 +157,7 @@ def test_numbers_of_any_size_have_a_fingerprint(bench: Any) -> None:
         ids.add(reply.json()["id"])
     assert len(ids) == 1
     other = bench.http.post("/v2/crawl", content=crawl_with(f'{{"n": {number + 1}}}'), headers=key("k"))
-    assert other.status_code == 409, "as floating-point numbers the two are the same"
+    assert other.status_code == 409, "as floating-point numbers the two are equal"
 
 
 @pytest.mark.parametrize("depth", [500, 900, 100_000])

@@ -1,4 +1,4 @@
-"""Interact: the page of a scrape is brought back in a browser, gone on with, and paid for when it is stopped."""
+"""Interact: the page of a scrape is restored in a browser, used, and billed when it is stopped."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_calls_share_the_browser_with_the_page_of_the_scrape(red: Sessions) -> N
         "success", "cdpUrl", "liveViewUrl", "interactiveLiveViewUrl", "stdout", "stderr", "exitCode", "killed",
         "error", "result",
     }  # fmt: skip
-    # Nothing is loaded anew.
+    # Nothing is loaded again.
     asked = len(red.lab.asked("/clicks"))
     again = red.interact(scrape, "print(await page.title())\nawait page.title()", language="python")
     assert (again["stdout"], again["result"], again["cdpUrl"]) == ("clicked 2\n", "clicked 2", first["cdpUrl"])
     assert len(red.lab.asked("/clicks")) == asked
     with wire(first["cdpUrl"]) as client:
         assert client.title(client.page()) == "clicked 2"
-    # A tab that a page opens stays: the scrape's own rule about them was the scrape's.
+    # A tab that a page opens stays: the rule of the scrape about tabs does not apply here.
     assert red.interact(scrape, f"await page.evaluate(() => {{ window.open('{url}') }}); 1")["exitCode"] == 0
     count = "context.pages().length"
     until(lambda: red.interact(scrape, count)["result"] == "2")
@@ -60,12 +60,12 @@ def test_calls_share_the_browser_with_the_page_of_the_scrape(red: Sessions) -> N
     stopped = red.stop(scrape)
     assert stopped["creditsBilled"] == red.used() - before == 4
     assert 100_000 <= stopped["sessionDurationMs"] < 120_000
-    # Stopped again, it says the same; and it does not come back.
+    # Stopped again, it returns the same; and it is not restarted.
     assert red.stop(scrape) == stopped
     gone = red.call("POST", f"/v2/scrape/{scrape}/interact", {"code": "1"})
     assert (gone.status_code, gone.json()["code"]) == (410, "SESSION_DESTROYED")
     assert [one["target"] for one in red.ok("GET", "/v2/team/activity?endpoint=interact")["data"]] == [url]
-    # It is no session of POST /v2/browser.
+    # It is not a session of POST /v2/browser.
     assert red.listed() == []
 
 
@@ -133,7 +133,7 @@ def test_refusals_conform_to_the_contract(red: Sessions) -> None:
     assert "WEBLAKE_LLM_BASE_URL" in prompted.json()["error"]
     assert red.interact(scrape, "1")["result"] == "1"
     assert refused(blue, "DELETE", scrape) == (403, "FORBIDDEN")
-    # No page to bring back.
+    # There is no page to restore.
     nothing_kept = red.scrape(red.lab.site.url("/clicks"), zeroDataRetention=True)
     red.lab.site.page("/file.pdf", b"%PDF-1.4 nonsense", content_type="application/pdf")
     failed = red.call("POST", "/v2/scrape", {"url": "http://127.0.0.1:9/", "maxAge": 0})
@@ -145,14 +145,14 @@ def test_refusals_conform_to_the_contract(red: Sessions) -> None:
     for scrape_id in (nothing_kept, failed_id, went):
         status, code = refused(red, "POST", scrape_id, code="1")
         assert (status, code) == (409, "REPLAY_CONTEXT_UNAVAILABLE"), scrape_id
-    # What could not be brought back left no browser behind, and cost nothing; the place is free.
+    # A page that could not be restored left no browser and cost nothing; the slot is free.
     other = red.scrape(red.lab.site.url("/clicks"))
     assert red.interact(other, "1")["result"] == "1"
     third = red.scrape(red.lab.site.url("/clicks"))
     assert refused(red, "POST", third, code="1") == (429, "SESSION_LIMIT_REACHED")
     red.stop(other)
     assert red.interact(third, "1")["result"] == "1"
-    # A day later nobody knows the scrape.
+    # A day later the scrape has expired.
     red.lab.service.advance(90_000)
     assert refused(red, "POST", third, code="1") == (404, None)
 
@@ -161,7 +161,7 @@ def test_refusals_conform_to_the_contract(red: Sessions) -> None:
 def test_a_session_without_credits_is_refused(lab: BrowserLab) -> None:
     keys = [ServiceKey("red-key", "one", "red")]
     poor = LocalService(keys=keys, allow_private=True, allow_code_execution=True, config=ServiceConfig(plan_credits=2))
-    with poor, httpx.Client(base_url=poor.url, timeout=60, trust_env=False) as http:
+    with poor, httpx.Client(base_url=poor.url, timeout=60, trust_env=False, verify=False) as http:
         sessions = Sessions(BrowserLab(poor, lab.site, http))
         scrape = sessions.scrape(lab.site.url("/clicks"))
         reply = sessions.call("POST", f"/v2/scrape/{scrape}/interact", {"code": "1"})

@@ -31,7 +31,7 @@ def model() -> Iterator[WeblakeLlm]:
 
 @pytest.fixture(scope="module")
 def lab(model: WeblakeLlm) -> Iterator[BrowserLab]:
-    # No leave to run code: a prompt needs none.
+    # Running code is not enabled: a prompt does not need it.
     for lab in browser_lab.open_lab(config=ServiceConfig(**model.config())):  # type: ignore[arg-type]
         lab.site.page("/form", FORM)
         yield lab
@@ -49,7 +49,7 @@ def prompt(red: Sessions, scrape: str, text: str = "Order a large one for Ada", 
 
 
 def ref(model: WeblakeLlm, what: str) -> str:
-    """The ref of an element, as the model was shown it first."""
+    """Return the ref of an element in the first snapshot that the model got."""
     line = next(line for line in model.requests[-1].text.splitlines() if what in line and "[ref=" in line)
     found = re.search(r"\[ref=(e\d+)\]", line)
     assert found is not None
@@ -58,7 +58,7 @@ def ref(model: WeblakeLlm, what: str) -> str:
 
 def test_a_model_fills_a_form_and_reports_the_result(red: Sessions, model: WeblakeLlm) -> None:
     scrape = red.scrape(red.lab.site.url("/form"))
-    # The first look is for the refs, which the script below needs.
+    # The first snapshot is for the refs, which the script below needs.
     model.say({"action": "finish", "output": "A form."})
     looked = prompt(red, scrape, "What is it?")
     assert (looked["output"], looked["killed"], looked["exitCode"], looked["error"]) == ("A form.", False, 0, None)
@@ -82,7 +82,7 @@ def test_a_model_fills_a_form_and_reports_the_result(red: Sessions, model: Webla
     last = model.requests[-1].text
     assert last.count("Not done:") == 2
     assert "Thanks, Ada: large" in last
-    # What the page says stands between marks that it cannot know, and what is wanted does not.
+    # The text of the page is enclosed in unpredictable delimiters, and the prompt is not.
     assert "Order a large one for Ada" in model.requests[0].text
     assert set(done) >= {"cdpUrl", "liveViewUrl", "interactiveLiveViewUrl"}
     assert red.stop(scrape)["creditsBilled"] >= 1
@@ -103,7 +103,7 @@ def test_the_number_of_steps_is_bounded(red: Sessions, model: WeblakeLlm) -> Non
     model.fail(500, times=None)
     reply = red.call("POST", f"/v2/scrape/{scrape}/interact", {"prompt": "x"})
     assert reply.status_code == 502
-    # The browser is there for the next one.
+    # The browser is available for the next call.
     model.clear()
     model.say({"action": "finish", "output": "Here."})
     assert prompt(red, scrape)["output"] == "Here."

@@ -1,4 +1,4 @@
-"""Crawls of random sites that are stopped at random moments: nothing is lost, repeated, or counted twice."""
+"""Crawls of random sites that are stopped at random moments: no page is lost, repeated, or counted twice."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def url(number: int) -> str:
 
 
 @dataclass
-class Plan:
-    """A site, the crawl of it, and after how many fetches each of its lives ends."""
+class CrawlPlan:
+    """A site, a crawl of it, and the numbers of fetches after which the process stops."""
 
     links: dict[int, list[int]]
     redirects: dict[int, int]
@@ -52,7 +52,7 @@ class Plan:
 
 
 @st.composite
-def plans(draw: Any) -> Plan:
+def plans(draw: Any) -> CrawlPlan:
     pages = draw(st.integers(1, 9))
     some = st.lists(st.integers(0, pages - 1), max_size=5)
     links = {number: draw(some) for number in range(pages)}
@@ -60,7 +60,7 @@ def plans(draw: Any) -> Plan:
     redirects = {number: draw(st.integers(0, pages - 1)) for number in draw(odd) if number < pages}
     redirects = {start: end for start, end in redirects.items() if end not in redirects}
     free = set(range(pages)) - set(redirects.values())
-    return Plan(
+    return CrawlPlan(
         links,
         redirects,
         draw(odd) & free,
@@ -75,8 +75,8 @@ def plans(draw: Any) -> Plan:
 
 
 @dataclass
-class Seen:
-    """What all lives of a crawl asked for, and what they left."""
+class CrawlResult:
+    """The requests of all processes of a crawl, and the database that they left."""
 
     asked: list[str] = field(default_factory=list)
     again: list[str] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Seen:
 
 
 class Site(fake_web.FakeWeb):
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: CrawlPlan) -> None:
         super().__init__()
         self.links = {url(page): [url(to) for to in plan.links[plan.redirects.get(page, page)]] for page in plan.links}
         self.finals = {url(start): url(end) for start, end in plan.redirects.items()}
@@ -111,8 +111,8 @@ class Site(fake_web.FakeWeb):
             await self.fetched.wait_for(lambda: len(self.asked) >= fetches)
 
 
-async def crawl(plan: Plan) -> Seen:
-    store, clock, seen = Store(), Clock(), Seen()
+async def crawl(plan: CrawlPlan) -> CrawlResult:
+    store, clock, seen = Store(), Clock(), CrawlResult()
     config = ServiceConfig(concurrency=plan.width, seed=plan.seed)
     new = NewJob(JOB, "crawl", Access("local", "default"), url(0), clock.now(), {"max_age": 0}, {"limit": plan.limit},
                  expected=plan.limit, target=url(0))  # fmt: skip
@@ -141,7 +141,7 @@ async def crawl(plan: Plan) -> Seen:
     return seen
 
 
-def look(db: Any, seen: Seen) -> None:
+def look(db: Any, seen: CrawlResult) -> None:
     seen.documents = [tuple(row) for row in db.execute("SELECT scrape_id, url FROM documents ORDER BY position")]
     seen.errors = [tuple(row) for row in db.execute("SELECT id, url FROM page_errors ORDER BY rowid")]
     seen.blocked = [row[0] for row in db.execute("SELECT url FROM robots_blocked ORDER BY rowid")]
@@ -149,8 +149,8 @@ def look(db: Any, seen: Seen) -> None:
     seen.billed = db.execute("SELECT coalesce(sum(credits), 0) FROM usage").fetchone()[0]
 
 
-def reachable(plan: Plan) -> tuple[set[str], set[str]]:
-    """The pages under their final addresses, and those that fail, of a crawl without a limit."""
+def reachable(plan: CrawlPlan) -> tuple[set[str], set[str]]:
+    """Return the final URLs of stored pages, and those of failed pages, of a crawl without a limit."""
     waiting, met, pages, failing = [0, *plan.listed], set(), set(), set()
     while waiting:
         page = waiting.pop()
@@ -168,13 +168,13 @@ def reachable(plan: Plan) -> tuple[set[str], set[str]]:
 
 @settings(max_examples=examples(150))
 @given(plans())
-def test_a_stopped_and_resumed_crawl_returns_each_page_once(plan: Plan) -> None:
+def test_a_stopped_and_resumed_crawl_returns_each_page_once(plan: CrawlPlan) -> None:
     seen = asyncio.run(crawl(plan))
     finals = [final for _, final in seen.documents]
     pages, failing = reachable(plan)
     assert seen.job["status"] == "completed"
-    assert seen.again == [], "a settled page was fetched again"
-    assert len(set(finals)) == len(finals), "a page is there twice"
+    assert seen.again == [], "a completed page was fetched again"
+    assert len(set(finals)) == len(finals), "a page is stored twice"
     assert len(set(seen.asked)) <= plan.limit
     assert (seen.billed, seen.job["credits"], seen.job["documents"]) == (len(finals),) * 3
     assert seen.job["failed"] == len(seen.errors) == len({one for _, one in seen.errors})
@@ -189,7 +189,7 @@ def test_a_stopped_and_resumed_crawl_returns_each_page_once(plan: Plan) -> None:
 
 @settings(max_examples=examples(60))
 @given(plans(), st.integers(0, 10**6))
-def test_with_a_seed_stops_and_latency_do_not_change_the_result(plan: Plan, jitter: int) -> None:
+def test_with_a_seed_stops_and_latency_do_not_change_the_result(plan: CrawlPlan, jitter: int) -> None:
     plan.seed = 7
     stopped = asyncio.run(crawl(plan))
     plan.stops, plan.jitter = [], jitter

@@ -1,4 +1,4 @@
-"""Faults of jobs, of their status replies and of their webhooks, and what our own client makes of each."""
+"""Faults of jobs, of their status responses and of their webhooks, and how the client handles each."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_page_fails_with_the_code_of_the_rule(bench: Any) -> None:
     (error,) = bench.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
     assert (error["url"], error["code"]) == (PAGES[2], "SCRAPE_TIMEOUT")
     assert bench.service.counts()["pages_billed"] == 5
-    assert PAGES[2] not in bench.web.asked, "it never reached the site"
+    assert PAGES[2] not in bench.web.asked, "no request reached the site"
 
 
 def test_a_single_scrape_fails_by_a_rule(bench: Any) -> None:
@@ -143,7 +143,7 @@ def test_a_delayed_request_is_not_handled_after_a_reset(bench: Any) -> None:
     assert bench.service.counts() == {}
 
 
-# --- status replies
+# --- status responses
 
 
 def test_the_chunk_size_can_be_reduced(bench: Any, client: Any, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_document_that_comes_twice_is_stored_once(bench: Any, client: Any, tmp
     assert sorted(urls) == PAGES
     job = bench.batch(*PAGES)
     bench.ended(job)
-    assert len(bench.status(job, query="?skip=4")["data"]) == 2, "one more than is asked for would be left"
+    assert len(bench.status(job, query="?skip=4")["data"]) == 2, "one page more than requested would remain"
 
 
 def test_a_next_link_to_another_host_is_not_followed(bench: Any, client: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""S6: ids in the service's paths that are none: refused before anything is looked up, whatever they would lead to."""
+"""S6: malformed ids in paths are refused before any look-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start takes in: URLs at speed, ids from a seed, and jobs that can no longer be read."""
+"""Starts of jobs: fast checks of URLs, ids from a seed, and unreadable jobs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_seeded_ids_skip_refused_starts_and_restart_after_a_reset(make_bench: An
     assert [bench.crawl(HOME, limit=1), bench.batch(HOME)] == first
 
 
-def spoil(store: Store, column: str, value: bytes) -> None:
+def corrupt(store: Store, column: str, value: bytes) -> None:
     def work(db: sqlite3.Connection) -> None:
         db.execute(f"UPDATE jobs SET {column} = ? WHERE kind = 'crawl'", (value,))
 
@@ -100,7 +100,7 @@ def test_an_unreadable_job_fails_only_itself(make_bench: Any, tmp_path: Path, co
     bench.until(lambda: bench.web.flying == 2)
     bench.service.stop()
     store = Store(tmp_path / "service.db")
-    spoil(store, column, value if column != "url" else "ftp:x")  # type: ignore[arg-type]
+    corrupt(store, column, value if column != "url" else "ftp:x")  # type: ignore[arg-type]
     store.close()
     later = make_bench(tmp_path / "service.db")
     assert later.ended(batch)["completed"] == 1
@@ -118,7 +118,7 @@ def test_a_job_waits_for_a_database_that_another_program_has_locked(make_bench: 
     other = sqlite3.connect(tmp_path / "service.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     bench.web.held.clear()
-    # The pages cannot be recorded, and the job begins again with all of them.
+    # The pages cannot be recorded, and the job starts again with all of them.
     bench.until(lambda: len(bench.web.asked) >= 6 or bench.web.flying == 0)
     other.execute("ROLLBACK")
     other.close()

@@ -1,4 +1,4 @@
-"""The live view of a session's browser: what a viewer sees and may do, on a real Chromium; and bounds without one."""
+"""The live view of a session's browser: what a viewer sees and may do, with a real Chromium; and limits without one."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_the_page_opened_or_navigated_last_is_shown() -> None:
 
     tabs = LiveTabs()
     tabs.add_existing([info("blank", "about:blank"), info("a", "http://a/")])
-    assert (tabs.followed, tabs.number) == ("a", 2), "one that shows something is the better guess"
+    assert (tabs.followed, tabs.number) == ("a", 2), "a page with content is the better guess"
     assert tabs.on_target_info(info("b", "http://b/"))
     assert tabs.followed == "b"
     for unseen in (info("w", "http://w/", "worker"), info("d", "devtools://x")):
@@ -120,7 +120,7 @@ def test_the_page_opened_or_navigated_last_is_shown() -> None:
     assert tabs.on_target_info(info("a", "http://a/2"))
     assert tabs.followed == "a"
     assert tabs.on_target_info({**info("b", "http://b/"), "title": "another"})
-    assert tabs.followed == "a", "a title is no navigation"
+    assert tabs.followed == "a", "a change of the title is no navigation"
     assert not tabs.on_target_destroyed("w")
     for target, then in (("a", "b"), ("b", "blank"), ("blank", None)):
         assert tabs.on_target_destroyed(target)
@@ -129,7 +129,7 @@ def test_the_page_opened_or_navigated_last_is_shown() -> None:
 
 
 class TwoPages:
-    """A browser with an empty page and another one, which tells of them in the order that is given."""
+    """A browser with a blank page and another one, reported in the given order."""
 
     def __init__(self, *urls: str) -> None:
         self._pages = [{"targetId": url, "type": "page", "url": url, "title": ""} for url in urls]
@@ -188,7 +188,7 @@ def test_a_newer_frame_replaces_a_waiting_one() -> None:
     film(3)
     assert pictures.next() is None
     assert acknowledged == []
-    assert pictures.behind, "the browser may have dropped what came after them"
+    assert pictures.behind, "the browser may have dropped the ones after them"
     pictures.on_drawn()
     assert acknowledged == [1, 2, 3]
     third = pictures.next()
@@ -218,12 +218,12 @@ def test_the_html_has_its_urls_and_no_inline_script() -> None:
     assert "http://" not in script
 
 
-# With one
+# With a browser
 
 
 @dataclass
 class Lab:
-    """A browser with one page, a live view of it, and a look at the same page past the view."""
+    """A browser with one page, a live view of it, and direct access to the same page."""
 
     url: str
     cdp: CdpClient
@@ -234,7 +234,7 @@ class Lab:
     live: LiveView
 
     def view_session(self) -> str:
-        """The session that the view has attached to the page; empty while it has none."""
+        """Return the session that the view has attached to the page; empty if there is none."""
         return self.live._session or ""
 
     async def click(self, selector: str) -> None:
@@ -292,7 +292,7 @@ def test_a_static_page_is_shown_at_once_and_a_change_is_sent(tmp_path: Path, sit
         assert lab.viewer.texts[0] == {"type": "hello", "interactive": False}
 
         def fits() -> bool:
-            """The last picture is of the size that was told: which goes before it, so one of the two may be older."""
+            """The last frame has the announced size; the frame before the announcement may be older."""
             told, (width, height) = lab.viewer.last("page"), jpeg_size(lab.viewer.pictures[-1])
             size = width / told["scale"], height / told["scale"]
             return size == pytest.approx((told["width"], told["height"]), abs=2)
@@ -415,13 +415,13 @@ def test_a_slow_viewer_gets_one_frame_at_a_time_and_the_last_one(
 
     async def work(lab: Lab) -> None:
         await asyncio.sleep(2)
-        assert len(lab.viewer.pictures) == 1, "not another one before it is drawn"
+        assert len(lab.viewer.pictures) == 1, "no other frame before this one is drawn"
         for count in range(2, 6):
             lab.viewer.say(type="taken")
             await lab.viewer.until(lambda count=count: len(lab.viewer.pictures) == count)  # type: ignore[misc]
             await asyncio.sleep(0.3)
             assert len(lab.viewer.pictures) == count
-        # What it moved to while nobody drew is seen as well.
+        # A change while no frame was drawn is visible as well.
         await lab.page.run("clearTimeout(1); for (let i = 0; i < 999; i++) clearInterval(i);")
         await lab.page.run("document.body.style.background = '#00ff00'")
         lab.viewer.quick = True
@@ -430,13 +430,13 @@ def test_a_slow_viewer_gets_one_frame_at_a_time_and_the_last_one(
         count = len(lab.viewer.pictures)
         assert await colour(lab, lab.viewer.pictures[-1]) == pytest.approx([0, 255, 0], abs=8)
         await asyncio.sleep(2)
-        assert len(lab.viewer.pictures) <= count + 1, "a page that stands still is not sent again and again"
+        assert len(lab.viewer.pictures) <= count + 1, "an unchanged page is not sent repeatedly"
 
     live(tmp_path, site, work, "/busy", quick=False)
 
 
 async def colour(lab: Lab, picture: bytes) -> list[int]:
-    """The colour in the middle of a picture, as the browser itself reads it."""
+    """Return the colour in the middle of a frame, as the browser decodes it."""
     import base64
 
     await lab.page.run(
@@ -489,7 +489,7 @@ def test_an_unanswered_dialog_is_dismissed_after_a_timeout(
         await lab.viewer.until(lambda: lab.viewer.last("dialog").get("open"))
         lab.viewer.say(type="answer", accept=True)
         await asyncio.sleep(0.2)
-        assert lab.viewer.last("dialog")["open"], "who only watches has nothing to say"
+        assert lab.viewer.last("dialog")["open"], "a read-only viewer may not send input"
         await lab.viewer.until(lambda: not lab.viewer.last("dialog")["open"])
         await lab.page.until("count.textContent", "went on")
 

@@ -1,4 +1,4 @@
-"""The page of a live view in a browser of its own, as its user sees it: pictures appear, and a click clicks."""
+"""The page of a live view in a separate browser, as its user sees it: frames appear, and clicks arrive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ background:#def}button,input{display:block;margin:20px 0;height:60px;width:320px
 <button id=count onclick="this.textContent = ++n + ' clicks'">no clicks</button>
 <button id=ask onclick="answer = confirm('Is <b>this</b> so?')">ask</button>
 <input id=field><script>let n = 0, answer = 'not asked'</script>"""
-#: Where a test leaves pictures to look at.
+#: The folder in which a test leaves screenshots.
 LOOK = os.environ.get("LIVE_VIEW_PICTURES", "")
 
 
@@ -47,7 +47,7 @@ def site() -> Iterator[str]:
 
 
 class Service:
-    """Serves the page, its files and the view: what the real service's routes do."""
+    """Serves the page, its files and the view, like the routes of the service."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -104,7 +104,7 @@ class Service:
 async def shown(
     folder: Path, site: str, mode: str, width: int = 1100, dark: bool = False
 ) -> AsyncIterator[tuple[Window, Page]]:
-    """The live view of a new browser in a window of another, and the page that it shows."""
+    """Yield the live view of a new browser in a window of another one, and the page that it shows."""
     async with (
         aio.timeout(120),
         chromium(folder / "seen", f"{site}/") as address,
@@ -122,11 +122,11 @@ async def shown(
             window.on("pageerror", lambda error: said.append(str(error)))
             page = await Page.only(beside)
             await window.goto(f"{url}/live/{mode}")
-            # A canvas has this height from its first picture on, and this colour is the page's ground.
+            # The canvas has this height once it shows a frame, and the background of the page has this colour.
             await window.wait_for_function(_PAINTED)
             await window.wait_for_function("document.getElementById('title').textContent === 'Start <b>'")
             yield window, page
-            assert said == [], "neither the page's own policy nor its script has complained"
+            assert said == [], "neither the content security policy nor the script has reported an error"
         finally:
             await browser.close()
 
@@ -136,7 +136,7 @@ _PAINTED = """() => { const [r, g, b] = document.getElementById('picture').getCo
 
 
 async def click(window: Window, page: Page, selector: str) -> None:
-    """Clicks in the view where the page has this element."""
+    """Click in the view at the position of this element of the page."""
     x, y = await page.middle(selector)
     inner = await page.run("[innerWidth, innerHeight]")
     box = await window.locator("#picture").bounding_box()
@@ -180,7 +180,7 @@ def test_input_in_the_view_reaches_the_page(tmp_path: Path, site: str) -> None:
             await window.get_by_role("button", name="Tab 1").click()
             await page.until("document.visibilityState", "visible")
             await window.wait_for_function("document.getElementById('title').textContent === 'Start <b>'")
-            # Last: a page that still glides to its place is not where a click would be aimed.
+            # Last: while a page scrolls smoothly, positions of clicks change.
             await window.locator("#picture").hover()
             await window.mouse.wheel(0, 300)
             await page.until("scrollY > 0")
@@ -199,7 +199,7 @@ def test_a_read_only_viewer_has_no_controls(tmp_path: Path, site: str) -> None:
             await asyncio.sleep(1)
             assert await page.run("count.textContent") == "no clicks"
             wide = await window.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-            assert wide[0] <= wide[1], "nothing sticks out on a phone"
+            assert wide[0] <= wide[1], "nothing overflows on a phone"
             await look(window, "watching")
 
     asyncio.run(work())

@@ -1,4 +1,4 @@
-"""What a language model makes of a page, against the scripted endpoint of the test companion, over real sockets."""
+"""Formats that a language model makes of a page, with the scripted endpoint of weblake.testing, over real sockets."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def ask(weblake_service: Any, weblake_llm: Any, weblake_site: Any) -> Any:
         headers={"Authorization": f"Bearer {weblake_service.key}"},
         timeout=60,
         trust_env=False,
+        verify=False,
     )
 
     def post(path: str = "/cake", status: int = 200, **body: Any) -> Any:
@@ -46,7 +47,7 @@ def test_summary_answer_and_highlights_are_returned_in_their_fields(ask: Any, we
         {"type": "highlights", "query": "price of cake"},
     ]
     data = ask(formats=formats)
-    # What is not on the page is no highlight, whatever the model says.
+    # Text that is not on the page is no highlight, whatever the model returns.
     assert (data["summary"], data["answer"], data["highlights"]) == ("A cake.", "4.50", "It costs 4.50\n today.")
     assert "markdown" not in data
     assert data["metadata"]["creditsUsed"] == 1
@@ -254,6 +255,7 @@ def test_a_file_is_summarised(weblake_service: Any, weblake_llm: Any) -> None:
         files={"file": ("a.html", b"<h1>Tides</h1><p>High and low.</p>")},
         data={"options": '{"formats": ["summary", {"type": "json", "prompt": "all"}]}'},
         trust_env=False,
+        verify=False,
         timeout=60,
     ).json()
     assert reply["data"]["summary"] == "It is a file."

@@ -1,4 +1,4 @@
-"""What `onlyMainContent` keeps and what it drops: one small page for each principle."""
+"""What `onlyMainContent` keeps and what it drops: one small page for each rule."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_long_article_is_kept_completely() -> None:
 
 
 @pytest.mark.parametrize(
-    "furniture",
+    "boilerplate",
     [
         "<nav>FOREIGN</nav>",
         "<div role=navigation>FOREIGN</div>",
@@ -54,8 +54,8 @@ def test_a_long_article_is_kept_completely() -> None:
         "<aside>FOREIGN <a href=/x>of other things</a></aside>",
     ],
 )
-def test_landmarks_and_class_names_identify_boilerplate(furniture: str) -> None:
-    page = f"<main>{STORY}{furniture}<p>The end.</p></main>"
+def test_landmarks_and_class_names_identify_boilerplate(boilerplate: str) -> None:
+    page = f"<main>{STORY}{boilerplate}<p>The end.</p></main>"
     text = markdown(page)
     assert "FOREIGN" not in text
     assert text.endswith("The end.")

@@ -1,4 +1,4 @@
-"""Pages that are built to hurt, and pages that are merely broken: none crashes, hangs, or loses its text."""
+"""Malicious and merely broken pages: none crashes, hangs, or loses its text."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
+from tiers import examples
 
 from weblake_service.page.content_types import ContentKind, kind_of, text_of
 from weblake_service.page.document import Page, page_of_body
@@ -35,7 +36,7 @@ def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str
     return text
 
 
-def sure(source: str) -> str:
+def limited(source: str) -> str:
     return limit_nesting(source, surely=True)
 
 
@@ -75,7 +76,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.system
 def test_s9_a_malicious_page_neither_crashes_nor_hangs(name: str) -> None:
-    """In a process of its own with 2 GiB, so that an overflow or a flood would end that one and be seen here."""
+    """Run in a separate process with 2 GiB, so that an overflow ends that process and is noticed."""
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
         "resource.setrlimit(resource.RLIMIT_CPU, (30, 30))\n"
@@ -85,7 +86,7 @@ def test_s9_a_malicious_page_neither_crashes_nor_hangs(name: str) -> None:
         "print('deep' in text, 'after' in text)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False)
-    # A process that is beyond its memory or its seconds ends with a signal or a MemoryError.
+    # A process beyond its memory or time limit ends with a signal or a MemoryError.
     assert (done.returncode, done.stdout.split()) == (0, ["True", "True"]), done.stderr[-2000:]
 
 
@@ -95,7 +96,7 @@ def test_flattening_leaves_ordinary_pages_unchanged() -> None:
         "<ul>" + "<li>x" * 3000 + "</ul><p>" + "<p>y<br><img>" * 3000 + "<table>" + "<tr><td>z" * 3000 + "</table>"
         "<div/><b>bold</b><textarea>" + "<div>" * 500 + "</textarea>"
     )
-    assert sure(page) == page
+    assert limited(page) == page
 
 
 @settings(max_examples=60)
@@ -109,19 +110,19 @@ def test_flattening_leaves_ordinary_pages_unchanged() -> None:
 )
 def test_flattening_never_touches_the_text(parts: list[str]) -> None:
     source = "".join(parts * 3)
-    before, after = LexborHTMLParser(source), LexborHTMLParser(sure(source))
+    before, after = LexborHTMLParser(source), LexborHTMLParser(limited(source))
     text = [tree.body.text() if tree.body is not None else "" for tree in (before, after)]
     assert text[0].count("x") == text[1].count("x")
 
 
 def test_flattening_bounds_the_depth() -> None:
-    tree = LexborHTMLParser(sure("<div>" * 5000 + "<section>x</section>" + "</div>" * 5000 + "<div>y</div>"))
+    tree = LexborHTMLParser(limited("<div>" * 5000 + "<section>x</section>" + "</div>" * 5000 + "<div>y</div>"))
     assert len(tree.css("div")) == MAX_DEPTH + 1
     assert tree.css_first("section") is None
     assert tree.css_first("body > div + div").text() == "y"  # type: ignore[union-attr]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text(alphabet=st.sampled_from("<>/!-ab \"'=&;divpretablescript\n"), max_size=300))
 def test_broken_html_is_converted(source: str) -> None:
     page = make(source, formats=["markdown", "html", "links", "images", "rawHtml"])
@@ -129,7 +130,7 @@ def test_broken_html_is_converted(source: str) -> None:
     assert isinstance(page.document["markdown"], str)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=300), st.sampled_from(["text/html", "text/plain", "", "text/html; charset=utf-16", "x"]))
 def test_any_bytes_are_converted_or_refused(body: bytes, content_type: str) -> None:
     assert isinstance(text_of(content_type, body), str)
@@ -137,8 +138,8 @@ def test_any_bytes_are_converted_or_refused(body: bytes, content_type: str) -> N
         str(make(body, content_type).document["markdown"]).encode()
 
 
-def test_a_page_of_five_megabytes_takes_seconds() -> None:
+def test_a_large_page_takes_seconds() -> None:
     began = time.monotonic()
-    text = markdown("<article>" + "<p>A paragraph with <a href='/x'>a link</a> in it.</p>" * 90_000 + "</article>")
-    assert text.count("A paragraph") == 90_000
-    assert time.monotonic() - began < 60
+    text = markdown("<article>" + "<p>A paragraph with <a href='/x'>a link</a> in it.</p>" * 30_000 + "</article>")
+    assert text.count("A paragraph") == 30_000
+    assert time.monotonic() - began < 30

@@ -1,4 +1,4 @@
-"""Files made to harm, and the processes that bear it."""
+"""Malicious files, and the processes that convert them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import parse_lab as bench
+import parse_lab
 import pytest
 
 from weblake_service.files import worker
 from weblake_service.files.conversion_messages import ConversionTask
 from weblake_service.files.pdf import choose_text
 
-parsing = bench.parsing
+parsing = parse_lab.parsing
 
 BROKEN = "SCRAPE_UNSUPPORTED_FILE_ERROR"
 
 
 def document(name: str) -> bytes:
-    return (bench.DOCUMENTS / name).read_bytes()
+    return (parse_lab.DOCUMENTS / name).read_bytes()
 
 
 def test_an_encrypted_pdf_is_reported(parsing: Any) -> None:
@@ -59,7 +59,7 @@ def test_garbage_with_any_file_name_is_reported(parsing: Any, name: str, body: b
 
 def test_a_zip_bomb_is_refused_at_once(parsing: Any) -> None:
     begun = time.monotonic()
-    bomb = bench.rezipped("tides.docx", word__document=b"<w>" + b" " * (140 << 20) + b"</w>")
+    bomb = parse_lab.rezipped("tides.docx", word__document=b"<w>" + b" " * (140 << 20) + b"</w>")
     assert len(bomb) < 2 << 20
     made = time.monotonic()
     status, code, error = parsing.refused("bomb.docx", bomb)
@@ -75,7 +75,7 @@ def test_xml_entities_and_external_files_are_not_read(parsing: Any, tmp_path: Pa
         f'<?xml version="1.0"?><!DOCTYPE c [<!ENTITY a SYSTEM "file://{secret}">]>'
         '<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>&a;</dc:title></c>'
     )
-    reply = parsing.parse("outside.docx", bench.rezipped("tides.docx", docProps__core=core.encode()))
+    reply = parsing.parse("outside.docx", parse_lab.rezipped("tides.docx", docProps__core=core.encode()))
     assert "do not tell" not in str(reply)
     assert "spring tide" in reply["markdown"]
     assert "title" not in reply["metadata"]
@@ -87,7 +87,7 @@ def test_markup_in_a_document_is_escaped(parsing: Any) -> None:
     for text in (html["html"], html["rawHtml"]):
         assert "<script" not in text
         assert "<img" not in text
-    pdf = bench.pdf_of(bench.text_page("<script>alert \\(1\\)</script> plain words"))
+    pdf = parse_lab.pdf_of(parse_lab.text_page("<script>alert \\(1\\)</script> plain words"))
     assert "<script" not in parsing.parse("hostile.pdf", pdf, formats=["html"])["html"]
 
 
@@ -99,7 +99,7 @@ def test_deep_nesting_does_not_crash_the_process(parsing: Any) -> None:
 
 
 def test_a_conversion_that_takes_too_long_is_aborted_and_the_next_file_is_converted(parsing: Any) -> None:
-    sheet = bench.wide_sheet()
+    sheet = parse_lab.wide_sheet()
     begun = time.monotonic()
     status, code, error = parsing.refused("wide.xlsx", sheet, timeout=300, formats=["html"])
     assert (status, code) == (408, "SCRAPE_TIMEOUT")

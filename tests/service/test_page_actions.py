@@ -1,4 +1,4 @@
-"""Hands on a page of a real browser: what they do is what the page hears, and what they cannot do they say."""
+"""Actions on a page of a real browser: the events that the page gets, and the errors of impossible actions."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ def browser() -> Iterator[str]:
 
 @pytest.fixture
 def page(browser: str, site: Site) -> Any:  # noqa: F811
-    """Shows a page and does something on it."""
+    """Show a page and perform actions on it."""
     chromium_lab.alone(browser)
 
     def show(body: str, work: Any) -> Any:
         url = site.page("/page", f"<!doctype html><title>Page</title>{body}".encode())
 
-        async def main(hands: PageActions) -> Any:
-            await hands.goto(url)
-            return await work(hands)
+        async def main(actions: PageActions) -> Any:
+            await actions.goto(url)
+            return await work(actions)
 
         return on_page(browser, main)
 
@@ -127,13 +127,13 @@ WHOLE = """\
 
 @system
 def test_a_snapshot_lists_the_accessible_elements(page: Any) -> None:
-    async def look(hands: PageActions) -> list[str]:
-        whole = await hands.snapshot()
+    async def look(actions: PageActions) -> list[str]:
+        whole = await actions.snapshot()
         assert whole.refs["e2"].name == "a link"
-        active = await hands.snapshot(interactive=True)
-        compact = await hands.snapshot(compact=True)
-        shallow = await hands.snapshot(depth=0)
-        part = await hands.snapshot(css="ul")
+        active = await actions.snapshot(interactive=True)
+        compact = await actions.snapshot(compact=True)
+        shallow = await actions.snapshot(depth=0)
+        part = await actions.snapshot(css="ul")
         return [shot.text for shot in (whole, active, compact, shallow, part)]
 
     whole, active, compact, shallow, part = page(ALL, look)
@@ -157,11 +157,11 @@ def test_a_snapshot_lists_the_accessible_elements(page: Any) -> None:
 
 @system
 def test_refs_in_a_frame_are_clicked(page: Any) -> None:
-    async def work(hands: PageActions) -> str:
-        shot = await hands.snapshot(interactive=True)
+    async def work(actions: PageActions) -> str:
+        shot = await actions.snapshot(interactive=True)
         assert shot.text == '- button "In" [ref=e1]'
-        await hands.click("@e1")
-        return (await hands.snapshot(interactive=True)).text
+        await actions.click("@e1")
+        return (await actions.snapshot(interactive=True)).text
 
     inner = "<body style='margin:60px'><button onclick='this.textContent=String(event.isTrusted)'>In</button>"
     assert (
@@ -173,8 +173,8 @@ def test_refs_in_a_frame_are_clicked(page: Any) -> None:
 def test_a_cross_origin_frame_is_named(page: Any, site: Site) -> None:  # noqa: F811
     other = site.page("/other", b"<button>There</button>").replace("127.0.0.1", "localhost")
 
-    async def work(hands: PageActions) -> str:
-        return (await hands.snapshot()).text
+    async def work(actions: PageActions) -> str:
+        return (await actions.snapshot()).text
 
     text = page(f'<iframe src="{other}"></iframe><button>Here</button>', work)
     assert "(a frame of another site" in text or "There" in text
@@ -183,20 +183,20 @@ def test_a_cross_origin_frame_is_named(page: Any, site: Site) -> None:  # noqa: 
 
 @system
 def test_fields_are_filled_and_typed_into(page: Any) -> None:
-    async def work(hands: PageActions) -> list[Any]:
-        await hands.fill("#a", "Ünï €")
-        await hands.type("+x", "#a")
-        await hands.fill("#b", "")
-        await hands.fill("#c", "2024-02-29")
-        await hands.fill("#d", "bold")
-        await hands.press("Shift+Tab", "#b")
-        await hands.press("Control+a")
-        await hands.press("x")
-        await hands.fill("label", "by its label")
-        return [await hands.value(f"#{name}") for name in "abc"] + [
-            await hands.text("#d"),
-            await hands.value("#e"),
-            await hands.evaluate("heard"),
+    async def work(actions: PageActions) -> list[Any]:
+        await actions.fill("#a", "Ünï €")
+        await actions.type("+x", "#a")
+        await actions.fill("#b", "")
+        await actions.fill("#c", "2024-02-29")
+        await actions.fill("#d", "bold")
+        await actions.press("Shift+Tab", "#b")
+        await actions.press("Control+a")
+        await actions.press("x")
+        await actions.fill("label", "by its label")
+        return [await actions.value(f"#{name}") for name in "abc"] + [
+            await actions.text("#d"),
+            await actions.value("#e"),
+            await actions.evaluate("heard"),
         ]
 
     body = """<input id=a value=before><input id=b value=before><input id=c type=date><div id=d contenteditable>x</div>
@@ -204,20 +204,20 @@ def test_fields_are_filled_and_typed_into(page: Any) -> None:
     c.onchange = () => heard += '!';</script>"""
     a, b, c, d, e, heard = page(body, work)
     assert (a, b, c, d, e) == ("x", "", "2024-02-29", "bold", "by its label")
-    # A fill is no key; what was typed is, and so is what was pressed with the focus back in the first field.
+    # Filling a field presses no key; typing does, and so does pressing a key with the focus back in the first field.
     assert heard == "+x!Controlax"
 
 
 @system
 def test_checkboxes_and_selects_are_set(page: Any) -> None:
-    async def work(hands: PageActions) -> list[Any]:
-        await hands.check("#a")
-        await hands.check("#a")
-        await hands.check("#b", on=False)
-        await hands.check("[role=switch]")
-        chosen = await hands.select("select", "g", "Blue")
-        checks = [await hands.is_checked(where) for where in ("#a", "#b", "[role=switch]")]
-        return [*checks, chosen, await hands.evaluate("heard"), await hands.is_enabled("#b")]
+    async def work(actions: PageActions) -> list[Any]:
+        await actions.check("#a")
+        await actions.check("#a")
+        await actions.check("#b", on=False)
+        await actions.check("[role=switch]")
+        chosen = await actions.select("select", "g", "Blue")
+        checks = [await actions.is_checked(where) for where in ("#a", "#b", "[role=switch]")]
+        return [*checks, chosen, await actions.evaluate("heard"), await actions.is_enabled("#b")]
 
     body = """<label><input id=a type=checkbox>A</label><input id=b type=checkbox checked>
     <div role=switch aria-checked=false onclick="this.setAttribute('aria-checked', 'true')">S</div>
@@ -257,11 +257,11 @@ def test_checkboxes_and_selects_are_set(page: Any) -> None:
     ],
 )  # fmt: skip
 def test_impossible_actions_are_reported(body: str, step: str, said: str, page: Any) -> None:
-    async def work(hands: PageActions) -> None:
+    async def work(actions: PageActions) -> None:
         if step == "back()":
-            # Back before the page that was there first.
-            await hands.back()
-        await eval(f"hands.{step}", {"hands": hands})
+            # Back before the first page of the tab.
+            await actions.back()
+        await eval(f"hands.{step}", {"hands": actions})
 
     assert said in refused(lambda: page(body, work))
 
@@ -270,19 +270,19 @@ def test_impossible_actions_are_reported(body: str, step: str, said: str, page: 
 def test_stale_refs_are_reported(page: Any, site: Site) -> None:  # noqa: F811
     site.page("/next", b"<title>Next</title><button>Other</button>")
 
-    async def removed(hands: PageActions) -> None:
-        await hands.snapshot()
-        await hands.evaluate("document.querySelector('button').remove()")
-        await hands.click("@e1")
+    async def removed(actions: PageActions) -> None:
+        await actions.snapshot()
+        await actions.evaluate("document.querySelector('button').remove()")
+        await actions.click("@e1")
 
-    async def left(hands: PageActions) -> None:
-        await hands.snapshot()
-        await hands.goto(site.url("/next"))
-        await hands.click("@e1")
+    async def left(actions: PageActions) -> None:
+        await actions.snapshot()
+        await actions.goto(site.url("/next"))
+        await actions.click("@e1")
 
-    async def none(hands: PageActions) -> None:
-        await hands.snapshot()
-        await hands.click("@e2")
+    async def none(actions: PageActions) -> None:
+        await actions.snapshot()
+        await actions.click("@e2")
 
     body = "<button>Buy</button>"
     gone = '@e1 (button "Buy") is '
@@ -306,15 +306,15 @@ def test_a_click_waits_for_navigation(page: Any, site: Site) -> None:  # noqa: F
     site.pages |= {"/slow": slow, "/late": late}
     site.page("/got", b"<title>Got</title>")
 
-    async def work(hands: PageActions) -> list[str]:
+    async def work(actions: PageActions) -> list[str]:
         titles = []
         for where in ("a", "button", "#js"):
-            await hands.click(where)
-            titles.append(await hands.evaluate("document.title + ' ' + document.readyState"))
-            await hands.back()
-            titles.append(await hands.title())
-        await hands.type("x\n", "input")
-        return [*titles, await hands.url()]
+            await actions.click(where)
+            titles.append(await actions.evaluate("document.title + ' ' + document.readyState"))
+            await actions.back()
+            titles.append(await actions.title())
+        await actions.type("x\n", "input")
+        return [*titles, await actions.url()]
 
     body = """<a href=/slow>On</a><form action=/got><input name=q><button>Go</button></form>
     <div id=js onclick="location = '/slow'">By script</div>"""
@@ -325,13 +325,13 @@ def test_a_click_waits_for_navigation(page: Any, site: Site) -> None:  # noqa: F
 
 @system
 def test_a_click_without_navigation_does_not_wait(page: Any) -> None:
-    async def work(hands: PageActions) -> float:
+    async def work(actions: PageActions) -> float:
         began = time.monotonic()
-        await hands.click("button")
-        assert await hands.text("p") == "clicked 1 true"
+        await actions.click("button")
+        assert await actions.text("p") == "clicked 1 true"
         took = time.monotonic() - began
-        await hands.click("button", count=2)
-        assert await hands.text("p") == "twice"
+        await actions.click("button", count=2)
+        assert await actions.text("p") == "twice"
         return took
 
     body = """<div style="height:3000px"></div><button
@@ -342,9 +342,9 @@ def test_a_click_without_navigation_does_not_wait(page: Any) -> None:
 
 @system
 def test_dialogs_are_answered(page: Any) -> None:
-    async def work(hands: PageActions) -> list[Any]:
-        await hands.click("button")
-        return [await hands.evaluate("said"), hands.page.dialogs]
+    async def work(actions: PageActions) -> list[Any]:
+        await actions.click("button")
+        return [await actions.evaluate("said"), actions.page.dialogs]
 
     body = """<button onclick="alert('Hey'); said = [confirm('Sure?'), prompt('Who?')]">x</button>"""
     said, dialogs = page(body, work)
@@ -354,21 +354,21 @@ def test_dialogs_are_answered(page: Any) -> None:
 
 @system
 def test_text_and_attributes_are_read(page: Any) -> None:
-    async def work(hands: PageActions) -> list[Any]:
+    async def work(actions: PageActions) -> list[Any]:
         return [
-            await hands.text(),
-            await hands.html("b"),
-            (await hands.html())[:6],
-            await hands.attribute("a", "href"),
-            await hands.attribute("a", "no"),
-            await hands.count("b"),
-            await hands.evaluate("const x = await Promise.resolve([1, {a: null}]); x"),
-            await hands.evaluate("undefined"),
-            await hands.is_visible("b"),
-            await hands.is_visible("i"),
-            await hands.is_visible("#none"),
-            (await hands.screenshot())[:4],
-            (await hands.screenshot(full_page=True))[:4],
+            await actions.text(),
+            await actions.html("b"),
+            (await actions.html())[:6],
+            await actions.attribute("a", "href"),
+            await actions.attribute("a", "no"),
+            await actions.count("b"),
+            await actions.evaluate("const x = await Promise.resolve([1, {a: null}]); x"),
+            await actions.evaluate("undefined"),
+            await actions.is_visible("b"),
+            await actions.is_visible("i"),
+            await actions.is_visible("#none"),
+            (await actions.screenshot())[:4],
+            (await actions.screenshot(full_page=True))[:4],
         ]
 
     assert page("<b>one</b><b>two</b><a href=/x></a><i hidden>x</i>", work) == [
@@ -379,16 +379,16 @@ def test_text_and_attributes_are_read(page: Any) -> None:
 
 @system
 def test_pages_and_elements_are_scrolled(page: Any) -> None:
-    async def whole(hands: PageActions) -> list[Any]:
-        return [await hands.scroll("down", 500), await hands.scroll("up", 200), await hands.scroll("right", 40)]
+    async def whole(actions: PageActions) -> list[Any]:
+        return [await actions.scroll("down", 500), await actions.scroll("up", 200), await actions.scroll("right", 40)]
 
-    async def box(hands: PageActions) -> list[Any]:
-        await hands.scroll_into_view("#end")
-        inside = await hands.evaluate("end.getBoundingClientRect().top < innerHeight")
-        return [inside, await hands.scroll("up", 10_000), await hands.scroll("down", 30, "#box")]
+    async def box(actions: PageActions) -> list[Any]:
+        await actions.scroll_into_view("#end")
+        inside = await actions.evaluate("end.getBoundingClientRect().top < innerHeight")
+        return [inside, await actions.scroll("up", 10_000), await actions.scroll("down", 30, "#box")]
 
     assert page("<div style='width:3000px;height:3000px'></div>", whole) == [(0, 500), (0, 300), (40, 300)]
-    # The page itself stands still, a box in its middle scrolls.
+    # The page itself does not scroll, a box in its middle does.
     body = """<style>html, body { margin: 0; height: 100% } #box { height: 100%; overflow: auto }</style>
     <div id=box><div style="height:5000px"></div><p id=end>End</div>"""
     assert page(body, box) == [True, (0, 0), (0, 30)]
@@ -396,9 +396,9 @@ def test_pages_and_elements_are_scrolled(page: Any) -> None:
 
 @system
 def test_an_element_that_appears_later_and_moves_is_clicked(page: Any) -> None:
-    async def work(hands: PageActions) -> str:
-        await hands.click("button")
-        return await hands.text("p")
+    async def work(actions: PageActions) -> str:
+        await actions.click("button")
+        return await actions.text("p")
 
     body = """<style>@keyframes go { from { margin-left: 400px } } button { animation: go .3s; display: block }</style>
     <p>-<script>setTimeout(() => { const b = document.createElement('button'); b.textContent = 'x';
@@ -408,10 +408,10 @@ def test_an_element_that_appears_later_and_moves_is_clicked(page: Any) -> None:
 
 @system
 def test_shadow_roots_are_included(page: Any) -> None:
-    async def work(hands: PageActions) -> str:
-        await hands.snapshot(interactive=True)
-        await hands.click("@e1")
-        return (await hands.snapshot(interactive=True)).text
+    async def work(actions: PageActions) -> str:
+        await actions.snapshot(interactive=True)
+        await actions.click("@e1")
+        return (await actions.snapshot(interactive=True)).text
 
     body = """<x-y></x-y><script>const r = document.querySelector('x-y').attachShadow({ mode: 'closed' });
     r.innerHTML = '<button>Deep</button>'; r.firstChild.onclick = (e) => e.target.textContent = 'Hit'</script>"""
@@ -421,9 +421,9 @@ def test_shadow_roots_are_included(page: Any) -> None:
 @system
 def test_pages_are_opened_listed_and_closed(browser: str, page: Any, site: Site) -> None:  # noqa: F811
     site.page("/popup", b"<title>Popup</title>")
-    page("<a href=/popup target=_blank>Open</a>", lambda hands: hands.click("a"))
-    # What a click opens is in front.
-    assert on_page(browser, lambda hands: hands.title()) == "Popup"
+    page("<a href=/popup target=_blank>Open</a>", lambda actions: actions.click("a"))
+    # A tab that a click opens is active.
+    assert on_page(browser, lambda actions: actions.title()) == "Popup"
 
     async def work(cdp: WebSocketCdp) -> list[str]:
         first, second = [one.id for one in await open_pages(cdp)]
@@ -433,18 +433,18 @@ def test_pages_are_opened_listed_and_closed(browser: str, page: Any, site: Site)
         assert await front_page(cdp) == other
         new = await new_page(cdp)
         assert await front_page(cdp) == new
-        hands = await PageActions.attach(cdp, new)
+        actions = await PageActions.attach(cdp, new)
         await close_page(cdp, new)
         said = []
-        for step in (hands.title, lambda: close_page(cdp, new), lambda: PageActions.attach(cdp, new)):
+        for step in (actions.title, lambda: close_page(cdp, new), lambda: PageActions.attach(cdp, new)):
             with pytest.raises(PageActionError) as caught:
                 await step()
             said.append(str(caught.value))
         for one in await open_pages(cdp):
             await close_page(cdp, one.id)
         assert await front_page(cdp) is None
-        hands = await PageActions.attach(cdp)
-        assert await hands.url() == "about:blank"
+        actions = await PageActions.attach(cdp)
+        assert await actions.url() == "about:blank"
         return said
 
     closed, *gone = on_browser(browser, work)
@@ -456,9 +456,9 @@ def test_pages_are_opened_listed_and_closed(browser: str, page: Any, site: Site)
 def test_a_busy_page_is_reported(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weblake_service.sessions.attached_page._ANSWER", 0.5)
 
-    async def work(hands: PageActions) -> None:
-        await hands.evaluate("setTimeout(() => { const end = Date.now() + 3000; while (Date.now() < end) {} }, 0), 1")
-        await hands.title()
+    async def work(actions: PageActions) -> None:
+        await actions.evaluate("setTimeout(() => { const end = Date.now() + 3000; while (Date.now() < end) {} }, 0), 1")
+        await actions.title()
 
     assert refused(lambda: page("", work)) == (
         "The page did not answer within 0.5 s (Runtime.evaluate): a script may keep it busy. Reload it."
@@ -471,13 +471,13 @@ def test_a_browser_that_ends_during_an_action_is_reported() -> None:
 
         async def main() -> None:
             async with open_connection(url) as cdp:
-                hands = await PageActions.attach(cdp)
-                asking = asyncio.create_task(hands.evaluate("new Promise(() => {})"))
+                actions = await PageActions.attach(cdp)
+                asking = asyncio.create_task(actions.evaluate("new Promise(() => {})"))
                 await cdp.send("Browser.getVersion")
                 await cdp.send("Browser.close")
                 with pytest.raises(PageActionError, match=r"^(The browser is gone|The page )"):
                     await asking
                 with pytest.raises(PageActionError):
-                    await hands.title()
+                    await actions.title()
 
         asyncio.run(main())

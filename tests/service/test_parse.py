@@ -1,4 +1,4 @@
-"""POST /v2/parse: what it answers, what it costs, what it leaves behind."""
+"""POST /v2/parse: responses, costs, and what is stored."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import parse_lab as bench
+import parse_lab
 import pytest
 from firecrawl import Firecrawl
 from firecrawl.v2.types import ParseOptions, PDFParser
 
 import weblake
 
-parsing = bench.parsing
+parsing = parse_lab.parsing
 
 
 @pytest.fixture
 def fresh() -> Iterator[Callable[..., Any]]:
-    """Services with limits of their own."""
+    """Yield a function that starts services with other limits."""
     with ExitStack() as stack:
-        yield lambda **limits: stack.enter_context(contextmanager(bench.serve)(**limits))
+        yield lambda **limits: stack.enter_context(contextmanager(parse_lab.serve)(**limits))
 
 
 def key(text: str) -> str:
@@ -34,7 +34,7 @@ def test_the_response_is_a_scrape_document_that_can_be_read_again(parsing: Any) 
     assert (reply["success"], reply["scrape_id"]) == (True, scrape_id)
     assert set(reply["data"]) == {"markdown", "metadata"}
     assert parsing.http.get(f"/v2/scrape/{scrape_id}").json()["data"] == reply["data"]
-    # The contract's activity list has no word for a parse.
+    # The contract's activity list has no value for a parse.
     entry = parsing.http.get("/v2/team/activity", params={"endpoint": "scrape"}).json()["data"][0]
     assert (entry["id"], entry["endpoint"], entry["target"]) == (scrape_id, "scrape", "tides.odt")
 
@@ -53,7 +53,7 @@ def test_a_pdf_costs_a_credit_a_page_and_others_one(fresh: Any) -> None:
 
 def test_a_file_is_not_parsed_without_credits(fresh: Any) -> None:
     parsing = fresh(plan_credits=1)
-    # How many pages there are is known when they have been read.
+    # The number of pages is known after the conversion.
     parsing.parse("tides.pdf")
     assert parsing.used() == 2
     assert parsing.refused("tides.docx")[:2] == (402, "INSUFFICIENT_CREDITS")
@@ -66,7 +66,7 @@ def test_a_repeat_under_one_key_gets_the_same_response_and_is_billed_once(fresh:
     assert again.content == first.content
     assert again.headers["idempotent-replayed"] == "true"
     assert (parsing.used(), parsing.service.counts()["parse_started"]) == (2, 1)
-    other = (bench.DOCUMENTS / "tides.pdf").read_bytes() + b"\n"
+    other = (parse_lab.DOCUMENTS / "tides.pdf").read_bytes() + b"\n"
     assert parsing.post("tides.pdf", other, key=key("k"), formats=["markdown"]).status_code == 409
     assert parsing.post("tides.pdf", key=key("k"), formats=["html"]).status_code == 409
     assert parsing.used() == 2
@@ -148,9 +148,9 @@ def test_the_supported_file_types_are_listed(parsing: Any) -> None:
 
 
 def test_a_public_client_parses_a_file(parsing: Any) -> None:
-    client = Firecrawl(api_key=bench.KEY, api_url=parsing.service.url)
+    client = Firecrawl(api_key=parse_lab.KEY, api_url=parsing.service.url)
     document = client.parse(
-        str(bench.DOCUMENTS / "tides.pdf"),
+        str(parse_lab.DOCUMENTS / "tides.pdf"),
         options=ParseOptions(formats=["markdown", "html", "links"], parsers=[PDFParser(type="pdf", max_pages=1)]),
     )
     assert document.markdown is not None
@@ -164,8 +164,8 @@ def test_a_public_client_parses_a_file(parsing: Any) -> None:
 
 
 def test_the_client_parses_a_file(parsing: Any) -> None:
-    with weblake.Client(base_url=parsing.service.url, api_key=bench.KEY) as client:
-        document = client.parse_file(bench.DOCUMENTS / "tides.docx", formats=["markdown", "links"]).data
+    with weblake.Client(base_url=parsing.service.url, api_key=parse_lab.KEY) as client:
+        document = client.parse_file(parse_lab.DOCUMENTS / "tides.docx", formats=["markdown", "links"]).data
     assert document is not None
     assert "**spring tide**" in str(document.markdown)
     assert document.links == ["https://example.com/almanac?year=2026"]

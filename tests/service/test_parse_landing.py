@@ -1,4 +1,4 @@
-"""`weblake parse FILE --to ROOT`: files in the lake, and paid once whoever is killed on the way."""
+"""`weblake parse FILE --to ROOT`: files land, and are paid once although processes are killed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import parse_lab as bench
+import parse_lab
 import pyarrow.parquet as pq
 import pytest
 
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for parsing in bench.serve():
+    for parsing in parse_lab.serve():
         monkeypatch.setenv("WEBLAKE_BASE_URL", parsing.service.url)
-        monkeypatch.setenv("WEBLAKE_API_KEY", bench.KEY)
+        monkeypatch.setenv("WEBLAKE_API_KEY", parse_lab.KEY)
         yield parsing
 
 
 def files(*names: str) -> list[str]:
-    return [str(bench.DOCUMENTS / name) for name in names]
+    return [str(parse_lab.DOCUMENTS / name) for name in names]
 
 
 def landed(lake: Path) -> list[dict[str, Any]]:

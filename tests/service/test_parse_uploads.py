@@ -1,4 +1,4 @@
-"""The form of an upload: parts in any order, broken ones told, everything in it bounded."""
+"""The form of an upload: parts in any order, malformed parts are reported, everything in it is bounded."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 import httpx
-import parse_lab as bench
+import parse_lab
 import pytest
 
-parsing = bench.parsing
+parsing = parse_lab.parsing
 
 BOUNDARY = "edge-of-the-sea"
 PAGE = b"<h1>Hello</h1>"
@@ -119,7 +119,7 @@ def test_a_file_over_the_limit_is_refused_with_the_reason(parsing: Any) -> None:
 def test_a_file_of_exactly_the_limit_is_read(parsing: Any) -> None:
     def padded(length: int) -> bytes:
         padding = b"<< /Length %08d >>\nstream\n%s\nendstream" % (length, bytes(length))
-        return bytes(bench.pdf_of(bench.text_page("Hello"), more=padding))
+        return bytes(parse_lab.pdf_of(parse_lab.text_page("Hello"), more=padding))
 
     body = padded(52_428_700 - len(padded(0)))
     more = 52_428_800 - len(body)

@@ -1,4 +1,4 @@
-"""The control API under /_weblake/, as any program would use it."""
+"""The control API under /_weblake/, as any program may use it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,6 @@ from typing import Any
 import pytest
 
 A = "http://site.test/a"
-CALLS = [
-    ("GET", "requests"),
-    ("GET", "counts"),
-    ("GET", "deliveries"),
-    ("GET", "faults"),
-    ("GET", "clock"),
-    ("POST", "reset"),
-    ("DELETE", "faults"),
-]
-
-
-@pytest.mark.parametrize(("method", "name"), CALLS)
-def test_every_route_except_health_requires_the_key(bench: Any, method: str, name: str) -> None:
-    assert bench.http.request(method, f"/_weblake/{name}").status_code == 200
-    nobody = {"Authorization": "Bearer wrong-key"}
-    assert bench.http.request(method, f"/_weblake/{name}", headers=nobody).status_code == 401
-    assert bench.http.get("/_weblake/health", headers=nobody).json()["status"] == "ok"
 
 
 @pytest.mark.parametrize(

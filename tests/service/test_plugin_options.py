@@ -1,4 +1,4 @@
-"""The pytest plugin in a pytest of its own: options, markers, workers, and what it prints when something is wrong."""
+"""The pytest plugin in a separate pytest process: options, markers, workers, and the output of failed tests."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_plugin_is_registered() -> None:
 
 @pytest.fixture
 def expected() -> str:
-    """What the seed 5 means, as lines of a test file."""
+    """Return the results of seed 5, as lines of a test file."""
     from weblake.testing.site_pages import known_pages
     from weblake_service.components import open_store
     from weblake_service.ids import Ids

@@ -1,4 +1,4 @@
-"""The fixtures of the pytest plugin: the service, in this process and in one of its own, and the webhook receiver."""
+"""The fixtures of the pytest plugin: the service, in this process and in a separate one, and the webhook receiver."""
 
 from __future__ import annotations
 
@@ -212,5 +212,5 @@ def test_the_service_process_ends_with_its_parent(tmp_path: Path) -> None:
     parent.stdout.close()
     deadline = time.monotonic() + 20
     while Path(f"/proc/{child}/cmdline").exists() and Path(f"/proc/{child}/cmdline").read_bytes():
-        assert time.monotonic() < deadline, "it goes on"
+        assert time.monotonic() < deadline, "the job continues"
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The site that the pytest plugin hands out: what it says is what a service finds, and it does what a test tells it."""
+"""The site of the pytest plugin: it serves the content that it declares, and obeys the test."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_batch_of_failing_pages_reports_each_page(weblake_service: WeblakeServ
     }
     for path, (_, text) in ENCODINGS.items():
         assert text in str(documents[path].markdown)
-    assert "visited=yes" in str(documents["/cookies/set"].markdown), "the cookie was sent on"
+    assert "visited=yes" in str(documents["/cookies/set"].markdown), "the cookie was sent"
     assert "in red color" in str(documents["/catalogue?color=red"].markdown)
     assert len(str(documents["/huge"].markdown)) > 1_500_000
 

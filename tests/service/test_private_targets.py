@@ -1,4 +1,4 @@
-"""S7: names that mean another address the next time, and every way by which a site or a user names a target."""
+"""S7: DNS rebinding, and every way in which a site or a user can name a private target."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from weblake_service.web.fetch import Fetcher
 from weblake_service.web.robots import RobotsRules
 from weblake_service.web.sitemap import sitemap_urls
 
-#: Stands for an address of the public internet: nobody beyond loopback is asked here.
+#: Stands for an address of the public internet; no request leaves loopback.
 PUBLIC, PRIVATE = "127.0.0.2", "127.0.0.1"
 
 
 class Resolver:
-    """A name server of the test: each name has its answers in turn, the last one for good."""
+    """A DNS resolver of the test: each name has a sequence of results, the last one for ever."""
 
     def __init__(self, answers: dict[str, list[str]]) -> None:
         self.answers = answers
@@ -39,8 +39,8 @@ class Resolver:
         return self._inner(address, port, *args, **options)
 
 
-class Net:
-    """A public site and a private one on the same port, and names for them."""
+class PublicAndPrivateSites:
+    """A public site and a private one on the same port, and host names for them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.private = loopback.Site()
@@ -68,8 +68,8 @@ class Net:
 
 
 @pytest.fixture
-def net(monkeypatch: pytest.MonkeyPatch) -> Iterator[Net]:
-    made = Net(monkeypatch)
+def sites(monkeypatch: pytest.MonkeyPatch) -> Iterator[PublicAndPrivateSites]:
+    made = PublicAndPrivateSites(monkeypatch)
     yield made
     made.close()
 
@@ -91,15 +91,15 @@ def fetched(work: Any) -> Any:
     line="connect_tcp(addresses[-1], port, timeout, local_address, socket_options)",
     becomes="connect_tcp(host, port, timeout, local_address, socket_options)",
 )
-def test_s7_dns_rebinding_does_not_change_the_checked_address(net: Net) -> None:
-    net.resolver.answers["rebinding.example"] = [PUBLIC, PRIVATE]
-    net.public.page("/", b"public")
-    net.private.page("/", b"secret")
-    assert fetched(lambda fetcher: fetcher.get(net.url(host="rebinding.example"))).body == b"public"
-    assert net.private.requests == []
+def test_s7_dns_rebinding_does_not_change_the_checked_address(sites: PublicAndPrivateSites) -> None:
+    sites.resolver.answers["rebinding.example"] = [PUBLIC, PRIVATE]
+    sites.public.page("/", b"public")
+    sites.private.page("/", b"secret")
+    assert fetched(lambda fetcher: fetcher.get(sites.url(host="rebinding.example"))).body == b"public"
+    assert sites.private.requests == []
     with pytest.raises(PageFailure, match="not on the public internet"):
-        fetched(lambda fetcher: fetcher.get(net.url(host="rebinding.example")))
-    assert net.private.requests == []
+        fetched(lambda fetcher: fetcher.get(sites.url(host="rebinding.example")))
+    assert sites.private.requests == []
 
 
 @proves(
@@ -110,25 +110,27 @@ def test_s7_dns_rebinding_does_not_change_the_checked_address(net: Net) -> None:
     case="get",
 )
 @pytest.mark.parametrize("way", ["get", "post", "redirect", "redirect to an address", "robots", "sitemap"])
-def test_s7_no_redirect_robots_txt_or_sitemap_leads_to_a_private_address(net: Net, way: str) -> None:
-    """Whatever the public site names, and whatever a user does: the private one hears of nobody."""
-    inside = net.url("/secret", "inside.example")
+def test_s7_no_redirect_robots_txt_or_sitemap_leads_to_a_private_address(
+    sites: PublicAndPrivateSites, way: str
+) -> None:
+    """Whatever the public site names and the user does, the private one gets no request."""
+    inside = sites.url("/secret", "inside.example")
     address = inside.replace("inside.example", "2130706433")
-    net.private.page("/secret", b"secret")
-    net.private.page("/robots.txt", b"")
-    net.public.page("/away", status=302, Location=inside)
-    net.public.page("/number", status=307, Location=address)
-    net.public.page("/robots.txt", f"Sitemap: {inside}\nSitemap: {address}\n".encode(), content_type="text/plain")
-    net.public.page("/sitemap.xml", f"<sitemapindex><sitemap><loc>{inside}</loc></sitemap></sitemapindex>".encode())
+    sites.private.page("/secret", b"secret")
+    sites.private.page("/robots.txt", b"")
+    sites.public.page("/away", status=302, Location=inside)
+    sites.public.page("/number", status=307, Location=address)
+    sites.public.page("/robots.txt", f"Sitemap: {inside}\nSitemap: {address}\n".encode(), content_type="text/plain")
+    sites.public.page("/sitemap.xml", f"<sitemapindex><sitemap><loc>{inside}</loc></sitemap></sitemapindex>".encode())
 
     async def take(fetcher: Fetcher) -> object:
         if way == "robots":
             return await RobotsRules(fetcher).allowed(inside)
         if way == "sitemap":
-            return await sitemap_urls(net.url(), fetcher=fetcher, robots=RobotsRules(fetcher))
+            return await sitemap_urls(sites.url(), fetcher=fetcher, robots=RobotsRules(fetcher))
         if way == "post":
             return await fetcher.post(inside, b"{}")
-        return await fetcher.get({"get": inside, "redirect": net.url("/away")}.get(way, net.url("/number")))
+        return await fetcher.get({"get": inside, "redirect": sites.url("/away")}.get(way, sites.url("/number")))
 
     if way in {"robots", "sitemap"}:
         assert fetched(take) in (True, [])
@@ -136,8 +138,8 @@ def test_s7_no_redirect_robots_txt_or_sitemap_leads_to_a_private_address(net: Ne
         with pytest.raises(PageFailure, match="not on the public internet") as caught:
             fetched(take)
         assert (caught.value.code, caught.value.status) == ("unsafe_domain_blocked", 403)
-    assert net.private.requests == []
-    assert net.private.connections == 0
+    assert sites.private.requests == []
+    assert sites.private.connections == 0
 
 
 @proves(

@@ -1,4 +1,4 @@
-"""The pytest plugin, used as a user would."""
+"""The pytest plugin as a user would use it."""
 
 from __future__ import annotations
 

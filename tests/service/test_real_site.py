@@ -1,4 +1,4 @@
-"""Both halves of the service together: a real site on loopback, fetched, crawled and mapped."""
+"""The service with its real web: a site on loopback is fetched, crawled and mapped."""
 
 from __future__ import annotations
 
@@ -87,7 +87,11 @@ def http() -> Iterator[httpx.Client]:
     with (
         LocalService(keys="test-key") as service,
         httpx.Client(
-            base_url=service.url, headers={"Authorization": "Bearer test-key"}, timeout=30, trust_env=False
+            base_url=service.url,
+            headers={"Authorization": "Bearer test-key"},
+            timeout=30,
+            trust_env=False,
+            verify=False,
         ) as client,
     ):
         client.headers["x-service"] = service.url
@@ -153,7 +157,9 @@ def test_invalid_selectors_and_private_targets_are_refused(site: Site, http: htt
     assert (bad.status_code, bad.json()["success"]) == (400, False)
     with LocalService(keys="test-key", allow_private=False) as closed:
         headers = {"Authorization": "Bearer test-key"}
-        reply = httpx.post(f"{closed.url}/v2/scrape", json={"url": site.url}, headers=headers, trust_env=False)
+        reply = httpx.post(
+            f"{closed.url}/v2/scrape", json={"url": site.url}, headers=headers, trust_env=False, verify=False
+        )
     assert (reply.status_code, reply.json()["code"]) == (403, "unsafe_domain_blocked")
 
 

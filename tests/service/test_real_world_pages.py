@@ -1,4 +1,4 @@
-"""What real pages and documents showed that no page of ours had: cards, permalinks, tags in words, wrong types."""
+"""Details of real pages and documents: cards, permalinks, HTML tags in text, wrong content types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def markdown(body: str, **options: Any) -> str:
 
 
 def rendered(text: str) -> LexborHTMLParser:
-    """What a reader of the markdown sees."""
+    """Return the document that a reader of the markdown sees."""
     return LexborHTMLParser(MarkdownIt("commonmark").render(text))
 
 

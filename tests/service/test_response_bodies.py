@@ -1,4 +1,4 @@
-"""Bodies under their bounds: compression, bombs, large and slow pages."""
+"""Limits of bodies: compression, bombs, large and slow pages."""
 
 from __future__ import annotations
 

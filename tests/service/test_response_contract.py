@@ -1,4 +1,4 @@
-"""Every reply of the service against the packaged contract, over a real socket."""
+"""Every response of the service is validated against the packaged contract, over a real socket."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_calls_without_a_session_or_model_return_an_error_body(bench: Any, api: 
         for method in methods:
             reply = bench.http.request(method.upper(), re.sub(r"\{\w+\}", NO_JOB, path))
             if (method, path) == ("get", "/v2/browser"):
-                # There are none, and that is told without a browser.
+                # The list is empty, for which no browser is needed.
                 assert reply.json() == {"success": True, "sessions": []}
                 continue
             assert reply.status_code in (400, 404, 503)

@@ -1,4 +1,4 @@
-"""robots.txt by RFC 9309: who may fetch what, and what follows where the file cannot be read."""
+"""robots.txt by RFC 9309: who may fetch what, and what applies if the file cannot be read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Sitemap: /b.xml
 
 
 class Scripted(Fetcher):
-    """Answers from a table; everything else is the fetcher's own."""
+    """A fetcher with responses from a table; everything else is the real fetcher."""
 
     def __init__(self, answers: Mapping[str, FetchedResponse | PageFailure]) -> None:
         super().__init__(allow_private=True)

@@ -1,4 +1,4 @@
-"""The cache: what is served from it, what goes into it, and that a hit is what a fresh scrape would have been."""
+"""The cache: what is served from it, what is stored in it, and that a hit equals a fresh scrape."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weblake_service.web.fetch import FetchedResponse
 site, open_lab = scrape_lab.site, scrape_lab.open_lab
 lab, lab_service = scrape_lab.lab, scrape_lab.lab_service
 
-#: What a hit may tell differently, as documented.
+#: Fields in which a hit may differ, as documented.
 TOLD = ("scrapeId", "cacheState", "cachedAt", "creditsUsed", "concurrencyLimited", "concurrencyQueueDurationMs")
 
 WORDS = st.lists(

@@ -121,7 +121,7 @@ def test_an_expensive_selector_cannot_block_the_service(lab: Any, options: dict[
     begun = time.monotonic()
     reply = lab.post(long, **options)
     assert (reply.status_code, "side by side" in reply.json()["error"]) == (400, True)
-    assert time.monotonic() - begun < 15, "run on this page, it takes minutes"
+    assert time.monotonic() - begun < 15, "it takes minutes on this page"
     short = lab.site.page("/short", b"<main>" + b"<p>x" * 100 + b"</main>")
     assert lab.post(short, **options).status_code == 200
 
@@ -183,7 +183,7 @@ def test_ads_and_consent_banners_are_blocked_on_full_pages(lab: Any) -> None:
     for there in ("cookies", "Buy", "ad.png"):
         assert there in everything["html"]
     chosen = lab.scrape(url, includeTags=[".cookieBanner"])
-    assert "We use cookies" in chosen["markdown"], "what was chosen by name is not blocked"
+    assert "We use cookies" in chosen["markdown"], "explicitly selected content is not blocked"
 
 
 def test_an_article_about_cookies_is_not_blocked(lab: Any) -> None:
@@ -284,7 +284,7 @@ def test_the_languages_of_location_are_requested(lab: Any) -> None:
     lab.scrape(url, location=german, headers={"Accept-Language": "fr"})
     assert said == ["de-CH,de;q=0.9,*;q=0.8", "en-US,en;q=0.9", "fr"]
     assert lab.post(url, location={"languages": ["de\r\nx: y"]}).status_code == 400
-    # A country is spoken in its own language, and that it was not asked from there is told.
+    # The language follows from the country, and a warning says that the request was not sent from there.
     found = lab.scrape(url, location={"country": "at"})
     assert said[-1] == "de-AT,de;q=0.9"
     assert "no proxy in AT" in found["warning"]

@@ -1,4 +1,4 @@
-"""Documents that stand on a site: converted like uploads, whatever the server calls them, and billed page by page."""
+"""Documents on a site: converted like uploads, regardless of the declared type, and billed per page."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import loopback_site as loopback
-import parse_lab as bench
+import parse_lab
 import pytest
 
 from weblake_service.page.content_types import ContentKind, kind_of, kind_of_upload
 from weblake_service.page.document import scrape
 
-site, parsing = loopback.site, bench.parsing
+site, parsing = loopback.site, parse_lab.parsing
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 
 def document(name: str) -> bytes:
-    return bytes((bench.DOCUMENTS / name).read_bytes())
+    return bytes((parse_lab.DOCUMENTS / name).read_bytes())
 
 
 @pytest.fixture
 def fresh() -> Iterator[Any]:
-    yield from bench.serve()
+    yield from parse_lab.serve()
 
 
 def scraped(parsing: Any, url: str, **options: object) -> dict[str, Any]:

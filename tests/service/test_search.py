@@ -1,4 +1,4 @@
-"""POST /v2/search over a real socket: what it finds, returns, scrapes, bills, refuses and remembers."""
+"""POST /v2/search over a real socket: results, scrapes, costs, refusals, and what is stored."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def credits(bench: Any) -> int:
 
 
 @pytest.fixture
-def lake(bench: Any) -> Any:
-    """A service that scraped three pages."""
+def indexed(bench: Any) -> Any:
+    """Return a service that scraped three pages."""
     bench.web.bodies = {
         A: "# Lakes\n\nA data lake keeps [raw files](http://hidden.test/target) in open formats.",
         B: "# Warehouses\n\nA data warehouse keeps tables.",
@@ -68,8 +68,8 @@ def test_pages_of_scrapes_batches_and_crawls_are_found(bench: Any) -> None:
     assert set(urls(search(bench, "alpha"))) == {A, B, C}
 
 
-def test_a_result_has_title_passage_url_and_position(lake: Any) -> None:
-    reply = search(lake, "data files")
+def test_a_result_has_title_passage_url_and_position(indexed: Any) -> None:
+    reply = search(indexed, "data files")
     (found,) = reply["data"]["web"]
     assert found == {
         "url": A,
@@ -78,79 +78,81 @@ def test_a_result_has_title_passage_url_and_position(lake: Any) -> None:
         "position": 1,
     }
     assert "3 pages that this service scraped" in reply["warning"]
-    assert [one["position"] for one in search(lake, "data")["data"]["web"]] == [1, 2]
-    assert urls(search(lake, "target")) == []
+    assert [one["position"] for one in search(indexed, "data")["data"]["web"]] == [1, 2]
+    assert urls(search(indexed, "target")) == []
 
 
-def test_highlights_are_optional(lake: Any) -> None:
-    (found,) = search(lake, "files", highlights=False)["data"]["web"]
-    # The page says nothing of itself, so its text stands in.
+def test_highlights_are_optional(indexed: Any) -> None:
+    (found,) = search(indexed, "files", highlights=False)["data"]["web"]
+    # The page has no description, so a part of its text is used.
     assert found["description"].startswith("Lakes")
 
 
-def test_filters_narrow_the_results(lake: Any) -> None:
-    assert urls(search(lake, "keeps", includeDomains=["docs.site.test"])) == [B]
-    assert urls(search(lake, "keeps", excludeDomains=["https://docs.site.test/"])) == [A]
-    assert urls(search(lake, "keeps site:site.test -warehouse")) == [A]
-    assert urls(search(lake, '"data warehouse"')) == [B]
-    assert len(urls(search(lake, "keeps OR streams", limit=2))) == 2
-    assert urls(search(lake, "keeps", categories=["pdf"])) == []
-    both = lake.http.post("/v2/search", json={"query": "x", "includeDomains": ["a.test"], "excludeDomains": ["b.test"]})
+def test_filters_narrow_the_results(indexed: Any) -> None:
+    assert urls(search(indexed, "keeps", includeDomains=["docs.site.test"])) == [B]
+    assert urls(search(indexed, "keeps", excludeDomains=["https://docs.site.test/"])) == [A]
+    assert urls(search(indexed, "keeps site:site.test -warehouse")) == [A]
+    assert urls(search(indexed, '"data warehouse"')) == [B]
+    assert len(urls(search(indexed, "keeps OR streams", limit=2))) == 2
+    assert urls(search(indexed, "keeps", categories=["pdf"])) == []
+    both = indexed.http.post(
+        "/v2/search", json={"query": "x", "includeDomains": ["a.test"], "excludeDomains": ["b.test"]}
+    )
     assert both.status_code == 400
 
 
-def test_the_age_filter_uses_the_clock_of_the_service(lake: Any) -> None:
-    assert len(urls(search(lake, "keeps", tbs="qdr:h"))) == 2
-    lake.service.advance(2 * 3600)
-    lake.http.post("/v2/scrape", json={"url": A, "maxAge": 0})
-    assert urls(search(lake, "keeps", tbs="qdr:h")) == [A]
-    assert urls(search(lake, "keeps", sources=[{"type": "web", "tbs": "qdr:h"}])) == [A]
-    assert len(urls(search(lake, "keeps", tbs="qdr:d"))) == 2
-    assert urls(search(lake, "keeps", tbs="sbd:1")) == [A, B]
+def test_the_age_filter_uses_the_clock_of_the_service(indexed: Any) -> None:
+    assert len(urls(search(indexed, "keeps", tbs="qdr:h"))) == 2
+    indexed.service.advance(2 * 3600)
+    indexed.http.post("/v2/scrape", json={"url": A, "maxAge": 0})
+    assert urls(search(indexed, "keeps", tbs="qdr:h")) == [A]
+    assert urls(search(indexed, "keeps", sources=[{"type": "web", "tbs": "qdr:h"}])) == [A]
+    assert len(urls(search(indexed, "keeps", tbs="qdr:d"))) == 2
+    assert urls(search(indexed, "keeps", tbs="sbd:1")) == [A, B]
 
 
-def test_unsupported_sources_are_empty_with_a_warning(lake: Any) -> None:
-    reply = search(lake, "keeps", sources=["web", "news", {"type": "images"}])
+def test_unsupported_sources_are_empty_with_a_warning(indexed: Any) -> None:
+    reply = search(indexed, "keeps", sources=["web", "news", {"type": "images"}])
     assert (len(reply["data"]["web"]), reply["data"]["news"], reply["data"]["images"]) == (2, [], [])
     assert "news and images" in reply["warning"]
-    assert search(lake, "keeps", sources=["news"])["data"] == {"news": []}
-    assert "location" in search(lake, "keeps", country="DE")["warning"]
-    refused = lake.http.post("/v2/search", json={"query": "keeps", "categories": ["research"]})
+    assert search(indexed, "keeps", sources=["news"])["data"] == {"news": []}
+    assert "location" in search(indexed, "keeps", country="DE")["warning"]
+    refused = indexed.http.post("/v2/search", json={"query": "keeps", "categories": ["research"]})
     assert (refused.status_code, "`research`" in refused.json()["error"]) == (503, True)
 
 
-def test_results_are_scraped_stored_and_billed(lake: Any) -> None:
-    before, asked = credits(lake), len(lake.web.asked)
-    reply = search(lake, "keeps", scrapeOptions={"formats": ["markdown"], "maxAge": 0})
+def test_results_are_scraped_stored_and_billed(indexed: Any) -> None:
+    before, asked = credits(indexed), len(indexed.web.asked)
+    reply = search(indexed, "keeps", scrapeOptions={"formats": ["markdown"], "maxAge": 0})
     first, second = reply["data"]["web"]
-    assert first["markdown"] == lake.web.bodies[first["url"]]
+    assert first["markdown"] == indexed.web.bodies[first["url"]]
     assert {first["position"], second["position"]} == {1, 2}
     assert first["metadata"]["sourceURL"] == first["url"]
-    assert len(lake.web.asked) == asked + 2
-    assert (reply["creditsUsed"], credits(lake) - before) == (4, 4)
+    assert len(indexed.web.asked) == asked + 2
+    assert (reply["creditsUsed"], credits(indexed) - before) == (4, 4)
     for one in (first, second):
-        read = lake.http.get(f"/v2/scrape/{one['metadata']['scrapeId']}").json()["data"]
+        read = indexed.http.get(f"/v2/scrape/{one['metadata']['scrapeId']}").json()["data"]
         assert read["markdown"] == one["markdown"]
-    assert "markdown" not in search(lake, "keeps", scrapeOptions={})["data"]["web"][0]
-    assert "markdown" not in search(lake, "keeps", scrapeOptions={"formats": []})["data"]["web"][0]
+    assert "markdown" not in search(indexed, "keeps", scrapeOptions={})["data"]["web"][0]
+    assert "markdown" not in search(indexed, "keeps", scrapeOptions={"formats": []})["data"]["web"][0]
 
 
-def test_an_unscrapable_result_reports_its_error(lake: Any) -> None:
-    lake.web.failures = {A: PageFailure("SCRAPE_SITE_ERROR", "It is down."), B: ZeroDivisionError("a defect")}
-    reply = search(lake, "keeps", scrapeOptions={"formats": ["markdown"], "maxAge": 0})
+def test_an_unscrapable_result_reports_its_error(indexed: Any) -> None:
+    indexed.web.failures = {A: PageFailure("SCRAPE_SITE_ERROR", "It is down."), B: ZeroDivisionError("a defect")}
+    reply = search(indexed, "keeps", scrapeOptions={"formats": ["markdown"], "maxAge": 0})
     told = {one["url"]: one["metadata"] for one in reply["data"]["web"]}
     assert told[A] == {"sourceURL": A, "url": A, "error": "It is down.", "code": "SCRAPE_SITE_ERROR"}
     assert told[B]["code"] == "UNKNOWN_ERROR"
     assert reply["creditsUsed"] == 2
 
 
-def test_lockdown_stores_nothing(lake: Any) -> None:
-    before = credits(lake)
-    reply = search(lake, "lakes", scrapeOptions={"formats": ["markdown"], "lockdown": True})
+def test_lockdown_stores_nothing(indexed: Any) -> None:
+    before = credits(indexed)
+    reply = search(indexed, "lakes", scrapeOptions={"formats": ["markdown"], "lockdown": True})
     (found,) = reply["data"]["web"]
-    assert (found["metadata"]["cacheState"], reply["creditsUsed"], credits(lake) - before) == ("hit", 7, 7)
-    assert lake.http.get(f"/v2/scrape/{found['metadata']['scrapeId']}").status_code == 404
-    (entry,) = lake.http.get("/v2/team/activity?endpoint=search").json()["data"]
+    assert (found["metadata"]["cacheState"], reply["creditsUsed"], credits(indexed) - before) == ("hit", 7, 7)
+    assert indexed.http.get(f"/v2/scrape/{found['metadata']['scrapeId']}").status_code == 404
+    (entry,) = indexed.http.get("/v2/team/activity?endpoint=search").json()["data"]
     assert (entry["id"], entry["target"]) == (reply["id"], None)
 
 
@@ -198,30 +200,30 @@ def test_a_search_needs_credits_for_itself_and_its_pages(make_bench: Any) -> Non
     assert bench.http.post("/v2/search", json={"query": "alpha"}).status_code == 402
 
 
-def test_a_search_that_takes_too_long_times_out(lake: Any) -> None:
-    before = credits(lake)
-    lake.web.held.add("*")
+def test_a_search_that_takes_too_long_times_out(indexed: Any) -> None:
+    before = credits(indexed)
+    indexed.web.held.add("*")
     body = {"query": "keeps", "timeout": 50, "scrapeOptions": {"formats": ["markdown"], "maxAge": 0}}
-    reply = lake.http.post("/v2/search", json=body)
-    lake.web.held.clear()
+    reply = indexed.http.post("/v2/search", json=body)
+    indexed.web.held.clear()
     assert (reply.status_code, reply.json()["code"]) == (408, "SEARCH_TIMEOUT")
-    assert credits(lake) == before
+    assert credits(indexed) == before
 
 
-def test_a_repeat_under_the_same_key_is_replayed(lake: Any) -> None:
+def test_a_repeat_under_the_same_key_is_replayed(indexed: Any) -> None:
     headers = {"x-idempotency-key": UUID.format(1)}
     body = {"query": "keeps", "scrapeOptions": {"formats": ["markdown"]}}
-    first = lake.http.post("/v2/search", json=body, headers=headers)
-    before = credits(lake)
-    again = lake.http.post("/v2/search", json=body, headers=headers)
+    first = indexed.http.post("/v2/search", json=body, headers=headers)
+    before = credits(indexed)
+    again = indexed.http.post("/v2/search", json=body, headers=headers)
     assert (again.content, again.headers["idempotent-replayed"]) == (first.content, "true")
-    assert credits(lake) == before
-    assert lake.http.post("/v2/search", json={"query": "other"}, headers=headers).status_code == 409
+    assert credits(indexed) == before
+    assert indexed.http.post("/v2/search", json={"query": "other"}, headers=headers).status_code == 409
 
 
-def test_searches_are_in_the_activity_list(lake: Any) -> None:
-    plain, with_pages = search(lake, "keeps"), search(lake, "lakes", scrapeOptions={"formats": ["markdown"]})
-    entries = lake.http.get("/v2/team/activity?endpoint=search").json()["data"]
+def test_searches_are_in_the_activity_list(indexed: Any) -> None:
+    plain, with_pages = search(indexed, "keeps"), search(indexed, "lakes", scrapeOptions={"formats": ["markdown"]})
+    entries = indexed.http.get("/v2/team/activity?endpoint=search").json()["data"]
     assert [(one["id"], one["target"]) for one in entries] == [(with_pages["id"], "lakes"), (plain["id"], "keeps")]
 
 
@@ -245,7 +247,7 @@ def test_a_team_finds_only_its_own_pages(make_bench: Any) -> None:
     post("/v2/scrape", one, url=B, headers={"Cookie": "session=1"})
     assert urls(post("/v2/search", one, query="alpha")) == [A]
     assert urls(post("/v2/search", two, query="alpha")) == []
-    # Served from the cache, it is a page that this team scraped all the same.
+    # A page from the cache still counts as scraped by this team.
     post("/v2/scrape", two, url=A)
     assert urls(post("/v2/search", two, query="alpha")) == [A]
     post("/v2/scrape", two, url=B, zeroDataRetention=True)
@@ -275,9 +277,9 @@ def test_the_index_is_bounded(make_bench: Any) -> None:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(min_size=1, max_size=80), tbs=st.one_of(st.none(), st.text(max_size=12)))
-def test_any_query_gets_a_response(lake: Any, query: str, tbs: str | None) -> None:
+def test_any_query_gets_a_response(indexed: Any, query: str, tbs: str | None) -> None:
     body = {"query": query} if tbs is None else {"query": query, "tbs": tbs}
-    assert lake.http.post("/v2/search", json=body).status_code in (200, 400)
+    assert indexed.http.post("/v2/search", json=body).status_code in (200, 400)
 
 
 def run(bench: Any, *arguments: str) -> Any:
@@ -288,16 +290,16 @@ def run(bench: Any, *arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments), env=environment)
 
 
-def test_weblake_search_prints_results_and_warnings(lake: Any) -> None:
-    found = run(lake, "search", "data files")
-    # The table folds its lines to the width of whatever runs this.
+def test_weblake_search_prints_results_and_warnings(indexed: Any) -> None:
+    found = run(indexed, "search", "data files")
+    # The table wraps its lines at the width of the terminal.
     assert (found.exit_code, A in found.stdout, {"raw", "files"} <= set(found.stdout.split())) == (0, True, True)
     assert "not the web" in found.stderr
-    nothing = run(lake, "search", "absent")
+    nothing = run(indexed, "search", "absent")
     assert (nothing.exit_code, nothing.stdout, "Nothing was found" in nothing.stderr) == (0, "", True)
-    as_json = json.loads(run(lake, "search", "data files", "--json", "-o", 'sources=["web","news"]').stdout)
+    as_json = json.loads(run(indexed, "search", "data files", "--json", "-o", 'sources=["web","news"]').stdout)
     assert [one["url"] for one in as_json["data"]["web"]] == [A]
-    refused = run(lake, "search", "x", "-o", "tbs=never")
+    refused = run(indexed, "search", "x", "-o", "tbs=never")
     assert (refused.exit_code, "tbs" in str(refused.exception or refused.stderr)) == (1, True)
 
 

@@ -1,4 +1,4 @@
-"""The search index by itself: which words find which page, the operators, texts without spaces, and hostile queries."""
+"""The search index: which words find which page, operators, texts without spaces, and malicious queries."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def add(
     form: str = "markdown",
     **metadata: object,
 ) -> bool:
-    """Scrapes a page, as far as the index is concerned, and says whether it took it."""
+    """Scrape a page, as far as the index is concerned, and return whether it was indexed."""
     document = {form: text, "metadata": {"statusCode": status, "contentType": "text/html", **metadata}}
     entry = search_index.entry(team, document, url, options or {}, fresh=fresh)
     if entry is not None:
         search_index.store(db, entry, at)
-    # What is kept of words and rows agrees, whatever was done before.
+    # The tables of words and of rows agree after any operation.
     db.execute("INSERT INTO search_words (search_words, rank) VALUES ('integrity-check', 0)")
     (words,) = db.execute("SELECT count(*) FROM search_words").fetchone()
     (rows,) = db.execute("SELECT count(*) FROM search_pages WHERE id NOT IN (SELECT id FROM search_waiting)").fetchone()
@@ -326,7 +326,7 @@ def test_any_query_succeeds(text: str, before: str) -> None:
     try:
         query = read_query(typed)
     except ErrorResponse:
-        # The one other thing that is refused: a site that is no host.
+        # The only other refusal: a site that is not a host.
         assert "site:" in typed.lower()
         return
     for newest in (False, True):
@@ -367,7 +367,7 @@ _SHARED: list[Any] = []
 
 
 def shared() -> sqlite3.Connection:
-    """One index for all examples."""
+    """Return one index for all examples."""
     if not _SHARED:
         db = opened()
         add(db, A, "a b OR NEAR 東京 words", title="a title")

@@ -1,4 +1,4 @@
-"""With a seed two services give the same replies to the same calls, however long each page takes."""
+"""With a seed, two services give the same responses to the same calls, however long each page takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMES |= {"cachedAt"}
 
 
 class JitteryWeb(fake_web.FakeWeb):
-    """A site of 40 pages that take as long as chance will have it."""
+    """A site of 40 pages with random durations."""
 
     def __init__(self, chance: int) -> None:
         super().__init__()
@@ -42,8 +42,8 @@ def without_times(value: Any) -> Any:
     return [without_times(entry) for entry in value] if isinstance(value, list) else value
 
 
-def told(bench: Any, address: str) -> str:
-    """All that the API says of a job, as text, without times and without the service's own address."""
+def job_responses(bench: Any, address: str) -> str:
+    """Return everything that the API says about a job, as text, without times and the service's URL."""
     chunks = []
     following = f"{bench.service.url}{address}?limit=7"
     while following:
@@ -54,7 +54,7 @@ def told(bench: Any, address: str) -> str:
 
 
 def calls(bench: Any) -> list[str]:
-    """The same calls one after the other, and what came of them."""
+    """Make the same calls one after the other, and return the responses."""
     crawl = bench.crawl(HOME, limit=30)
     bench.ended(crawl, "crawl")
     batch = bench.batch(*(f"{HOME}{number % 25}" for number in range(40)))
@@ -62,8 +62,8 @@ def calls(bench: Any) -> list[str]:
     single = bench.http.post("/v2/scrape", json={"url": f"{HOME}1"}).json()
     activity = bench.http.get("/v2/team/activity").json()
     return [
-        told(bench, f"/v2/crawl/{crawl}"),
-        told(bench, f"/v2/batch/scrape/{batch}"),
+        job_responses(bench, f"/v2/crawl/{crawl}"),
+        job_responses(bench, f"/v2/batch/scrape/{batch}"),
         single["scrape_id"],
         json.dumps(without_times(activity["data"])),
     ]
@@ -88,7 +88,7 @@ def test_a_restart_does_not_change_seeded_responses(make_bench: Any, tmp_path: P
             bench.service.stop()
             bench = make_bench(db, web=web, seed=4)
         bench.ended(job, kind)
-        replies.append(told(bench, f"/v2/{kind}/{job}"))
+        replies.append(job_responses(bench, f"/v2/{kind}/{job}"))
     assert replies[0] == replies[1]
 
 

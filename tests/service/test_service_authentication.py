@@ -1,4 +1,4 @@
-"""S8: a service that is reached from beyond loopback, without a key, or by a page in somebody's browser."""
+"""S8: a service that is reached from beyond loopback, without a key, or by a web page in a browser."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from weblake_service.server import LocalService
 
 OPEN = {"/health", "/_weblake/health", "/openapi.yaml"}
 GROUPS = [one for name, one in vars(app).items() if name.endswith("Routes") and inspect.isclass(one)]
-#: What a page can make a browser send to another origin without asking there first.
+#: Requests that a web page can make a browser send to another origin without a preflight.
 SIMPLE = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None]
 
 
 def every_route(service: LocalService) -> list[tuple[str, str]]:
-    """Every method of every path that the application answers."""
+    """Return every method and path of the application."""
     parts = service._parts
     assert parts is not None
     routes: list[tuple[str, str]] = []
@@ -49,9 +49,9 @@ def test_s8_the_tested_routes_cover_every_group(bench: Any) -> None:
     becomes="if access is None and not _is_loopback(scope):",
 )
 def test_s8_every_route_requires_the_key(bench: Any) -> None:
-    """Also on loopback: whoever runs a program on this machine is not the one who pays."""
+    """Also on loopback: other users of this machine must not use the service."""
     job = bench.batch("http://site.test/a")
-    with httpx.Client(base_url=bench.service.url, trust_env=False, timeout=30) as nobody:
+    with httpx.Client(base_url=bench.service.url, trust_env=False, verify=False, timeout=30) as nobody:
         for method, path in every_route(bench.service):
             if path in OPEN:
                 continue
@@ -70,7 +70,7 @@ def test_s8_every_route_requires_the_key(bench: Any) -> None:
     "S8", at="src/weblake_service/middleware.py", line="return hosts is None or _host", becomes="return True or _host"
 )
 def test_s8_an_unknown_host_header_is_refused(bench: Any) -> None:
-    """A page's own name may come to mean this machine: then the browser sends the page's name along, and no origin."""
+    """The host name of a page may resolve to this machine: then the browser sends that name, and no Origin header."""
     port = bench.service.url.rpartition(":")[2]
     others = [
         "evil.test",
@@ -98,13 +98,13 @@ def test_s8_an_unknown_host_header_is_refused(bench: Any) -> None:
 )
 @pytest.mark.parametrize("kind", SIMPLE)
 def test_s8_a_web_page_can_neither_start_nor_read_anything(bench: Any, kind: str | None) -> None:
-    """What a browser sends for a page without asking first has no key; and what it asks first is not granted."""
+    """A request without a preflight has no key, and a preflight is not granted."""
     page = {"Origin": "https://evil.test", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
     sent = page | ({"Content-Type": kind} if kind else {})
     wanted = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
     bodies = {"/v2/scrape": b'{"url": "http://site.test/a"}', "/v2/batch/scrape": b'{"urls": ["http://site.test/a"]}'}
     bodies |= {"/_weblake/reset": b"", "/_weblake/clock/advance": b'{"seconds": 9}', "/v2/parse": b"--x--"}
-    with httpx.Client(base_url=bench.service.url, trust_env=False, timeout=30) as browser:
+    with httpx.Client(base_url=bench.service.url, trust_env=False, verify=False, timeout=30) as browser:
         for path, body in bodies.items():
             reply = browser.post(path, content=body, headers=sent)
             asked = browser.options(path, headers=page | wanted)
@@ -132,7 +132,7 @@ def test_s8_remote_clients_are_refused_unless_configured() -> None:
     becomes="if False:",
 )
 def test_s8_the_control_api_is_limited_to_loopback() -> None:
-    """A caller from elsewhere, as uvicorn tells it; the key does not help."""
+    """A remote caller, as uvicorn reports it, is refused also with the key."""
     import asyncio
 
     from weblake_service.middleware import AccessMiddleware
@@ -155,10 +155,11 @@ def test_s8_the_control_api_is_limited_to_loopback() -> None:
 
 
 def test_a_health_check_needs_no_key_and_reveals_nothing_else(bench: Any) -> None:
-    with httpx.Client(base_url=bench.service.url, trust_env=False) as nobody:
+    with httpx.Client(base_url=bench.service.url, trust_env=False, verify=False) as nobody:
         for headers in ({}, {"Host": "10.0.0.7:8080"}):
             answer = nobody.get("/health", headers=headers)
             assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
         assert nobody.head("/health").status_code == 200
+        assert nobody.get("/_weblake/health").json()["status"] == "ok"
         assert nobody.post("/health").status_code == 405
         assert nobody.get("/health/").status_code == 401

@@ -1,4 +1,4 @@
-"""Code of users: what it says and returns, and that nothing of it outlives its call, however it or the service ends."""
+"""User code: its output and results; none of its processes outlives its call, however the call or the service ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weblake_service.sessions.code.output import MOST
 from weblake_service.sessions.code.page_watchdog import watchdog
 from weblake_service.sessions.code.runner import run_code
 
-#: Sleeps by a number of its own, by which it is found among all processes.
+#: Sleeps for a unique number of seconds, by which it is found among all processes.
 _counter = iter(range(10**6))
 
 
@@ -34,7 +34,7 @@ def nap() -> str:
 
 
 def naps(command: str) -> bool:
-    """Whether such a process is there."""
+    """Return whether such a process exists."""
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = process.read_bytes().rstrip(b"\0").split(b"\0")
@@ -45,7 +45,7 @@ def naps(command: str) -> bool:
     return False
 
 
-# What needs no browser
+# Without a browser
 
 
 def test_bash_output_is_returned(tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_the_environment_of_code_contains_no_secret(tmp_path: Path, monkeypatch:
     assert said.keys() == {"PATH", "LANG", "HOME", "TMPDIR", "CDP_URL", "CODE_RUN"}
     assert said["HOME"] == said["TMPDIR"] == str(tmp_path)
     assert said["CDP_URL"] == chromium_lab.NOWHERE
-    # The keeper could be looked into, too: it is of the same user.
-    keeper = run("cat /proc/$PPID/environ /proc/$PPID/cmdline", "bash", tmp_path).stdout
-    assert "secret" not in ended.stdout + keeper
+    # The code could also read the supervisor, which runs as the same user.
+    supervisor = run("cat /proc/$PPID/environ /proc/$PPID/cmdline", "bash", tmp_path).stdout
+    assert "secret" not in ended.stdout + supervisor
 
 
 def test_code_appears_in_no_command_line_and_leaves_no_file(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_endless_code_is_killed_at_the_timeout_with_its_child_processes(tmp_path
 def test_no_process_outlives_its_call(tmp_path: Path) -> None:
     left, daemon = nap(), nap()
     began = time.monotonic()
-    # Both hold stdout; the second left group and session, and its parent is gone.
+    # Both hold stdout; the second left its group and session, and its parent has ended.
     ended = run(f"{left} & (setsid bash -c '{daemon} & disown' &); echo done", "bash", tmp_path)
     assert (ended.stdout, ended.exit_code, ended.error) == ("done\n", 0, None)
     assert time.monotonic() - began < 5
@@ -117,7 +117,7 @@ def test_background_processes_that_end_soon_are_not_killed(tmp_path: Path) -> No
 @pytest.mark.parametrize("deed", ["-9", pytest.param("-STOP", marks=pytest.mark.system)])
 def test_code_that_kills_its_supervisor_ends_with_it(deed: str, tmp_path: Path) -> None:
     left, daemon = nap(), nap()
-    # A keeper that is stopped keeps the call until its time is up.
+    # A stopped supervisor keeps the call until its timeout.
     limit = 1 if deed == "-STOP" else 60
     ended = run(f"setsid {daemon} & echo done; kill {deed} $PPID; {left}", "bash", tmp_path, timeout_s=limit)
     assert ended.stdout == "done\n"
@@ -146,7 +146,7 @@ def test_large_output_is_truncated_in_bounded_memory(tmp_path: Path) -> None:
 
 def test_output_may_be_any_bytes(tmp_path: Path) -> None:
     assert run(r"printf '\xff\0\xe2\x82\xac'", "bash", tmp_path).stdout == "\ufffd\0€"
-    # Half a character at the cut is nobody's fault.
+    # A character that is cut in half at the limit is not an error of the code.
     cut = run(f"printf a; yes é | tr -d '\\n' | head -c {MOST}", "bash", tmp_path).stdout
     assert "\ufffd" not in cut
 
@@ -205,7 +205,7 @@ def test_code_of_any_size_runs(tmp_path: Path) -> None:
     assert run("echo é\n" + "#" * 100_000, "bash", tmp_path).stdout == "é\n"
 
 
-# What needs one
+# With a browser
 
 
 @pytest.fixture(scope="module")
@@ -345,11 +345,11 @@ def test_a_page_survives_endless_code_that_is_killed(
     language: str, code: str, browser: str, home: str, tmp_path: Path
 ) -> None:
     chromium_lab.alone(browser)
-    on_page(browser, lambda hands: hands.goto(home))
-    # Long enough to be in the loop also on a machine that is busy.
+    on_page(browser, lambda actions: actions.goto(home))
+    # Long enough to be in the loop also on a busy machine.
     ended = run(code, language, tmp_path, browser, timeout_s=4)
     assert (ended.stdout, ended.exit_code, ended.killed) == ("before\n", -9, True)
-    assert on_page(browser, lambda hands: hands.title()) == "Home"
+    assert on_page(browser, lambda actions: actions.title()) == "Home"
 
 
 @pytest.mark.system
@@ -366,7 +366,7 @@ def test_an_endless_loop_in_the_page_ends_with_the_code(
     language: str, code: str, browser: str, home: str, tmp_path: Path
 ) -> None:
     chromium_lab.alone(browser)
-    on_page(browser, lambda hands: hands.goto(home))
+    on_page(browser, lambda actions: actions.goto(home))
     assert run(code, language, tmp_path, browser, timeout_s=4).killed
     urls = run("Promise.all(context.pages().map((p) => p.evaluate(() => location.href)))", "node", tmp_path, browser)
     assert urls.error is None
@@ -381,7 +381,7 @@ def test_an_unhandled_dialog_does_not_block_the_page(browser: str, home: str, tm
     ended = run(code, "bash", tmp_path, browser)
     assert ended.stdout.splitlines()[-1] == "after"
 
-    # Between two calls it takes a guard of the session.
+    # Between two calls, the session's watchdog dismisses dialogs.
     async def main() -> str | None:
         async with watchdog(browser) as guard:
             given: dict[str, Any] = {"cdp_url": browser, "folder": tmp_path, "timeout_s": 60, "guard": guard}
@@ -404,7 +404,7 @@ def test_code_gets_the_active_page(browser: str, tmp_path: Path) -> None:
         assert said == {str(number)}
     run("agent-browser tab 2", "bash", tmp_path, browser)
     assert run("await page.title()", "node", tmp_path, browser).value == "0"
-    # Pages that the code opens stay, and are in front for the next.
+    # Pages that the code opens stay, and are active for the next call.
     made = "const p = await context.newPage(); await p.goto('data:text/html,<title>made</title>')"
     assert run(made, "node", tmp_path, browser).error is None
     assert run("agent-browser get title", "bash", tmp_path, browser).stdout == "made\n"

@@ -1,20 +1,16 @@
-"""The door, single scrapes, maps, reports and limits, over a real socket."""
+"""Authentication, validation, single scrapes, maps, reports and limits, over a real socket."""
 
 from __future__ import annotations
 
 import socket
-import threading
 import uuid
 from datetime import datetime, timezone
 from importlib.resources import files
 from typing import Any
 
-import httpx
 import pytest
 
-from weblake.compat import read_time
-from weblake.errors import InvalidOption, StorageRefused
-from weblake_service.config import ServiceKey
+from weblake.errors import InvalidOption
 from weblake_service.page_failure import PageFailure
 from weblake_service.server import LocalService
 
@@ -22,30 +18,22 @@ A, B = "http://site.test/a", "http://site.test/b"
 ROUTES = ["/v2/scrape", "/v2/crawl/active", "/v2/team/activity", "/v2/nothing", "/v2/batch/scrape/x", "/v2/browser"]
 
 
-@pytest.mark.parametrize("path", ROUTES)
-@pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic test-key", "test-key", "Bearer"])
-def test_every_route_requires_the_key(bench: Any, path: str, header: str | None) -> None:
-    with httpx.Client(base_url=bench.service.url, trust_env=False) as nobody:
-        reply = nobody.get(path, headers={"Authorization": header} if header else {})
-        posted = nobody.post(path, json={}, headers={"Authorization": header} if header else {})
-    for one in (reply, posted):
-        assert one.status_code == 401
-        assert one.json()["success"] is False
-        assert one.headers["weblake-idempotency"] == "replay"
-
-
 def test_every_response_declares_idempotent_replay(bench: Any) -> None:
-    for reply in (bench.http.get("/v2/crawl/active"), bench.http.get("/v2/x"), bench.http.post("/v2/scrape", json={})):
+    replies = [bench.http.get("/v2/crawl/active"), bench.http.get("/v2/x"), bench.http.post("/v2/scrape", json={})]
+    replies += [
+        bench.http.get(path, headers={"Authorization": "Bearer wrong"}) for path in ("/v2/x", "/v2/team/activity")
+    ]
+    assert [reply.status_code for reply in replies] == [200, 404, 400, 401, 401]
+    for reply in replies:
         assert reply.headers["weblake-idempotency"] == "replay"
 
 
-def test_foreign_host_names_are_refused(bench: Any) -> None:
-    assert bench.http.get("/v2/crawl/active", headers={"Host": "evil.test"}).status_code == 403
-    port = bench.service.url.rpartition(":")[2]
-    assert bench.http.get("/v2/crawl/active", headers={"Host": f"localhost:{port}"}).status_code == 200
-    job = bench.batch(A)
-    reply = bench.http.get(f"/v2/batch/scrape/{job}?limit=1", headers={"Host": f"localhost:{port}"})
-    assert "127.0.0.1" not in reply.text
+def test_next_links_have_the_host_of_the_request(bench: Any) -> None:
+    host = f"localhost:{bench.service.url.rpartition(':')[2]}"
+    job = bench.batch(A, B)
+    bench.ended(job)
+    link = bench.http.get(f"/v2/batch/scrape/{job}?limit=1", headers={"Host": host}).json()["next"]
+    assert link.startswith(f"http://{host}/v2/batch/scrape/{job}?")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +91,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(bench: Any) -> None:
 def test_every_operation_refuses_unknown_options(
     bench: Any, path: str, body: dict[str, Any], option: str, nearest: str
 ) -> None:
-    """Before it says what is not set up: a test without a language model finds the typo as well."""
+    """Typos are reported before missing features, so that a test without a language model finds them as well."""
     refused = bench.http.post(path, json=body)
     assert refused.status_code == 400, refused.text
     assert refused.json()["error"].startswith(f"{option!r} is not an option ")
@@ -165,65 +153,6 @@ def test_a_failed_scrape_has_a_status_and_code_and_is_free(bench: Any) -> None:
     assert bench.http.get("/v2/team/credit-usage/historical").json()["periods"] == []
 
 
-def test_private_targets_are_refused_unless_allowed(make_bench: Any) -> None:
-    bench = make_bench(allow_private=False)
-    for url in ("http://127.0.0.1/", "http://[::1]:80/", "http://localhost./", "http://2130706433/", "10.0.0.1"):
-        for path in ("/v2/scrape", "/v2/crawl", "/v2/map"):
-            reply = bench.http.post(path, json={"url": url})
-            assert (reply.status_code, reply.json()["code"]) == (403, "unsafe_domain_blocked"), url
-    hook = bench.http.post("/v2/batch/scrape", json={"urls": [A], "webhook": "http://127.0.0.1:1/"})
-    assert (hook.status_code, "webhook" in hook.json()["error"]) == (400, True)
-
-
-def test_the_cache_serves_recent_pages(bench: Any) -> None:
-    first = bench.http.post("/v2/scrape", json={"url": A}).json()["data"]
-    second = bench.http.post("/v2/scrape", json={"url": A}).json()["data"]
-    assert (first["metadata"]["cacheState"], second["metadata"]["cacheState"]) == ("miss", "hit")
-    assert first["metadata"]["scrapeId"] != second["metadata"]["scrapeId"]
-    assert first["markdown"] == second["markdown"]
-    other = bench.http.post("/v2/scrape", json={"url": A, "onlyMainContent": False}).json()["data"]
-    assert other["metadata"]["cacheState"] == "hit"
-    headers = bench.http.post("/v2/scrape", json={"url": A, "headers": {"Cookie": "a=b"}}).json()["data"]
-    assert headers["metadata"]["cacheState"] == "miss"
-    bench.service.advance(172_800 + 1)
-    assert bench.http.post("/v2/scrape", json={"url": A}).json()["data"]["metadata"]["cacheState"] == "miss"
-    assert bench.web.asked.count(A) == 3
-
-
-def test_error_pages_and_pages_without_store_in_cache_are_not_cached(bench: Any) -> None:
-    bench.web.statuses[A] = 500
-    for body in ({"url": A}, {"url": B, "storeInCache": False}):
-        for _ in range(2):
-            assert bench.http.post("/v2/scrape", json=body).json()["data"]["metadata"]["cacheState"] == "miss"
-
-
-def test_min_age_reads_only_the_cache(bench: Any) -> None:
-    reply = bench.http.post("/v2/scrape", json={"url": A, "minAge": 1})
-    assert (reply.status_code, reply.json()["code"]) == (404, "SCRAPE_NO_CACHED_DATA")
-    bench.http.post("/v2/scrape", json={"url": A})
-    assert bench.http.post("/v2/scrape", json={"url": A, "minAge": 60_000}).status_code == 404
-    bench.service.advance(61)
-    assert bench.http.post("/v2/scrape", json={"url": A, "minAge": 60_000}).status_code == 200
-    assert bench.web.asked == [A]
-
-
-def test_lockdown_reads_the_cache_stores_nothing_and_has_its_own_price(bench: Any) -> None:
-    miss = bench.http.post("/v2/scrape", json={"url": A, "lockdown": True})
-    assert (miss.status_code, miss.json()["code"]) == (404, "SCRAPE_LOCKDOWN_CACHE_MISS")
-    assert A not in miss.text
-    bench.http.post("/v2/scrape", json={"url": A})
-    bench.service.advance(30 * 24 * 3600)
-    hit = bench.http.post("/v2/scrape", json={"url": A, "lockdown": True}).json()
-    assert hit["data"]["metadata"]["cacheState"] == "hit"
-    assert bench.http.get(f"/v2/scrape/{hit['scrape_id']}").status_code == 404
-    assert bench.http.get("/v2/team/activity").json()["data"][0]["target"] is None
-    used = sum(
-        period["totalCredits"] for period in bench.http.get("/v2/team/credit-usage/historical").json()["periods"]
-    )
-    assert used == 1 + 1 + 5
-    assert bench.web.asked == [A]
-
-
 FEATURES = [
     ({"formats": ["screenshot"]}, "weblake[browser]"),
     ({"formats": ["summary"]}, "weblake[llm]"),
@@ -273,36 +202,10 @@ def test_unknown_paths_and_methods_are_refused(bench: Any) -> None:
 HOME = "http://www.site.test/"
 
 
-def test_a_map_lists_urls_of_sitemap_and_links_once(bench: Any) -> None:
-    bench.web.sitemaps[HOME] = ["http://www.site.test/a?x=1", "http://docs.site.test/guide", "http://other.test/"]
-    bench.web.links[HOME] = ["http://www.site.test/a?x=2", "http://site.test/pricing#top", "mailto:a@site.test"]
-
-    def found(**options: object) -> list[str]:
-        reply = bench.http.post("/v2/map", json={"url": HOME, **options}).json()
-        return [link["url"] for link in reply["links"]]
-
-    everything = [HOME, "http://www.site.test/a", "http://docs.site.test/guide", "http://site.test/pricing"]
-    assert found() == everything
-    assert found(includeSubdomains=False) == [everything[0], everything[1], everything[3]]
-    assert found(limit=2) == everything[:2]
-    assert found(sitemap="skip") == [everything[0], everything[1], everything[3]]
-    assert found(sitemap="only") == everything[1:3]
-    assert found(search="pricing")[0] == everything[3]
-    assert len(found(search="pricing")) == 4
-    assert len(found(ignoreQueryParameters=False)) == 5
-    first = bench.http.post("/v2/map", json={"url": HOME}).json()["links"][0]
-    assert first["title"] == f"Title of {HOME}"
-
-
-def test_a_map_that_times_out_or_finds_nothing_is_reported(bench: Any) -> None:
+def test_a_map_that_times_out_is_reported(bench: Any) -> None:
     bench.web.held.add(HOME)
     slow = bench.http.post("/v2/map", json={"url": HOME, "timeout": 20})
     assert (slow.status_code, slow.json()["code"]) == (408, "MAP_TIMEOUT")
-    bench.web.held.clear()
-    bench.web.failures[HOME] = PageFailure("SCRAPE_DNS_RESOLUTION_ERROR", "No such host.")
-    assert bench.http.post("/v2/map", json={"url": HOME}).json()["code"] == "SCRAPE_DNS_RESOLUTION_ERROR"
-    bench.web.sitemaps[HOME] = [f"{HOME}x"]
-    assert [one["url"] for one in bench.http.post("/v2/map", json={"url": HOME}).json()["links"]] == [f"{HOME}x"]
 
 
 def test_activity_is_paginated_filtered_and_expires_after_a_day(bench: Any) -> None:
@@ -349,20 +252,6 @@ def test_usage_is_reported_by_month_and_by_key(make_bench: Any) -> None:
     assert months[0]["startDate"] < months[1]["startDate"]
 
 
-def test_two_teams_do_not_see_each_other(make_bench: Any) -> None:
-    keys = [ServiceKey("test-key-1", "one", "red"), ServiceKey("test-key-2", "two", "blue")]
-    bench = make_bench(keys=keys)
-    blue = {"Authorization": "Bearer test-key-2"}
-    job = bench.batch(A)
-    scrape_id = bench.ended(job)["data"][0]["metadata"]["scrapeId"]
-    for path in (f"/v2/batch/scrape/{job}", f"/v2/scrape/{scrape_id}"):
-        assert bench.http.get(path, headers=blue).status_code == 404
-    assert bench.http.get(f"/v2/batch/scrape/{job}/errors", headers=blue).status_code == 403
-    assert bench.http.delete(f"/v2/batch/scrape/{job}", headers=blue).status_code == 403
-    assert bench.http.get("/v2/team/activity", headers=blue).json()["data"] == []
-    assert bench.http.get("/v2/team/credit-usage/historical", headers=blue).json()["periods"] == []
-
-
 def test_a_scrape_without_enough_credits_is_refused(make_bench: Any) -> None:
     bench = make_bench(plan_credits=3)
     bench.web.held.add("*")
@@ -380,57 +269,7 @@ def test_a_scrape_without_enough_credits_is_refused(make_bench: Any) -> None:
     assert bench.http.get("/v2/team/activity").json()["data"][0]["endpoint"] == "batch_scrape"
 
 
-def test_the_rate_limit_sends_retry_after(make_bench: Any) -> None:
-    bench = make_bench(requests_per_minute=2)
-    for _ in range(2):
-        assert bench.http.post("/v2/scrape", json={"url": A}).status_code == 200
-    reply = bench.http.post("/v2/batch/scrape", json={"urls": [A]})
-    wait = int(reply.headers["retry-after"])
-    assert reply.status_code == 429
-    assert 55 <= wait <= 60
-    assert f"retry after {wait}s" in reply.json()["error"]
-    assert bench.http.get("/v2/crawl/active").status_code == 200
-    bench.service.advance(wait)
-    assert bench.http.post("/v2/scrape", json={"url": A}).status_code == 200
-
-
-def test_a_full_queue_is_refused(make_bench: Any) -> None:
-    bench = make_bench(max_queued_pages=3)
-    bench.web.held.add("*")
-    bench.batch(A, B)
-    reply = bench.http.post("/v2/batch/scrape", json={"urls": [A, B]})
-    assert (reply.status_code, "retry-after" in reply.headers) == (429, True)
-
-
-def test_concurrent_scrapes_are_queued_and_report_it(make_bench: Any) -> None:
-    bench = make_bench(concurrency=1)
-    bench.web.held.add(A)
-    got: list[Any] = []
-
-    def ask(url: str) -> None:
-        headers = {"Authorization": "Bearer test-key"}
-        with httpx.Client(base_url=bench.service.url, headers=headers, trust_env=False, timeout=20) as client:
-            got.append(client.post("/v2/scrape", json={"url": url}).json()["data"]["metadata"])
-
-    first = threading.Thread(target=ask, args=(A,))
-    first.start()
-    bench.until(lambda: bench.web.flying)
-    second = threading.Thread(target=ask, args=(B,))
-    second.start()
-    bench.until(lambda: len(bench.service.requests()) == 2)
-    bench.web.held.clear()
-    first.join()
-    second.join()
-    limited = {one["sourceURL"]: one["concurrencyLimited"] for one in got}
-    assert limited == {A: False, B: True}
-
-
-def test_the_admin_routes_report_and_reset_the_service(bench: Any) -> None:
-    nobody = httpx.Client(base_url=bench.service.url, trust_env=False)
-    assert nobody.get("/_weblake/health").json()["status"] == "ok"
-    for path in ("requests", "counts", "faults"):
-        assert nobody.get(f"/_weblake/{path}").status_code == 401
-    nobody.close()
+def test_the_request_log_and_the_counts_are_returned(bench: Any) -> None:
     key = "0e7c7d9e-2f3f-4cf0-8a52-6a3b8f2f9f11"
     bench.http.post("/v2/scrape", json={"url": A}, headers={"x-idempotency-key": key})
     (entry,) = bench.http.get("/_weblake/requests").json()["requests"]
@@ -438,30 +277,6 @@ def test_the_admin_routes_report_and_reset_the_service(bench: Any) -> None:
     assert entry["idempotencyKey"] == key
     assert "test-key" not in str(entry)
     assert bench.http.get("/_weblake/counts").json()["counts"] == {"pages_billed": 1, "scrape_started": 1}
-    before = bench.http.get("/_weblake/health").json()["now"]
-    assert bench.http.post("/_weblake/clock/advance", json={"seconds": 3600}).json()["now"] > before
-    for bad in ({"seconds": -1}, {"seconds": "x"}, {}):
-        assert bench.http.post("/_weblake/clock/advance", json=bad).status_code == 400
-    job = bench.batch(A)
-    assert bench.http.post("/_weblake/reset").json() == {"success": True}
-    assert bench.http.get(f"/v2/batch/scrape/{job}").status_code == 404
-    assert bench.http.get("/_weblake/counts").json()["counts"] == {}
-    assert abs(read_time(bench.http.get("/_weblake/health").json()["now"]).timestamp() - _now()) < 60
-
-
-def _now() -> float:
-    return datetime.now(timezone.utc).timestamp()
-
-
-def test_a_reset_stops_running_jobs(bench: Any) -> None:
-    bench.web.held.add("*")
-    bench.batch(A, B)
-    bench.until(lambda: bench.web.flying == 2)
-    bench.service.reset()
-    bench.until(lambda: bench.web.flying == 0)
-    bench.web.held.clear()
-    assert bench.http.get("/_weblake/counts").json()["counts"] == {}
-    assert bench.ended(bench.batch(A))["completed"] == 1
 
 
 def test_the_contract_is_served(bench: Any) -> None:
@@ -478,12 +293,3 @@ def test_a_used_port_and_invalid_keys_are_reported() -> None:
     for bad in ("", "with space", "ümlaut", {"a": "test-key", "b": "test-key"}):
         with pytest.raises(InvalidOption):
             LocalService(keys=bad)
-
-
-def test_the_database_is_used_by_one_service(make_bench: Any, tmp_path: Any) -> None:
-    db = tmp_path / "deep" / "service.db"
-    bench = make_bench(db)
-    with pytest.raises(StorageRefused, match="already serves"):
-        make_bench(db)
-    bench.service.stop()
-    make_bench(db)

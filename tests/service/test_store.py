@@ -1,4 +1,4 @@
-"""The database: transactions, groups, snapshots, the lock, and records kept in step."""
+"""The database: transactions, group commits, snapshots, the lock, and consistent records."""
 
 from __future__ import annotations
 

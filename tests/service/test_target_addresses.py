@@ -1,4 +1,4 @@
-"""Which targets may be reached: closed networks in every spelling, and what is no web address."""
+"""Which targets are allowed: private networks in every spelling, and invalid URLs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_s7_private_addresses_are_refused_in_every_spelling(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "app.localhost", "0177.0.0.1", "127.0.0.1.", "①②⑦.⓪.⓪.①", "localhost."])
 def test_s7_other_names_of_loopback_are_refused(site: Site, host: str) -> None:
-    """Which of the three answers it is depends on what this machine's resolver knows."""
+    """Which of the three errors it is depends on the resolver of this machine."""
     problem = failure(f"http://{host}:{site.server_port}/", fetcher_options={"allow_private": False})
     assert problem.code in {"unsafe_domain_blocked", "SCRAPE_DNS_RESOLUTION_ERROR", "BAD_REQUEST"}
     assert site.requests == []

@@ -1,4 +1,4 @@
-"""What a team is told about itself: the activity list and the reports, whatever happens meanwhile."""
+"""The activity list and the reports of a team."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from datetime import timezone
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake.compat import read_time
 from weblake_service.clock import iso, month_bounds, month_of
@@ -43,6 +44,7 @@ def listed(db: sqlite3.Connection, at: float, cursor: Any = None, **asked: Any) 
 entries = st.tuples(st.sampled_from(TEAMS), st.sampled_from(KINDS), st.floats(0, 9 * 3600))
 
 
+@settings(max_examples=examples(100))
 @given(
     before=st.lists(entries, max_size=25),
     meanwhile=st.lists(st.lists(entries, max_size=3), max_size=12),
@@ -103,10 +105,11 @@ def test_a_cursor_is_bound_to_its_team_and_signed() -> None:
         with pytest.raises(ErrorResponse) as caught:
             listed(db, 1_800_000_010.0, spoilt, team=team)
         assert caught.value.status == 400
-    # Its entries are gone by now: the list is over, and that is no mistake of the client.
+    # Its entries have expired: the list is over, which is not an error of the client.
     assert listed(db, 1_800_000_010.0 + DAY, cursor)["data"] == []
 
 
+@settings(max_examples=examples(100))
 @given(st.text(max_size=80) | st.binary(max_size=80).map(lambda raw: raw.decode("latin-1")))
 def test_arbitrary_text_is_not_a_valid_cursor(text: str) -> None:
     with pytest.raises(ErrorResponse):
@@ -118,6 +121,7 @@ charges = st.tuples(
 )
 
 
+@settings(max_examples=examples(100))
 @given(st.lists(charges, max_size=40))
 def test_the_reports_add_up(made: list[Any]) -> None:
     db, now = database(), 1_795_000_000.0

@@ -1,4 +1,4 @@
-"""Several keys and teams: what a keys file may say, and what one team sees of another."""
+"""Several keys and teams: the keys file, and the separation of teams."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_keys_file_accessible_to_others_gives_a_warning(tmp_path: Path) -> Non
     for missing in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(InvalidOption, match="cannot be read"):
             read_keys_file(missing)
-    # A secret store may hand the file over as a pipe: nothing lies on a disk then, and nobody else can read it.
+    # A secret store may provide the file as a pipe: then nothing is on disk, and nobody else can read it.
     reading, writing = os.pipe()
     os.write(writing, literal.encode())
     os.close(writing)

@@ -1,4 +1,4 @@
-"""What a team may use: starts and reads in a minute, pages at a time, pages that wait, credits."""
+"""Limits of a team: starts and reads per minute, concurrent pages, queued pages, credits."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def test_malformed_requests_and_replays_do_not_count_as_starts(make_bench: Any) 
     again = {"json": {"urls": [A]}, "headers": {"x-idempotency-key": "00000000-0000-4000-8000-000000000001"}}
     replies = [bench.http.post("/v2/batch/scrape", **again) for _ in range(3)]
     assert len({reply.json()["id"] for reply in replies}) == 1
-    assert bench.http.post("/v2/batch/scrape", json={"urls": [A]}).status_code == 429
+    refused = bench.http.post("/v2/batch/scrape", json={"urls": [A]})
+    assert (refused.status_code, 55 <= int(refused.headers["retry-after"]) <= 60) == (429, True)
 
 
 def test_reads_have_a_separate_larger_limit(make_bench: Any) -> None:
@@ -85,7 +86,9 @@ def test_pages_beyond_the_concurrency_of_a_team_wait_and_report_it(make_bench: A
     got: list[dict[str, Any]] = []
 
     def ask(url: str, headers: dict[str, str]) -> None:
-        with httpx.Client(base_url=bench.service.url, headers=headers, trust_env=False, timeout=20) as client:
+        with httpx.Client(
+            base_url=bench.service.url, headers=headers, trust_env=False, verify=False, timeout=20
+        ) as client:
             got.append(client.post("/v2/scrape", json={"url": url}).json()["data"]["metadata"])
 
     threads = [threading.Thread(target=ask, args=(f"{A}/{n}", RED if n < 2 else BLUE)) for n in range(4)]

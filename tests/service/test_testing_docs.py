@@ -1,4 +1,4 @@
-"""docs/testing.md shows tests that pass, calls that are answered, and all the effects that there are."""
+"""The tests, calls and tables of docs/testing.md are executed and compared with the service."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def blocks(language: str) -> list[str]:
 
 
 def run(folder: Path, *arguments: str) -> str:
-    """Runs pytest as a reader would, in a folder with nothing of ours in it."""
+    """Run pytest as a reader would, in an otherwise empty folder."""
     code = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code, "-q", "-p", "no:cacheprovider", "-p", "weblake.testing", *arguments],

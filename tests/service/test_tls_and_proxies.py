@@ -1,4 +1,4 @@
-"""Certificates that nobody vouches for, and the proxies of the environment."""
+"""Untrusted certificates, and the proxies of the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of webhooks in the database: what is begun next, and what is known of the past."""
+"""The queue of webhooks in the database: the next delivery, and the list of past deliveries."""
 
 from __future__ import annotations
 

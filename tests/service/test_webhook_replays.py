@@ -1,6 +1,6 @@
-"""S5: webhooks that come again, late, out of order, or were caught and are sent by somebody else.
+"""S5: webhooks that are repeated, delayed, reordered, or intercepted and sent by somebody else.
 
-A delivery is a hint: whoever keeps its key acts on it once, and what is true is read from the service.
+A delivery is a hint: a receiver that remembers its id acts on it once, and reads the job's state from the service.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JOBS = st.integers(0, 2).map(lambda number: str(uuid.UUID(int=number)))
 
 
 class Deliveries(RuleBasedStateMachine):
-    """A service that sends webhooks, a network that repeats, reorders and alters them, and one who acts on them."""
+    """A service that sends webhooks, a network that repeats, reorders and alters them, and a receiver."""
 
     sent = Bundle("sent")
 
@@ -49,7 +49,7 @@ class Deliveries(RuleBasedStateMachine):
 
     @rule(target=sent, kind=KINDS, job=JOBS, has_id=st.booleans())
     def send(self, kind: str, job: str, has_id: bool) -> tuple[bytes, str]:
-        """Something happens; the network may hold it back for any time."""
+        """Create an event, which the network may hold back for any time."""
         self.count += 1
         event: dict[str, Any] = {"success": True, "type": kind, "id": job, "metadata": {"n": self.count}}
         if has_id or not kind.endswith(".page"):
@@ -61,13 +61,13 @@ class Deliveries(RuleBasedStateMachine):
 
     @rule(delivery=sent)
     def arrive(self, delivery: tuple[bytes, str]) -> None:
-        """For the first time, or again, whatever came meanwhile."""
+        """Deliver an event, for the first time or again."""
         self.take(*delivery)
         self.arrived.add(delivery[0])
 
     @rule(delivery=sent, spelled=st.sampled_from([b'"n": 1', b'"webhookId"', b"true", b"crawl"]))
     def alter(self, delivery: tuple[bytes, str], spelled: bytes) -> None:
-        """Another id would make it new; but the id lies within what is signed."""
+        """Alter a delivery id: that would make it new, but the id is signed."""
         body, signature = delivery
         changed = body.replace(spelled, spelled[:-1] + b"7", 1)
         if changed != body:
@@ -122,7 +122,7 @@ def test_s5_a_redelivery_after_a_crash_has_the_same_id_and_body(bench: Any) -> N
     becomes="if True:",
 )
 def test_s5_an_early_signed_event_lands_the_complete_job(bench: Any, tmp_path: Path) -> None:
-    """Sent too early, or by one who knows the secret: it claims an end and documents, and neither is believed."""
+    """An early or forged event with a valid signature claims an end and documents, and both are ignored."""
     urls = ["http://site.test/a", "http://site.test/b"]
     bench.web.held.add(urls[1])
     job = bench.batch(*urls)
@@ -142,7 +142,7 @@ def test_s5_an_early_signed_event_lands_the_complete_job(bench: Any, tmp_path: P
     before = asked()
     landing = threading.Thread(target=land)
     landing.start()
-    # More often than a job that has ended is asked again by who was told otherwise meanwhile.
+    # More reads than the retries for a stale status, after which a client would accept the claimed end.
     bench.until(lambda: asked() > before + 2 * len(LAG_PAUSES_S), 60)
     assert receipts == []
     assert not list(tmp_path.glob("documents/**/*.parquet"))

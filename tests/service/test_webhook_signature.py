@@ -1,4 +1,4 @@
-"""The receiver's side of a webhook: its signature, and what an event may look like."""
+"""The receiver's side of a webhook: its signature and the parsing of events."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_s4_an_empty_secret_verifies_nothing() -> None:
     becomes="if expected.encode() != given:",
 )
 def test_s4_signatures_are_compared_in_constant_time() -> None:
-    """The time itself shows nothing on a busy machine: the rule is that there is one comparison, and it is this one."""
+    """Timing is not measurable on a busy machine, so the test asserts that this comparison is the only one."""
     nodes = list(ast.walk(ast.parse(inspect.getsource(webhooks.verify))))
     assert not [ast.unparse(node) for node in nodes if isinstance(node, ast.Compare | ast.Match | ast.Subscript)]
     called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}

@@ -1,4 +1,4 @@
-"""The service of somebody who has installed `weblake[local]` and no more: nothing of a browser is asked for."""
+"""A service with only `weblake[local]` installed needs nothing of the browser extra."""
 
 from __future__ import annotations
 

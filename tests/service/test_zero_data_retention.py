@@ -1,4 +1,4 @@
-"""Lockdown and zero data retention: of some scrapes nothing may be left."""
+"""Lockdown and zero data retention: nothing of these scrapes is stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ lab, lab_service = scrape_lab.lab, scrape_lab.lab_service
 
 
 def traces(folder: Path, *secrets: str) -> list[str]:
-    """The files in which one of the secrets stands, as it is or as JSON or a URL would write it."""
+    """Return the files that contain one of the secrets, plain or as JSON or a URL would encode it."""
     found = []
     for file in folder.rglob("*"):
         data = file.read_bytes() if file.is_file() else b""
@@ -104,7 +104,7 @@ def test_zero_data_retention_does_not_change_the_price(
     assert (entry["id"], entry["target"]) == (reply["scrape_id"], url if kept else None)
     lab.service.stop()
     if kept:
-        # The looking itself finds what is there.
+        # Control: the search finds what is stored.
         assert traces(tmp_path, "zqpage", "zqtext") != []
     else:
         assert reply["data"]["metadata"]["creditsUsed"] == 2

@@ -1,4 +1,4 @@
-"""A small site and a real service on loopback, and the command line as a process of its own."""
+"""A small site and a real service on loopback, and the command line as a separate process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Site(BaseHTTPRequestHandler):
 
 @contextmanager
 def start_site() -> Iterator[str]:
-    """The address of the site."""
+    """Yield the base URL of a running site."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
@@ -82,7 +82,7 @@ def service(tmp_path: Path) -> Iterator[LocalService]:
 
 @dataclass
 class Run:
-    """What a command printed and how it ended."""
+    """The output and exit code of a command."""
 
     code: int
     out: str
@@ -90,7 +90,7 @@ class Run:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The one object on standard output."""
+        """Return the JSON object on standard output."""
         found = json.loads(self.out)
         assert isinstance(found, dict)
         return found
@@ -102,7 +102,7 @@ class CommandLine:
 
     env: dict[str, str] = field(default_factory=dict)
     ran: list[Run] = field(default_factory=list)
-    #: What Python runs.
+    #: Arguments of Python.
     program: tuple[str, ...] = ("-m", "weblake")
 
     def start(self, *args: str) -> subprocess.Popen[str]:
@@ -130,8 +130,8 @@ def weblake_command(service: LocalService) -> CommandLine:
 
 @pytest.fixture
 def lab(service: LocalService, site: str, weblake_command: CommandLine, tmp_path: Path) -> Iterator[Any]:
-    """A job that has ended, and roots to land it in, for what strikes a landing (crash_lab.Lab)."""
-    from crash_lab import crash_lab  # brings four readers, which most tests here do without
+    """Yield a completed job and roots for crash tests of its landing (crash_lab.Lab)."""
+    from crash_lab import crash_lab  # imports four readers, which most tests here do not need
 
     with crash_lab(service, site, weblake_command.env, tmp_path) as made:
         yield made

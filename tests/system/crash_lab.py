@@ -1,4 +1,4 @@
-"""What the crash sweep lands, what readers see of it, and what may lie in a root afterwards."""
+"""The loads of the crash sweep, what readers see of them, and what a root may contain afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow.dataset as ds
-from syscall_sweep import Call, Struck, run
+from syscall_sweep import Call, TracedRun, run
 
 import weblake
 from weblake.dataset.root import open_dataset
@@ -31,7 +31,7 @@ DOCUMENTS = "/documents/load_date=DAY/ID-00000.parquet"
 ERRORS = "/page_errors/load_date=DAY/ID-00000.parquet"
 DAY_DIR = "/documents/load_date=DAY"
 LEDGER = "/_weblake/ledger"
-#: All that a root may hold after a load, but for what dead runs left in `_weblake/tmp`.
+#: All that a root may contain after a load, except files of dead runs in `_weblake/tmp`.
 EXPECTED = {
     *(DOCUMENTS, ERRORS, "/_weblake/layout.json", "/_weblake/slots/index.json"),
     *(f"{LEDGER}/ID{step}.json" for step in ("", ".start-1", ".owner", ".job", ".lander", ".done")),
@@ -39,7 +39,7 @@ EXPECTED = {
 
 
 def visible(root: Path) -> list[str]:
-    """The source URLs that readers of a glob see; all of them must see the same."""
+    """Return the source URLs that readers of a glob see, and assert that all readers see the same."""
     glob = f"{root}/documents/**/*.parquet"
     files = sorted(str(path) for path in root.glob("documents/**/*.parquet"))
     try:
@@ -53,7 +53,7 @@ def visible(root: Path) -> list[str]:
                 pl.read_parquet(glob)["source_url"].to_list(),
                 pd.read_parquet(root / "documents")["source_url"].tolist(),
             ]
-    except Exception as error:  # each reader has its own errors, and each of them is a broken promise
+    except Exception as error:  # every reader has its own exception types, and each of them is a broken promise
         raise AssertionError(f"a reader failed: {error!r}") from error
     first = sorted(seen[0])
     assert all(sorted(each) == first for each in seen), f"readers differ: {seen}"
@@ -62,7 +62,7 @@ def visible(root: Path) -> list[str]:
 
 @dataclass
 class Lab:
-    """A service, a job of three pages and one that fails, and roots to land it in."""
+    """A service, a job of three stored pages and one failed page, and roots to land it in."""
 
     service: Any
     env: Mapping[str, str] = field(repr=False)
@@ -80,17 +80,19 @@ class Lab:
     def batch(self, root: Path) -> list[str]:
         return ["batch", *self.urls, "--to", str(root), "--json"]
 
-    def run(self, command: list[str], root: Path, strike: Sequence[str] = (), nth: int = 1, **more: Any) -> Struck:
-        """Runs a command under strace, as the nth on this root."""
+    def run(self, command: list[str], root: Path, inject: Sequence[str] = (), nth: int = 1, **more: Any) -> TracedRun:
+        """Run a command under strace, as the nth on this root."""
         steady = [sys.executable, STEADY, str(nth), *command]
-        return run(steady, root, root.with_suffix(f".trace-{nth}"), self.env, strike, **more)
+        return run(steady, root, root.with_suffix(f".trace-{nth}"), self.env, inject, **more)
 
     def killed(self, command: list[str], root: Path, call: Call, nth: int = 1) -> bool:
-        """Kills it right before a call; returns whether the load was there by then."""
-        struck = self.run(command, root, call.aim(root, "signal=KILL"), nth)
-        assert struck.code == -signal.SIGKILL, f"it was not killed: {struck.code} {struck.err}"
-        assert struck.meant(call), f"something else was struck: {struck.changes}"
-        return self.unharmed(root)
+        """Kill a command right before a call, and return whether the load was visible by then."""
+        interrupted_run = self.run(command, root, call.aim(root, "signal=KILL"), nth)
+        assert interrupted_run.code == -signal.SIGKILL, (
+            f"it was not killed: {interrupted_run.code} {interrupted_run.err}"
+        )
+        assert interrupted_run.meant(call), f"another call was hit: {interrupted_run.changes}"
+        return self.check_whole_or_absent(root)
 
     def starts(self) -> int:
         return int(self.service.counts().get("batch_scrape_started", 0))
@@ -98,26 +100,26 @@ class Lab:
     def root(self, name: str) -> Path:
         return self.tmp / re.sub(r"\W+", "-", name).strip("-")
 
-    def unharmed(self, root: Path, why: str = "") -> bool:
-        """Asserts that a struck load is there whole or not at all; returns which."""
+    def check_whole_or_absent(self, root: Path, why: str = "") -> bool:
+        """Assert that an interrupted load is entirely visible or not at all, and return which."""
         seen = visible(root)
-        assert seen in ([], self.stored), f"a part is visible: {seen} {why}"
+        assert seen in ([], self.stored), f"a partial load is visible: {seen} {why}"
         return bool(seen)
 
-    def again(self, command: list[str], root: Path) -> dict[str, Any]:
-        """Runs a command plainly after a struck one and asserts that all is well."""
+    def repeat(self, command: list[str], root: Path) -> dict[str, Any]:
+        """Repeat an interrupted command without faults, and assert that it succeeds."""
         ended = subprocess.run([*WEBLAKE, *command], env=self.env, capture_output=True, text=True, timeout=120)
-        assert ended.returncode == 0, f"the rerun failed: {ended.stderr}"
-        return self.whole(root, json.loads(ended.stdout))
+        assert ended.returncode == 0, f"the repeat failed: {ended.stderr}"
+        return self.check_complete(root, json.loads(ended.stdout))
 
-    def whole(self, root: Path, receipt: dict[str, Any]) -> dict[str, Any]:
-        """Asserts that a root holds this one load and nothing else."""
+    def check_complete(self, root: Path, receipt: dict[str, Any]) -> dict[str, Any]:
+        """Assert that a root contains this load and nothing else."""
         assert (receipt["stored"], receipt["failed"], receipt["complete"]) == (3, 1, True)
         assert [(file["rows"], file["path"].split("/")[0]) for file in receipt["files"]] == [
             (3, "documents"),
             (1, "page_errors"),
         ]
-        assert visible(root) == self.stored, f"the rerun left {visible(root)}"
+        assert visible(root) == self.stored, f"the repeat left {visible(root)}"
         failed = weblake.read(str(root), "page_errors").to_table().to_pylist()
         assert [(row["url"], row["outcome"], row["job_id"]) for row in failed] == [
             (self.urls[-1], "failed", receipt["job_id"])
@@ -125,23 +127,23 @@ class Lab:
         loads = history(open_dataset(str(root)))
         assert [(load.receipt.load_id, load.receipt.stored) for load in loads] == [(receipt["load_id"], 3)]
         left = litter(root)
-        assert left == set(), f"left below the root: {left}"
+        assert left == set(), f"unexpected files in the root: {left}"
         return receipt
 
 
 @contextmanager
 def crash_lab(service: Any, site: str, env: Mapping[str, str], tmp: Path) -> Iterator[Lab]:
-    """A lab whose job has ended."""
-    with socket.socket() as closed:  # bound, and nobody listens: a page that surely fails
+    """Yield a lab with a completed job."""
+    with socket.socket() as closed:  # bound and not listening: this page fails
         closed.bind(("127.0.0.1", 0))
         urls = [f"{site}/{n}" for n in range(3)] + [f"http://127.0.0.1:{closed.getsockname()[1]}/"]
         lab = Lab(service, {**os.environ, **env}, tmp, urls, "")
-        lab.job = lab.again(lab.batch(tmp / "first"), tmp / "first")["job_id"]
+        lab.job = lab.repeat(lab.batch(tmp / "first"), tmp / "first")["job_id"]
         yield lab
 
 
 def litter(root: Path) -> set[str]:
-    """What lies below a root that should not."""
+    """Return the files below a root that should not be there."""
     found = {path for path in root.rglob("*") if not path.is_relative_to(root / "_weblake/tmp")}
     plain = {
         re.sub(r"[0-9a-f]{16}", "ID", re.sub(r"=[-\d]{10}", "=DAY", str(path)[len(str(root)) :])): path

@@ -1,11 +1,11 @@
-"""Every pair of crashes: a batch that is killed at one change, and its rerun at another.
+"""Every pair of crashes: a batch is killed at one change, and its repeat at another.
 
     uv run python tests/system/crash_pairs.py                 all pairs, by failpoints (no strace is needed)
     uv run python tests/system/crash_pairs.py --seed 6 --only 40
-    uv run python tests/system/crash_pairs.py --done FILE     goes on where an earlier run with this file was stopped
+    uv run python tests/system/crash_pairs.py --done FILE     resumes an earlier run with this file
 
-The rerun is traced after each first crash, for it does other things than the first run. After the second crash nothing
-but a whole load may be visible, and a third run must land it: its documents once, with one start at the service.
+The repeat is traced after each first crash, because its calls differ from those of the first run. After the second
+crash only a complete load may be visible, and a third run must land it: its documents once, with one start.
 """
 
 from __future__ import annotations
@@ -33,56 +33,58 @@ Pair = tuple[int, int]
 
 @dataclass
 class Pairs:
-    """The pairs of one kind of run."""
+    """The crash pairs of one kind of run."""
 
     lab: Lab
     runs: Runs
-    #: Which first points have been traced, and the points of the rerun after each.
+    #: The first points that were traced, and the points of the repeat after each.
     reruns: dict[int, list[str]]
 
     def plan(self) -> list[str]:
-        """The points of an unharmed run."""
+        """Return the points of a run without faults."""
         root = self.lab.root("unharmed")
         ran = self.runs(root, self.lab.batch(root))
         assert ran.code == 0, ran.err
         return ran.points
 
     def second(self, first: int) -> list[str]:
-        """The points of the run after one that was killed at this point."""
+        """Return the points of the run after one that was killed at this point."""
         if first not in self.reruns:
-            root = self.struck_once(first)
+            root = self.killed_once(first)
             ran = self.runs(root, self.lab.batch(root))
             assert ran.code == 0, ran.err
             self.reruns[first] = ran.points
         return self.reruns[first]
 
-    def struck_once(self, first: int) -> Path:
-        """A fresh root after a run that was killed at this point."""
+    def killed_once(self, first: int) -> Path:
+        """Return a new root after a run that was killed at this point."""
         root = self.lab.root(f"pair {first} {next(self.runs.count)}")
         assert self.runs(root, self.lab.batch(root), first).killed, f"point {first} was not reached"
         return root
 
     def trial(self, pair: Pair) -> None:
-        """Kills twice, looks after each, and runs it again."""
+        """Kill a run and its repeat, check the root after each, and run it again."""
         first, second = pair
-        started, root = self.lab.starts(), self.struck_once(first)
-        seen = self.lab.unharmed(root, f"after {pair}")
+        started, root = self.lab.starts(), self.killed_once(first)
+        seen = self.lab.check_whole_or_absent(root, f"after {pair}")
         ran = self.runs(root, self.lab.batch(root), second)
         assert ran.killed, f"{pair}: the second point was not reached: {ran.err}"
-        assert ran.points == self.second(first)[:second], f"{pair}: the rerun went another way"
-        assert self.lab.unharmed(root, f"after {pair}") >= seen, f"{pair}: a load that was there is gone"
-        self.runs.again(self.lab, root, self.lab.batch(root))
+        assert ran.points == self.second(first)[:second], f"{pair}: the repeat made other changes"
+        assert self.lab.check_whole_or_absent(root, f"after {pair}") >= seen, f"{pair}: a published load is gone"
+        self.runs.repeat(self.lab, root, self.lab.batch(root))
         assert self.lab.starts() - started == 1, f"{pair}: paid {self.lab.starts() - started} times"
         shutil.rmtree(root)
 
     def some(self, count: int, seed: str) -> list[Pair]:
-        """A seeded choice of pairs, so that only the first crashes that were chosen are traced."""
+        """Return a seeded selection of pairs, so that only the selected first crashes are traced."""
         choice, firsts = random.Random(seed), every(self.plan())
         found: list[Pair] = []
         while len(found) < count:
             first = choice.choice(firsts)
             seconds = every(self.second(first))
-            found += [(first, choice.choice(seconds))] if seconds else []  # at the very end nothing is left to be done
+            found += (
+                [(first, choice.choice(seconds))] if seconds else []
+            )  # after the last point there is nothing left to do
         return found
 
     def all(self) -> Iterator[Pair]:
@@ -93,7 +95,7 @@ class Pairs:
 
 @contextmanager
 def pairs_lab() -> Iterator[Pairs]:
-    """A service, a site and a directory of its own."""
+    """Yield the pairs with a service, a site and a directory."""
     from conftest import CANARY, Site
 
     site = ThreadingHTTPServer(("127.0.0.1", 0), Site)

@@ -1,4 +1,4 @@
-"""Runs of weblake's command line that are struck at a numbered failpoint (failpoints.py), one after another."""
+"""Runs of weblake's command line that are killed or get a disk error at a numbered failpoint (failpoints.py)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PROGRAM = Path(__file__).with_name("failpoints.py")
 
 @dataclass(frozen=True)
 class Ran:
-    """How a run ended. `code` is negative for the signal that ended it."""
+    """The result of a run; `code` is negative for the signal that ended it."""
 
     code: int
     out: str
     err: str
-    #: The points that it came to; the last one is where it was struck, if it was.
+    #: The points that were reached; the last one is where the fault occurred, if it did.
     points: list[str]
 
     @property
@@ -37,14 +37,14 @@ class Ran:
 
 @dataclass
 class Runs:
-    """One program that forks a run whenever it is told to."""
+    """A program that forks a run on request."""
 
     process: subprocess.Popen[str]
     tmp: Path
     count: Iterator[int] = field(default_factory=itertools.count)
 
     def begin(self, root: Path, args: Sequence[str], at: int = 0, number: int = 0) -> Path:
-        """Begins a run that is struck at its point `at` (none: 0), by SIGKILL or an errno; returns where it logs."""
+        """Start a run with a fault at its point `at` (none: 0), SIGKILL or an errno; return its log file."""
         log = self.tmp / f"points-{next(self.count)}"
         order = {"root": str(root), "args": list(args), "at": at, "errno": number, "log": str(log)}
         assert self.process.stdin is not None
@@ -53,11 +53,11 @@ class Runs:
         return log
 
     def ended(self) -> bool:
-        """Whether the run that was begun last has ended."""
+        """Return whether the run that was started last has ended."""
         return bool(select.select([self.process.stdout], [], [], 0)[0])
 
     def end(self, log: Path) -> Ran:
-        """Waits for the run that was begun last."""
+        """Wait for the run that was started last."""
         assert self.process.stdout is not None
         code = json.loads(self.process.stdout.readline())["code"]
         out, err = (Path(f"{log}.{name}").read_text() for name in ("out", "err"))
@@ -69,21 +69,21 @@ class Runs:
     def __call__(self, root: Path, args: Sequence[str], at: int = 0, number: int = 0) -> Ran:
         return self.end(self.begin(root, args, at, number))
 
-    def again(self, lab: Lab, root: Path, args: Sequence[str]) -> dict[str, Any]:
-        """Runs it unharmed after it was struck, and asserts that all is well."""
+    def repeat(self, lab: Lab, root: Path, args: Sequence[str]) -> dict[str, Any]:
+        """Repeat an interrupted run without faults, and assert that it succeeds."""
         ran = self(root, args)
-        assert ran.code == 0, f"the rerun failed: {ran.err}"
-        return lab.whole(root, json.loads(ran.out))
+        assert ran.code == 0, f"the repeat failed: {ran.err}"
+        return lab.check_complete(root, json.loads(ran.out))
 
 
 def plain(point: str) -> str:
-    """A point without what differs from run to run."""
+    """Return a point without the parts that differ between runs."""
     text = re.sub(r"\d+-[0-9a-f]{16}(\.part)?", lambda m: "PART" if m[1] else "STAGING", point)
     return re.sub(r"[0-9a-f]{16}", "ID", re.sub(r"=\d{4}-\d\d-\d\d", "=DAY", text))
 
 
 def every(points: list[str]) -> list[int]:
-    """The numbers of all points; of the writes to one file those of the first and the last."""
+    """Return the numbers of all points; of the writes to one file only the first and the last."""
     inner = zip(points, points[1:], points[2:], strict=False)
     skipped = {n for n, (a, b, c) in enumerate(inner, 2) if b.startswith("write") and a == b == c}
     return [n for n in range(1, len(points) + 1) if n not in skipped]
@@ -91,7 +91,7 @@ def every(points: list[str]) -> list[int]:
 
 @contextmanager
 def failpoint_runs(env: Mapping[str, str], tmp: Path) -> Iterator[Runs]:
-    """The program, on its own from here to the end."""
+    """Yield a running program."""
     tmp.mkdir(exist_ok=True)
     process = subprocess.Popen(
         [sys.executable, str(PROGRAM)], env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

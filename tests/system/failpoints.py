@@ -1,9 +1,9 @@
-"""Runs weblake's command line in processes that die, or meet a failing disk, at the Nth change of their root.
+"""Runs of weblake's command line in processes that die, or get a disk error, at the Nth change of their root.
 
-For machines without strace, and for runs in great numbers: this program imports weblake once, and forks for each line
-of standard input, `{"root", "args", "at", "errno", "log"}`; it answers `{"code"}`. A child counts what Python is about
-to do below the root (audit hooks for names, files of its own for contents, and fsync); before the Nth it kills itself,
-or raises OSError there. Each point is in the log before it is counted. Nothing of weblake is changed.
+For machines without strace, and for large numbers of runs: this program imports weblake once, and forks for each line
+of standard input, `{"root", "args", "at", "errno", "log"}`; it prints `{"code"}`. A child counts the changes that
+Python makes below the root (audit hooks for names, replaced files for contents, and fsync); before the Nth it kills
+itself or raises OSError. Each point is logged before it is counted. weblake itself is not changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CREATES = os.O_CREAT | os.O_TRUNC
 
 
 class Failpoints:
-    """Counts the changes below a root, and strikes at one of them."""
+    """Counts the changes below a root, and causes a fault at one of them."""
 
     def __init__(self, root: str, at: int, number: int, log: str) -> None:
         self._root = root
@@ -32,7 +32,7 @@ class Failpoints:
         self._passed = 0
 
     def point(self, name: str, *paths: str) -> None:
-        """Right before a change: counts it if it is below the root."""
+        """Count a change that is about to happen, if it is below the root."""
         below = [path[len(self._root) :] for path in paths if path == self._root or path.startswith(f"{self._root}/")]
         if not below:
             return
@@ -44,7 +44,7 @@ class Failpoints:
             raise OSError(self._errno, os.strerror(self._errno))
 
     def hook(self, event: str, args: tuple[Any, ...]) -> None:
-        """What Python tells before it changes names."""
+        """Handle Python's audit events for changes of names."""
         if event == "open":
             path, _, flags = args
             if isinstance(flags, int) and flags & _CREATES and not isinstance(path, int):
@@ -56,7 +56,7 @@ class Failpoints:
             self.point(event, *(_path(each, last) for each in args[: NAMES[event]]))
 
     def install(self) -> None:
-        """From here on this process counts."""
+        """Start counting in this process."""
         points, real_fsync, real_open = self, os.fsync, io.open
 
         class Counted(io.FileIO):
@@ -82,7 +82,7 @@ class Failpoints:
         import pyarrow as pa
 
         def sink(path: str, mode: str) -> Any:
-            # Arrow writes in C++, where nobody counts: here it writes through Python.
+            # Arrow writes in C++, which cannot be counted: here it writes through Python.
             return pa.PythonFile(Counted(path, mode.replace("b", "")), mode="w")
 
         os.fsync = fsync

@@ -1,7 +1,7 @@
-"""Runs weblake's command line with names in staging that can be foretold: `fixed_staging_names.py RUN COMMAND…`.
+"""Runs weblake's command line with predictable names in staging: `fixed_staging_names.py RUN COMMAND…`.
 
-A fresh name in `_weblake/tmp` has a process number and a nonce. Here it has RUN and a count in their place, so that a
-strike can be aimed at one file by its path. Two runs on one root need two numbers. Nothing else is changed.
+A new name in `_weblake/tmp` contains a process id and a nonce. Here it contains RUN and a counter instead, so that a
+fault can be aimed at one file by its path. Two runs on one root need two numbers. Nothing else is changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weblake.storage import local, scratch
 
 
 def steady(run: int) -> None:
-    """From here on the names of this process are `<run>-<count>`, and a count where there is only a nonce."""
+    """Make the names of this process `<run>-<counter>`, and a counter where there is only a nonce."""
     count = itertools.count(1)
     scratch._mark = lambda: f"{run}-{next(count):016x}"  # type: ignore[attr-defined]
     local.secrets = SimpleNamespace(token_hex=lambda size: f"{next(count):0{2 * size}x}")  # type: ignore[assignment]

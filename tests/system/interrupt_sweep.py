@@ -21,7 +21,7 @@ from typing import NamedTuple
 WEBLAKE = [sys.executable, "-m", "weblake"]
 
 #: A process that prints "started" at the first line of the command (before that, Python itself is interrupted), and
-#: "closing" when the command has ended without an interrupt (after that, Python is closing).
+#: "closing" when the command has ended without an interrupt (after that, the interpreter shuts down).
 STARTED = [
     sys.executable,
     "-c",
@@ -45,12 +45,12 @@ cli.main()
 """,
 ]
 
-#: Seconds from an interrupt to the end of its process, on a machine that does other work.
+#: The longest time in seconds from an interrupt to the end of its process, on a busy machine.
 IN_TIME_S = 20.0
 
 
 class Ended(NamedTuple):
-    """How an interrupted command ended."""
+    """The result of an interrupted command."""
 
     code: int
     took_s: float
@@ -58,13 +58,13 @@ class Ended(NamedTuple):
 
     @property
     def well(self) -> bool:
-        """Whether it is what a user expects."""
+        """Return whether the result is what a user expects."""
         whole = self.code == 0 and self.err.endswith("closing\n")
         return (self.code == 130 or whole) and self.took_s < IN_TIME_S and "Traceback" not in self.err
 
 
 def interrupted(command: list[str], folder: Path, whole_s: float) -> Ended | None:
-    """Interrupt a command at a random moment of its time; None if it had ended by then."""
+    """Interrupt a command at a random moment; return None if it had ended by then."""
     log = folder / "stderr"
     with log.open("wb") as err:
         process = subprocess.Popen(
@@ -95,7 +95,7 @@ def interrupted(command: list[str], folder: Path, whole_s: float) -> Ended | Non
 
 @contextmanager
 def busy(processes: int = 2) -> Iterator[None]:
-    """Other work on the machine."""
+    """Keep the machine busy."""
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
         yield
@@ -106,7 +106,7 @@ def busy(processes: int = 2) -> Iterator[None]:
 
 
 def sweep(command: Callable[[Path], list[str]], moments: int) -> tuple[Counter[str], list[Ended]]:
-    """Interrupt a command at random moments; how often it ended how, and the ends that are not as they should be."""
+    """Interrupt a command at random moments; return the count of each result, and the unexpected ones."""
     counts: Counter[str] = Counter()
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +123,7 @@ def sweep(command: Callable[[Path], list[str]], moments: int) -> tuple[Counter[s
 
 
 def _whole_s(command: list[str]) -> float:
-    """How long a command takes; of the service, its start and some seconds more."""
+    """Return how long a command takes; for the service, its start and some seconds more."""
     if command[0] == "serve":
         return 6.0
     begun = time.monotonic()
@@ -132,7 +132,7 @@ def _whole_s(command: list[str]) -> float:
 
 
 def commands(urls: list[str], job_id: str) -> dict[str, Callable[[Path], list[str]]]:
-    """The commands, each with a root of its own."""
+    """Return the commands, each with its own root."""
     return {
         "demo": lambda folder: ["demo", "--to", str(folder / "lake")],
         "batch": lambda folder: ["batch", *urls, "--new", "--to", str(folder / "lake")],
@@ -144,7 +144,7 @@ def commands(urls: list[str], job_id: str) -> dict[str, Callable[[Path], list[st
 
 @contextmanager
 def world() -> Iterator[dict[str, Callable[[Path], list[str]]]]:
-    """A service, a site and a finished job; the environment names them."""
+    """Yield a service, a site and a completed job; the environment variables name the service."""
     from conftest import CANARY, start_site
 
     from weblake_service.server import LocalService

@@ -1,4 +1,4 @@
-"""Whether the counts of a soak add up, and what its processes hold at the end that they did not hold before."""
+"""Checks of a soak: its counts add up, and its processes hold no more at the end than before."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import weblake
 from weblake.dataset.root import open_dataset
 from weblake.loads.publishing import history
 
-#: Growth of memory that is no leak: bounded lists that fill up, a day of activity that gets longer (docs/soak.md). A
+#: Growth of memory in bytes that is no leak: bounded lists, a day of activity that gets longer (docs/soak.md). A
 #: landing that kept its documents would show as 15 MB for each of them.
 KILOBYTES = 6 * 1024
-#: Sockets, files and threads that may be there more or less at any moment: idle connections come and go.
+#: The allowed difference of open sockets, files and threads: idle connections come and go.
 IDLE = 3
 
 
 def added_up(soak: Soak) -> dict[str, float]:
-    """Asserts that client, lake, ledger and service tell the same numbers; returns them."""
+    """Assert that client, dataset, ledger and service report the same numbers, and return them."""
     soak.service.faults.clear()
     totals, counts = soak.totals, soak.service.counts()
     started = sum(counts.get(f"{kind}_started", 0) for kind in ("batch_scrape", "crawl", "scrape"))
@@ -32,7 +32,7 @@ def added_up(soak: Soak) -> dict[str, float]:
     assert sum(each.receipt.stored for each in ledger) == totals["stored"]
     documents = weblake.read(soak.root, "documents").to_table()
     assert documents.num_rows == totals["stored"]
-    assert len(set(documents["source_url"].to_pylist())) == documents.num_rows  # no page was ordered twice
+    assert len(set(documents["source_url"].to_pylist())) == documents.num_rows  # no page was requested twice
     assert weblake.read(soak.root, "page_errors").to_table().num_rows == totals["failed"]
     usage = sum(pq.read_table(file)["total_credits"][0].as_py() for file in soak.root.rglob("usage.parquet"))
     assert usage == totals["stored"]
@@ -42,7 +42,7 @@ def added_up(soak: Soak) -> dict[str, float]:
 
 
 def left_behind(looks: Sequence[Look]) -> list[str]:
-    """What there is more of in the last third of the rounds than in the middle one."""
+    """Return what grew from the middle third of the rounds to the last third."""
     third = max(1, len(looks) // 3)
     middle, last = looks[-2 * third : -third], looks[-third:]
     found = []

@@ -1,7 +1,7 @@
-"""The process that lands loads in a soak: a round of them for each line of input, for which it prints its counts.
+"""The process that lands the loads of a soak: one round for each line of input, whose counts it prints.
 
-Between two rounds it holds what a program that goes on landing holds (one client, one event loop, one receiver of
-webhooks) and nothing else: then it is measured from outside.
+Between two rounds it holds what a long-running program holds (one client, one event loop, one webhook receiver) and
+nothing else: it is measured from outside at these times.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from weblake.loads.load_request import Naming, Terms
 from weblake.receipt import Receipt
 from weblake.testing.webhooks import WeblakeWebhooks
 
-#: Loads that are landed at the same time.
+#: The number of concurrent loads.
 AT_ONCE = 6
-#: How often a load is asked for again, as an orchestrator would.
+#: How often a load is repeated, as an orchestrator would.
 TRIES = 8
 TERMS = Terms(timeout_s=300.0, poll_s=0.5)
 
 
 @dataclass
 class Landings:
-    """The rounds, and what they came to."""
+    """The rounds and their totals."""
 
     url: str
     key: str
@@ -61,7 +61,7 @@ class Landings:
         self.watcher = AsyncClient(self.url, self.key)
 
     def round(self, n: int, loads: int, huge: bool) -> dict[str, int]:
-        """Lands that many loads; returns the totals of all rounds."""
+        """Land so many loads, and return the totals of all rounds."""
         work = list(self.of_round(n, loads, huge))
         for receipt in self.pool.map(self.until_it_works, work):
             assert receipt.complete, receipt
@@ -75,7 +75,7 @@ class Landings:
         return self.totals | {"objects": rested()}
 
     def of_round(self, n: int, loads: int, huge: bool) -> Iterator[Callable[[], Receipt]]:
-        """The loads of a round, of every kind in turn."""
+        """Return the loads of a round, alternating between all kinds."""
         kinds = [self.batch, self.crawl, self.scrape, self.detached, self.own_client]
         for i in range(loads):
             yield partial(kinds[i % len(kinds)], f"{n}-{i}")
@@ -97,7 +97,7 @@ class Landings:
         return load.land(self.client, open_dataset(self.root), request, TERMS).receipt
 
     def detached(self, name: str) -> Receipt:
-        """Started here, waited for on the event loop, landed here; its end is also told by a webhook."""
+        """Start a job, wait for it on the event loop and land it; its end is also announced by a webhook."""
         dataset = open_dataset(self.root)
         hook = {"url": self.hooks.url, "events": ["completed"]}
         request = load_request.batch(self.urls(name), Naming(), webhook=hook)  # type: ignore[typeddict-item]
@@ -131,7 +131,7 @@ class Landings:
         usage_landing.land_report(report, storage)
 
     def webhooks(self) -> None:
-        """Every job of this round that was to be told of has been, under one id however often it came."""
+        """Assert that every job of this round was announced, under one delivery id however often it was delivered."""
         ids: dict[str, set[str | None]] = {}
         for job_id in self.told:
             self.hooks.wait("completed", job=job_id, timeout=60)
@@ -146,7 +146,7 @@ class Landings:
 
 
 def rested() -> int:
-    """Gives back what the allocator keeps for later: the rest is held. Returns how many objects live."""
+    """Release memory that the allocator keeps for reuse, and return the number of live objects."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return len(gc.get_objects())

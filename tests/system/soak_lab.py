@@ -1,7 +1,7 @@
-"""A soak: the embedded service, a site and one landing client, each a process of its own, measured from outside.
+"""A soak: the embedded service, a site and one landing client as separate processes, measured from outside.
 
-Faults strike one request in twenty, all the time. Between two rounds nothing is on its way, so what is held then is
-what is left behind.
+Faults affect one request in twenty, all the time. Between two rounds nothing is in progress, so what is held then was
+left behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unittest import mock
 from weblake.testing.process import WeblakeServiceProcess
 from weblake.testing.webhooks import SECRET
 
-#: Shares of all requests to the API, one in twenty together.
+#: The share of requests of each fault; one in twenty together.
 FAULTS: list[tuple[float, dict[str, object]]] = [
     (0.020, {"status": 503}),
     (0.010, {"status": 429, "retry_after": 0}),
@@ -29,24 +29,24 @@ FAULTS: list[tuple[float, dict[str, object]]] = [
     (0.006, {"drop_before": True}),
     (0.006, {"truncate": 30}),
 ]
-#: Loads of a small round, and how often there is a huge batch.
+#: The number of loads of a small round, and the interval of rounds with a very large batch.
 LOADS, HUGE_EVERY = 20, 3
-#: Allocators that give freed memory back. What they keep for each thread by default is no leak, and hides one.
+#: Makes allocators return freed memory. What they cache per thread by default is no leak, and would hide one.
 GIVEN_BACK = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_MMAP_THRESHOLD_": "262144",
     "MALLOC_TRIM_THRESHOLD_": "262144",
 }
-#: Seconds for one round on a busy machine.
+#: The longest time in seconds of one round on a busy machine.
 _PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a process holds at one moment."""
+    """What a process holds at one time."""
 
-    #: Memory of its own. A share of pages of files (PSS) would rise whenever a stranger that has Arrow loaded ends.
+    #: Private memory in bytes. A share of file pages (PSS) would rise when another process that uses Arrow ends.
     own_kb: int
     sockets: int
     files: int
@@ -70,7 +70,7 @@ def _target(entry: Path) -> str:
 
 @dataclass(frozen=True)
 class Look:
-    """Both processes after a round, and what lies about."""
+    """Both processes after a round, and the remaining files."""
 
     round: int
     loads: int
@@ -79,7 +79,7 @@ class Look:
     #: Entries of the directory for temporary files, and of `_weblake/tmp`.
     temporary: int
     litter: int
-    #: Living Python objects of the client.
+    #: Live Python objects of the client.
     objects: int
 
     def to_dict(self) -> dict[str, object]:
@@ -88,7 +88,7 @@ class Look:
 
 @dataclass
 class Soak:
-    """Processes that are up, and what was seen of them."""
+    """The running processes, and the measurements."""
 
     service: WeblakeServiceProcess
     client: subprocess.Popen[str]
@@ -98,7 +98,7 @@ class Soak:
     totals: dict[str, int] = field(default_factory=dict)
 
     def round(self, loads: int = LOADS, *, huge: bool = False) -> Look:
-        """One round, and a look at what is left of it."""
+        """Run one round and measure what is left of it."""
         assert self.client.stdin is not None
         assert self.client.stdout is not None
         self.client.stdin.write(json.dumps({"loads": loads, "huge": huge}) + "\n")
@@ -125,7 +125,7 @@ class Soak:
 
 
 class Site(BaseHTTPRequestHandler):
-    """/p/NAME and /s/NAME are small pages, /b/NAME is one of 100 KB, /c/NAME/ the front of a site of six."""
+    """/p/NAME and /s/NAME are small pages, /b/NAME is one of 100 KB, /c/NAME/ the home page of a site of six."""
 
     protocol_version = "HTTP/1.1"
 
@@ -148,7 +148,7 @@ class Site(BaseHTTPRequestHandler):
 
 @contextmanager
 def soaking(directory: Path) -> Iterator[Soak]:
-    """Starts the three processes, and ends them."""
+    """Start the three processes, and end them."""
     temporary = directory / "temporary"
     for each in (temporary, directory / "service"):
         each.mkdir()
@@ -169,14 +169,14 @@ def soaking(directory: Path) -> Iterator[Soak]:
 def add_faults(service: WeblakeServiceProcess) -> None:
     for seed, (share, effect) in enumerate(FAULTS):
         service.faults.add(path="^/v2/", probability=share, times=None, seed=seed, **effect)
-    # Pages of batches only: a single scrape that fails is asked for again, and that is another start.
+    # Faults for pages of batches only: a single scrape that fails is repeated, and that is another start.
     service.faults.add(fail_page=True, path="/p/", probability=0.02, times=None, seed=100)
     service.faults.add(duplicate_webhook=True, event="completed", probability=0.1, times=None, seed=101)
 
 
 @contextmanager
 def child(program: str, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A program that ends when its standard input does."""
+    """Start a program that ends when its standard input is closed."""
     command = [sys.executable, str(Path(__file__).with_name(program))]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
     try:
@@ -193,7 +193,7 @@ def child(program: str, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def main() -> None:
-    """The site."""
+    """Yield the base URL of the site."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()

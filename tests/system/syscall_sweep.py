@@ -1,8 +1,8 @@
-"""Runs a command under strace: lists the calls by which it changes a directory, and strikes it at any one of them.
+"""Runs of a command under strace, which list the calls that change a directory, and cause a fault at any one of them.
 
-A strike is aimed by the paths of the call that is meant (`-P`) and by its number among the calls of this name on these
-paths: what else a process opens or writes, and when, does not matter. strace kills before the kernel does the call.
-`meant` says whether what was struck is what was meant.
+A fault is aimed by the paths of the call (`-P`) and by its number among the calls of this name on these paths, so other
+files of the process do not matter. strace kills before the kernel performs the call. `meant` says whether the intended
+call was hit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-#: What can change a directory. `openat` counts only where it creates or truncates.
+#: Calls that can change a directory. `openat` counts only if it creates or truncates.
 WATCHED = (
     *("open", "openat", "creat", "write", "writev", "pwrite64", "pwritev", "fsync", "fdatasync", "link", "linkat"),
     *("unlink", "unlinkat", "rename", "renameat", "renameat2", "mkdir", "mkdirat", "rmdir", "truncate", "ftruncate"),
@@ -28,7 +28,7 @@ _LINE = re.compile(r"^(\d+)\s+([a-z0-9_]+)\((.*)$")
 _OPENS = {"open", "openat", "creat"}
 _WRITES = {"write", "writev", "pwrite64", "pwritev"}
 
-#: For tests that need strace; `.ci/run` installs it.
+#: Skips a test without strace; `.ci/run` installs it.
 traced = pytest.mark.skipif(shutil.which("strace") is None, reason="NOT PROVEN HERE: strace is not installed")
 
 
@@ -37,13 +37,13 @@ class Call:
     """One call that changes something below a root."""
 
     name: str
-    #: What it touches, below the root, without what differs from root to root.
+    #: What it changes, below the root, without the parts that differ between roots.
     what: str
-    #: The same as it is.
+    #: The same, unchanged.
     paths: tuple[str, ...]
     #: Its number among the calls of this name in its thread that touch one of these paths.
     nth: int
-    #: Whether the kernel did it, and it failed.
+    #: Whether the kernel performed it, and whether it failed.
     failed: bool = False
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Call:
         return self.name, self.what
 
     def aim(self, root: Path, effect: str) -> list[str]:
-        """The arguments with which strace does `effect` (such as `signal=KILL`) to this call of a run on a root."""
+        """Return strace's arguments that apply `effect` (such as `signal=KILL`) to this call of a run on a root."""
         paths = [part for path in self.paths for part in ("-P", f"{root}{path}")]
         return [*paths, "-e", f"inject={self.name}:{effect}:when={self.nth}"]
 
@@ -66,7 +66,7 @@ class _Line:
     thread: str
     name: str
     rest: str
-    #: Below the root.
+    #: Paths below the root.
     paths: tuple[str, ...]
 
     @property
@@ -77,14 +77,14 @@ class _Line:
 def _lines(trace: str, root: Path) -> Iterator[_Line]:
     for line in trace.splitlines():
         match = _LINE.match(line)
-        # An open that succeeds names its file twice: as what was asked for and as what was returned.
+        # A successful open names its file twice: as requested and as returned.
         paths = re.findall(rf'[<"]{re.escape(str(root))}(/[^">]*|)[">]', match[3]) if match else []
         if match and paths:
             yield _Line(match[1], match[2], match[3], tuple(dict.fromkeys(paths)))
 
 
 def changes(trace: str, root: Path) -> list[Call]:
-    """The changing calls of a trace that touch a root, in their order."""
+    """Return the changing calls of a trace that concern a root, in order."""
     seen: list[_Line] = []
     found = []
     for line in _lines(trace, root):
@@ -104,7 +104,7 @@ def _plain(path: str) -> str:
 
 
 def points(calls: Iterable[Call]) -> list[Call]:
-    """Where to strike: at every change, of the writes to one file at the first and the last."""
+    """Return where faults are caused: at every change; of the writes to one file at the first and the last."""
     calls = list(calls)
     kept = []
     for n, call in enumerate(calls):
@@ -115,13 +115,13 @@ def points(calls: Iterable[Call]) -> list[Call]:
     return kept
 
 
-def telling(calls: Iterable[Call]) -> list[Call]:
-    """The points of a sweep without the opens: an empty new file in staging is what its first write leaves too."""
+def important_points(calls: Iterable[Call]) -> list[Call]:
+    """Return the points of a sweep without opens: the kill before the first write leaves an empty file as well."""
     return [call for call in points(calls) if call.name not in _OPENS]
 
 
 def only(calls: Iterable[Call], name: str, what: str) -> Call:
-    """The one call of this name that ends with this."""
+    """Return the only call of this name whose path ends with this text."""
     calls = list(calls)
     found = [call for call in calls if call.name == name and call.what.endswith(what)]
     assert len(found) == 1, f"{name} {what}: {[str(call) for call in found or calls]}"
@@ -129,19 +129,19 @@ def only(calls: Iterable[Call], name: str, what: str) -> Call:
 
 
 @dataclass(frozen=True)
-class Struck:
-    """How a traced run ended. `code` is negative for the signal that ended it."""
+class TracedRun:
+    """The result of a traced run; `code` is negative for the signal that ended it."""
 
     code: int
     out: str
     err: str
-    #: All of them in a plain run; in a struck one those that touch what was aimed at.
+    #: All calls of a run without faults; otherwise those on the paths of the intended call.
     changes: list[Call]
     trace: str
     root: Path
 
     def meant(self, call: Call) -> bool:
-        """Whether the call that was struck is the one that was meant."""
+        """Return whether the intended call was hit."""
         named = [line.what for line in _lines(self.trace, self.root) if line.name == call.name]
         return named[call.nth - 1 : call.nth] == [call.what]
 
@@ -151,14 +151,14 @@ def run(
     root: Path,
     log: Path,
     env: Mapping[str, str],
-    strike: Sequence[str] = (),
+    inject: Sequence[str] = (),
     then: Callable[[subprocess.Popen[str]], object] | None = None,
-) -> Struck:
-    """Runs a command under strace; `strike` is what `Call.aim` gives, and `then` is done while it runs."""
-    traced = ["strace", "-f", "-y", "-s", "8", "-o", str(log), "-e", f"trace={','.join(WATCHED)}", *strike]
+) -> TracedRun:
+    """Run a command under strace; `inject` is the result of `Call.aim`, and `then` runs meanwhile."""
+    traced = ["strace", "-f", "-y", "-s", "8", "-o", str(log), "-e", f"trace={','.join(WATCHED)}", *inject]
     process = subprocess.Popen(
         [*traced, "--", *command],
-        # Byte code is written by whoever comes first, and would shift the count.
+        # Byte code is written by the first process that imports a module, and would shift the count.
         env={**os.environ, **env, "PYTHONDONTWRITEBYTECODE": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -173,11 +173,11 @@ def run(
         process.kill()
         process.wait(10)
     trace = log.read_text()
-    return Struck(process.returncode, out, err, changes(trace, root), trace, root)
+    return TracedRun(process.returncode, out, err, changes(trace, root), trace, root)
 
 
 def each_of(calls: Sequence[Call], trial: Callable[[Call], None], at_once: int = 2) -> list[str]:
-    """Runs a trial for each call, some at a time, and returns what failed."""
+    """Run a trial for each call, some at a time, and return the failures."""
 
     def one(call: Call) -> str:
         try:

@@ -1,4 +1,4 @@
-"""The key stays home: every byte that a run of the command line prints or writes is searched for it."""
+"""Every byte that a run of the command line prints or writes is searched for the API key."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from weblake_service.server import LocalService
 
 #: As in conftest.py; the first test asserts that it is the key in use.
 CANARY = "canary-of-the-system-tests"
-#: The command line with every logger at its most talkative, those of the network layer too.
+#: The command line with every logger at its lowest level, including those of the network layer.
 LOUD = "import logging; logging.basicConfig(level=1); from weblake.cli import main; main()"
-#: Has to be converted.
+#: A file that needs conversion.
 DOCUMENT = Path(__file__).parents[1] / "service/documents/tides.docx"
 GONE = "11111111-2222-4333-8444-555555555555"
 
 
 def commands(site: str, lake: str, file: Path) -> list[tuple[str, ...]]:
-    """One of each kind; some of them fail."""
+    """Return one command of each kind; some of them fail."""
     urls = [f"{site}/1", f"{site}/2", "http://127.0.0.1:9/"]
     file.write_text("<title>Local</title><main><p>a page in a file</p></main>")
     return [
@@ -57,18 +57,18 @@ def commands(site: str, lake: str, file: Path) -> list[tuple[str, ...]]:
 
 
 def printed(runs: list[Any]) -> list[str]:
-    """The runs that printed the key."""
+    """Return the runs that printed the key."""
     return [str(run) for run in runs if holds((run.out + run.err).encode(), CANARY)]
 
 
-# The ledger says which service a load is of: here it says too much.
+# Sabotage of the ledger: it records the key with the service.
 @proves(
     "S1",
     at="src/weblake/client.py",
     line='return "embedded" if self._settings is None else self._settings.base_url.label',
     becomes='return "embedded" if self._settings is None else f"service of {self._settings.api_key._value}"',
 )
-# A line of a log that somebody added while looking for an error.
+# Sabotage of the log: a debugging line shows the key.
 @proves(
     "4.1",
     at="src/weblake/http/transport.py",
@@ -86,11 +86,11 @@ def test_s1_no_output_or_file_of_a_run_contains_the_key(
         run = weblake_command(*command)
         assert run.code in (0, 1, 2), run.err
     assert printed(weblake_command.ran) == []
-    assert any("weblake.http" in run.err for run in weblake_command.ran), "the logs are talkative"
+    assert any("weblake.http" in run.err for run in weblake_command.ran), "the logs are at their lowest level"
     files = sorted(lake.rglob("*.parquet"))
     assert any(b"weblake" in repr(pq.read_metadata(file).metadata).encode() for file in files), "with footers"
     assert (tmp_path / "service" / "service.db").exists()
-    assert in_files([tmp_path], CANARY) == []  # the lake, its ledger, and the service's own database
+    assert in_files([tmp_path], CANARY) == []  # the dataset, its ledger, and the service's database
 
 
 def test_s1_the_files_of_a_killed_run_do_not_contain_the_key(
@@ -112,7 +112,7 @@ def test_s1_the_files_of_a_killed_run_do_not_contain_the_key(
     assert in_files([tmp_path], CANARY) == []
 
 
-# What reads strangers' files has no business with the key.
+# A process that reads untrusted files must not have the key.
 @proves(
     "S1",
     at="src/weblake_service/files/converter_pool.py",
@@ -142,7 +142,7 @@ def test_s1_a_rejected_key_is_not_shown(weblake_command: Any, site: str, tmp_pat
 
 
 def test_s1_the_key_of_the_embedded_service_is_in_one_private_file(tmp_path: Path, site: str) -> None:
-    """Other processes of the user find it there, as long as the service runs; nobody else may read it."""
+    """Other processes of the user find the key there while the service runs; other users cannot read it."""
     from weblake import embedded
 
     with LocalService(tmp_path / "service.db", allow_private=True) as service:

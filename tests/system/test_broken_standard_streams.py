@@ -1,4 +1,4 @@
-"""Where a command stands may be odd: a stream that is closed or full, a directory that is gone. It says so."""
+"""Commands report closed or full standard streams, a deleted working directory, and invalid settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 
 def run(script: str, tmp_path: Path, **environment: str) -> tuple[int, str]:
-    """Runs a line of shell in which `weblake` is the command; its exit code and standard error."""
+    """Run a line of shell in which `weblake` is the command; return its exit code and standard error."""
     command = f'weblake() {{ {shlex.quote(sys.executable)} -m weblake "$@"; }}; {script}'
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WEBLAKE_")}
     mine = {"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}

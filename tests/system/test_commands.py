@@ -1,4 +1,4 @@
-"""The command line as programs and people use it: what it prints, where, and how it ends."""
+"""The command line as users and programs see it: output, exit codes and files."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_url_list_may_be_lines_csv_or_parquet(weblake_command: Any, site: st
         )
         assert (run.code, run.json["submitted"]) == (0, 2), run.err
         ids.add(run.json["load_id"])
-    assert len(ids) == 1  # the same list is the same load, wherever it came from
+    assert len(ids) == 1  # the same list is the same load, whatever its source
 
 
 def test_a_column_without_a_file_is_refused(weblake_command: Any, service: Any, site: str, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_detached_batch_lands_later(weblake_command: Any, site: str, tmp_path:
 def test_a_detached_batch_is_accounted_for_by_the_submitted_list(
     weblake_command: Any, service: Any, site: str, tmp_path: Path
 ) -> None:
-    """The service loses a page and does not count it, so only the list that was kept knows of it."""
+    """The service loses a page and does not count it; only the stored list contains it."""
     service.faults({"match": {"path": "/2$"}, "effect": {"lose_page": True}})
     lake = str(tmp_path / "lake")
     job_id = weblake_command("batch", f"{site}/1", f"{site}/2", "--to", lake, "--detach").out.strip()

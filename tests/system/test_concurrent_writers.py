@@ -1,6 +1,6 @@
-"""Two processes that run one command on one root at the same moment, one of them struck; and readers meanwhile.
+"""Two processes run one command on one root at the same time, and one of them is killed; readers read meanwhile.
 
-A seeded part of the points is struck under `system`, each of them under `nightly`.
+A seeded part of the points is tried under `system`, all of them under `nightly`.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ def test_p5_one_of_two_writers_of_one_load_is_killed(lab: Lab, two: tuple[Runs, 
     started = lab.starts()
     for at in chosen:
         root = lab.root(f"both {at}")
-        struck, unharmed = one.begin(root, lab.batch(root), at), other.begin(root, lab.batch(root))
-        ended = other.end(unharmed)
-        first = one.end(struck)  # killed; or it had less to do than alone, and never came to this point
+        interrupted_run, undisturbed = one.begin(root, lab.batch(root), at), other.begin(root, lab.batch(root))
+        ended = other.end(undisturbed)
+        first = one.end(interrupted_run)  # killed; or it had less to do than alone, and never reached this point
         assert first.killed or first.code == 0, first.err
-        assert ended.code == 0, f"the other one failed, with this one struck at {whole[at - 1]}: {ended.err}"
-        assert lab.unharmed(root)
-        assert one.again(lab, root, lab.batch(root)) == json.loads(ended.out)
-    assert lab.starts() - started == len(chosen), "something was paid twice"
+        assert ended.code == 0, f"the other process failed, with this one killed at {whole[at - 1]}: {ended.err}"
+        assert lab.check_whole_or_absent(root)
+        assert one.repeat(lab, root, lab.batch(root)) == json.loads(ended.out)
+    assert lab.starts() - started == len(chosen), "more than one job was started"
 
 
 def by_load(root: Path) -> dict[str, Callable[[], Counter[str]]]:
-    """What each reader sees of each load."""
+    """Return what each reader sees of each load."""
     glob = f"{root}/documents/**/*.parquet"
     query = f"select load_id from read_parquet('{glob}')"
     return {
@@ -83,8 +83,8 @@ def test_p7_readers_see_each_load_entirely_or_not_at_all(lab: Lab, two: tuple[Ru
         while looked < 3 or not writer.ended():
             for name, read in by_load(root).items():
                 counts = read()
-                assert set(counts.values()) == {len(lab.stored)}, f"{name} sees a part: {counts}"
+                assert set(counts.values()) == {len(lab.stored)}, f"{name} sees a partial load: {counts}"
                 seen.add(len(counts))
             looked += 1
         assert writer.end(log).code == 0
-    assert len(seen) > 1, "they were never read while one landed"
+    assert len(seen) > 1, "no read happened during a landing"

@@ -1,9 +1,9 @@
-"""Landing, struck by SIGKILL at every change that it makes to its root, as the kernel sees them.
+"""A landing is killed with SIGKILL at every change that it makes to its root, as strace sees them.
 
-Docs: promise 1 (whole or not at all) and 3 (paid once) rest on this sweep. Where strace is missing test_failpoints.py
-sweeps what Python sees of them; test_crash_pairs.py kills the rerun, too.
+Promises 1 (whole or not at all) and 3 (paid once) rest on this sweep. Without strace, test_failpoints.py sweeps the
+changes that Python sees; test_crash_pairs.py also kills the repeat.
 
-A seeded part of the calls is struck under `system`, each of them under `nightly`.
+A seeded part of the calls is tried under `system`, all of them under `nightly`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from catalogue import proves
 from crash_lab import DOCUMENTS, LEDGER, Lab, visible
-from syscall_sweep import Call, each_of, only, points, run, telling, traced
+from syscall_sweep import Call, each_of, important_points, only, points, run, traced
 from tiers import part, swept
 
 pytestmark = [
@@ -44,9 +44,9 @@ def test_p1_a_landing_killed_before_any_change_is_whole_or_absent(lab: Lab, one_
     def trial(call: Call) -> None:
         root = lab.root(f"land {call} {whole.changes.index(call)}")
         seen.append(lab.killed(lab.land(root), root, call))
-        assert lab.again(lab.land(root), root)["job_id"] == lab.job
+        assert lab.repeat(lab.land(root), root)["job_id"] == lab.job
 
-    assert each_of(part(telling(whole.changes), one_in), trial) == []
+    assert each_of(part(important_points(whole.changes), one_in), trial) == []
     assert lab.starts() == started
     assert {True, False} == set(seen), "the sweep did not reach both sides of the commit"
 
@@ -64,26 +64,29 @@ def test_p1_a_start_killed_before_any_change_is_paid_once(lab: Lab, one_in: int)
     assert whole.code == 0, whole.err
     begun = whole.changes.index(only(whole.changes, "mkdir", LEDGER))
     ended = whole.changes.index(only(whole.changes, "mkdir", "/tmp/STAGING"))
-    # Before it nothing is paid, and after it a batch is a landing like any other; so these, and the commit. The call
-    # after the record of a start is where it is paid and not known.
+    # Before the start nothing is paid, and after it a batch lands like any other job: so only these calls, and the
+    # commit. At the call after the record of a start, a job is paid and its id is unknown.
     told = whole.changes.index(only(whole.changes, "link", "ID.job.json"))
     chosen = {*part(points(whole.changes[begun:ended]), one_in), whole.changes[told]}
-    struck = [*(call for call in whole.changes[begun:ended] if call in chosen), only(whole.changes, "link", DOCUMENTS)]
+    interrupted_run = [
+        *(call for call in whole.changes[begun:ended] if call in chosen),
+        only(whole.changes, "link", DOCUMENTS),
+    ]
     started, jobs = lab.starts(), list[str]()
 
     def trial(call: Call) -> None:
         root = lab.root(f"batch {call} {whole.changes.index(call)}")
         lab.killed(lab.batch(root), root, call)
-        jobs.append(lab.again(lab.batch(root), root)["job_id"])
+        jobs.append(lab.repeat(lab.batch(root), root)["job_id"])
 
-    assert each_of(struck, trial) == []
-    assert len(set(jobs)) == len(struck)
-    assert lab.starts() - started == len(struck), "something was paid twice"
+    assert each_of(interrupted_run, trial) == []
+    assert len(set(jobs)) == len(interrupted_run)
+    assert lab.starts() - started == len(interrupted_run), "more than one job was started"
 
 
 @swept(12)
 def test_p1_a_promotion_killed_before_any_change_is_whole_or_absent(lab: Lab, one_in: int) -> None:
-    """A load that was refused, because a page failed, and is then allowed."""
+    """A load that was refused because a page failed, and is then allowed."""
     refused = lab.root("refused")
     first = lab.run([*lab.land(refused), "--fail-ratio", "0"], refused)
     assert (first.code, visible(refused)) == (1, []), first.err
@@ -105,19 +108,19 @@ def test_p1_a_promotion_killed_before_any_change_is_whole_or_absent(lab: Lab, on
     def trial(call: Call) -> None:
         root = refused_in(lab.root(f"promoted {call} {whole.changes.index(call)}"))
         lab.killed(allowed(root), root, call)
-        lab.again(allowed(root), root)
+        lab.repeat(allowed(root), root)
 
-    assert each_of(part(telling(whole.changes), one_in), trial) == []
+    assert each_of(part(important_points(whole.changes), one_in), trial) == []
 
 
-#: A writer as one writes it at first: in place, under the final name.
+#: A naive writer: in place, under the final name.
 IN_PLACE = """
 import sys, pathlib, pyarrow as pa, pyarrow.parquet as pq
 folder = pathlib.Path(sys.argv[1]) / "documents"
 folder.mkdir(parents=True, exist_ok=True)
 pq.write_table(pa.table({"source_url": sys.argv[2:]}), folder / "load-00000.parquet")
 """
-#: One that is whole at every moment, and forgets what it has done.
+#: A naive writer that publishes atomically but keeps no record.
 FORGETFUL = """
 import os, sys, pathlib, uuid, pyarrow as pa, pyarrow.parquet as pq
 root = pathlib.Path(sys.argv[1])
@@ -129,7 +132,7 @@ if not (root / "done").is_dir():
 """
 
 
-@pytest.mark.parametrize(("writer", "caught"), [(IN_PLACE, "a reader failed"), (FORGETFUL, "the rerun left")])
+@pytest.mark.parametrize(("writer", "caught"), [(IN_PLACE, "a reader failed"), (FORGETFUL, "the repeat left")])
 def test_the_sweep_detects_naive_writers(tmp_path: Path, writer: str, caught: str) -> None:
     urls = ["https://a.test/1", "https://a.test/2"]
 
@@ -142,11 +145,11 @@ def test_the_sweep_detects_naive_writers(tmp_path: Path, writer: str, caught: st
 
     def trial(call: Call) -> None:
         root = tmp_path / f"{call.name}-{whole.changes.index(call)}"
-        struck = run(command(root), root, root.with_suffix(".trace"), {}, call.aim(root, "signal=KILL"))
-        assert struck.code == -9
-        assert visible(root) in ([], urls), "a part is visible"
+        interrupted_run = run(command(root), root, root.with_suffix(".trace"), {}, call.aim(root, "signal=KILL"))
+        assert interrupted_run.code == -9
+        assert visible(root) in ([], urls), "a partial load is visible"
         assert subprocess.run(command(root), capture_output=True).returncode == 0
-        assert visible(root) == urls, f"the rerun left {visible(root)}"
+        assert visible(root) == urls, f"the repeat left {visible(root)}"
 
-    failures = each_of(telling(whole.changes)[-6:], trial)  # early ones come before the file is there at all
-    assert any(caught in failure for failure in failures), f"the sweep let it pass: {failures}"
+    failures = each_of(important_points(whole.changes)[-6:], trial)  # early ones come before the file exists
+    assert any(caught in failure for failure in failures), f"the sweep did not detect it: {failures}"

@@ -1,6 +1,6 @@
-"""A disk that is full, fails, is read-only or has no file handles left, at a change of the root as the kernel sees it.
+"""A disk that is full, fails, is read-only or has no file handles left, at a change of the root as strace sees it.
 
-At the calls that matter most by name, and at a seeded choice of all the others: a few under `system`, all of them under
+At the most important calls by name, and at a seeded part of the others: a few under `system`, all of them under
 `nightly`.
 """
 
@@ -14,7 +14,7 @@ import random
 import pytest
 from catalogue import proves
 from crash_lab import DAY_DIR, DOCUMENTS, ERRORS, LEDGER, Lab
-from syscall_sweep import Call, Struck, each_of, only, points, traced
+from syscall_sweep import Call, TracedRun, each_of, only, points, traced
 from tiers import part, swept
 
 pytestmark = [
@@ -23,7 +23,7 @@ pytestmark = [
     traced,
 ]
 
-#: Where a disk fails and how: the call, what it touches, the errno, and whether the commit had been made.
+#: Where and how a disk fails: the call, its path, the errno, and whether the load was committed by then.
 TROUBLE = [
     ("mkdir", "/_weblake", errno.EROFS, False),
     ("openat", f"{LEDGER}/ID.json", errno.EMFILE, False),
@@ -37,24 +37,26 @@ TROUBLE = [
     ("link", f"{LEDGER}/ID.done.json", errno.ENOSPC, True),
 ]
 ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
-#: By which seed the errnos are chosen.
+#: The seed of the errnos.
 SEED = os.environ.get("WEBLAKE_DISK_SEED", "6")
 
 
-def failed(struck: Struck) -> None:
-    """Asserts how a run told that the disk refused."""
-    assert struck.code == 1, f"exit {struck.code}: {struck.err}"
-    failure = json.loads(struck.out)["error"]
+def failed(interrupted_run: TracedRun) -> None:
+    """Assert how a run reported a disk error."""
+    assert interrupted_run.code == 1, f"exit {interrupted_run.code}: {interrupted_run.err}"
+    failure = json.loads(interrupted_run.out)["error"]
     assert failure["type"] == "StorageRefused"
     assert failure["hint"]
-    assert len(struck.err.strip().splitlines()) == 1, struck.err
+    assert len(interrupted_run.err.strip().splitlines()) == 1, interrupted_run.err
 
 
-def never_synced_again(struck: Struck) -> None:
-    """After a failed fsync of a file the kernel has dropped its pages: a second one would succeed and mean nothing."""
-    for n, call in enumerate(struck.changes):
+def assert_no_second_fsync(interrupted_run: TracedRun) -> None:
+    """After a failed fsync the kernel has dropped the file's pages: the success of a second fsync means nothing."""
+    for n, call in enumerate(interrupted_run.changes):
         if call.name == "fsync" and call.failed and call.what.endswith((".parquet", "PART")):
-            assert call.plain not in [later.plain for later in struck.changes[n + 1 :]], f"{call} was tried again"
+            assert call.plain not in [later.plain for later in interrupted_run.changes[n + 1 :]], (
+                f"{call} was tried again"
+            )
 
 
 def test_p3_a_disk_error_at_an_important_change_is_reported(lab: Lab) -> None:
@@ -74,16 +76,16 @@ def test_p3_a_disk_error_at_an_important_change_is_reported(lab: Lab) -> None:
     def trial(call: Call) -> None:
         number, committed = chosen[call]
         root = lab.root(f"disk {call}")
-        struck = lab.run(lab.batch(root), root, call.aim(root, f"error={errno.errorcode[number]}"))
-        assert struck.meant(call)
-        assert "(INJECTED)" in struck.trace
-        failed(struck)
-        assert lab.unharmed(root) is committed
-        never_synced_again(struck)
-        lab.again(lab.batch(root), root)
+        interrupted_run = lab.run(lab.batch(root), root, call.aim(root, f"error={errno.errorcode[number]}"))
+        assert interrupted_run.meant(call)
+        assert "(INJECTED)" in interrupted_run.trace
+        failed(interrupted_run)
+        assert lab.check_whole_or_absent(root) is committed
+        assert_no_second_fsync(interrupted_run)
+        lab.repeat(lab.batch(root), root)
 
     assert each_of([*chosen], trial) == []
-    assert lab.starts() - started == len(TROUBLE), "something was paid twice"
+    assert lab.starts() - started == len(TROUBLE), "more than one job was started"
 
 
 @proves(
@@ -95,7 +97,7 @@ def test_p3_a_disk_error_at_an_important_change_is_reported(lab: Lab) -> None:
 )
 @swept(12)
 def test_p3_a_disk_error_at_any_change_is_reported(lab: Lab, one_in: int) -> None:
-    """It fails with a reason, or the call did not matter (of what drops the staging) and the load is there."""
+    """The run fails with a reason, or the call did not matter (removal of staging) and the load is visible."""
     whole = lab.run(lab.batch(lab.root("whole")), lab.root("whole")).changes
     choice = random.Random(SEED)
     chosen = [(call, choice.choice(ERRNOS)) for call in part(points(whole), one_in)]
@@ -105,14 +107,14 @@ def test_p3_a_disk_error_at_any_change_is_reported(lab: Lab, one_in: int) -> Non
     def trial(call: Call) -> None:
         number = dict(chosen)[call]
         root = lab.root(f"any {call} {whole.index(call)}")
-        struck = lab.run(lab.batch(root), root, call.aim(root, f"error={errno.errorcode[number]}"))
-        assert struck.meant(call)
-        if struck.code:
-            failed(struck)
-        landed = lab.unharmed(root)
-        assert landed or struck.code, "it said that it had landed"
-        never_synced_again(struck)
-        lab.again(lab.batch(root), root)
+        interrupted_run = lab.run(lab.batch(root), root, call.aim(root, f"error={errno.errorcode[number]}"))
+        assert interrupted_run.meant(call)
+        if interrupted_run.code:
+            failed(interrupted_run)
+        landed = lab.check_whole_or_absent(root)
+        assert landed or interrupted_run.code, "it reported a landed load"
+        assert_no_second_fsync(interrupted_run)
+        lab.repeat(lab.batch(root), root)
 
     assert each_of([call for call, _ in chosen], trial) == []
-    assert lab.starts() - started == len(chosen), "something was paid twice"
+    assert lab.starts() - started == len(chosen), "more than one job was started"

@@ -1,5 +1,6 @@
-"""Landing, struck at numbered points by SIGKILL or a failing disk, where no strace is needed: a few points in the
-default run, a seeded part of all under `system`, all of them under `nightly`."""
+"""A landing is killed, or gets a disk error, at numbered failpoints, without strace: a few points in the default run, a
+seeded part of all under `system`, all of them under `nightly`.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +17,15 @@ from crash_lab import Lab, visible
 from failpoint_runs import Runs, every, failpoint_runs
 from tiers import part, swept
 
-#: In a run that buys and lands one load the last such point; and whether what comes after it is struck, too.
-TELLING = (
+#: The last such point of a run that starts and lands one load; and whether the point after it is tried as well.
+IMPORTANT = (
     ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.start-1.json", True),
     ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.job.json", False),
     ("write /_weblake/tmp/STAGING/documents.parquet", False),
     ("os.link /_weblake/tmp/STAGING/documents.parquet -> /documents/load_date=DAY/ID-00000.parquet", True),
 )
 ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
-#: By which seed points and errnos are chosen.
+#: The seed of points and errnos.
 SEED = os.environ.get("WEBLAKE_DISK_SEED", "6")
 
 
@@ -34,28 +35,28 @@ def runs(lab: Lab, tmp_path: Path) -> Iterator[Runs]:
         yield made
 
 
-def telling(points: list[str]) -> list[int]:
-    """The numbers of the TELLING points."""
-    found = [(max(n for n, point in enumerate(points, 1) if point == name), both) for name, both in TELLING]
+def important_points(points: list[str]) -> list[int]:
+    """Return the numbers of the IMPORTANT points."""
+    found = [(max(n for n, point in enumerate(points, 1) if point == name), both) for name, both in IMPORTANT]
     return [n for at, both in found for n in ((at + 1,) if both else (at,))]
 
 
 def killed(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]], args: Callable[[Path], list[str]]) -> None:
-    """Kills a run before each of the chosen points, looks, and runs it again."""
+    """Kill a run before each of these points, check the root, and repeat it."""
     whole = runs(lab.root("whole"), args(lab.root("whole")))
     assert whole.code == 0, whole.err
     started, seen, jobs = lab.starts(), set[bool](), set[str]()
     chosen = numbers(whole.points)
     for at in chosen:
         root = lab.root(f"at {at}")
-        struck = runs(root, args(root), at)
-        assert struck.killed, f"point {at} was not reached: {struck.err}"
-        assert struck.points == whole.points[:at], f"the run went another way before point {at}"
-        seen.add(lab.unharmed(root, f"before {struck.points[-1]}"))
-        jobs.add(runs.again(lab, root, args(root))["job_id"])
+        interrupted_run = runs(root, args(root), at)
+        assert interrupted_run.killed, f"point {at} was not reached: {interrupted_run.err}"
+        assert interrupted_run.points == whole.points[:at], f"the run made other changes before point {at}"
+        seen.add(lab.check_whole_or_absent(root, f"before {interrupted_run.points[-1]}"))
+        jobs.add(runs.repeat(lab, root, args(root))["job_id"])
     assert seen == {True, False}, "the sweep did not reach both sides of the commit"
     bought = len(chosen) if args == lab.batch else 0
-    assert (lab.starts() - started, len(jobs)) == (bought, bought or 1), "something was paid twice"
+    assert (lab.starts() - started, len(jobs)) == (bought, bought or 1), "more than one job was started"
 
 
 @proves(
@@ -71,7 +72,7 @@ def killed(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]], args
     becomes="    operation = replace(plan.build(str(uuid.uuid4())), repeatable=True)",
 )
 def test_p1_p10_a_batch_killed_at_an_important_failpoint_lands_whole(lab: Lab, runs: Runs) -> None:
-    killed(lab, runs, telling, lab.batch)
+    killed(lab, runs, important_points, lab.batch)
 
 
 @pytest.mark.system
@@ -87,23 +88,23 @@ def test_p1_a_landing_killed_at_any_failpoint_is_whole_or_absent(lab: Lab, runs:
 
 
 def in_trouble(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]]) -> None:
-    """Has the disk fail at each of the chosen points, looks, and runs it again."""
+    """Cause a disk error at each of these points, check the root, and repeat the run."""
     whole = runs(lab.root("whole"), lab.batch(lab.root("whole"))).points
     choice = random.Random(SEED)
     started, chosen = lab.starts(), numbers(whole)
     for at in chosen:
         number, root = choice.choice(ERRNOS), lab.root(f"trouble at {at}")
         where = f"{errno.errorcode[number]} at {whole[at - 1]} (WEBLAKE_DISK_SEED={SEED})"
-        struck = runs(root, lab.batch(root), at, number)
-        assert struck.points[:at] == whole[:at], f"the run went another way before {where}"
-        if struck.code:
-            assert struck.code == 1, f"{where}: exit {struck.code}: {struck.err}"
-            failure = json.loads(struck.out)["error"]
+        interrupted_run = runs(root, lab.batch(root), at, number)
+        assert interrupted_run.points[:at] == whole[:at], f"the run made other changes before {where}"
+        if interrupted_run.code:
+            assert interrupted_run.code == 1, f"{where}: exit {interrupted_run.code}: {interrupted_run.err}"
+            failure = json.loads(interrupted_run.out)["error"]
             assert (failure["type"], bool(failure["hint"])) == ("StorageRefused", True), f"{where}: {failure}"
-            assert len(struck.err.splitlines()) == 1, f"{where}: {struck.err}"
-        assert lab.unharmed(root, where) or struck.code, f"{where}: it said that it had landed"
-        runs.again(lab, root, lab.batch(root))
-    assert lab.starts() - started == len(chosen), "something was paid twice"
+            assert len(interrupted_run.err.splitlines()) == 1, f"{where}: {interrupted_run.err}"
+        assert lab.check_whole_or_absent(root, where) or interrupted_run.code, f"{where}: it reported a landed load"
+        runs.repeat(lab, root, lab.batch(root))
+    assert lab.starts() - started == len(chosen), "more than one job was started"
 
 
 @proves(
@@ -113,7 +114,7 @@ def in_trouble(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]]) 
     becomes="        raise",
 )
 def test_p3_a_disk_error_at_an_important_failpoint_is_reported(lab: Lab, runs: Runs) -> None:
-    in_trouble(lab, runs, telling)
+    in_trouble(lab, runs, important_points)
 
 
 @pytest.mark.system

@@ -1,6 +1,6 @@
-"""Ctrl-C ends a command, wherever Python is at that moment: where it loses the interrupt, at the start, at the end.
+"""Ctrl-C ends a command at any point of the program: where Python loses the interrupt, at startup, at shutdown.
 
-Under `nightly` at random moments of each command, too; a moment of each kind that a sweep has found is a test here.
+Under `nightly` also at random moments of each command; each kind of moment that a sweep has found has a test here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from catalogue import proves
 
-#: The demo, in place of its work some lines of a test.
+#: The demo command, with lines of a test in place of its work.
 RUN = """
 import atexit, os, signal, sys, time, weakref
 import weblake.demo
@@ -136,7 +136,7 @@ def test_p9_a_signal_just_before_a_blocking_call_ends_it(wait: str, number: str,
 
 @proves("P9", at="src/weblake/cli/interrupts.py", line="signal.SIG_IGN)", becomes="signal.SIG_DFL)")
 def test_p9_an_interrupt_during_interpreter_shutdown_is_ignored() -> None:
-    """Python gives SIGINT back to the system before it takes its modules down, which is long on a busy machine."""
+    """Python restores the default SIGINT before it tears its modules down, which takes long on a busy machine."""
     ended = run(RUN.format(work=WHILE_MODULES_ARE_TORN_DOWN))
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "at work\n", "")
 
@@ -149,7 +149,7 @@ def test_p9_a_handled_interrupt_does_not_cut_cleanup_short() -> None:
 
 @proves("P9", at="src/weblake/cli/interrupts.py", line='exec("")', becomes="pass")
 def test_p9_an_interrupt_during_exec_ends_the_command(tmp_path: Path) -> None:
-    """As in `python -m weblake`, which would end by the signal."""
+    """As in `python -m weblake`, which would otherwise end by the signal."""
     (tmp_path / "interrupted.py").write_text("""
 import os, signal, time
 from weblake.cli.interrupts import ctrl_c_ends
@@ -188,7 +188,7 @@ def test_p9_a_signal_ignored_by_the_parent_stays_ignored() -> None:
 
 @proves("P9", at="src/weblake_service/serve.py", line="set_wakeup_fd(sender", becomes="set_wakeup_fd(-1 or sender")
 def test_p9_a_signal_at_any_line_stops_the_service() -> None:
-    """The first line of standard output says that it listens, and a program may stop it at once."""
+    """The first line of standard output says that the service listens, and a program may stop it immediately."""
     program = """
 import itertools, os, signal, sys, threading
 from weblake_service.serve import _signal_handlers
@@ -253,11 +253,11 @@ def test_p9_the_service_stops_cleanly_and_names_the_signal(tmp_path: object, num
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_p9_interrupts_at_random_moments_end_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty of each command; `interrupt_sweep.py 200` makes hundreds."""
+    """Twenty moments of each command; `interrupt_sweep.py 200` tries hundreds."""
     from interrupt_sweep import busy, sweep, world
 
     for name in ("WEBLAKE_BASE_URL", "WEBLAKE_API_KEY"):
-        monkeypatch.setenv(name, "")  # put back at the end
+        monkeypatch.setenv(name, "")  # restored at the end
     with world() as commands, busy():
         for name, command in commands.items():
             _, wrong = sweep(command, 20)

@@ -1,4 +1,4 @@
-"""`weblake batch` killed with SIGKILL at some moment and run again: the same load once, one start at the service.
+"""`weblake batch` is killed with SIGKILL at some moment and repeated: one load, one start at the service.
 
 Three moments under `system`, eleven under `nightly`; test_crash_sweep.py kills at chosen calls instead.
 """
@@ -18,7 +18,7 @@ from tiers import part, swept
 
 pytestmark = pytest.mark.system
 
-#: Moments of the first run's life at which it is killed, as shares of a whole run.
+#: Moments at which the first run is killed, as shares of the duration of a complete run.
 MOMENTS = [0.3, 0.45, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95]
 
 
@@ -45,17 +45,17 @@ def test_p1_a_batch_killed_at_any_moment_and_repeated_lands_once(
         root = tmp_path / f"lake-{n}"
         command = ("batch", *urls, "--to", str(root), "--json")
         first = weblake_command.start(*command)
-        with suppress(subprocess.TimeoutExpired):  # it is still running, as it should be
+        with suppress(subprocess.TimeoutExpired):  # it is still running, as expected
             first.wait(timeout=moment * whole)
         first.kill()
         first.communicate()
-        assert len(visible(root)) in (0, 12), f"killed at {moment}: a part is visible"
+        assert len(visible(root)) in (0, 12), f"killed at {moment}: a partial load is visible"
         again = weblake_command(*command)
         assert again.code == 0, again.err
         rows = visible(root)
         assert sorted(url for _, url in rows) == sorted(urls), f"killed at {moment}"
         assert {load_id for load_id, _ in rows} == {again.json["load_id"]}
-        assert service.counts()["batch_scrape_started"] == started + 1, f"killed at {moment}: paid twice"
+        assert service.counts()["batch_scrape_started"] == started + 1, f"killed at {moment}: started twice"
 
 
 @proves(
@@ -71,7 +71,7 @@ def test_a_batch_killed_after_a_record_is_written_lands_once(
 ) -> None:
     root = tmp_path / "lake"
     command = ("batch", *(f"{site}/{n}" for n in range(3)), "--to", str(root), "--json")
-    if record == ".start-1":  # it is started, and the answer is lost for as long as the process lives
+    if record == ".start-1":  # the job is started, and the response is held back while the process lives
         match = {"method": "POST", "path": "/v2/batch/scrape$"}
         service.faults({"match": match, "times": 99, "effect": {"drop_after": True}})
     process = weblake_command.start(*command)
@@ -87,7 +87,7 @@ def test_a_batch_killed_after_a_record_is_written_lands_once(
     service.faults()
     again = weblake_command(*command)
     assert (again.code, again.json["stored"], len(visible(root))) == (0, 3, 3), again.err
-    assert service.counts()["batch_scrape_started"] == 1, "paid twice"
+    assert service.counts()["batch_scrape_started"] == 1, "started twice"
 
 
 @pytest.mark.parametrize("times", [4])

@@ -1,4 +1,4 @@
-"""The same promises on an S3 server over a socket: landed whole, found again, one winner of two processes."""
+"""The same promises on an S3 server over a socket: whole loads, found again, one winner of two processes."""
 
 from __future__ import annotations
 

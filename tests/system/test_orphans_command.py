@@ -1,4 +1,4 @@
-"""`weblake orphans` after real processes were killed: before the start, while it is answered, and while it lands."""
+"""`weblake orphans` after real processes were killed: before the start, during the start, and during the landing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.system
 
 
 def killed_when(process: Any, seen: Callable[[], object]) -> None:
-    """SIGKILL as soon as something is seen; it must not have ended before."""
+    """Kill a process with SIGKILL once a condition holds, and assert that it had not ended before."""
     until = time.monotonic() + 60
     while not seen():
         assert process.poll() is None, process.communicate()
@@ -42,7 +42,7 @@ def test_the_job_of_a_worker_killed_during_its_start_is_listed(
 ) -> None:
     lake = tmp_path / "lake"
     command = ("batch", f"{site}/1", f"{site}/2", "--to", str(lake), "--json")
-    # The service starts the job, and never comes to say so.
+    # The service starts the job, and its response is not sent.
     match = {"method": "POST", "path": "/v2/batch/scrape$"}
     service.faults({"match": match, "times": 99, "effect": {"drop_after": True}})
     killed_when(weblake_command.start(*command), lambda: service.counts().get("batch_scrape_started"))
@@ -52,7 +52,7 @@ def test_the_job_of_a_worker_killed_during_its_start_is_listed(
     (orphan,) = told.json["orphans"]
     assert (told.code, orphan["record"], orphan["replay"], told.json["asked"]) == (0, "start unanswered", True, True)
     assert len(orphan["candidates"]) == 1
-    assert files(lake) == before, "a look changes nothing"
+    assert files(lake) == before, "listing orphans changes nothing"
     assert weblake_command("orphans", str(lake), "--check").code == 1
     landed = weblake_command(*command)
     assert (landed.code, landed.json["job_id"]) == (0, orphan["candidates"][0])
@@ -96,7 +96,7 @@ def test_orphans_on_s3_are_listed_and_other_jobs_are_not(
     weblake_command: Any, service: Any, site: str, s3_root: str
 ) -> None:
     command = ("batch", f"{site}/1", f"{site}/2", "--to", s3_root, "--json")
-    # The service starts the job, and never comes to say so.
+    # The service starts the job, and its response is not sent.
     match = {"method": "POST", "path": "/v2/batch/scrape$"}
     service.faults({"match": match, "times": 99, "effect": {"drop_after": True}})
     killed_when(weblake_command.start(*command), lambda: service.counts().get("batch_scrape_started"))

@@ -1,4 +1,4 @@
-"""The rules of behaviour that programs rely on, each against the real command line and a real service."""
+"""The rules of behaviour that programs rely on, each with the real command line and a real service."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_interrupt_with_json_prints_one_object(weblake_command: Any, service:
     assert len(err.strip().splitlines()) == 1
 
 
-#: Ctrl-C comes when the job is on record, and before the command has heard its id.
+#: Ctrl-C when the job is recorded and the command has not received its id.
 INTERRUPTED_AT_THE_RECORD = """
 import os, signal
 from weblake import cli
@@ -128,7 +128,7 @@ def test_max_credits_holds_for_all_urls_of_a_command(weblake_command: Any, servi
         assert (run.code, run.json["error"]["type"]) == (1, "CreditsExhausted")
     assert service.counts().get("pages_billed", 0) == 0
     assert weblake_command("scrape", urls[0], "--to", lake, "--max-credits", "1").code == 0
-    assert weblake_command("scrape", *urls, "--to", lake, "--max-credits", "1").code == 0  # one of them is there
+    assert weblake_command("scrape", *urls, "--to", lake, "--max-credits", "1").code == 0  # one of them exists
 
 
 def test_spellings_of_one_root_give_one_load_id(weblake_command: Any, service: Any, site: str, lake: str) -> None:
@@ -153,7 +153,7 @@ def test_allow_partial_gives_the_same_receipt_at_once_and_later(weblake_command:
     promoted = weblake_command(*command, "--allow-partial")
     at_once = weblake_command(*command, "--allow-partial", "--key", "at once")
     for run in (promoted, at_once):
-        # Every URL is a document or a row with its reason: complete, although more failed than was tolerated.
+        # Every URL is a document or a row with its reason: complete, although more pages failed than were tolerated.
         assert (run.code, run.json["complete"], run.json["stored"], run.json["failed"]) == (0, True, 1, 1)
     assert weblake.read(lake).to_table().num_rows == 2
 
@@ -186,7 +186,7 @@ def test_malformed_url_lists_are_handled(weblake_command: Any, site: str, lake: 
 
 @pytest.fixture
 def embedded(weblake_command: Any, tmp_path: Path) -> Any:
-    """The command line with no base URL and a state directory of its own."""
+    """Return the command line without a base URL and with a state directory of its own."""
     weblake_command.env |= {
         "WEBLAKE_BASE_URL": "",
         "WEBLAKE_API_KEY": "",

@@ -1,7 +1,7 @@
 """Many loads with faults in one of twenty requests: the counts add up, and nothing is left behind.
 
-Three rounds by default, sixty under `nightly`. `uv run python benchmarks/soak.py --minutes 10` is the long form,
-with its figures in docs/soak.md.
+Three rounds by default, sixty under `nightly`. `uv run python benchmarks/soak.py --minutes 10` runs longer; its figures
+are in docs/soak.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from soak_lab import soaking
 @pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])
 def test_the_counts_of_a_soak_add_up_and_nothing_is_left_behind(tmp_path: Path, rounds: int) -> None:
     with soaking(tmp_path) as soak:
-        # Chance alone would seldom lose a start in so short a time.
+        # By chance alone, few starts would be lost in so short a time.
         soak.service.faults.add(drop_after=True, method="POST", path="/v2/batch/scrape$", times=3)
         for _ in range(rounds):
             soak.round(6)

@@ -1,6 +1,6 @@
-"""A load that is told to stop, once or twice, or whose parent dies: staging dropped, its job left alone.
+"""A load that gets a stop signal, once or twice, or whose parent dies, removes its staging and does not cancel its job.
 
-Under `system` each signal comes at some of the changes, under `nightly` at each.
+Under `system` each signal is sent at some of the changes, under `nightly` at each.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def test_p9_a_load_stopped_at_a_change_drops_its_staging(lab: Lab, name: str, on
 
     def trial(call: Call) -> None:
         root = lab.root(f"{name} {call}")
-        struck = lab.run(lab.batch(root), root, call.aim(root, f"signal={name}"))
-        assert struck.meant(call)
-        assert struck.code == CODES[name], f"exit {struck.code}: {struck.err}"
-        assert "Traceback" not in struck.err
-        assert "weblake: interrupted" in struck.err
+        interrupted_run = lab.run(lab.batch(root), root, call.aim(root, f"signal={name}"))
+        assert interrupted_run.meant(call)
+        assert interrupted_run.code == CODES[name], f"exit {interrupted_run.code}: {interrupted_run.err}"
+        assert "Traceback" not in interrupted_run.err
+        assert "weblake: interrupted" in interrupted_run.err
         assert staging(root) == [], "staging was left behind"
-        lab.unharmed(root)
-        lab.again(lab.batch(root), root)
+        lab.check_whole_or_absent(root)
+        lab.repeat(lab.batch(root), root)
 
     assert each_of(chosen, trial) == []
     assert lab.starts() - started == len(chosen)
@@ -65,7 +65,7 @@ def test_p9_a_load_stopped_at_a_change_drops_its_staging(lab: Lab, name: str, on
 
 @pytest.fixture
 def held(lab: Lab) -> Lab:
-    """A lab whose service answers the first poll of a job only after half a minute."""
+    """Yield a lab whose service delays its response to the first poll of a job by half a minute."""
     lab.service.faults(
         {"match": {"method": "GET", "path": "/v2/batch/scrape/.*"}, "times": 1, "effect": {"latency_ms": 30000}}
     )
@@ -73,11 +73,11 @@ def held(lab: Lab) -> Lab:
 
 
 def ended_well(lab: Lab, root: Path, job_id: str) -> None:
-    """The job was left alone, and the same command lands it."""
+    """Assert that the job was not cancelled, and that the same command lands it."""
     lab.service.faults()
     assert lab.service.counts().get("batch_scrape_cancelled", 0) == 0
-    assert lab.again(lab.batch(root), root)["job_id"] == job_id
-    assert lab.starts() == 2  # the lab's own, and this one
+    assert lab.repeat(lab.batch(root), root)["job_id"] == job_id
+    assert lab.starts() == 2  # the lab's own job, and this one
 
 
 @proves(
@@ -96,17 +96,19 @@ def test_p9_a_load_stopped_while_waiting_leaves_its_job(
 ) -> None:
     root = held.root("lake")
     process = weblake_command.start(*held.batch(root)[:-1])
-    job_id = process.stderr.readline().split()[-1]  # on record; the wait for it has begun
+    job_id = process.stderr.readline().split()[-1]  # recorded; the wait for it has begun
     for number in signals:
         process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, "Traceback" in err) == (code, False), err
     assert f"weblake cancel batch {job_id}" in err
-    assert len(signals) > 1 or staging(root) == []  # the next test has each second Ctrl-C where it could do harm
+    assert (
+        len(signals) > 1 or staging(root) == []
+    )  # the next test sends each second Ctrl-C at a point where it could do harm
     ended_well(held, root, job_id)
 
 
-#: The command line, with one more Ctrl-C as soon as the first one has led to a call.
+#: The command line, with a second Ctrl-C as soon as the first one has led to a call.
 LATE = """
 import os, shutil, signal, sys
 from weblake import cli
@@ -159,7 +161,7 @@ def test_p9_a_second_ctrl_c_stops_at_once(held: Lab, weblake_command: Any, of: s
     ended_well(held, root, job_id)
 
 
-#: Starts a load with pipes of its own, says its number and its job, and waits for it.
+#: Starts a load with its own pipes, prints its process id and its job, and waits for it.
 PARENT = """
 import json, subprocess, sys
 child = subprocess.Popen(json.loads(sys.argv[1]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -169,7 +171,7 @@ child.wait()
 
 
 def test_p9_a_load_whose_parent_dies_is_stopped(held: Lab) -> None:
-    """Nobody reads what it says any more: it lands what was paid for, or ends with its staging dropped."""
+    """Its output is no longer read: it lands what was paid for, or ends with its staging removed."""
     root = held.root("lake")
     command = [*WEBLAKE, *held.batch(root)[:-1]]
     parent = subprocess.Popen(
@@ -183,5 +185,5 @@ def test_p9_a_load_whose_parent_dies_is_stopped(held: Lab) -> None:
     state = Path(f"/proc/{pid}/stat")
     until(lambda: not state.exists() or state.read_text().split()[2] == "Z", 90)
     assert staging(root) == []
-    held.unharmed(root)
+    held.check_whole_or_absent(root)
     ended_well(held, root, job_id)

@@ -1,4 +1,4 @@
-"""A crawl without a limit: what it may cost is said, and asked about, before anything is bought."""
+"""A crawl without a limit: its possible cost is shown and confirmed before the start."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Terminal:
 
     def until(self, text: str) -> None:
         while text not in self.said:
-            self.said += os.read(self._ours, 4096).decode()  # raises at the end of the command
+            self.said += os.read(self._ours, 4096).decode()  # raises when the command has ended
 
     def answer(self, text: str) -> tuple[int, str]:
         os.write(self._ours, text.encode())
         return self.end()
 
     def end(self) -> tuple[int, str]:
-        """The exit code and what was printed on standard output."""
+        """Return the exit code and standard output."""
         try:
             while data := os.read(self._ours, 4096):
                 self.said += data.decode()
@@ -68,7 +68,7 @@ def test_an_unlimited_crawl_without_a_terminal_requires_a_limit(
     assert refused.json["error"]["type"] == "InvalidOption"
     for said in (COST, "--limit", "--max-credits", "--yes"):
         assert said in refused.err
-    assert (service.requests(), lake.exists()) == ([], False), "nothing was asked, bought or written"
+    assert (service.requests(), lake.exists()) == ([], False), "nothing was requested, started or written"
 
 
 def test_yes_skips_the_question_and_a_started_load_does_not_ask(
@@ -77,7 +77,7 @@ def test_yes_skips_the_question_and_a_started_load_does_not_ask(
     lake = str(tmp_path / "lake")
     command = ("crawl", f"{site}/", "--to", lake, "--json")
     detached = weblake_command(*command, "--detach")
-    assert detached.code == 2, "a job that is left behind costs as much"
+    assert detached.code == 2, "a job that is left running costs as much"
     started = weblake_command(*command, "--detach", "--yes")
     assert started.code == 0, started.err
     assert COST in started.err
@@ -109,7 +109,7 @@ def test_an_unlimited_crawl_asks_on_a_terminal(
     assert starts(service) == 0
     ended, out = terminal.answer(answer)
     assert ended == code, terminal.said
-    assert out.startswith("{"), "standard output has the one object only"
+    assert out.startswith("{"), "standard output contains only the JSON object"
     assert starts(service) == (code == 0)
     if code:
         assert not lake.exists()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weblake.dataset.ledger import Intent, Job
     from weblake.dataset.root import open_dataset
     from weblake.jobs.ended_jobs import ENDS as JOB_ENDS
-    from weblake.jobs.ended_jobs import MAX_OVER, EndedJobs, ListedJob, PollResults, PollRound, WatcherState, poll_all
+    from weblake.jobs.ended_jobs import EndedJobs, ListedJob, PollResults, PollRound, WatcherState, poll_all
     from weblake.jobs.job_links import check_template as check_job_page
     from weblake.jobs.job_links import job_page
     from weblake.jobs.polling import UNSEEN_S, JobRef, OverBudget, get_status, over_budget, wait
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from weblake.loads.generations import Task, place, place_existing_job
     from weblake.loads.generations import choose as choose_generation
     from weblake.loads.generations import known as known_task
-    from weblake.loads.ledger_watch import LedgerNews
     from weblake.loads.load import ProgressCallbacks, StartedLoad, find_landed, land, start_load
     from weblake.loads.load_request import LoadRequest, Naming, Slot, Terms
     from weblake.loads.load_request import batch as batch_request
@@ -62,14 +61,12 @@ _HOMES = {
     "JobRef": "weblake.jobs.polling:JobRef",
     "HistoryEntry": "weblake.loads.publishing:HistoryEntry",
     "LandedLoad": "weblake.loads.publishing:LandedLoad",
-    "LedgerNews": "weblake.loads.ledger_watch:LedgerNews",
-    "ListedJob": "weblake.jobs.ended_jobs:ListedJob",
-    "MAX_OVER": "weblake.jobs.ended_jobs:MAX_OVER",
     "Naming": "weblake.loads.load_request:Naming",
     "LoadRequest": "weblake.loads.load_request:LoadRequest",
     "OverBudget": "weblake.jobs.polling:OverBudget",
     "RetryPolicy": "weblake.jobs.retry:RetryPolicy",
     "Report": "weblake.jobs.usage_reports:Report",
+    "ListedJob": "weblake.jobs.ended_jobs:ListedJob",
     "PollRound": "weblake.jobs.ended_jobs:PollRound",
     "WatcherState": "weblake.jobs.ended_jobs:WatcherState",
     "JOB_KINDS": "weblake.api.job_kinds:JOB_KINDS",
@@ -124,7 +121,6 @@ _HOMES = {
 __all__ = [
     "JOB_ENDS",
     "JOB_KINDS",
-    "MAX_OVER",
     "TABLES",
     "UNSEEN_S",
     "ClosedPeriod",
@@ -137,7 +133,6 @@ __all__ = [
     "Job",
     "JobRef",
     "LandedLoad",
-    "LedgerNews",
     "ListedJob",
     "LoadRequest",
     "Naming",

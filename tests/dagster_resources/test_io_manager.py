@@ -136,9 +136,7 @@ def test_documents_on_object_storage(
     assert secret not in repr(WeblakeParquetIOManager(root=s3_root, storage_options=options))
 
 
-def test_another_root_is_that_of_the_input_or_of_the_asset(
-    instance: dg.DagsterInstance, lake: Lake, tmp_path: Path
-) -> None:
+def test_another_root_is_that_of_the_asset(instance: dg.DagsterInstance, lake: Lake, tmp_path: Path) -> None:
     elsewhere = str(tmp_path / "elsewhere")
     told: list[dict[str, object]] = []
     docs = docs_of(lake, told)
@@ -146,10 +144,9 @@ def test_another_root_is_that_of_the_input_or_of_the_asset(
     assert f"Load {told[0]['weblake/load_id']} of Asset docs has not landed in {elsewhere}" in text
     assert "weblake/root" in text
     seen: list[pa.Table] = []
-    run(instance, elsewhere, docs, reader(pa.Table, seen, metadata={"to": lake.root}))
     of_asset = docs.map_asset_specs(lambda spec: spec.merge_attributes(metadata={"weblake/to": lake.root}))
     run(instance, elsewhere, of_asset, reader(pa.Table, seen))
-    assert [each.equals(lake.rows(facts)) for each, facts in zip(seen, told[1:], strict=True)] == [True, True]
+    assert [each.equals(lake.rows(facts)) for each, facts in zip(seen, told[1:], strict=True)] == [True]
 
 
 def test_what_was_never_materialized_is_named(instance: dg.DagsterInstance, lake: Lake) -> None:
@@ -167,10 +164,8 @@ def test_what_was_never_materialized_is_named(instance: dg.DagsterInstance, lake
         (pl.Series, {}, "cannot be loaded as"),
         (pa.Table, {"table": "pages"}, "There is no table 'pages'. Tables: documents"),
         (pa.Table, {"columns": ["nonsense"]}, "no column 'nonsense'"),
-        (pa.Table, {"columns": 3}, "`columns` is no text and no list"),
+        (pa.Table, {"columns": 3}, "`columns` is no list"),
         (pa.Table, {"loads": "newest"}, "loads: 'newest'.*latest, all or table"),
-        (pa.Table, {"keys": {"hour": "1"}}, "no path key 'hour'. Path keys: load_date"),
-        (pa.Table, {"keys": {"load_date": "{partition_key}"}}, "has no partitions"),
     ],
 )
 def test_an_input_that_cannot_be_meant_fails_once(

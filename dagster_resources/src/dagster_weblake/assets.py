@@ -22,9 +22,8 @@ import dagster as dg
 from typing_extensions import Unpack
 
 from dagster_weblake import landing
-from dagster_weblake.execution import materialize
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
-from dagster_weblake.keywords import AssetOptions, StepOptions, check_names, spec_options, step_options
+from dagster_weblake.keywords import AssetOptions, SpecOptions, StepOptions, check_names, chosen
 from dagster_weblake.landing import Result
 from dagster_weblake.requests import (
     BatchScrapeRequest,
@@ -35,7 +34,8 @@ from dagster_weblake.requests import (
 )
 from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.specs import Named, Wait, build_weblake_specs, job_of
-from dagster_weblake.validation import check_terms
+from dagster_weblake.validation import invalid
+from weblake.errors import InvalidOption
 
 #: A function that returns a request; its parameters are like those of a function under `@dg.asset`.
 Asks = Callable[..., Request]
@@ -81,7 +81,7 @@ def build_weblake_assets(
             is no job. The service is not asked.
         TypeError: A keyword argument that does not exist.
     """
-    check_names("build_weblake_assets", options, _FACTORY)
+    check_names(build_weblake_assets, options, AssetOptions)
     ins: dict[str, dg.AssetIn] = {}
     if isinstance(request, BatchScrapeRequest) and isinstance(request.urls, dg.AssetKey):
         ins = {"urls": dg.AssetIn(request.urls)}
@@ -98,10 +98,10 @@ def build_weblake_assets(
     if isinstance(request, JobRequest) and not (request.kind and request.job_id):
         parameters.append(_parameter("config", JobConfig))
     specs = build_weblake_specs(
-        asset, request, wait=wait, to=to, partitions_def=partitions_def, **spec_options(options)
+        asset, request, wait=wait, to=to, partitions_def=partitions_def, **chosen(options, SpecOptions)
     )
     terms = request if isinstance(request, LandingRequest) else None
-    return _Maker(ask, parameters, ins, to, terms, step_options(options), execute).make(specs)
+    return _Maker(ask, parameters, ins, to, terms, chosen(options, StepOptions), execute).make(specs)
 
 
 def weblake_assets(
@@ -133,7 +133,7 @@ def weblake_assets(
         DagsterInvalidDefinitionError: `terms` has a value that is of a wrong type or out of its range.
         TypeError: A keyword argument that does not exist.
     """
-    check_names("weblake_assets", options, _DECORATOR)
+    check_names(weblake_assets, options, AssetOptions)
     if callable(asset):
         raise TypeError("weblake_assets takes its arguments first: write @weblake_assets() with parentheses.")
 
@@ -149,13 +149,18 @@ def weblake_assets(
 
         parameters = [_parameter("context", dg.AssetExecutionContext), *(given[1:] if with_context else given)]
         inputs = {each.name: dg.AssetIn() for each in parameters[1:] if _is_input(each)} | dict(ins or {})
-        specs = build_weblake_specs(named, wait=wait, to=to, partitions_def=partitions_def, **spec_options(options))
+        specs = build_weblake_specs(
+            named, wait=wait, to=to, partitions_def=partitions_def, **chosen(options, SpecOptions)
+        )
         if terms is not None:
-            check_terms(terms, specs[-1].key)
+            try:
+                terms.terms()
+            except InvalidOption as error:
+                raise invalid(specs[-1].key, error) from None
         if not specs[-1].description:
             text = inspect.getdoc(asks) or f"Pages of the request that `{asks.__name__}` returns."
             specs = [*specs[:-1], specs[-1].replace_attributes(description=text)]
-        return _Maker(ask, parameters, inputs, to, terms, step_options(options)).make(specs)
+        return _Maker(ask, parameters, inputs, to, terms, chosen(options, StepOptions)).make(specs)
 
     return decorate
 
@@ -225,7 +230,7 @@ class _Maker:
         if self.execute is not None:
             yield from self.execute(context, weblake, request)
         else:
-            yield from materialize(context, weblake, request, key=key, to=self.to)
+            yield from weblake.run(context, request, key=key, to=self.to)
 
     def _start(
         self,
@@ -255,11 +260,6 @@ class _Maker:
             yield from self.execute(context, weblake, terms)
         else:
             yield from landing.collect(context, weblake, terms, key, self.to, job_key)
-
-
-#: The keyword arguments of the factory and of the decorator.
-_FACTORY = (*inspect.signature(build_weblake_assets).parameters, *AssetOptions.__annotations__)
-_DECORATOR = (*inspect.signature(weblake_assets).parameters, *AssetOptions.__annotations__)
 
 
 def _is_input(parameter: inspect.Parameter) -> bool:

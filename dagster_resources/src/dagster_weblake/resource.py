@@ -194,11 +194,35 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
                 def docs(context: dg.AssetExecutionContext, weblake: WeblakeResource):
                     yield from weblake.run(context, REQUEST)
 
-        Arguments and errors are those of `execution.materialize`.
-        """
-        from dagster_weblake.execution import materialize
+        Args:
+            context: The context of the step.
+            request: The request.
+            key: The asset; needed if the step has several.
+            to: The dataset's root; by default the resource's.
 
-        return materialize(context, self, request, key=key, to=to)
+        Raises:
+            dagster.Failure: The load failed; `allow_retries` says whether another try may help.
+            dagster.RetryRequested: The service named a time to wait, and the step has a retry policy.
+        """
+        # Imported here, so that code that only loads definitions does not import Arrow.
+        from dagster_weblake import landing, reports
+        from dagster_weblake.failures import as_failure
+        from dagster_weblake.requests import ActivityRequest, LandingRequest, UsageRequest
+
+        key = key or context.asset_key
+        if isinstance(request, UsageRequest):
+            return reports.land_usage(context, self, request, key, to)
+        if isinstance(request, ActivityRequest):
+            return reports.land_activity(context, self, key, to)
+        if isinstance(request, LandingRequest):
+            return landing.land(context, self, request, key, to)
+        raise as_failure(
+            context,
+            InvalidOption(
+                f"A {type(request).__name__} is no request.",
+                hint="Return a CrawlRequest, a BatchScrapeRequest or the like.",
+            ),
+        )
 
     def job_url(self, kind: str, job_id: str, *, has_console: bool = False) -> str:
         """Return the address at which the state of a job is shown; empty for a kind without such an address.

@@ -9,11 +9,9 @@ A file that cannot be read gives a finding, never a traceback.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -128,8 +126,7 @@ def error_ratio(load: Load, limits: Limits) -> Finding:
 def duplicate_urls(load: Load, limits: Limits) -> Finding:
     """At most `max_duplicate_urls` rows have a URL that an earlier row of the load has."""
     file = load.documents
-    extra, twice = (0, {}) if file is None else _repeats(load, file.path)
-    rows = sorted(twice.items(), key=lambda item: (-item[1], item[0]))
+    extra, rows = (0, []) if file is None else _repeats(load, file.path)
     metadata = {
         "duplicate_urls": _int(extra),
         "max_duplicate_urls": _int(limits.max_duplicate_urls),
@@ -267,46 +264,21 @@ def _differences(schema: pa.Schema, wanted: pa.Schema) -> list[tuple[str, str, s
     return odd
 
 
-def _repeats(load: Load, name: str) -> tuple[int, dict[str, int]]:
-    """Return the count of rows that repeat a URL, and the most repeated URLs; memory is a few numbers for each row."""
-    digests = array("Q", (digest for _, digest in _urls(load, name)))
-    extra, most = _most_repeated(digests)
-    named: dict[str, int] = {}
-    if most:
-        for url, digest in _urls(load, name):
-            rows = most.pop(digest, None)
-            if rows is not None:
-                named[url] = rows
-            if not most:
-                break
-    return extra, named
-
-
-def _most_repeated(digests: array[int]) -> tuple[int, dict[int, int]]:
+def _repeats(load: Load, name: str) -> tuple[int, list[tuple[str, int]]]:
+    """Return the count of rows that repeat a URL, and the most repeated URLs with their rows."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    if len(digests) < 2:
-        return 0, {}
-    ordered = pa.Array.from_buffers(pa.uint64(), len(digests), [None, pa.py_buffer(digests)]).sort()
-    again = ordered[1:].filter(pc.equal(ordered[1:], ordered[:-1]))
-    counts = pc.value_counts(again)
-    first = (
-        pc.select_k_unstable(counts.field(1), FIRST, [("", "descending")]) if len(counts) else pa.array([], pa.uint64())
-    )
-    return len(again), {each["values"]: each["counts"] + 1 for each in counts.take(first).to_pylist()}
-
-
-def _urls(load: Load, name: str) -> Iterator[tuple[str, int]]:
     from weblake import orchestration
 
     with opened(load.dataset, name) as file:
         if "url" not in file.schema_arrow.names:
             raise UnreadableError(f"{name} has no column url.")
-        for batch in orchestration.load_batches(file, name, load.receipt.load_id, ["url"], _BATCH_ROWS):
-            for url in batch.column(0).to_pylist():
-                if url is not None:
-                    yield str(url), int.from_bytes(blake2b(str(url).encode(), digest_size=8).digest(), "little")
+        batches = list(orchestration.load_batches(file, name, load.receipt.load_id, ["url"], _BATCH_ROWS))
+        urls = pa.chunked_array([batch.column(0) for batch in batches], pa.string()).drop_null()
+    counts = [
+        (str(each["values"]), int(each["counts"])) for each in urls.value_counts().to_pylist() if each["counts"] > 1
+    ]
+    return sum(rows - 1 for _, rows in counts), sorted(counts, key=lambda item: (-item[1], item[0]))[:FIRST]
 
 
 def _int(value: int) -> dg.MetadataValue:

@@ -49,11 +49,9 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
     - `columns`: the columns wanted; all by default.
     - `loads`: `latest` (default) for the newest load of the asset or of each partition, `all` for every load of it that
       has not been replaced or deleted, `table` for the whole table, including loads of other writers.
-    - `keys`: path keys and their values, such as `{"day": "{partition_key}"}`, in place of loads.
     - `allow_missing_partitions`: True leaves out partitions that were never materialized.
-    - `to`: another root.
 
-    An asset's spec may say `weblake/table`, `weblake/to`, `weblake/loads` and `weblake/keys` for all its readers.
+    An asset's spec may say `weblake/table`, `weblake/to` (another root) and `weblake/loads` for all its readers.
 
     ```python
     @dg.asset(ins={"docs": dg.AssetIn(metadata={"columns": ["url", "markdown"]})})

@@ -10,8 +10,7 @@ import dagster as dg
 from pydantic import PrivateAttr, model_validator
 from typing_extensions import Self
 
-from dagster_weblake import landing
-from dagster_weblake.assets import build_weblake_assets
+from dagster_weblake.assets import build_weblake_assets, run_step
 from dagster_weblake.components.attributes import (
     ResolvedAsset,
     ResolvedBackfillPolicy,
@@ -20,9 +19,9 @@ from dagster_weblake.components.attributes import (
 )
 from dagster_weblake.components.block import Block
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
-from dagster_weblake.requests import LandingRequest, Request
+from dagster_weblake.requests import Request
 from dagster_weblake.resource import WeblakeResource
-from dagster_weblake.specs import Wait, build_weblake_specs, job_key
+from dagster_weblake.specs import Wait, build_weblake_specs
 from dagster_weblake.validation import check
 from weblake.errors import InvalidOption
 
@@ -121,15 +120,8 @@ class LandingComponent(dg.Component, Block, ABC):
             dagster.RetryRequested: The service named a time to wait.
         """
         key = context.asset_key
-        if self.waiting == "step":
-            yield from weblake.run(context, request, key=key, to=self.to)
-            return
-        assert isinstance(request, LandingRequest)
-        assert self._data_key is not None, "the definitions of this component are not built"
-        if key == self._data_key:
-            yield from landing.collect(context, weblake, request, key, self.to, job_key(key))
-        else:
-            yield from landing.start(context, weblake, request, key, self.to, self._data_key)
+        data = self._data_key or key
+        yield from run_step(context, weblake, request, key=key, data=data, wait=self.waiting, to=self.to)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the assets, with the checks, the sensor and the resource that the attributes ask for."""

@@ -78,15 +78,6 @@ def test_the_table_that_was_read_equals_the_one_that_landed(instance: dg.Dagster
     result = run(instance, lake.root, docs_of(lake, told), reader(pa.Table, seen))
     assert seen[0].equals(lake.rows(told[0]))
     assert seen[0].schema.names[-1] == "load_date"
-    (loaded,) = [event for event in result.all_events if event.event_type_value == "LOADED_INPUT"]
-    facts = {name: value.value for name, value in loaded.event_specific_data.metadata.items()}
-    assert facts == {
-        "weblake/table": "documents",
-        "weblake/root": lake.dataset.storage.url,
-        "weblake/loads": 1,
-        "weblake/load_id": told[0]["weblake/load_id"],
-        "weblake/rows": 2,
-    }
     logged = [event.message for event in instance.all_logs(result.run_id)]
     assert any("Loaded the table documents" in text and "2 rows as Table" in text for text in logged)
 
@@ -103,8 +94,7 @@ def test_page_errors_are_a_table_too(instance: dg.DagsterInstance, lake: Lake) -
     result = run(instance, lake.root, docs, reader(pa.Table, seen, metadata={"table": "page_errors"}))
     assert seen[0].equals(lake.rows(told[0], "page_errors"))
     assert seen[0]["url"].to_pylist() == ["http://127.0.0.1:9/refused"]
-    (observed,) = result.asset_observations_for_node("below")
-    assert observed.metadata["weblake/rows"].value == 1
+    assert result.asset_observations_for_node("below") == []
 
 
 def test_documents_on_object_storage(

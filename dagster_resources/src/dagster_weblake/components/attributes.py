@@ -17,6 +17,12 @@ from dagster_weblake.resource import WeblakeResource
 _DURATION = re.compile(r"(?:([\d.]+)d)?(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?")
 
 
+def about(description: str, example: object) -> dg.Resolver:
+    """Return Dagster's default resolver with a description and an example of the attribute."""
+    resolver: dg.Resolver = dg.Resolver.default(description=description, examples=[example])
+    return resolver
+
+
 class RetryBlock(Block):
     """The arguments of a `dg.RetryPolicy`; failures that a retry cannot resolve are never retried."""
 

@@ -16,6 +16,7 @@ from dagster_weblake.components.attributes import (
     ResolvedBackfillPolicy,
     ResolvedResource,
     ResolvedRetryPolicy,
+    about,
 )
 from dagster_weblake.components.block import Block
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
@@ -35,25 +36,17 @@ class LandingComponent(dg.Component, Block, ABC):
     asset: ResolvedAsset
     to: Annotated[
         str | None,
-        dg.Resolver.default(
-            description="The dataset's root, if it is not the resource's: a path or a storage URL.",
-            examples=["s3://lake/web"],
-        ),
+        about("The dataset's root, if it is not the resource's: a path or a storage URL.", "s3://lake/web"),
     ] = None
-    pool: Annotated[
-        str | None,
-        dg.Resolver.default(
-            description="The concurrency pool of the steps that call the service.", examples=["weblake"]
-        ),
-    ] = None
+    pool: Annotated[str | None, about("The concurrency pool of the steps that call the service.", "weblake")] = None
     retry_policy: ResolvedRetryPolicy = DEFAULT_RETRIES
     backfill_policy: ResolvedBackfillPolicy = None
     resource_key: Annotated[
         str | None,
-        dg.Resolver.default(
-            description="The key of the project's WeblakeResource, default `weblake`; or the key under which other "
-            "definitions can use the component's own resource, default none.",
-            examples=["weblake"],
+        about(
+            "The key of the project's WeblakeResource, default `weblake`; or the key under which other definitions can "
+            "use the component's own resource, default none.",
+            "weblake",
         ),
     ] = None
     resource: ResolvedResource = None

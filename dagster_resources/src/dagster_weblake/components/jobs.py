@@ -13,7 +13,7 @@ import dagster as dg
 from pydantic import Field, field_validator, model_validator
 
 from dagster_weblake.checks import build_document_checks
-from dagster_weblake.components.attributes import ResolvedDeadline, duration
+from dagster_weblake.components.attributes import ResolvedDeadline, about, duration
 from dagster_weblake.components.block import Block, filled_in
 from dagster_weblake.components.component import LandingComponent
 from dagster_weblake.components.option_schema import options_schema
@@ -49,10 +49,10 @@ class JobComponent(LandingComponent, ABC):
 
     wait: Annotated[
         Wait,
-        dg.Resolver.default(
-            description="step: the step waits for its job. sensor: `<key>_job` starts it, and a sensor requests the "
-            "run of `<key>` that lands it when it has ended, so that no process waits.",
-            examples=["sensor"],
+        about(
+            "step: the step waits for its job. sensor: `<key>_job` starts it, and a sensor requests the run of `<key>` "
+            "that lands it when it has ended, so that no process waits.",
+            "sensor",
         ),
     ] = "step"
     partition: Annotated[
@@ -65,40 +65,26 @@ class JobComponent(LandingComponent, ABC):
             examples=[{"day": "{partition_key}"}],
         ),
     ] = None
-    allow_partial: Annotated[
-        bool, dg.Resolver.default(description="Stores the available pages of an incomplete load.", examples=[True])
-    ] = False
-    missing_ratio: Annotated[
-        float, dg.Resolver.default(description="The share of submitted URLs that may be missing.", examples=[0.05])
-    ] = 0.0
-    fail_ratio: Annotated[
-        float,
-        dg.Resolver.default(description="The share of pages that may fail before the load is refused.", examples=[0.2]),
-    ] = 1.0
+    allow_partial: Annotated[bool, about("Stores the available pages of an incomplete load.", example=True)] = False
+    missing_ratio: Annotated[float, about("The share of submitted URLs that may be missing.", 0.05)] = 0.0
+    fail_ratio: Annotated[float, about("The share of pages that may fail before the load is refused.", 0.2)] = 1.0
     max_credits: Annotated[
-        float | None,
-        dg.Resolver.default(
-            description="Refuses to start a job that would cost more, and cancels a job that exceeds it.",
-            examples=[500],
-        ),
+        float | None, about("Refuses to start a job that would cost more, and cancels a job that exceeds it.", 500)
     ] = None
     deadline: ResolvedDeadline = timedelta(hours=24)
-    poll_interval: Annotated[
-        float, dg.Resolver.default(description="The maximum interval between status polls, in seconds.", examples=[10])
-    ] = 10.0
+    poll_interval: Annotated[float, about("The maximum interval between status polls, in seconds.", 10)] = 10.0
     checks: Annotated[
         DocumentChecksBlock | None,
-        dg.Resolver.default(
-            description="Checks of the landed documents; none by default, all of them with {}.",
-            examples=[{"min_rows": 100, "max_error_ratio": 0.05}],
+        about(
+            "Checks of the landed documents; none by default, all of them with {}.",
+            {"min_rows": 100, "max_error_ratio": 0.05},
         ),
     ] = None
     sensor: Annotated[
         SensorBlock | None,
-        dg.Resolver.default(
-            description="The collect sensor of wait: sensor. null: none, if a sensor of your own collects for several "
-            "assets.",
-            examples=[{"minimum_interval_seconds": 60}],
+        about(
+            "The collect sensor of wait: sensor. null: none, if a sensor of your own collects for several assets.",
+            {"minimum_interval_seconds": 60},
         ),
     ] = SensorBlock()
 
@@ -164,10 +150,7 @@ class WeblakeCrawlComponent(JobComponent):
 
     url: Annotated[
         str,
-        dg.Resolver.default(
-            description="The start URL; may contain the partition.",
-            examples=["https://docs.example.com/", "https://{partition_key}/"],
-        ),
+        about("The start URL; may contain the partition.", "https://docs.example.com/"),
     ]
     options: Annotated[
         dict[str, object],
@@ -230,9 +213,7 @@ class WeblakeBatchScrapeComponent(JobComponent):
     ] = None
     column: Annotated[
         str | None,
-        dg.Resolver.default(
-            description="The column of a table, or of a CSV or Parquet file; default url.", examples=["url"]
-        ),
+        about("The column of a table, or of a CSV or Parquet file; default url.", "url"),
     ] = None
     options: Annotated[
         dict[str, object],

@@ -10,7 +10,7 @@ from pydantic import field_validator, model_validator
 from typing_extensions import Self
 
 from dagster_weblake.checks import build_usage_checks
-from dagster_weblake.components.attributes import ResolvedBackfillPolicy
+from dagster_weblake.components.attributes import ResolvedBackfillPolicy, about
 from dagster_weblake.components.block import Block
 from dagster_weblake.components.component import LandingComponent
 from dagster_weblake.components.scaffolding import UsageScaffolder
@@ -39,33 +39,24 @@ class WeblakeUsageComponent(LandingComponent):
     ```
     """
 
-    report: Annotated[
-        Literal["credits", "tokens"], dg.Resolver.default(description="What is counted.", examples=["tokens"])
-    ] = "credits"
-    by_api_key: Annotated[bool, dg.Resolver.default(description="Splits the report by API key.", examples=[True])] = (
-        False
-    )
+    report: Annotated[Literal["credits", "tokens"], about("What is counted.", "tokens")] = "credits"
+    by_api_key: Annotated[bool, about("Splits the report by API key.", example=True)] = False
     budget: Annotated[
         float | None,
-        dg.Resolver.default(
-            description="Credits or tokens that a month may use; adds the check usage_under_budget.",
-            examples=[100000],
-        ),
+        about("Credits or tokens that a month may use; adds the check usage_under_budget.", 100000),
     ] = None
     start_date: Annotated[
         str | None,
-        dg.Resolver.default(
-            description="The first month: the asset gets monthly partitions, which include the current month. Without "
-            "it, each materialization lands all months.",
-            examples=["2026-01-01"],
+        about(
+            "The first month: the asset gets monthly partitions, which include the current month. Without it, each "
+            "materialization lands all months.",
+            "2026-01-01",
         ),
     ] = None
     backfill_policy: ResolvedBackfillPolicy = dg.BackfillPolicy.single_run()
     checks: Annotated[
         UsageChecksBlock | None,
-        dg.Resolver.default(
-            description="The severity and blocking of the check of the budget.", examples=[{"severity": "WARN"}]
-        ),
+        about("The severity and blocking of the check of the budget.", {"severity": "WARN"}),
     ] = None
 
     threshold = "budget"

@@ -6,7 +6,7 @@ it does not reach through a `Dataset` to the storage and the ledger behind it (t
     place -> find_landed -> start_load -> get_status or wait -> land           one task lands a load
     place -> start_load          LoadState, poll_all -> collect                one task starts it, another one lands it
     cancel                                                                     nobody wants the job any more
-    EndedJobs and WatcherState, LedgerNews, history                            news since a cursor
+    EndedJobs and WatcherState, history                        news since a cursor
     report, activity -> land_report, land_activity                             reports on the team
     url_shards -> read_shard, read_urls                                        lists of URLs
 
@@ -34,7 +34,6 @@ from weblake.dataset.root import Dataset as Dataset
 from weblake.dataset.root import LandedLoad as LandedLoad
 from weblake.dataset.root import open_dataset as open_dataset
 from weblake.jobs import ended_jobs, job_links, polling
-from weblake.jobs.ended_jobs import MAX_OVER as MAX_OVER
 from weblake.jobs.ended_jobs import EndedJobs as EndedJobs
 from weblake.jobs.ended_jobs import ListedJob as ListedJob
 from weblake.jobs.ended_jobs import PollResults as PollResults
@@ -53,7 +52,6 @@ from weblake.jobs.usage_reports import activity as activity
 from weblake.jobs.usage_reports import closed_periods as closed_periods
 from weblake.jobs.usage_reports import report as report
 from weblake.loads import load_request
-from weblake.loads.ledger_watch import LedgerNews as LedgerNews
 from weblake.loads.load_request import LoadRequest as LoadRequest
 from weblake.loads.load_request import Naming as Naming
 from weblake.loads.load_request import ProgressCallbacks as ProgressCallbacks

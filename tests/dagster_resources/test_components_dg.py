@@ -27,18 +27,15 @@ attributes:
   asset:
     key: wrong
   url: https://docs.example.com/
-  wait: sensr
   options:
     limit: 0
     scrape_options:
       formats:
         - markdwn
-  partitions_def:
-    type: fortnightly
-  deadline: 6 hours
-  backfill_policy:
-    type: multi_run
-    partitions: 3
+  checks:
+    min_row: 3
+  resource:
+    rot: ./lake
   limt: 3
 """
 
@@ -111,7 +108,7 @@ def test_what_dg_scaffolds_passes_its_checks_and_lands(
     for command in (
         ("dagster_weblake.WeblakeCrawlComponent", "docs", "--url", f"{site.url}/", "--limit", "3"),
         ("WeblakeUsageComponent", "usage", "--start-date", "2026-01-01", "--budget", "100"),
-        ("WeblakeBatchScrapeComponent", "pages", "--format", "python", "--urls", site.pages(1)[0], "--wait", "sensor"),
+        ("WeblakeBatchScrapeComponent", "pages", "--urls", site.pages(1)[0], "--wait", "sensor"),
     ):
         done = project.dg(*scaffold, *command)
         assert done.returncode == 0, done.stderr
@@ -138,12 +135,10 @@ def test_dg_points_at_the_lines_that_are_wrong(project: Project) -> None:
     assert checked.returncode == 1
     lines = WRONG.splitlines()
     for place, mark, words in (
-        ("wait", "wait: sensr", "'sensr' is not one of ['step', 'sensor']"),
         ("options.limit", "limit: 0", "0 is less than the minimum of 1"),
         ("options.scrape_options.formats.0", "- markdwn", "'markdwn' is not one of ['markdown'"),
-        ("partitions_def.type", "type: fortnightly", "'fortnightly' is not one of ['hourly'"),
-        ("deadline", "deadline: 6 hours", "'6 hours' does not match"),
-        ("backfill_policy.partitions", "partitions: 3", "('partitions' was unexpected)"),
+        ("checks", "checks:", "is not valid under any of the given schemas"),
+        ("resource.rot", "rot: ./lake", "'rot' was unexpected"),
         ("limt", "limt: 3", "'limt' was unexpected"),
     ):
         number = next(at for at, line in enumerate(lines, 1) if line.strip() == mark)
@@ -161,5 +156,5 @@ def test_what_no_schema_can_say_is_told_with_its_line_when_the_code_is_loaded(pr
     loaded = project.dg("check", "defs")
     said = loaded.stdout + loaded.stderr
     assert loaded.returncode == 1
-    assert f"{file}:8 - attributes.options.scrape_options.wait_for" in said
+    assert f"{file}:6 - attributes.options" in said
     assert "give at most 30000, or a longer timeout" in said

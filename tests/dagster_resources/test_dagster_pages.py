@@ -37,7 +37,7 @@ COLUMNS = {
     "links": "list<string>",
     "repaired": "bool",
     "metadata": "map<string, string>",
-    "loaded_at": "timestamp(us, UTC)",
+    "loaded_at": "timestamp[us, tz=UTC]",
 }
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 

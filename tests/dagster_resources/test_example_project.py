@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,12 @@ def test_it_has_what_a_pipeline_has(definitions: dg.Definitions) -> None:
         for sensor in definitions.get_repository_def().sensor_defs
         if sensor.default_status == dg.DefaultSensorStatus.RUNNING
     }
-    assert running == {"site_documents_collect", "usage_closed"}
+    assert running == {"site_documents_collect"}
+    schedule = definitions.get_repository_def().get_schedule_def("usage_closed")
+    second = datetime(2026, 11, 2, 6, tzinfo=timezone.utc)
+    request = schedule(dg.build_schedule_context(scheduled_execution_time=second))
+    assert isinstance(request, dg.RunRequest)
+    assert request.partition_key == "2026-10-01"
 
 
 def test_loading_it_asks_nobody(definitions: dg.Definitions, weblake_service: WeblakeService) -> None:

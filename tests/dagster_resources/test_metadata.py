@@ -234,10 +234,10 @@ def test_definitions_tell_their_table() -> None:
     assert list(types) == orchestration.table_schema("documents").names
     assert types["og_locale_alternate"] == "list<string>"
     assert types["metadata"] == "map<string, string>"
-    assert types["loaded_at"] == "timestamp(us, UTC)"
+    assert types["loaded_at"] == "timestamp[us, tz=UTC]"
     assert types["actions"] == "struct"
     inner = next(column.description or "" for column in schema.columns if column.name == "actions")
-    assert "Fields: `screenshots list<string>, scrapes list<struct<url: string, html: large_string>>, " in inner
+    assert "Fields: `screenshots: list<string>, scrapes: list<struct<url: string, html: large_string>>, " in inner
     usage = told.definition_metadata("usage_periods", report="tokens", budget=5, to="s3://lake/own/")
     assert usage["weblake/report"] == "tokens"
     assert usage["weblake/budget"] == 5.0

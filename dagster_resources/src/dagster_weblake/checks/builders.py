@@ -8,14 +8,15 @@ one of these, they look at the newer one. For freshness, give the asset a `dg.Fr
 # No postponed annotations: Dagster evaluates the annotation of a check's `context`.
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from dagster_weblake.checks import findings, usage_findings
+from dagster_weblake.checks import findings
 from dagster_weblake.checks.findings import Finding, Limits, Load
 from dagster_weblake.checks.latest import NothingLandedError, loads_of
-from dagster_weblake.metadata.text_format import amount, plain, text
+from dagster_weblake.metadata.text_format import amount, plain
 from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import InvalidOption
 
@@ -94,7 +95,7 @@ def build_document_checks(
         except NothingLandedError as error:
             for name in names:
                 if name in wanted:
-                    yield _result(key, name, Finding(passed=False, says=str(error)), severity)
+                    yield _result(key, name, Finding(str(error)), severity)
             return
         for name in names:
             if name in wanted:
@@ -143,7 +144,7 @@ def build_usage_checks(
     spec = dg.AssetCheckSpec(
         "usage_under_budget",
         asset=key,
-        description=usage_findings.usage_under_budget.__doc__,
+        description=findings.usage_under_budget.__doc__,
         blocking=blocking,
     )
 
@@ -151,7 +152,7 @@ def build_usage_checks(
         name=_op_name(key, "usage_checks"), specs=[spec], can_subset=True, required_resource_keys={resource_key}
     )
     def usage_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        finding = usage_findings.usage_under_budget(_dataset(context, resource_key, to), wanted, most)
+        finding = findings.usage_under_budget(_dataset(context, resource_key, to), wanted, most)
         yield _result(key, spec.name, finding, severity)
 
     return usage_checks
@@ -217,14 +218,12 @@ def _worst(name: str, loads: Sequence[Load], limits: Limits) -> Finding:
         finding = findings.find(name, load, limits)
         if not finding.passed:
             break
-    about = {"load_id": text(load.receipt.load_id)}
+    about: dict[str, float | str | dg.MetadataValue] = {"load_id": plain(load.receipt.load_id)}
     if load.partition is not None:
-        about["partition"] = text(load.partition)
+        about["partition"] = plain(load.partition)
     if len(loads) > 1:
-        about["loads"] = dg.MetadataValue.int(len(loads))
-    return Finding(
-        passed=finding.passed, says=finding.says, metadata={**finding.metadata, **about}, unknown=finding.unknown
-    )
+        about["loads"] = len(loads)
+    return replace(finding, metadata={**finding.metadata, **about})
 
 
 def _result(key: dg.AssetKey, name: str, finding: Finding, severity: dg.AssetCheckSeverity) -> dg.AssetCheckResult:
@@ -232,7 +231,7 @@ def _result(key: dg.AssetKey, name: str, finding: Finding, severity: dg.AssetChe
         passed=finding.passed,
         asset_key=key,
         check_name=name,
-        metadata=finding.metadata,
+        metadata=dict(finding.metadata),
         severity=dg.AssetCheckSeverity.WARN if finding.unknown else severity,
         description=plain(finding.says),
     )

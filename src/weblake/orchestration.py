@@ -6,7 +6,7 @@ it does not reach through a `Dataset` to the storage and the ledger behind it (t
     place -> find_landed -> start_load -> get_status or wait -> land           one task lands a load
     place -> start_load          LoadState, poll_all -> collect                one task starts it, another one lands it
     cancel                                                                     nobody wants the job any more
-    EndedJobs and WatcherState, history                        news since a cursor
+    EndedJobs and WatcherState, history                                        news since a cursor
     report, activity -> land_report, land_activity                             reports on the team
     url_shards -> read_shard, read_urls                                        lists of URLs
 

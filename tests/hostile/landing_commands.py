@@ -115,13 +115,13 @@ class Lake:
         """Run one landing command with --to, --json and --timeout, in this process unless `process`."""
         argv = [*args, "--to", str(self.root), "--json", "--timeout", f"{timeout:g}"]
         begun = time.monotonic()
-        code, out, err = (_process if process else self._in_process)(argv, self.env)
+        code, out, err = (_process if process else self.in_process)(argv, self.env)
         outcome = Outcome(self.root, code, out, err, time.monotonic() - begun)
         self.outcomes.append(outcome)
         assert outcome.seconds < timeout + slack, f"it took {outcome.seconds:.1f} s: {err}"
         return outcome
 
-    def _in_process(self, argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
+    def in_process(self, argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
         from weblake import cli
         from weblake.cli.tree import app
 

@@ -88,7 +88,7 @@ class Process:
                 self.result = work(self)
         except (WeblakeError, AssertionError, Killed) as error:
             self.error = error
-        except BaseException as error:  # noqa: BLE001 - told to whoever looks at the process
+        except BaseException as error:  # noqa: BLE001 - the test reads it from the process object
             self.error = AssertionError(f"{type(error).__name__}: {error}")
             self.error.__cause__ = error
         finally:

@@ -74,13 +74,13 @@ def test_s3_a_command_requires_insecure_for_plain_http_beyond_loopback(
         command += ["--base-url", url]
     else:
         env["WEBLAKE_BASE_URL"] = url
-    code, out, err = lake._inside(command, env)
+    code, out, err = lake.in_process(command, env)
     assert code == 2, out
     assert "in the clear" in err
     assert "--insecure" in err
     assert service.seen == []
     allowed = ([*command, "--insecure"], env) if how == "option" else (command, env | {"WEBLAKE_INSECURE": "1"})
-    lake._inside(*allowed)
+    lake.in_process(*allowed)
     assert service.seen, "an explicitly allowed request is sent"
 
 

@@ -81,7 +81,7 @@ def test_s9_a_malicious_page_neither_crashes_nor_hangs(name: str) -> None:
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
         "resource.setrlimit(resource.RLIMIT_CPU, (30, 30))\n"
         f"sys.path[:0] = {[str(HERE), str(HERE.parent / 'labs')]!r}\n"
-        "from test_hostile_pages import HOSTILE, markdown\n"
+        "from test_malformed_pages import HOSTILE, markdown\n"
         f"text = markdown(HOSTILE[{name!r}])\n"
         "print('deep' in text, 'after' in text)\n"
     )

@@ -18,7 +18,7 @@ parsing = parse_lab.parsing
 
 
 @pytest.fixture
-def fresh() -> Iterator[Callable[..., Any]]:
+def open_parsing() -> Iterator[Callable[..., Any]]:
     """Yield a function that starts services with other limits."""
     with ExitStack() as stack:
         yield lambda **limits: stack.enter_context(contextmanager(parse_lab.serve)(**limits))
@@ -39,8 +39,8 @@ def test_the_response_is_a_scrape_document_that_can_be_read_again(parsing: Any) 
     assert (entry["id"], entry["endpoint"], entry["target"]) == (scrape_id, "scrape", "tides.odt")
 
 
-def test_a_pdf_costs_a_credit_a_page_and_others_one(fresh: Any) -> None:
-    parsing = fresh()
+def test_a_pdf_costs_a_credit_a_page_and_others_one(open_parsing: Any) -> None:
+    parsing = open_parsing()
     for name, price in (("tides.pdf", 2), ("tides.docx", 1), ("gauges.xls", 1), ("tides.html", 1)):
         before = parsing.used()
         assert parsing.parse(name)["metadata"]["creditsUsed"] == price
@@ -51,16 +51,16 @@ def test_a_pdf_costs_a_credit_a_page_and_others_one(fresh: Any) -> None:
     assert parsing.service.counts()["parse_started"] == 5
 
 
-def test_a_file_is_not_parsed_without_credits(fresh: Any) -> None:
-    parsing = fresh(plan_credits=1)
+def test_a_file_is_not_parsed_without_credits(open_parsing: Any) -> None:
+    parsing = open_parsing(plan_credits=1)
     # The number of pages is known after the conversion.
     parsing.parse("tides.pdf")
     assert parsing.used() == 2
     assert parsing.refused("tides.docx")[:2] == (402, "INSUFFICIENT_CREDITS")
 
 
-def test_a_repeat_under_one_key_gets_the_same_response_and_is_billed_once(fresh: Any) -> None:
-    parsing = fresh()
+def test_a_repeat_under_one_key_gets_the_same_response_and_is_billed_once(open_parsing: Any) -> None:
+    parsing = open_parsing()
     first = parsing.post("tides.pdf", key=key("k"), formats=["markdown"])
     again = parsing.post("tides.pdf", key=key("k"), formats=["markdown"])
     assert again.content == first.content
@@ -72,25 +72,25 @@ def test_a_repeat_under_one_key_gets_the_same_response_and_is_billed_once(fresh:
     assert parsing.used() == 2
 
 
-def test_a_refusal_of_a_file_is_replayed(fresh: Any) -> None:
-    parsing = fresh()
+def test_a_refusal_of_a_file_is_replayed(open_parsing: Any) -> None:
+    parsing = open_parsing()
     first = parsing.post("encrypted.pdf", key=key("e"))
     again = parsing.post("encrypted.pdf", key=key("e"))
     assert (first.status_code, again.content) == (400, first.content)
     assert parsing.service.counts()["parse_started"] == 1
 
 
-def test_the_rate_limit_sends_retry_after(fresh: Any) -> None:
-    parsing = fresh(requests_per_minute=1)
+def test_the_rate_limit_sends_retry_after(open_parsing: Any) -> None:
+    parsing = open_parsing(requests_per_minute=1)
     parsing.parse("tides.html")
     reply = parsing.post("tides.html")
     assert reply.status_code == 429
     assert int(reply.headers["retry-after"]) > 0
 
 
-def test_zero_data_retention_must_be_enabled_and_stores_nothing(fresh: Any) -> None:
-    assert fresh().refused("tides.docx", zeroDataRetention=True)[0] == 403
-    parsing = fresh(zero_data_retention=True)
+def test_zero_data_retention_must_be_enabled_and_stores_nothing(open_parsing: Any) -> None:
+    assert open_parsing().refused("tides.docx", zeroDataRetention=True)[0] == 403
+    parsing = open_parsing(zero_data_retention=True)
     document = parsing.parse("tides.docx", zeroDataRetention=True)
     assert "spring tide" in document["markdown"]
     assert parsing.http.get(f"/v2/scrape/{document['metadata']['scrapeId']}").status_code == 404

@@ -16,7 +16,7 @@ import pytest
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def new_parsing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for parsing in parse_lab.serve():
         monkeypatch.setenv("WEBLAKE_BASE_URL", parsing.service.url)
         monkeypatch.setenv("WEBLAKE_API_KEY", parse_lab.KEY)
@@ -39,7 +39,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.system
-def test_files_are_printed_as_markdown(fresh: Any) -> None:
+def test_files_are_printed_as_markdown(new_parsing: Any) -> None:
     code, out, _ = run(*files("tides.docx", "gauges.xls"))
     assert code == 0
     assert "**spring tide**" in out
@@ -47,7 +47,7 @@ def test_files_are_printed_as_markdown(fresh: Any) -> None:
 
 
 @pytest.mark.smoke
-def test_files_land_once(fresh: Any, tmp_path: Path) -> None:
+def test_files_land_once(new_parsing: Any, tmp_path: Path) -> None:
     three = files("tides.docx", "tides.pdf", "gauges.xls")
     for _ in range(2):
         code, out, _ = run(*three, "--to", str(tmp_path), "--json")
@@ -57,11 +57,11 @@ def test_files_land_once(fresh: Any, tmp_path: Path) -> None:
     assert [row["url"] for row in rows] == ["file:///gauges.xls", "file:///tides.docx", "file:///tides.pdf"]
     assert "潮位は正常" in rows[1]["markdown"]
     assert dict(rows[2]["metadata"])["numPages"] == "2"
-    assert (fresh.used(), fresh.service.counts()["parse_started"]) == (4, 3)
+    assert (new_parsing.used(), new_parsing.service.counts()["parse_started"]) == (4, 3)
 
 
 @pytest.mark.system
-def test_one_failed_file_does_not_prevent_the_others(fresh: Any, tmp_path: Path) -> None:
+def test_one_failed_file_does_not_prevent_the_others(new_parsing: Any, tmp_path: Path) -> None:
     code, _, err = run(*files("encrypted.pdf", "tides.docx"), "--to", str(tmp_path))
     assert code == 1
     assert "protected with a password" in err
@@ -70,8 +70,8 @@ def test_one_failed_file_does_not_prevent_the_others(fresh: Any, tmp_path: Path)
 
 @pytest.mark.system
 @pytest.mark.parametrize("after_s", [0.0, 0.2, 0.5])
-def test_a_killed_and_repeated_command_pays_once(fresh: Any, tmp_path: Path, after_s: float) -> None:
-    fresh.service.faults({"match": {"path": "/v2/parse$"}, "times": 1, "effect": {"latency_ms": 300}})
+def test_a_killed_and_repeated_command_pays_once(new_parsing: Any, tmp_path: Path, after_s: float) -> None:
+    new_parsing.service.faults({"match": {"path": "/v2/parse$"}, "times": 1, "effect": {"latency_ms": 300}})
     command = [sys.executable, "-m", "weblake", "parse", *files("tides.pdf"), "--to", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
         deadline = time.monotonic() + 30
@@ -84,4 +84,4 @@ def test_a_killed_and_repeated_command_pays_once(fresh: Any, tmp_path: Path, aft
         killed.kill()
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     assert len(landed(tmp_path)) == 1
-    assert (fresh.used(), fresh.service.counts()["parse_started"]) == (2, 1)
+    assert (new_parsing.used(), new_parsing.service.counts()["parse_started"]) == (2, 1)

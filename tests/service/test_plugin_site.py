@@ -22,7 +22,7 @@ from weblake.testing.site_special_paths import ENCODINGS, REDIRECTS
 def scraped(service: WeblakeService, url: str, **options: Any) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {service.key}"}
     body = {"url": url, "maxAge": 0, **options}
-    reply = httpx.post(f"{service.url}/v2/scrape", json=body, headers=headers, timeout=30)
+    reply = httpx.post(f"{service.url}/v2/scrape", json=body, headers=headers, timeout=30, verify=False)
     assert reply.status_code == 200, reply.text
     return dict(reply.json()["data"])
 
@@ -58,18 +58,23 @@ def test_the_seed_determines_the_site(weblake_site: WeblakeSite) -> None:
             weblake_site.change("/about").text,
         ]
         for path in ("/files/report.pdf", "/files/letter.docx", "/media/picture.png"):
-            assert httpx.get(same.url + path).content == httpx.get(weblake_site.url + path).content
+            assert (
+                httpx.get(same.url + path, verify=False).content
+                == httpx.get(weblake_site.url + path, verify=False).content
+            )
     titles = [page.title for page in known_pages(1)]
     assert len(set(titles)) == len(titles)
 
 
 def test_the_files_of_the_site_are_valid(weblake_site: WeblakeSite) -> None:
-    pdf = pypdfium2.PdfDocument(httpx.get(f"{weblake_site.url}/files/report.pdf").content)
+    pdf = pypdfium2.PdfDocument(httpx.get(f"{weblake_site.url}/files/report.pdf", verify=False).content)
     assert len(pdf) == 3
     for number, text in enumerate(weblake_site.files["/files/report.pdf"]):
         assert text in " ".join(pdf[number].get_textpage().get_text_range().split())
     assert pdf.get_metadata_dict()["Title"] == "Report"
-    markdown = anydoc.to_markdown_bytes(httpx.get(f"{weblake_site.url}/files/letter.docx").content, "docx")
+    markdown = anydoc.to_markdown_bytes(
+        httpx.get(f"{weblake_site.url}/files/letter.docx", verify=False).content, "docx"
+    )
     assert "# Letter" in markdown
     assert all(text in markdown for text in weblake_site.files["/files/letter.docx"])
     assert "| lantern | 12" in markdown
@@ -120,7 +125,7 @@ def test_a_batch_of_failing_pages_reports_each_page(weblake_service: WeblakeServ
 def test_an_endless_page_ends_at_a_limit(weblake_service: WeblakeService, weblake_site: WeblakeSite) -> None:
     headers = {"Authorization": f"Bearer {weblake_service.key}"}
     body = {"url": f"{weblake_site.url}/errors/endless", "timeout": 1000}
-    reply = httpx.post(f"{weblake_service.url}/v2/scrape", json=body, headers=headers, timeout=30)
+    reply = httpx.post(f"{weblake_service.url}/v2/scrape", json=body, headers=headers, timeout=30, verify=False)
     assert (reply.status_code, reply.json()["code"]) == (408, "SCRAPE_TIMEOUT")
 
 
@@ -153,19 +158,19 @@ def test_pages_are_held_and_released(weblake_service: WeblakeService, weblake_si
 
 def test_pages_fail_a_number_of_times_and_recover(weblake_site: WeblakeSite) -> None:
     def status(path: str) -> int:
-        return httpx.get(weblake_site.url + path).status_code
+        return httpx.get(weblake_site.url + path, verify=False).status_code
 
     weblake_site.fail("/about", status=503, times=2, headers={"Retry-After": "1"})
     assert [status("/about") for _ in range(3)] == [503, 503, 200]
     weblake_site.fail("/news/", drop=True)
     for path in ("/news/", "/news/?page=2"):
         with pytest.raises(httpx.RemoteProtocolError):
-            httpx.get(weblake_site.url + path)
+            httpx.get(weblake_site.url + path, verify=False)
     weblake_site.mend("/news/")
     assert status("/news/?page=2") == 200
     weblake_site.fail("/about", truncate=100)
     with pytest.raises(httpx.RemoteProtocolError):
-        httpx.get(f"{weblake_site.url}/about")
+        httpx.get(f"{weblake_site.url}/about", verify=False)
     weblake_site.mend()
     assert status("/about") == 200
     assert [status("/errors/503-then-200") for _ in range(2)] == [503, 200]
@@ -181,7 +186,7 @@ def test_pages_are_added_changed_and_removed(weblake_service: WeblakeService, we
     weblake_site.add("/raw", b"\x00\x01", content_type="application/octet-stream")
     assert scraped(weblake_service, elsewhere)["metadata"]["url"] == url
     assert weblake_site.urls()[-1] == url
-    assert f"<loc>{url}</loc>" in httpx.get(f"{weblake_site.url}/sitemap-pages.xml").text
+    assert f"<loc>{url}</loc>" in httpx.get(f"{weblake_site.url}/sitemap-pages.xml", verify=False).text
     before = weblake_site.pages["/products/prices"]
     after = weblake_site.change("/products/prices")
     assert weblake_site.pages["/products/prices"] == after
@@ -191,7 +196,7 @@ def test_pages_are_added_changed_and_removed(weblake_service: WeblakeService, we
     assert before.paragraphs[-1] not in markdown
     weblake_site.remove("/about")
     assert f"{weblake_site.url}/about" not in weblake_site.urls()
-    assert httpx.get(f"{weblake_site.url}/about").status_code == 404
+    assert httpx.get(f"{weblake_site.url}/about", verify=False).status_code == 404
     with pytest.raises(KeyError, match="add"):
         weblake_site.change("/mine")
     with pytest.raises(ValueError, match="slash"):
@@ -199,7 +204,7 @@ def test_pages_are_added_changed_and_removed(weblake_service: WeblakeService, we
 
 
 def test_the_site_records_its_requests(weblake_site: WeblakeSite) -> None:
-    echoed = httpx.get(f"{weblake_site.url}/echo?a=1", headers={"X-Mine": "yes"}).json()
+    echoed = httpx.get(f"{weblake_site.url}/echo?a=1", headers={"X-Mine": "yes"}, verify=False).json()
     assert echoed["path"] == "/echo?a=1"
     assert echoed["headers"]["x-mine"] == "yes"
     (request,) = weblake_site.requests("/echo")
@@ -213,14 +218,14 @@ def test_a_stopped_site_releases_its_connections() -> None:
 
     def ask(url: str) -> None:
         try:
-            answers.append(httpx.get(url, timeout=20))
+            answers.append(httpx.get(url, timeout=20, verify=False))
         except httpx.TransportError as error:
             answers.append(error)
 
     site = WeblakeSite().start()
     site.hold()
     threads = [threading.Thread(target=ask, args=(f"{site.url}/{number}",)) for number in range(5)]
-    with httpx.Client() as kept:
+    with httpx.Client(verify=False) as kept:
         server = LoopbackServer(lambda asked: waiting.set() or LoopbackResponse(200, b"hello")).start()
         assert kept.get(server.url).text == "hello"
         for thread in threads:

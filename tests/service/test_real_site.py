@@ -109,16 +109,6 @@ def paths(status: dict[str, Any], site: Site) -> list[str]:
     return sorted(document["metadata"]["sourceURL"].removeprefix(site.url) for document in status["data"])
 
 
-def test_a_page_becomes_markdown_html_and_links(http: httpx.Client, site: Site) -> None:
-    body = {"url": f"{site.url}/a", "formats": ["markdown", "html", "rawHtml", "links"]}
-    data = http.post("/v2/scrape", json=body).json()["data"]
-    assert "# Page A" in data["markdown"]
-    assert "Text of A." in data["html"]
-    assert data["rawHtml"].startswith("<html>")
-    assert data["links"] == [f"{site.url}/b?x=1"]
-    assert (data["metadata"]["title"], data["metadata"]["statusCode"]) == ("A", 200)
-
-
 def test_a_batch_has_documents_for_reachable_pages_and_errors_for_others(http: httpx.Client, site: Site) -> None:
     urls = [f"{site.url}/a", f"{site.url}/missing", "http://127.0.0.1:9/", "http://nowhere.invalid/"]
     started = http.post("/v2/batch/scrape", json={"urls": urls, "webhook": f"{site.url}/hook"}).json()
@@ -142,25 +132,6 @@ def test_a_crawl_returns_the_whole_site(http: httpx.Client, site: Site) -> None:
     assert paths(status, site) == ["/", "/a", "/b?x=1", "/missing", "/nav", "/only-in-sitemap"]
     assert http.get(f"/v2/crawl/{job}/errors").json()["robotsBlocked"] == [f"{site.url}/private/x"]
     assert "/private/x" not in site.asked
-
-
-def test_a_map_lists_the_site(http: httpx.Client, site: Site) -> None:
-    links = http.post("/v2/map", json={"url": site.url}).json()["links"]
-    found = [link["url"].removeprefix(site.url) for link in links]
-    assert found[0] in ("", "/")
-    assert set(found[1:]) == {"/only-in-sitemap", "/nav", "/a", "/private/x", "/missing"}
-    assert links[0]["title"] == "Home"
-
-
-def test_invalid_selectors_and_private_targets_are_refused(site: Site, http: httpx.Client) -> None:
-    bad = http.post("/v2/scrape", json={"url": f"{site.url}/a", "includeTags": ["[["]})
-    assert (bad.status_code, bad.json()["success"]) == (400, False)
-    with LocalService(keys="test-key", allow_private=False) as closed:
-        headers = {"Authorization": "Bearer test-key"}
-        reply = httpx.post(
-            f"{closed.url}/v2/scrape", json={"url": site.url}, headers=headers, trust_env=False, verify=False
-        )
-    assert (reply.status_code, reply.json()["code"]) == (403, "unsafe_domain_blocked")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])

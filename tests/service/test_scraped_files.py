@@ -23,7 +23,7 @@ def document(name: str) -> bytes:
 
 
 @pytest.fixture
-def fresh() -> Iterator[Any]:
+def new_parsing() -> Iterator[Any]:
     yield from parse_lab.serve()
 
 
@@ -79,46 +79,46 @@ def test_an_html_error_page_in_place_of_a_pdf_is_read_as_html(parsing: Any, site
     assert (page["metadata"]["statusCode"], page["metadata"]["creditsUsed"]) == (404, 1)
 
 
-def test_a_pdf_page_costs_one_credit_also_from_the_cache(fresh: Any, site: Any) -> None:
+def test_a_pdf_page_costs_one_credit_also_from_the_cache(new_parsing: Any, site: Any) -> None:
     url = site.page("/tides.pdf", document("tides.pdf"), content_type="application/pdf")
     for state, used in (("miss", 2), ("hit", 4)):
-        metadata = fresh.http.post("/v2/scrape", json={"url": url}).json()["data"]["metadata"]
+        metadata = new_parsing.http.post("/v2/scrape", json={"url": url}).json()["data"]["metadata"]
         assert (metadata["cacheState"], metadata["creditsUsed"], metadata["numPages"]) == (state, 2, 2)
-        assert fresh.used() == used
-    one = scraped(fresh, url, parsers=[{"type": "pdf", "maxPages": 1}])
-    assert (one["metadata"]["creditsUsed"], fresh.used()) == (1, 5)
-    raw = scraped(fresh, url, parsers=[])
+        assert new_parsing.used() == used
+    one = scraped(new_parsing, url, parsers=[{"type": "pdf", "maxPages": 1}])
+    assert (one["metadata"]["creditsUsed"], new_parsing.used()) == (1, 5)
+    raw = scraped(new_parsing, url, parsers=[])
     assert raw["markdown"] == base64.b64encode(document("tides.pdf")).decode()
-    assert (raw["metadata"]["creditsUsed"], fresh.used()) == (1, 6)
+    assert (raw["metadata"]["creditsUsed"], new_parsing.used()) == (1, 6)
 
 
-def test_a_batch_of_pdfs_is_billed_per_page(fresh: Any, site: Any) -> None:
+def test_a_batch_of_pdfs_is_billed_per_page(new_parsing: Any, site: Any) -> None:
     urls = [
         site.page("/tides.pdf", document("tides.pdf"), content_type="application/pdf"),
         site.page("/tides.docx", document("tides.docx"), content_type=DOCX),
         site.page("/page", b"<h1>Page</h1>"),
         site.page("/locked.pdf", document("encrypted.pdf"), content_type="application/pdf"),
     ]
-    job = fresh.http.post("/v2/batch/scrape", json={"urls": urls}).json()["id"]
+    job = new_parsing.http.post("/v2/batch/scrape", json={"urls": urls}).json()["id"]
     deadline = time.monotonic() + 30
-    while (status := fresh.http.get(f"/v2/batch/scrape/{job}").json())["status"] == "scraping":
+    while (status := new_parsing.http.get(f"/v2/batch/scrape/{job}").json())["status"] == "scraping":
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert (status["status"], status["completed"], status["creditsUsed"]) == ("completed", 3, 4)
-    assert fresh.used() == 4
-    errors = fresh.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
+    assert new_parsing.used() == 4
+    errors = new_parsing.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
     assert [(error["url"], error["code"]) for error in errors] == [(urls[3], "SCRAPE_UNSUPPORTED_FILE_ERROR")]
     assert "password" in errors[0]["error"]
 
 
-def test_a_crawl_follows_the_links_of_a_document(fresh: Any, site: Any) -> None:
+def test_a_crawl_follows_the_links_of_a_document(new_parsing: Any, site: Any) -> None:
     link = b'{\\rtf1 {\\field{\\*\\fldinst HYPERLINK "%s"}{\\fldrslt next}}\\par}' % site.url("/next").encode()
     site.page("/list.rtf", link, content_type="application/rtf")
     site.page("/", b"<a href='/list.rtf'>list</a>")
     site.page("/next", b"<h1>Found by the document</h1>")
-    job = fresh.http.post("/v2/crawl", json={"url": site.url("/"), "limit": 10, "sitemap": "skip"}).json()["id"]
+    job = new_parsing.http.post("/v2/crawl", json={"url": site.url("/"), "limit": 10, "sitemap": "skip"}).json()["id"]
     deadline = time.monotonic() + 30
-    while (status := fresh.http.get(f"/v2/crawl/{job}").json())["status"] == "scraping":
+    while (status := new_parsing.http.get(f"/v2/crawl/{job}").json())["status"] == "scraping":
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert sorted(page["metadata"]["sourceURL"] for page in status["data"]) == sorted(

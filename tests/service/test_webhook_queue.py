@@ -20,10 +20,10 @@ EVENTS = '["started","page","completed","failed"]'
 
 @pytest.fixture
 def db() -> sqlite3.Connection:
-    return fresh()
+    return new_database()
 
 
-def fresh() -> sqlite3.Connection:
+def new_database() -> sqlite3.Connection:
     db = sqlite3.connect(":memory:", isolation_level=None)
     db.row_factory = sqlite3.Row
     db.executescript(schema.SCHEMA)
@@ -115,7 +115,7 @@ def test_a_receiver_with_a_long_queue_does_not_block_others(db: sqlite3.Connecti
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=6), st.randoms())
 def test_events_of_each_job_arrive_in_order(jobs: list[tuple[int, int]], random: Any) -> None:
-    db = fresh()
+    db = new_database()
     expected = 0
     for number, (receiver, pages) in enumerate(jobs):
         for event in ["started", *["page"] * pages, "completed"]:

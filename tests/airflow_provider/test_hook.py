@@ -419,9 +419,8 @@ def test_the_call_timeout_is_how_long_one_call_is_tried(
         except Exception as error:  # noqa: BLE001  # its type is looked at below
             works.append(type(error).__name__)
     assert works == ["RateLimited", True]
-    long = Endpoint("https://api.example.com", "test-key", call_timeout_s=600)._policy()
-    assert long is not None
-    assert (long.wait_s, long.tries) == (600, 66)
+    with Endpoint("https://api.example.com", "test-key", call_timeout_s=600).client("wl") as client:
+        assert (client._policy.wait_s, client._policy.tries) == (600, 66)
 
 
 def test_the_job_link_is_the_connections_page_or_the_status_address(monkeypatch: pytest.MonkeyPatch) -> None:

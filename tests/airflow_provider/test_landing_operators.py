@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 @proves(
     "O7",
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
-    line="self.receipt = landing.receipt.to_dict()",
-    becomes='self.receipt = landing.receipt.to_dict() | {"urls": list(self.hosts())}',
+    line="receipt = landing.receipt.to_dict()",
+    becomes='receipt = landing.receipt.to_dict() | {"urls": list(self.hosts())}',
     case="False",
 )
 @pytest.mark.parametrize("deferrable", [False, True])

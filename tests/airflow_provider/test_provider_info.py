@@ -181,8 +181,8 @@ def test_airflow_knows_the_provider_as_it_is_described() -> None:
         "    'assets': [\n"
         "        getattr(registry.get('weblake'), '__name__', None)\n"
         "        for registry in (\n"
-        "            runtime.asset_uri_handlers, runtime.asset_factories, runtime.asset_to_openlineage_converters,\n"
-        "            pm.asset_uri_handlers, pm.asset_factories, pm.asset_to_openlineage_converters,\n"
+        "            runtime.asset_uri_handlers, runtime.asset_to_openlineage_converters,\n"
+        "            pm.asset_uri_handlers, pm.asset_to_openlineage_converters,\n"
         "        )\n"
         "    ],\n"
         "}))\n"
@@ -198,7 +198,7 @@ def test_airflow_knows_the_provider_as_it_is_described() -> None:
     assert set(found["behaviour"]["hidden_fields"]) == {"login", "port", "schema", "extra"}
     assert found["behaviour"]["placeholders"]["host"] == "https://api.example.com"
     assert found["links"] == ["airflow_provider_weblake.links.weblake.WeblakeJobLink"]
-    assert found["assets"] == ["sanitize_uri", "create_asset", "convert_asset_to_openlineage"] * 2
+    assert found["assets"] == ["sanitize_uri", "convert_asset_to_openlineage"] * 2
 
 
 def test_the_web_server_shows_the_form() -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
@@ -89,14 +89,6 @@ class JobSensor(BaseSensorOperator):
         """Wait in the worker, or defer to the triggerer."""
         if not self.deferrable:
             return super().execute(context)
-        try:
-            found = self.poke(context)
-        except AirflowException as error:
-            if self.soft_fail or self.never_fail:  # as a sensor that never leaves the worker does
-                raise AirflowSkipException(str(error)) from error
-            raise
-        if found:
-            return found.xcom_value
         self.defer(
             trigger=WeblakeJobTrigger(**self._trigger_arguments(self._id())),
             method_name="execute_complete",

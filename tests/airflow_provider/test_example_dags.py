@@ -150,21 +150,6 @@ def test_a_deprecated_import_would_have_been_heard(tmp_path: Path, airflow_db: N
     assert "deprecated" in heard[0]
 
 
-def test_a_parse_loads_neither_arrow_nor_duckdb(airflow_db: None) -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys\nfrom airflow.dag_processing.dagbag import DagBag\n"
-        f"bag = DagBag({str(FOLDER)!r}, bundle_name='dags-folder')\n"
-        "assert len(bag.dags) == 8 and not bag.import_errors, bag.import_errors\n"
-        "print(sorted({'pyarrow', 'pandas', 'duckdb', 'polars'} & set(sys.modules)), file=sys.stderr)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[-1] == "[]"
-
-
 # Run
 
 

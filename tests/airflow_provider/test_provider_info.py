@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import airflow
@@ -117,11 +116,6 @@ def test_nothing_deprecated_or_unknown_is_described() -> None:
     known = schema("provider_info.schema.json")["properties"]
     assert isinstance(known, dict)
     assert {name for name in get_provider_info() if name not in known or "deprecated" in known[name]} == set()
-
-
-def test_the_name_is_registered_once() -> None:
-    found = [point for point in entry_points(group="apache_airflow_provider") if "weblake" in point.value]
-    assert len(found) == 1
 
 
 def test_every_path_in_the_description_leads_somewhere() -> None:

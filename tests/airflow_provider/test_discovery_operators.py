@@ -161,22 +161,6 @@ def test_what_cannot_work_is_refused_before_it_is_paid(
     assert sent(weblake_connection, "/v2/map") == []
 
 
-def test_interact_says_what_the_service_lacks_and_is_not_tried_again(
-    run_dag: Run, weblake_connection: WeblakeService, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
-
-    run = run_one(
-        run_dag,
-        lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1", retries=3, retry_delay=timedelta(0)),
-    )
-    assert run.state == "failed"
-    text = said(capfd)
-    assert "interact: the service has this not set up. The service says: Interact with code " in text
-    assert "could not be stopped" not in text
-    assert sent(weblake_connection, "/interact").count("POST") == 1
-
-
 def test_a_reply_is_returned_and_the_browser_ended(run_dag: Run, weblake_connection: WeblakeService) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
 

@@ -176,15 +176,6 @@ def test_the_nightly_scrape_lands_its_list_and_a_second_night_of_a_day_takes_its
     assert weblake_connection.counts()["batch_scrape_started"] == 3
 
 
-def test_a_night_that_would_cost_too_much_is_not_started(
-    nightly: Run, lake: Path, site: GatedSite, weblake_connection: WeblakeService
-) -> None:
-    run = nightly(site.pages(5), params={"max_credits": 4})
-    assert states(run) == {"scrape": "failed"}
-    assert weblake_connection.counts().get("batch_scrape_started", 0) == 0
-    assert not files(lake)
-
-
 def test_a_run_without_a_logical_date_lands_under_the_day_it_runs(run: Run, lake: Path, site: GatedSite) -> None:
     ran = run(
         "site_crawl_by_day",

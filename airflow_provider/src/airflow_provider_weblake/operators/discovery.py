@@ -91,10 +91,9 @@ class WeblakeInteractOperator(WeblakeOperator):
 
     A browser is billed by the minute until it is stopped. So it is stopped when the task ends, with or without an
     error, and when the task is killed; if the worker is killed outright, only the service's own time limit stops it.
-    Neither call
-    can be looked up afterwards: without a clear answer, the code may have run and may have been billed, and the task
-    fails with `OutcomeUnknown`, which ends its retries. A stopped browser cannot be resumed (410): to try again, clear
-    the task that scraped the page together with this one.
+    Neither call can be looked up afterwards: without a clear answer, the code may have run and may have been billed,
+    and the task fails with `OutcomeUnknown`, which ends its retries. A stopped browser cannot be resumed (410): to try
+    again, clear the task that scraped the page together with this one.
 
     Returns the response's `output`, `result`, `stdout`, `stderr`, `exit_code`, and `stopped`, `session_seconds` and
     `credits_billed` from the stop of the browser; with `to` the texts are in the file. The addresses of the live

@@ -15,6 +15,7 @@ import logging
 import random
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -54,20 +55,17 @@ LEAST_INTERVAL_S = 1.0
 _TROUBLE = (WeblakeError, AirflowException, AirflowRuntimeError, OSError, TimeoutError)
 
 
+@dataclass
 class Look(Generic[S]):
     """The result of one poll, as each watcher gets it."""
 
-    def __init__(self, seen: S) -> None:
-        self.seen = seen
-        self._keep: list[Callable[[], Awaitable[None]]] = []
-
-    def when_stored(self, keep: Callable[[], Awaitable[None]]) -> None:
-        """Register a callback for the time when the events of this result are in Airflow's database."""
-        self._keep.append(keep)
+    seen: S
+    #: Called when the events of this result are in Airflow's database.
+    when_stored: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
     async def stored(self) -> None:
         """Persist watcher state after Airflow has stored the events; a failed write is repeated after the next poll."""
-        for keep in self._keep:
+        for keep in self.when_stored:
             try:
                 async with aio.timeout(WRITE_S):
                     await keep()
@@ -75,21 +73,23 @@ class Look(Generic[S]):
                 _LOG.warning("A watcher's state could not be stored; the next poll tries again: %r", error)
 
 
+@dataclass
 class Polls(SharedStreamProducer, Generic[S]):
     """Polls the service repeatedly and retries after temporary errors."""
 
-    def __init__(self, weblake_conn_id: str, poll_interval: float, ask: Question[S]) -> None:
-        self._conn_id = weblake_conn_id
-        self._interval = poll_interval
-        self._ask = ask
+    weblake_conn_id: str
+    poll_interval: float
+    ask: Question[S]
 
     async def open_stream(self) -> AsyncIterator[tuple[Look[S], Look[S]]]:
         """Yield each result twice: for the watchers, and for `advance`."""
         failures = 0
         while True:
             try:
-                async with shared_client(self._conn_id) as client:  # read for each poll, so that a changed key is used
-                    look = Look(await self._ask(client))
+                async with shared_client(
+                    self.weblake_conn_id
+                ) as client:  # read for each poll, so that a changed key is used
+                    look = Look(await self.ask(client))
             except _TROUBLE as error:
                 failures += 1
                 if failures >= MAX_FAILURES:
@@ -99,7 +99,7 @@ class Polls(SharedStreamProducer, Generic[S]):
             else:
                 failures = 0
                 yield look, look
-                pause = _jittered(self._interval)
+                pause = _jittered(self.poll_interval)
             await asyncio.sleep(pause)
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
@@ -110,7 +110,7 @@ class Polls(SharedStreamProducer, Generic[S]):
                 await item.broker_payload.stored()
 
     def _repeat_after(self, error: BaseException, failures: int) -> float:
-        pause = _jittered(min(self._interval, FIRST_REPEAT_S * 2.0 ** (failures - 1)))
+        pause = _jittered(min(self.poll_interval, FIRST_REPEAT_S * 2.0 ** (failures - 1)))
         asked = error.retry_after if isinstance(error, RetryLater) else None
         return max(pause, min(asked or 0.0, RETRY_AFTER_MOST_S))
 
@@ -172,7 +172,7 @@ class Watcher(BaseEventTrigger, Generic[S]):
             memory, events = self.follow(memory, look.seen)
             if memory is not None and memory != self._kept:
                 # Registered before the events are yielded: afterwards this result may already be stored.
-                look.when_stored(partial(self.keep, memory))
+                look.when_stored.append(partial(self.keep, memory))
             for event in events:
                 yield TriggerEvent(event)
 

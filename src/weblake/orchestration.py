@@ -59,7 +59,6 @@ from weblake.loads.load_request import Task as Task
 from weblake.loads.load_request import Terms as Terms
 from weblake.loads.starts import cancel as cancel
 from weblake.remedies import Interface as Interface
-from weblake.urls.lists import parquet_list as parquet_list
 from weblake.urls.lists import read_urls as read_urls
 from weblake.urls.shards import UrlShard as UrlShard
 from weblake.urls.shards import read_shard as read_shard

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowException
@@ -20,11 +21,10 @@ from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.task_state import GOES_ON, state_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
+from airflow_provider_weblake.triggers.stored import event_of, serialized
 from weblake import aio, errors, orchestration
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from weblake import AsyncClient
 
 __all__ = ["WeblakeJobTrigger", "WeblakeJobsCompletedTrigger", "WeblakeUsagePeriodTrigger"]
@@ -43,54 +43,40 @@ NO_DEADLINE_S = 30 * 24 * 3600.0
 #: Seconds after the start in which "not found" is tolerated.
 UNSEEN_S = 30.0
 
-#: The largest number that is accepted as a count.
-MOST = 1 << 53
-
 #: Cancels in progress. An event loop keeps only weak references to its tasks.
 _KILLING: set[asyncio.Task[None]] = set()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class WeblakeJobTrigger(BaseTrigger):
     """Fires once, when a job has ended, its deadline has come, its credits are used up, or it cannot be asked about.
 
     The event is a small dict: `status` (completed, failed, cancelled, deadline, over_budget, gone or unknown), `kind`,
     `job_id`, `completed`, `total`, `credits_used`. Temporary errors are retried up to the deadline; after other errors,
     such as a refused key, the connection is read anew, and the status is `unknown` if that does not help.
-
-    :param weblake_conn_id: The connection.
-    :param kind: batch_scrape or crawl.
-    :param job_id: The job's UUID.
-    :param deadline: Seconds since 1970 at which waiting ends; None leaves that to the deferral's own timeout.
-    :param max_credits: The credits that the job may use.
-    :param poll_interval: Seconds between polls at most.
-    :param owns_job: Whether the job is cancelled at its deadline and over its budget.
-    :param cancel_on_kill: Whether it is cancelled when a person marks or clears the deferred task.
-    :param ends_task: Whether a completed job ends the task with success, without a worker.
     """
 
-    def __init__(
-        self,
-        *,
-        weblake_conn_id: str,
-        kind: str,
-        job_id: str,
-        deadline: float | None = None,
-        max_credits: float | None = None,
-        poll_interval: float = 30.0,
-        owns_job: bool = False,
-        cancel_on_kill: bool = False,
-        ends_task: bool = False,
-    ) -> None:
+    #: The connection.
+    weblake_conn_id: str
+    #: batch_scrape or crawl.
+    kind: str
+    #: The job's UUID.
+    job_id: str
+    #: Seconds since 1970 at which waiting ends; None leaves that to the deferral's own timeout.
+    deadline: float | None = None
+    #: The credits that the job may use.
+    max_credits: float | None = None
+    #: Seconds between polls at most.
+    poll_interval: float = 30.0
+    #: Whether the job is cancelled at its deadline and over its budget.
+    owns_job: bool = False
+    #: Whether it is cancelled when a person marks or clears the deferred task.
+    cancel_on_kill: bool = False
+    #: Whether a completed job ends the task with success, without a worker.
+    ends_task: bool = False
+
+    def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.weblake_conn_id = weblake_conn_id
-        self.kind = kind
-        self.job_id = job_id
-        self.deadline = deadline
-        self.max_credits = max_credits
-        self.poll_interval = poll_interval
-        self.owns_job = owns_job
-        self.cancel_on_kill = cancel_on_kill
-        self.ends_task = ends_task
         #: The counts of the last response; whether one came since the connection was read; and whether the last poll
         #: failed.
         self._head: dict[str, object] = {}
@@ -98,20 +84,7 @@ class WeblakeJobTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, object]]:
         """Return the class path and the arguments: ids, numbers and the connection's name."""
-        return (
-            "airflow_provider_weblake.triggers.weblake.WeblakeJobTrigger",
-            {
-                "weblake_conn_id": self.weblake_conn_id,
-                "kind": self.kind,
-                "job_id": self.job_id,
-                "deadline": self.deadline,
-                "max_credits": self.max_credits,
-                "poll_interval": self.poll_interval,
-                "owns_job": self.owns_job,
-                "cancel_on_kill": self.cancel_on_kill,
-                "ends_task": self.ends_task,
-            },
-        )
+        return serialized(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the job, and yield the one event."""
@@ -251,22 +224,3 @@ class WeblakeJobTrigger(BaseTrigger):
         """Sleep for a time, at most the poll interval, plus jitter; never beyond the deadline."""
         spread = 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
         await asyncio.sleep(min(min(seconds, self.poll_interval) * spread, self._left()))
-
-
-def event_of(job: orchestration.JobRef, status: str, head: Mapping[str, object]) -> dict[str, JsonValue]:
-    """Return the event of a job: its status and its counts, no text. Airflow logs and stores every event as it is."""
-    return {
-        "status": status,
-        "kind": job.kind,
-        "job_id": job.job_id,
-        "completed": _number(head.get("completed")),
-        "total": _number(head.get("total")),
-        "credits_used": _number(head.get("creditsUsed")),
-    }
-
-
-def _number(value: object) -> float | int | None:
-    """Return a count that a database accepts: JSON has no infinity, and a service may send any digits."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MOST:
-        return None
-    return value

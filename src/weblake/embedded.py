@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import FeatureMissing, StorageRefused, WeblakeError
@@ -56,67 +56,60 @@ def find_or_start() -> Settings:
         ) from None
 
 
-class EmbeddedTransport:
-    """A transport to the embedded service, in this process or another one.
+class _Embedded:
+    """Base class of the transports to the embedded service, in this process or another one.
 
     A request without a response is not sent again here: jobs/retry.py decides that, and its next try goes to the
     service's address at that time.
     """
 
-    def __init__(self, make: Callable[..., HttpTransport] = HttpTransport) -> None:
+    def __init__(self, make: Callable[..., Any]) -> None:
         self._at = find_or_start()
         self._make = make
         self._transport = make(self._at.base_url, self._at.api_key)
         self._reconnecting = threading.Lock()
 
-    def send(self, request: Request) -> Response | NoResponse:
-        """Send one request within the limits that it sets, and return its response or a NoResponse."""
-        transport = self._transport
-        response = transport.send(request)
-        if isinstance(response, NoResponse):
-            with self._reconnecting:
-                if transport is self._transport:  # no other thread has replaced it
-                    self._reconnect()
-        return response
-
-    def _reconnect(self) -> None:
-        with suppress(StorageRefused):  # no process serves now: the next try looks again
-            found = find_or_start()
-            if found.base_url != self._at.base_url:
-                self._transport.close()
-                self._at, self._transport = found, self._make(found.base_url, found.api_key)
+    def _reconnect(self, failed: object) -> None:
+        """Replace a transport whose request got no response, if the service has another address now."""
+        with self._reconnecting, suppress(StorageRefused):  # if no process serves now, the next try looks again
+            if failed is self._transport:  # no other thread has replaced it
+                found = find_or_start()
+                if found.base_url != self._at.base_url:
+                    self._at, self._transport = found, self._make(found.base_url, found.api_key)
 
     def redact_key(self, error: WeblakeError) -> None:
         """Remove the API key from an error's texts."""
         self._transport.redact_key(error)
+
+
+class EmbeddedTransport(_Embedded):
+    """A blocking transport to the embedded service."""
+
+    def send(self, request: Request) -> Response | NoResponse:
+        """Send one request within the limits that it sets, and return its response or a NoResponse."""
+        transport: HttpTransport = self._transport
+        response = transport.send(request)
+        if isinstance(response, NoResponse):
+            self._reconnect(transport)
+            if transport is not self._transport:
+                transport.close()
+        return response
 
     def close(self) -> None:
         """Close the connections."""
         self._transport.close()
 
 
-class AsyncEmbeddedTransport:
+class AsyncEmbeddedTransport(_Embedded):
     """A transport to the embedded service for an event loop."""
-
-    def __init__(self, make: Callable[..., AsyncHttpTransport] = AsyncHttpTransport) -> None:
-        self._at = find_or_start()
-        self._make = make
-        self._transport = make(self._at.base_url, self._at.api_key)
 
     async def send(self, request: Request) -> Response | NoResponse:
         """Send one request within the limits that it sets, and return its response or a NoResponse."""
-        transport = self._transport
+        transport: AsyncHttpTransport = self._transport
         response = await transport.send(request)
         if isinstance(response, NoResponse):
-            with suppress(StorageRefused):
-                found = await asyncio.to_thread(find_or_start)
-                if transport is self._transport and found.base_url != self._at.base_url:
-                    self._at, self._transport = found, self._make(found.base_url, found.api_key)
+            await asyncio.to_thread(self._reconnect, transport)
         return response
-
-    def redact_key(self, error: WeblakeError) -> None:
-        """Remove the API key from an error's texts."""
-        self._transport.redact_key(error)
 
     async def aclose(self) -> None:
         """Close the connections that were opened on the running loop."""

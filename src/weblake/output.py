@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from weblake.errors import WeblakeError
-from weblake.receipt import Receipt
+from weblake.receipt import COUNTS, Receipt
 
 if TYPE_CHECKING:
     from weblake.loads.load import ProgressCallbacks
@@ -135,8 +135,7 @@ def show_long_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[
 
 def show_receipt(receipt: Receipt, root: str) -> None:
     """Write the account of a load as a table, followed by its files."""
-    counts = ("submitted", "stored", "failed", "robots_blocked", "rejected", "missing", "duplicates")
-    rows = [(name.replace("_", " "), f"{getattr(receipt, name):,}") for name in counts]
+    rows = [(name.replace("_", " "), f"{getattr(receipt, name):,}") for name in COUNTS]
     rows.append(("complete", "yes" if receipt.complete else "no"))
     if receipt.credits_used is not None:
         rows.append(("credits used", f"{receipt.credits_used:g}"))

@@ -10,8 +10,7 @@ from rich.markup import escape
 from weblake import output
 from weblake.dataset.reading import read
 from weblake.demo.steps import Demo
-
-_COUNTS = ("submitted", "stored", "failed", "robots_blocked", "rejected", "missing", "duplicates")
+from weblake.receipt import COUNTS
 
 
 def show_json(demo: Demo) -> None:
@@ -38,7 +37,7 @@ def show_json(demo: Demo) -> None:
 def show(demo: Demo) -> None:
     """Print what landed, the pages without a document, a chart of the usage, and commands to try next."""
     receipts = demo.loads.values()
-    rows = [(count.replace("_", " "), *(f"{getattr(each, count):,}" for each in receipts)) for count in _COUNTS]
+    rows = [(count.replace("_", " "), *(f"{getattr(each, count):,}" for each in receipts)) for count in COUNTS]
     rows.append(("credits", *("" if each.credits_used is None else f"{each.credits_used:g}" for each in receipts)))
     rows.append(("complete", *("yes" if each.complete else "no" for each in receipts)))
     output.out.print()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from catalogue import proves
 from job_script import JOB, Job, pages
 from lake_run import Lake, page_errors
 from scripted_service import ScriptedService, reply
-
-pytestmark = pytest.mark.usefixtures("ahead_or_in_turn")
 
 
 def test_a_job_that_is_not_there_at_once_is_waited_for(service: ScriptedService, lake: Lake) -> None:
@@ -37,8 +34,8 @@ def expiring(service: ScriptedService) -> Job:
 @proves(
     "H20",
     at="src/weblake/loads/staging.py",
-    line="if rows.file.rows and download.has_expired():",
-    becomes="if False:",
+    line="if not rows.taken or not download.has_expired():",
+    becomes="if True:",
 )
 @proves("H20", at="src/weblake/loads/load.py", line="if staged.gone is not None:", becomes="if False:")
 def test_h20_what_was_read_of_a_job_that_expires_is_kept_and_not_published(
@@ -63,8 +60,8 @@ def test_h20_a_job_that_expires_while_it_is_read_lands_in_part_where_that_is_all
 @proves(
     "H20",
     at="src/weblake/loads/staging.py",
-    line='return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone)',
-    becomes="return rows.close(JobErrors(), download.pager.head)",
+    line='gone, errors, head = error, JobErrors(), {**download.head, "status": EXPIRED}',
+    becomes="errors, head = JobErrors(), download.head",
 )
 def test_h20_a_job_that_expires_after_its_last_chunk_is_not_called_complete(
     service: ScriptedService, lake: Lake
@@ -79,8 +76,8 @@ def test_h20_a_job_that_expires_after_its_last_chunk_is_not_called_complete(
 @proves(
     "H20",
     at="src/weblake/loads/staging.py",
-    line="if rows.file.rows and download.has_expired():",
-    becomes="if rows.file.rows:",
+    line="if not rows.taken or not download.has_expired():",
+    becomes="if not rows.taken:",
 )
 def test_h20_a_chunk_that_one_server_does_not_have_is_read_again_by_the_next_run(
     service: ScriptedService, lake: Lake

@@ -127,7 +127,7 @@ def test_h19_a_page_that_reads_otherwise_the_second_time_is_stored_once(service:
 
 @proves(
     "H19",
-    at="src/weblake/jobs/result_pages.py",
+    at="src/weblake/loads/download.py",
     line="self.head = chunk.head",
     becomes="self.head = self.head or chunk.head",
 )
@@ -178,7 +178,7 @@ def test_h21_more_counted_than_delivered_is_missing(
 
 @proves(
     "H21",
-    at="src/weblake/jobs/result_pages.py",
+    at="src/weblake/loads/download.py",
     line="self.head = chunk.head",
     becomes="self.head = self.head or chunk.head",
 )

@@ -1,13 +1,13 @@
-"""The next chunk, and in the end the list of errors, is on its way before the last byte of this chunk has come."""
+"""The next chunk, and in the end the list of errors, is on its way while a chunk is decoded."""
 
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 from job_script import JOB, OTHER, Job, Page, page
 from lake_run import Lake
+from polling import until
 from scripted_service import Line, Play, ScriptedService, encoded, head, reply
 
 from weblake.jobs import polling
@@ -15,30 +15,6 @@ from weblake.loads import download
 
 #: More than one read of a socket brings, so that a head arrives without its documents.
 LONG = "word " * 40_000
-#: Within one line of a test: nobody asked.
-NEVER_S = 20.0
-
-
-@pytest.fixture(autouse=True)
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No reply here is so quick that it is not worth a thread, however quick this machine is."""
-    monkeypatch.setattr(download, "QUICK_S", 0.0)
-
-
-def held_back(service: ScriptedService, body: dict[str, object], until_asked: str, behind: int = -1000) -> Play:
-    """A chunk whose bytes behind the first of them come once something else has been asked for."""
-    data = encoded(body)
-    data = head(200, length=len(data), content_type="application/json") + data
-
-    def play(line: Line) -> bool:
-        line.send(data[:behind])
-        ends = time.monotonic() + NEVER_S
-        while not service.asked(until_asked) and time.monotonic() < ends and not line.gone(0.01):
-            pass
-        line.send(data[behind:] if service.asked(until_asked) else b"")
-        return bool(service.asked(until_asked))
-
-    return play
 
 
 def long_pages(count: int) -> list[Page]:
@@ -49,21 +25,22 @@ def asked_once(service: ScriptedService, *names: str) -> bool:
     return [len(service.asked(name)) for name in names] == [1] * len(names)
 
 
-def test_each_chunk_arrives_while_the_one_before_does(service: ScriptedService, lake: Lake) -> None:
+def test_the_next_chunk_and_then_the_errors_arrive_while_a_chunk_is_worked_on(
+    service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     documents = long_pages(6)
     job = Job(service, documents, cut=2)
-    job.always(2, held_back(service, job.chunks[2], job.at(4)))
-    job.always(4, held_back(service, job.chunks[4], f"{job.read}/errors"))
-    lake.land(job=JOB, timeout=60).landed(documents)
-    assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
+    following = iter([job.at(2), job.at(4), f"{job.read}/errors"])
+    record = download.Download.record_new
 
+    def wait(self: download.Download, new: int) -> None:
+        awaited = next(following)
+        until(lambda: service.asked(awaited))
+        record(self, new)
 
-def test_the_errors_arrive_while_the_last_chunk_is_waited_for(service: ScriptedService, lake: Lake) -> None:
-    documents = long_pages(6)
-    job = Job(service, documents, cut=2)
-    job.always(4, held_back(service, job.chunks[4], f"{job.read}/errors", behind=0))
+    monkeypatch.setattr(download.Download, "record_new", wait)
     lake.land(job=JOB, timeout=60).landed(documents)
-    assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
+    assert next(following, None) is None
 
 
 @pytest.mark.parametrize("completed", [0, 10**9, "6", None])
@@ -77,7 +54,7 @@ def test_what_the_service_counts_is_not_relied_upon(service: ScriptedService, la
     assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
 
 
-def test_two_are_on_their_way_at_most(service: ScriptedService, lake: Lake) -> None:
+def test_one_is_on_its_way_at_most(service: ScriptedService, lake: Lake) -> None:
     documents = long_pages(12)
     job = Job(service, documents, cut=1)
     lock, now, most = threading.Lock(), 0, 0
@@ -102,7 +79,7 @@ def test_two_are_on_their_way_at_most(service: ScriptedService, lake: Lake) -> N
     for skip in range(1, 12):
         job.always(skip, counting(job.chunks[skip]))
     lake.land(job=JOB, timeout=60).landed(documents)
-    assert most == 2  # of chunks
+    assert most == 1  # of chunks
 
 
 def test_a_next_that_stands_behind_the_documents_leads_on_all_the_same(service: ScriptedService, lake: Lake) -> None:
@@ -165,21 +142,3 @@ def test_a_large_first_chunk_whose_head_stands_behind_the_documents_is_read_to_i
     job.chunks[0]["status"] = job.chunks[0].pop("status")
     lake.land(job=JOB).landed(documents)
     assert asked_once(service, job.at(0))
-
-
-def test_behind_quick_replies_nothing_is_asked_for_ahead(
-    service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thread would cost more than the waiting; a slow reply among them is read ahead of again."""
-    monkeypatch.setattr(download, "QUICK_S", 10.0)
-    threads: list[object] = []
-    begin = download.run_in_thread
-    monkeypatch.setattr(download, "run_in_thread", lambda work: threads.append(work) or begin(work))
-    documents = [page(n) for n in range(40)]
-    lake.land(job=Job(service, documents, cut=2).job_id, timeout=60).landed(documents)
-    assert len(threads) <= 4  # the first chunk or two, and the list of errors
-    monkeypatch.setattr(download, "QUICK_S", 0.0)
-    other = Job(service, documents, cut=2, job_id=OTHER)
-    lake.land(job=OTHER, timeout=60)
-    assert asked_once(service, other.at(38), f"{other.read}/errors")
-    assert len(threads) > 20

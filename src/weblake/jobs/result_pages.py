@@ -83,7 +83,7 @@ class ResultPager:
                 left = self._until - (yield from now())
                 yield from sleep(min(pause, left))
         raise MalformedReply(
-            f"{self.job.words} went back to {str(chunk.head.get('status'))[:40]!r} after it had ended.",
+            f"{self.job} went back to {str(chunk.head.get('status'))[:40]!r} after it had ended.",
             hint=Remedy("Nothing was published. {run_again}; if it stays so, tell whoever runs the service."),
         )
 
@@ -92,7 +92,7 @@ class ResultPager:
         self._stale = 0 if documents else self._stale + 1
         if self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS:
             raise MalformedReply(
-                f"The chunks of {self.job.words} do not end: {len(self._visited)} were read, the last {self._stale} of "
+                f"The chunks of {self.job} do not end: {len(self._visited)} were read, the last {self._stale} of "
                 "them without anything new.",
                 hint="Nothing was published; report it to whoever runs the service.",
             )
@@ -105,7 +105,7 @@ class ResultPager:
             self.ended, self._repolled = self._repolled, True
         elif following in self._visited:
             raise MalformedReply(
-                f"The chunks of {self.job.words} lead in a circle.",
+                f"The chunks of {self.job} lead in a circle.",
                 hint="Nothing was published; report it to whoever runs the service.",
             )
         else:
@@ -119,12 +119,12 @@ def with_read_errors(job: JobRef, flow: Flow[T]) -> Flow[T]:
     except DeadlineExceeded as error:
         trouble = f" The last try: {error.__cause__.message}" if isinstance(error.__cause__, WeblakeError) else ""
         raise DeadlineExceeded(
-            f"The time limit passed while {job.words} was being read.{trouble}",
+            f"The time limit passed while {job} was being read.{trouble}",
             hint=Remedy("{run_again}, with a larger {timeout}; nothing is paid twice."),
         ) from error
     except RetryLater as error:
         raise type(error)(
-            f"Reading {job.words} was given up: {error.message}",
+            f"Reading {job} was given up: {error.message}",
             hint=Remedy("{run_again} later; nothing was published and nothing is paid twice."),
             status=error.status,
             code=error.code,

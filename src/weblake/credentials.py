@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 SHORTEST_PREFIX = 8
 
 
-class _HiddenStr(str):
+class _RedactedText(str):
     """A str whose repr is `***`; its `str` is the text itself, because aiohttp sends that."""
 
     __slots__ = ()
@@ -27,7 +27,7 @@ class _HiddenStr(str):
         return "'***'"
 
 
-class HiddenBytes(bytes):
+class RedactedBytes(bytes):
     """Bytes whose repr and str are `***`: HTTP libraries keep the header in locals, which some tracebacks show."""
 
     def __repr__(self) -> str:
@@ -40,11 +40,12 @@ class HiddenBytes(bytes):
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Return a str whose repr is `***`; aiohttp keeps headers as str."""
-        return _HiddenStr(super().decode(encoding, errors))
+        return _RedactedText(super().decode(encoding, errors))
 
     def __getitem__(self, at: Any) -> Any:
         part = super().__getitem__(at)
-        return HiddenBytes(part) if isinstance(part, bytes) else part  # a slice is the rest that is still to be written
+        # A slice is the rest that is still to be written.
+        return RedactedBytes(part) if isinstance(part, bytes) else part
 
     def __reduce__(self) -> str:
         raise TypeError("A header with the API key in it is not pickled.")
@@ -72,7 +73,7 @@ class ApiKey:
 
     def header(self) -> bytes:
         """Return the value of the Authorization header; only the transport calls this."""
-        return HiddenBytes(b"Bearer " + self._value.encode("ascii"))
+        return RedactedBytes(b"Bearer " + self._value.encode("ascii"))
 
     def __bool__(self) -> bool:
         return bool(self._value)

@@ -174,7 +174,7 @@ REFUSED: dict[str, tuple[str, str | None, Any]] = {
 @proves(
     "4.5",
     at="src/weblake/credentials.py",
-    line='return HiddenBytes(b"Bearer " + self._value.encode("ascii"))',
+    line='return RedactedBytes(b"Bearer " + self._value.encode("ascii"))',
     becomes='return b"Bearer " + self._value.encode("ascii")',
     case="a file that is gone-blocking",
 )

@@ -112,7 +112,7 @@ class Stopping:
                 job = self._job(client, load_id, load_request)
                 if job is not None:
                     client.run(orchestration.cancel(job, client.retry))
-                    self.context.log.info(f"Cancelled {job.words}: its run was terminated.")
+                    self.context.log.info(f"Cancelled {job}: its run was terminated.")
         except WeblakeError as error:
             self.context.log.warning(f"The job of load {load_id} could not be cancelled: {error}")
 

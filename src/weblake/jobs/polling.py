@@ -47,7 +47,7 @@ class OverBudget(Exception):
     """A running job has used more credits than its limit; the caller decides whether to cancel it."""
 
     def __init__(self, job: JobRef, used: object) -> None:
-        super().__init__(f"{job.words} has used {used} credits")
+        super().__init__(f"{job} has used {used} credits")
 
 
 def over_budget(head: Mapping[str, object], max_credits: float | None) -> bool:
@@ -68,9 +68,8 @@ class JobRef:
         """Return the operation that reads the status of the job."""
         return JOB_KINDS[self.kind].read(self.job_id)
 
-    @property
-    def words(self) -> str:
-        """The job's kind and id, as the command line writes them."""
+    def __str__(self) -> str:
+        """Return the job's kind and id, as the command line writes them."""
         return f"{JOB_KINDS[self.kind].command} {self.job_id}"
 
 
@@ -210,6 +209,6 @@ def _head(what: str, reply: Response, *, keep: Callable[[Response], None] | None
 def _too_late(job: JobRef, last: BaseException | None = None) -> DeadlineExceeded:
     trouble = f" The last poll: {last.message}" if isinstance(last, WeblakeError) else ""
     return DeadlineExceeded(
-        f"The time limit passed before {job.words} ended; it goes on at the service.{trouble}",
+        f"The time limit passed before {job} ended; it goes on at the service.{trouble}",
         hint=Remedy("{run_again} to go on waiting, with a larger {timeout} if need be, or cancel the job."),
     )

@@ -16,9 +16,10 @@ from typing import Literal
 from msgspec.structs import replace
 from typing_extensions import Unpack
 
-from weblake.api import operations, options, response_json, responses
+from weblake.api import operations, response_json, responses
 from weblake.api.job_kinds import job_kind
 from weblake.api.operation import Operation
+from weblake.api.options import BatchScrapeOptions, CrawlOptions, ParseOptions, ScrapeOptions
 from weblake.api.options.values import uuid_problem
 from weblake.dataset.identity import job_load_id, load_id_of, new_load_id, request_digest
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
@@ -202,7 +203,7 @@ def check_cost(pages: int, price: float, limit: float | None) -> None:
         )
 
 
-def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScrapeOptions]) -> LoadRequest:
+def batch(urls: Sequence[str], naming: Naming, **options: Unpack[BatchScrapeOptions]) -> LoadRequest:
     """Return the load request for a batch scrape of these URLs.
 
     Raises:
@@ -211,43 +212,43 @@ def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScra
     if isinstance(urls, str | bytes):  # each character would be scraped as a URL
         raise InvalidOption("`urls` is a text, not a list.", hint="Put it into a list: [url].")
     urls = list(urls)
-    probe = operations.start_batch_scrape(urls, **given)
+    probe = operations.start_batch_scrape(urls, **options)
     body = response_json.loads(probe.request.body or b"{}")
     return LoadRequest(
         kind="batch_scrape",
         load_id=naming.load_id("batch_scrape", body),
-        start=lambda key: operations.start_batch_scrape(urls, idempotency_key=key, **given),
+        start=lambda key: operations.start_batch_scrape(urls, idempotency_key=key, **options),
         submitted=tuple(urls),
-        with_urls=lambda others: batch(others, naming, **given),
+        with_urls=lambda others: batch(others, naming, **options),
         first_target=urls[0],
         request_sha=request_digest(body),
         partition=naming.partition,
         pages=len(urls),
-        price=per_page(given),
+        price=per_page(options),
     )
 
 
-def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[options.CrawlOptions]) -> LoadRequest:
+def crawl(url: str, naming: Naming, terms: Terms = Terms(), **options: Unpack[CrawlOptions]) -> LoadRequest:
     """Return the load request for a crawl; `terms.max_credits` lowers its limit.
 
     Raises:
         InvalidOption: An option is not in the contract.
     """
-    body = response_json.loads(operations.start_crawl(url, **given).request.body or b"{}")
+    body = response_json.loads(operations.start_crawl(url, **options).request.body or b"{}")
     load_id = naming.load_id("crawl", body)
-    options_of_a_page: dict[str, object] = {**(given.get("scrape_options") or {})}
-    if given.get("zero_data_retention"):  # an option of the crawl that changes the price of each page
-        options_of_a_page["zero_data_retention"] = True
-    price = per_page(options_of_a_page)
-    limited = "limit" in given or terms.max_credits is not None
+    page_options: dict[str, object] = {**(options.get("scrape_options") or {})}
+    if options.get("zero_data_retention"):  # an option of the crawl that changes the price of each page
+        page_options["zero_data_retention"] = True
+    price = per_page(page_options)
+    limited = "limit" in options or terms.max_credits is not None
     if terms.max_credits is not None:
         pages = max(1, int(terms.max_credits // price))  # if it pays for no page, check_cost refuses the start
-        if pages < given.get("limit", CRAWL_LIMIT):
-            given["limit"] = pages
+        if pages < options.get("limit", CRAWL_LIMIT):
+            options["limit"] = pages
     return LoadRequest(
         kind="crawl",
         load_id=load_id,
-        start=lambda key: operations.start_crawl(url, idempotency_key=key, **given),
+        start=lambda key: operations.start_crawl(url, idempotency_key=key, **options),
         first_target=url,
         request_sha=request_digest(body),
         partition=naming.partition,
@@ -257,9 +258,9 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
     )
 
 
-def scrape(url: str, naming: Naming, **given: Unpack[options.ScrapeOptions]) -> LoadRequest:
+def scrape(url: str, naming: Naming, **options: Unpack[ScrapeOptions]) -> LoadRequest:
     """Return the load request for one page; the start response contains the document."""
-    operation = operations.scrape(url, **given)
+    operation = operations.scrape(url, **options)
     body = response_json.loads(operation.request.body or b"{}")
     return LoadRequest(
         kind="scrape",
@@ -270,15 +271,15 @@ def scrape(url: str, naming: Naming, **given: Unpack[options.ScrapeOptions]) -> 
         request_sha=request_digest(body),
         partition=naming.partition,
         pages=1,
-        price=per_page(given),
+        price=per_page(options),
     )
 
 
-def parse(file: Path, naming: Naming, **given: Unpack[options.ParseOptions]) -> LoadRequest:
+def parse(file: Path, naming: Naming, **options: Unpack[ParseOptions]) -> LoadRequest:
     """Return the load request for parsing one file; the file's name, its content and the options identify the load."""
-    operation = operations.parse_file(file, **given)
-    given_fields = operation.request.upload.fields if operation.request.upload is not None else ()
-    identity = [file.name, sha256(file.read_bytes()).hexdigest(), given_fields]
+    operation = operations.parse_file(file, **options)
+    upload_fields = operation.request.upload.fields if operation.request.upload is not None else ()
+    identity = [file.name, sha256(file.read_bytes()).hexdigest(), upload_fields]
     return LoadRequest(
         kind="parse",
         load_id=naming.load_id("parse", identity),

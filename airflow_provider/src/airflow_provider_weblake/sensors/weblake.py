@@ -109,7 +109,7 @@ class JobSensor(BaseSensorOperator):
                 self.log.info("Not there yet: %s", error)
                 return PokeReturnValue(is_done=False)
             except errors.RetryLater as error:
-                self.log.warning("%s cannot be asked about now: %s", job.words, error)
+                self.log.warning("%s cannot be asked about now: %s", job, error)
                 return PokeReturnValue(is_done=False)
         if not orchestration.is_over(head):
             return PokeReturnValue(is_done=False)
@@ -142,8 +142,8 @@ class JobSensor(BaseSensorOperator):
         job = orchestration.JobRef(self.kind, str(self.job_id))
         if status in ("failed", "cancelled", "gone"):
             how = "is unknown to the service, or has expired" if status == "gone" else f"ended as {status}"
-            raise AirflowFailException(f"The {job.words} {how}.")
-        raise AirflowException(f"The {job.words} could not be watched ({status}); the trigger's log says why.")
+            raise AirflowFailException(f"The {job} {how}.")
+        raise AirflowException(f"The {job} could not be watched ({status}); the trigger's log says why.")
 
     def _id(self) -> str:
         return orchestration.existing_job_request(self.kind, str(self.job_id).strip()).job_id or ""

@@ -106,7 +106,7 @@ class WeblakeJobTrigger(BaseTrigger):
             return
         # Airflow repeats its cancel every second until this trigger is gone, and each one interrupts what is awaited
         # here: a slow cancel request to the service would never be sent.
-        killing = asyncio.create_task(self._kill(), name=f"cancel {self._job.words}")
+        killing = asyncio.create_task(self._kill(), name=f"cancel {self._job}")
         _KILLING.add(killing)
         killing.add_done_callback(_KILLING.discard)
         await asyncio.shield(killing)
@@ -128,7 +128,7 @@ class WeblakeJobTrigger(BaseTrigger):
             except (errors.WeblakeError, AirflowException) as error:
                 # A key may have been changed, or the connection may be unreadable for a moment. If that persists, a
                 # worker checks it: it names the error, or continues if only the triggerer is at fault.
-                self.log.warning("%s cannot be asked about: %s", self._job.words, error)
+                self.log.warning("%s cannot be asked about: %s", self._job, error)
                 if asked_twice and not self._answered:
                     return "unknown"
                 asked_twice, self._answered = True, False
@@ -161,14 +161,14 @@ class WeblakeJobTrigger(BaseTrigger):
                 return "gone"
             except errors.RetryLater as error:
                 if not self._in_trouble:
-                    self.log.warning("%s cannot be asked about now; it is asked again: %s", self._job.words, error)
+                    self.log.warning("%s cannot be asked about now; it is asked again: %s", self._job, error)
                 self._in_trouble, first = True, self.poll_interval
                 await self._pause(self.poll_interval)
 
     def _seen(self, found: Mapping[str, object]) -> None:
         """Keep the counts of a response, and log changes."""
         if found.get("status") != self._head.get("status") or self._in_trouble:
-            self.log.info("%s is %s.", self._job.words, found.get("status"))
+            self.log.info("%s is %s.", self._job, found.get("status"))
         self._answered, self._in_trouble = True, False
         self._head.update(found)
 
@@ -194,16 +194,16 @@ class WeblakeJobTrigger(BaseTrigger):
             async with aio.timeout(ANSWER_S):
                 state = await asyncio.to_thread(state_of, ti)
         except Exception as error:  # noqa: BLE001  # after any error: without an answer nothing is cancelled
-            self.log.warning("This trigger is stopped, and Airflow does not say why: %s goes on.", self._job.words)
+            self.log.warning("This trigger is stopped, and Airflow does not say why: %s goes on.", self._job)
             self.log.debug("The state of the task is not known: %s", type(error).__name__)
             return True
         if state in GOES_ON:
-            self.log.info("This trigger is stopped, and its task is %s: %s goes on.", state, self._job.words)
+            self.log.info("This trigger is stopped, and its task is %s: %s goes on.", state, self._job)
         return state in GOES_ON
 
     async def _cancel(self, client: AsyncClient, why: str) -> None:
         await client.run(orchestration.cancel(self._job, client.retry))
-        self.log.info("Cancelled %s: %s.", self._job.words, why)
+        self.log.info("Cancelled %s: %s.", self._job, why)
 
     @asynccontextmanager
     async def _in_time(self, why: str) -> AsyncIterator[None]:
@@ -214,7 +214,7 @@ class WeblakeJobTrigger(BaseTrigger):
                     yield
         except (errors.WeblakeError, AirflowException, TimeoutError) as error:
             said = str(error) or f"no answer within {CANCEL_S:g} s"
-            self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job.words, why, said)
+            self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job, why, said)
 
     def _left(self) -> float:
         """Return the seconds to the deadline."""

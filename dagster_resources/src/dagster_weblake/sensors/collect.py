@@ -249,14 +249,14 @@ class _Tick:
 
     def _drop(self, pair: _Pair, job: StartedJob) -> None:
         self.context.log.warning(
-            f"The sensor gives up {job.ref.words}: {pair.data.to_user_string()} has no partition {job.partition!r} now."
+            f"The sensor gives up {job.ref}: {pair.data.to_user_string()} has no partition {job.partition!r} now."
             f" Once it has, materialize it there: load {job.load_id} lands without being bought again."
         )
         self.memory.forget(pair.job, job.event)
 
     def _leave(self, pair: _Pair, job: StartedJob) -> None:
         self.context.log.info(
-            f"No run is requested for {job.ref.words}: run {job.run_id}, which started it, has failed to land it, and "
+            f"No run is requested for {job.ref}: run {job.run_id}, which started it, has failed to land it, and "
             f"says why. Materialize {pair.job.to_user_string()} to start another job."
         )
         self.memory.forget(pair.job, job.event)

@@ -147,7 +147,7 @@ RUN_ID = "0a6d52c3-7c55-4b4e-9d7c-7c6f5b2a1d10"
             Task(("dagster", "web/docs"), "jvhmbxai", "jvhmbxai", "2026-11"),
             "re-execute Dagster's backfill jvhmbxai of the asset web/docs, partition 2026-11, from failure",
         ),
-        (Task((), "run-1", "x"), "retry what asked for it, in its run run-1"),  # on record since an earlier version
+        (Task((), "run-1", "x"), "retry what requested it, in its run run-1"),  # on record since an earlier version
     ],
 )
 def test_a_load_of_an_orchestrator_is_gone_on_with_in_its_words(lab: Lab, task: Task, words: str) -> None:

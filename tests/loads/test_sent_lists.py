@@ -156,7 +156,7 @@ def test_a_list_left_by_a_run_that_died_after_landing_is_removed_by_the_next(lab
 def test_a_list_that_another_process_removes_when_it_lands_is_no_failure(lab: TaskLab) -> None:
     request = lab.placed(RETRY)
     load_id = request.load_id
-    detached.detach(lab.client, lab.dataset, request)
+    load.start_load(lab.client, lab.dataset, request)
     begin, others = load.start_load, list[object]()
 
     def other_lands(*args: Any, **more: Any) -> Any:
@@ -173,7 +173,7 @@ def test_a_list_that_another_process_removes_when_it_lands_is_no_failure(lab: Ta
 
 def test_a_job_landed_by_its_id_is_accounted_for_by_the_list_of_the_load_that_started_it(lab: TaskLab) -> None:
     request = load_request.batch([*URLS, "ftp://pages.test/no"], Naming())
-    _, job = detached.detach(lab.client, lab.dataset, request)
+    _, job, _ = load.start_load(lab.client, lab.dataset, request)
     receipt = weblake.land("batch", job.job_id, to=lab.root, client=lab.client, terms=SOON)
     assert (receipt.submitted, receipt.stored) == (4, 3)
 

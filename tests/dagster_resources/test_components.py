@@ -310,19 +310,3 @@ def test_a_batch_of_an_upstream_list_lands_with_its_checks(bench: Bench, site: G
     assert len(found) == 6
     assert found["credits_under_budget"]
     assert all(found.values())
-
-
-def test_months_of_usage_land_in_one_run_and_one_call(bench: Bench, site: GatedSite) -> None:
-    with bench.service.client() as client:
-        client.scrape(site.pages(1)[0])
-    with loaded(USAGE, {"asset": "usage", "start_date": "2026-01-01", "budget": 10}) as (_, defs):
-        assets = assets_of(defs)
-        partitions = spec_of(defs, "usage").partitions_def
-        assert partitions is not None
-        months = partitions.get_partition_keys()[-3:]
-        run = bench.run(assets, partitions=(months[0], months[-1]))
-        assert run.success
-    assert sorted(str(partition) for _, partition in run.materialized()) == sorted(months)
-    paths = [request["path"] for request in bench.service.requests() if "usage" in str(request["path"])]
-    assert len(paths) == 1
-    assert bench.rows("usage_periods") >= 1

@@ -10,12 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import duckdb
 import pytest
 import yaml
-from gated_site import GatedSite
-
-from weblake.testing import WeblakeService
 
 pytestmark = pytest.mark.system
 
@@ -99,32 +95,6 @@ def test_dg_lists_the_three_and_nothing_else_of_ours(project: Project) -> None:
     listed = {item["key"]: item["summary"] for item in json.loads(done.stdout)["items"]}
     assert sorted(key for key in listed if "weblake" in key) == [f"dagster_weblake.{name}" for name in NAMES]
     assert "landed as Parquet" in listed["dagster_weblake.WeblakeCrawlComponent"]
-
-
-def test_what_dg_scaffolds_passes_its_checks_and_lands(
-    project: Project, weblake_service: WeblakeService, site: GatedSite
-) -> None:
-    scaffold = ("scaffold", "defs")
-    for command in (
-        ("dagster_weblake.WeblakeCrawlComponent", "docs", "--url", f"{site.url}/", "--limit", "3"),
-        ("WeblakeUsageComponent", "usage", "--start-date", "2026-01-01", "--budget", "100"),
-        ("WeblakeBatchScrapeComponent", "pages", "--urls", site.pages(1)[0], "--wait", "sensor"),
-    ):
-        done = project.dg(*scaffold, *command)
-        assert done.returncode == 0, done.stderr
-    assert project.attributes("docs")["options"] == {"limit": 3, "scrape_options": {"formats": ["markdown"]}}
-    assert project.attributes("usage")["budget"] == 100
-    checked = project.dg("check", "yaml", "--validate-requirements")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    # Neither the service nor a key is known where the code is only loaded.
-    loaded = project.dg("check", "defs")
-    assert loaded.returncode == 0, loaded.stdout + loaded.stderr
-    root = project.folder / "lake"
-    launched = project.dg("launch", "--assets", "docs", **weblake_service.environment(), WEBLAKE_ROOT=str(root))
-    assert launched.returncode == 0, launched.stdout + launched.stderr
-    with duckdb.connect() as database:
-        (rows,) = database.execute(f"select count(*) from read_parquet('{root}/documents/**/*.parquet')").fetchall()
-    assert rows == (3,)
 
 
 def test_dg_points_at_the_lines_that_are_wrong(project: Project) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Rows and columns of the preview; rows of the outcomes.
 PREVIEW_ROWS, PREVIEW_COLUMNS, OUTCOME_ROWS = 5, ("url", "title", "status_code", "content_type"), 10
+#: Events that are read at once.
+EVENTS = 500
 #: Different reasons that are counted separately, however many a site returns, and characters of one.
 _REASONS, _REASON = 1000, 120
 #: Characters that are not percent-encoded in a file's URI. Readers differ in whether they decode it, so as few as
@@ -121,6 +124,27 @@ def load_named_by(record: dg.EventLogRecord) -> str | None:
     event = record.asset_materialization
     entry = None if event is None else event.metadata.get("weblake/load_id")
     return entry.value if entry is not None and isinstance(entry.value, str) else None
+
+
+def named_loads(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str] | None = None, *, pages: int | None = None
+) -> Iterator[tuple[str, dg.EventLogRecord]]:
+    """Yield the loads that an asset's materializations name, with the events, newest first.
+
+    Args:
+        instance: The instance of the event log.
+        key: The asset.
+        partitions: Only events of these partitions; default all. A database limits the number of values.
+        pages: The number of pages of events that are searched after the newest event; default all.
+    """
+    wanted = dg.AssetRecordsFilter(key, asset_partitions=partitions)
+    cursor: str | None = None
+    for limit in chain([1], repeat(EVENTS) if pages is None else [EVENTS] * pages):  # the newest one is usually enough
+        page = instance.fetch_materializations(wanted, limit=limit, cursor=cursor)
+        yield from ((load, record) for record in page.records if (load := load_named_by(record)) is not None)
+        if not page.has_more:
+            return
+        cursor = page.cursor
 
 
 def load_metadata(

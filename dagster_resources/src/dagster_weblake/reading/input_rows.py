@@ -10,14 +10,14 @@ been replaced since, its replacement is read: the event of that one may have bee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import dagster as dg
 
 import weblake
-from dagster_weblake.metadata import load_named_by
+from dagster_weblake.metadata import named_loads
 from dagster_weblake.templates import Part
 from weblake import orchestration
 from weblake.errors import AskPerson, InvalidOption
@@ -31,8 +31,8 @@ _LOAD_TABLES = ("documents", "page_errors")
 _TIME_KEYS = {"usage_periods": ("period", "month"), "activity": ("activity_date", "day")}
 #: Records of the ledger that are read at once; partitions that an error names.
 _READERS, _NAMED = 16, 5
-#: Events in a page, and partitions in one query: a database limits the number of values.
-_PAGE, _PARTITIONS = 500, 500
+#: Partitions in one query: a database limits the number of values.
+_PARTITIONS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,26 +112,15 @@ def _loads(context: dg.InputContext, partitions: Sequence[str] | None, *, every:
     for first in range(0, len(wanted), _PARTITIONS):
         some = wanted[first : first + _PARTITIONS]
         left = set(some)
-        for record in _events(context, None if partitions is None else [str(each) for each in some]):
-            partition, load = None if partitions is None else record.partition_key, load_named_by(record)
-            if load is not None and (every or partition in left):
+        texts = None if partitions is None else [str(each) for each in some]
+        for load, record in named_loads(context.instance, context.asset_key, texts):
+            partition = None if partitions is None else record.partition_key
+            if every or partition in left:
                 found[partition].append(load)
                 left.discard(partition)
             if not left and not every:
                 break
     return found
-
-
-def _events(context: dg.InputContext, partitions: Sequence[str] | None) -> Iterator[dg.EventLogRecord]:
-    """Yield the materializations of the upstream asset, newest first."""
-    wanted = dg.AssetRecordsFilter(context.asset_key, asset_partitions=partitions)
-    cursor: str | None = None
-    while True:
-        page = context.instance.fetch_materializations(wanted, limit=_PAGE, cursor=cursor)
-        yield from page.records
-        if not page.has_more:
-            return
-        cursor = page.cursor
 
 
 def _current(dataset: orchestration.Dataset, load_id: str, context: dg.InputContext) -> weblake.Receipt:

@@ -10,7 +10,6 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -154,9 +153,9 @@ class WeblakeJobTrigger(BaseTrigger):
                     )
                 return str(head.get("status")).lower()
             except orchestration.OverBudget:
-                return await self._stop(client, "over_budget")
+                return await self._stop("over_budget")
             except errors.DeadlineExceeded:
-                return await self._stop(client, "deadline")
+                return await self._stop("deadline")
             except errors.JobGone:
                 return "gone"
             except errors.RetryLater as error:
@@ -172,18 +171,14 @@ class WeblakeJobTrigger(BaseTrigger):
         self._answered, self._in_trouble = True, False
         self._head.update(found)
 
-    async def _stop(self, client: AsyncClient, why: str) -> str:
+    async def _stop(self, why: str) -> str:
         if self.owns_job:
-            async with self._in_time(why):
-                await self._cancel(client, why)
+            await self._cancel(why)
         return why
 
     async def _kill(self) -> None:
-        why = "its task was marked or cleared"
-        if await self._is_wanted():
-            return
-        async with self._in_time(why), shared_client(self.weblake_conn_id) as client:
-            await self._cancel(client, why)
+        if not await self._is_wanted():
+            await self._cancel("its task was marked or cleared")
 
     async def _is_wanted(self) -> bool:
         """Return whether the task still uses the job; also True if Airflow does not answer."""
@@ -201,20 +196,17 @@ class WeblakeJobTrigger(BaseTrigger):
             self.log.info("This trigger is stopped, and its task is %s: %s goes on.", state, self._job)
         return state in GOES_ON
 
-    async def _cancel(self, client: AsyncClient, why: str) -> None:
-        await client.run(orchestration.cancel(self._job, client.retry))
-        self.log.info("Cancelled %s: %s.", self._job, why)
-
-    @asynccontextmanager
-    async def _in_time(self, why: str) -> AsyncIterator[None]:
-        """Log a cancel that fails or takes too long."""
+    async def _cancel(self, why: str) -> None:
+        """Cancel the job; log a cancel that fails or takes too long."""
         try:
             with in_airflow_terms():
-                async with aio.timeout(CANCEL_S):
-                    yield
+                async with aio.timeout(CANCEL_S), shared_client(self.weblake_conn_id) as client:
+                    await client.run(orchestration.cancel(self._job, client.retry))
         except (errors.WeblakeError, AirflowException, TimeoutError) as error:
             said = str(error) or f"no answer within {CANCEL_S:g} s"
             self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job, why, said)
+        else:
+            self.log.info("Cancelled %s: %s.", self._job, why)
 
     def _left(self) -> float:
         """Return the seconds to the deadline."""

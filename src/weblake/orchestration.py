@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from weblake.loads.generations import Task, place, place_existing_job
     from weblake.loads.generations import choose as choose_generation
     from weblake.loads.generations import known as known_task
+    from weblake.loads.intents import StartedLoad, start_load
     from weblake.loads.ledger_watch import LedgerNews
-    from weblake.loads.load import ProgressCallbacks, StartedLoad, find_landed, land, start_load
+    from weblake.loads.load import ProgressCallbacks, find_landed, land
     from weblake.loads.load_request import LoadRequest, Naming, Slot, Terms
     from weblake.loads.load_request import batch as batch_request
     from weblake.loads.load_request import crawl as crawl_request
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 #: Module and attribute of each name.
 _HOMES = {
     "PollResults": "weblake.jobs.ended_jobs:PollResults",
-    "StartedLoad": "weblake.loads.load:StartedLoad",
+    "StartedLoad": "weblake.loads.intents:StartedLoad",
     "ClosedPeriod": "weblake.jobs.usage_reports:ClosedPeriod",
     "Dataset": "weblake.loads.publishing:Dataset",
     "EndedJobs": "weblake.jobs.ended_jobs:EndedJobs",
@@ -83,7 +84,7 @@ _HOMES = {
     "activity": "weblake.jobs.usage_reports:activity",
     "poll_all": "weblake.jobs.ended_jobs:poll_all",
     "batch_request": "weblake.loads.load_request:batch",
-    "start_load": "weblake.loads.load:start_load",
+    "start_load": "weblake.loads.intents:start_load",
     "cancel": "weblake.loads.starts:cancel",
     "check_job_page": "weblake.jobs.job_links:check_template",
     "choose_generation": "weblake.loads.generations:choose",

@@ -61,7 +61,7 @@ def test_a_job_started_elsewhere(made: Made, timeout_s: float) -> None:
 
 @proves(
     "2.2",
-    at="src/weblake/loads/load.py",
+    at="src/weblake/loads/completeness.py",
     line="if account.missing > terms.missing_ratio * account.submitted:",
     becomes="if False:",
 )

@@ -100,7 +100,7 @@ def batch(
 
 def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Sequence[str]:
     """The URLs of a file; those of the load that was started with it and has not landed, where they have changed."""
-    from weblake.loads.load import CHANGED
+    from weblake.loads.sent_lists import CHANGED
     from weblake.urls.lists import read_urls
 
     try:
@@ -307,7 +307,7 @@ def _interrupted(request: LoadRequest, job: Sequence[str], exit_code: object) ->
 
 
 def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms, as_json: bool) -> None:
-    from weblake.loads import load, publishing
+    from weblake.loads import intents, publishing
     from weblake.receipt import Receipt
 
     if client.is_embedded:
@@ -320,7 +320,7 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
         say_if_old(landing, request)
         receipt = landing.receipt
     else:
-        _, job, _ = load.start_load(client, dataset, request, max_credits=terms.max_credits)
+        _, job, _ = intents.start_load(client, dataset, request, max_credits=terms.max_credits)
         receipt = Receipt(request.load_id, request.kind, job.job_id, status="started")
     if as_json:
         output.show_json(receipt.to_dict())

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from weblake.api.job_kinds import JOB_KINDS, job_kind
 from weblake.dataset.ledger import Intent, Job
 from weblake.errors import AskPerson, JobGone
-from weblake.loads import load
+from weblake.loads import intents, load
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, Terms
 from weblake.loads.publishing import Dataset, LandedLoad
@@ -23,10 +23,10 @@ def detach(
     *,
     max_credits: float | None = None,
     until: float | None = None,
-    on_message: Callable[[str], None] = load.note,
+    on_message: Callable[[str], None] = intents.note,
 ) -> tuple[Intent, Job]:
-    """Start a batch or crawl for `collect` to land, or return the recorded job; raises as `load.start_load`."""
-    intent, job, _ = load.start_load(
+    """Start a batch or crawl for `collect` to land, or return the recorded job; raises as `intents.start_load`."""
+    intent, job, _ = intents.start_load(
         client, dataset, request, max_credits=max_credits, until=until, on_message=on_message
     )
     return intent, job

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from weblake.api.models import ActivityEntry
     from weblake.client import Client
     from weblake.dataset.ledger import Start
-    from weblake.loads.load import StartedLoad as StartedLoad
+    from weblake.loads.intents import StartedLoad as StartedLoad
     from weblake.loads.orphans import Orphan
     from weblake.loads.publishing import HistoryEntry as HistoryEntry
     from weblake.receipt import LandedFile
@@ -144,9 +144,9 @@ def start_load(
         StorageRefused: The root cannot hold the load; nothing was paid.
         WeblakeError: The service refused the start, or it is unknown whether the job was started.
     """
-    from weblake.loads import load
+    from weblake.loads import intents
 
-    return load.start_load(client, dataset, request, max_credits=max_credits, until=until, on_message=on_message)
+    return intents.start_load(client, dataset, request, max_credits=max_credits, until=until, on_message=on_message)
 
 
 def land(

@@ -23,7 +23,7 @@ from weblake.errors import WeblakeError
 from weblake.receipt import COUNTS, Receipt
 
 if TYPE_CHECKING:
-    from weblake.loads.load import ProgressCallbacks
+    from weblake.loads.load_request import ProgressCallbacks
 
 out = Console(soft_wrap=True, highlight=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
@@ -173,7 +173,7 @@ def counting(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def watching(what: str, quiet: bool) -> Iterator[ProgressCallbacks]:
     """Show the progress of a load on a terminal's standard error; yield the callbacks that update it."""
-    from weblake.loads.load import ProgressCallbacks
+    from weblake.loads.load_request import ProgressCallbacks
 
     def on_message(message: str) -> None:
         note(f"weblake: {message}")

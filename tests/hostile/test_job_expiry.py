@@ -37,7 +37,7 @@ def expiring(service: ScriptedService) -> Job:
     line="if not rows.taken or not download.has_expired():",
     becomes="if True:",
 )
-@proves("H20", at="src/weblake/loads/load.py", line="if staged.gone is not None:", becomes="if False:")
+@proves("H20", at="src/weblake/loads/completeness.py", line="if staged.gone is not None:", becomes="if False:")
 def test_h20_documents_of_a_job_that_expires_are_kept_and_not_published(service: ScriptedService, lake: Lake) -> None:
     expiring(service)
     printed = lake.land(job=JOB).refused("JobGone", "expired while it was read, after 4 documents", "--allow-partial")

@@ -23,7 +23,11 @@ def test_h22_a_completed_job_lands(service: ScriptedService, lake: Lake, word: s
 
 
 @proves(
-    "H29", at="src/weblake/loads/load.py", line='if receipt.status != "completed":', becomes="if False:", case="failed"
+    "H29",
+    at="src/weblake/loads/completeness.py",
+    line='if receipt.status != "completed":',
+    becomes="if False:",
+    case="failed",
 )
 @proves(
     "H29",

@@ -31,7 +31,7 @@ def short_waits() -> None:
 @proves(
     "2.2", at="src/weblake/loads/recovery.py", line="    for other in older:", becomes="    for other in older[:0]:"
 )
-@proves("2.2", at="src/weblake/loads/load.py", line='if receipt.status != "completed":', becomes="if False:")
+@proves("2.2", at="src/weblake/loads/completeness.py", line='if receipt.status != "completed":', becomes="if False:")
 def test_random_schedules_of_writers_and_crashes() -> None:
     run_state_machine_as_test(LandingStateMachine, settings=QUIET)
 

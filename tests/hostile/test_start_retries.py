@@ -16,7 +16,7 @@ from weblake import AsyncClient, Client, steps
 from weblake.api import operation
 from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
-from weblake.loads import load, load_request, starts
+from weblake.loads import intents, load_request, starts
 from weblake.loads.load_request import Naming
 from weblake.steps import Flow, NoResponse, Request, Response
 
@@ -113,7 +113,7 @@ def test_a_landing_sends_its_start_as_often_as_expected(
     with VirtualClient(service.url, KEY) as client:
         client.carrier = CountingTransport(client.transport, refused=play is None)
         with pytest.raises(WeblakeError) as caught:
-            load.start_load(client, open_dataset(tmp_path), load_request.batch(URLS, Naming()))
+            intents.start_load(client, open_dataset(tmp_path), load_request.batch(URLS, Naming()))
         assert type(caught.value).__name__ == kind
         assert client.carrier.sent == sends
         assert client.passed < seconds

@@ -66,8 +66,8 @@ def test_a_crawl_needs_no_list(lab: Lab) -> None:
 
 @proves(
     "3.6",
-    at="src/weblake/loads/load.py",
-    line="    return sent_lists.read(dataset.storage, job.load_id, job.urls)",
+    at="src/weblake/loads/sent_lists.py",
+    line="    return read(dataset.storage, job.load_id, job.urls)",
     becomes="    return urls",
 )
 def test_asked_again_it_is_the_same_job_and_the_list_with_which_it_was_started(lab: Lab) -> None:

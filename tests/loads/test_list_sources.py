@@ -134,7 +134,7 @@ def test_a_file_of_the_same_name_with_other_pages_is_another_load(shell: Shell) 
 
 def test_a_load_that_was_refused_stands_in_the_way_of_no_other_list(shell: Shell) -> None:
     shell.lab.service.faults()
-    with mock.patch("weblake.loads.load._completeness_error", return_value=StorageRefused("it does not add up")):
+    with mock.patch("weblake.loads.load.completeness_error", return_value=StorageRefused("it does not add up")):
         assert shell.batch().exit_code == 1
     shell.write([*URLS, ANOTHER])
     assert shell.landed()[0] == 4

@@ -21,7 +21,7 @@ from weblake.cli.orphans import advice
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Start, new_nonce, utc_now
 from weblake.jobs.polling import JobRef
-from weblake.loads import generations, load, load_request, orphans, starts
+from weblake.loads import generations, intents, load, load_request, orphans, starts
 from weblake.loads.generations import Task
 from weblake.loads.load_request import LoadRequest, Naming
 from weblake.loads.orphans import Orphan
@@ -37,7 +37,7 @@ class Lab(LandingLab):
     def lost(self, request: LoadRequest, *, arrives: bool, replay: bool = False) -> str:
         """A start whose process died before its answer was on record; returns the job, if it arrived."""
         ledger = self.dataset.ledger
-        intent = ledger.record_intent(load._intent(request, self.client.service, replay))
+        intent = ledger.record_intent(intents.new_intent(request, self.client.service, replay))
         assert request.start is not None
         key = starts.Plan(intent, request.start, request.endpoint).key(1)
         ledger.record_start(Start(load_id=request.load_id, n=1, key=key, at=utc_now(), writer=new_nonce()))

@@ -19,7 +19,7 @@ import weblake
 from weblake import Terms, errors
 from weblake.dataset import layout
 from weblake.dataset.ledger import Ledger, Start
-from weblake.loads import detached, load, load_request, sent_lists, starts
+from weblake.loads import detached, intents, load, load_request, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming
 
 SOON = Terms(poll_s=0.2, timeout_s=60)
@@ -121,9 +121,9 @@ def test_a_start_with_other_options_is_not_repeated_under_its_key(lab: TaskLab) 
     start = lab.dataset.ledger.starts(first.load_id)[0]
     intent = lab.dataset.ledger.intent(first.load_id)
     assert intent is not None
-    assert load._rebuild_request(lab.dataset, other, intent, start) is None
-    assert load._rebuild_request(lab.dataset, first, intent, start) is first.start
-    rebuilt = load._rebuild_request(lab.dataset, other_list(lab, first, LONGER), intent, start)
+    assert intents._rebuild_request(lab.dataset, other, intent, start) is None
+    assert intents._rebuild_request(lab.dataset, first, intent, start) is first.start
+    rebuilt = intents._rebuild_request(lab.dataset, other_list(lab, first, LONGER), intent, start)
     assert rebuilt is not None
     assert rebuilt(KEY).request.body == first.start(KEY).request.body  # type: ignore[misc]
 

@@ -35,8 +35,7 @@ from weblake.errors import FixRequest, InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
     from weblake.client import Client
-    from weblake.loads.load import ProgressCallbacks
-    from weblake.loads.load_request import LoadRequest, Terms
+    from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
     from weblake.loads.publishing import Dataset, HistoryEntry, LandedLoad
 
 Detach = Annotated[bool, typer.Option("--detach", help="Start it, print the job id, and exit.")]
@@ -77,7 +76,7 @@ def batch(
 
 def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Sequence[str]:
     """Return the URLs of a file, or, if they have changed, those of the unfinished load that was started with it."""
-    from weblake.loads.load import CHANGED
+    from weblake.loads.sent_lists import CHANGED
     from weblake.urls.lists import read_urls
 
     try:
@@ -256,7 +255,7 @@ def _interrupted(request: LoadRequest, job: Sequence[str], exit_code: object) ->
 
 
 def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms, as_json: bool) -> None:
-    from weblake.loads import load, publishing
+    from weblake.loads import intents, publishing
     from weblake.receipt import Receipt
 
     if client.is_embedded:
@@ -269,7 +268,7 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
         show_if_old(landing, request)
         receipt = landing.receipt
     else:
-        _, job, _ = load.start_load(client, dataset, request, max_credits=terms.max_credits)
+        _, job, _ = intents.start_load(client, dataset, request, max_credits=terms.max_credits)
         receipt = Receipt(request.load_id, request.kind, job.job_id, status="started")
     if as_json:
         output.show_json(receipt.to_dict())

@@ -9,7 +9,7 @@ from weblake.api.job_kinds import JOB_KINDS, job_kind
 from weblake.errors import AskPerson, JobGone
 from weblake.loads import load
 from weblake.loads.download import FlowRunner
-from weblake.loads.load_request import LoadRequest, Terms
+from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
 from weblake.loads.publishing import Dataset, LandedLoad
 
 
@@ -18,9 +18,9 @@ def collect(
     dataset: Dataset,
     load_id: str,
     terms: Terms | None = None,
-    callbacks: load.ProgressCallbacks | None = None,
+    callbacks: ProgressCallbacks | None = None,
 ) -> LandedLoad:
-    """Wait for a load that was started by `load.start_load`, land it, and return it; otherwise as `load.land`.
+    """Wait for a load that was started by `intents.start_load`, land it, and return it; otherwise as `load.land`.
 
     Raises:
         AskPerson: The ledger has no record that its job was started, or the job was started at a service other than

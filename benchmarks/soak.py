@@ -19,21 +19,21 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / folder) for folder in ("system", "labs")]
 
-from soak_accounting import added_up, left_behind  # noqa: E402
-from soak_lab import HUGE_EVERY, LOADS, Held, Look, soaking  # noqa: E402
+from soak_accounting import check_counts, growth  # noqa: E402
+from soak_lab import HUGE_EVERY, LOADS, Measurement, ProcessResources, running_soak  # noqa: E402
 
 HELD = "sockets | files | threads"
 HEAD = f"| round | loads | objects | client MB | {HELD} | service MB | {HELD} | temporary |"
 
 
-def line(look: Look) -> str:
+def line(each: Measurement) -> str:
     """One row of the table."""
 
-    def held(by: Held) -> str:
+    def held(by: ProcessResources) -> str:
         return f"{by.own_kb / 1024:.1f} | {by.sockets} | {by.files} | {by.threads}"
 
-    left = look.temporary + look.litter
-    return f"| {look.round + 1} | {look.loads} | {look.objects} | {held(look.client)} | {held(look.service)} | {left} |"
+    left = each.temporary + each.staging_files
+    return f"| {each.round + 1} | {each.loads} | {each.objects} | {held(each.client)} | {held(each.service)} | {left} |"
 
 
 def main() -> int:
@@ -45,23 +45,27 @@ def main() -> int:
     )
     args = parser.parse_args()
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="weblake-soak-") as directory, soaking(Path(directory)) as soak:
+    with tempfile.TemporaryDirectory(prefix="weblake-soak-") as directory, running_soak(Path(directory)) as soak:
         print(HEAD, flush=True)
-        while len(soak.looks) < 3 or time.monotonic() - begun < 60 * args.minutes:
-            print(line(soak.round(args.loads, huge=len(soak.looks) % HUGE_EVERY == HUGE_EVERY - 1)), flush=True)
+        while len(soak.measurements) < 3 or time.monotonic() - begun < 60 * args.minutes:
+            print(line(soak.round(args.loads, huge=len(soak.measurements) % HUGE_EVERY == HUGE_EVERY - 1)), flush=True)
         taken = time.monotonic() - begun
         struck = soak.service.faults.rules()
         requests = sum(rule["hit"] for rule in struck)
-        counts = added_up(soak)
+        counts = check_counts(soak)
         sizes = [(soak.root, "lake"), (Path(directory, "service"), "database")]
         counts |= {
             f"{name} MB": round(sum(f.stat().st_size for f in at.rglob("*") if f.is_file()) / 1e6) for at, name in sizes
         }
-    grown = left_behind(soak.looks)
+    grown = growth(soak.measurements)
     print(f"\n{taken:.0f} s, load average {os.getloadavg()[1]:.1f}; {counts}; {requests} faults")
     if args.table:
-        looks = soak.looks
-        print("\n".join([HEAD, *(line(looks[n]) for n in (len(looks) // 3, 2 * len(looks) // 3, -1))]))
+        measurements = soak.measurements
+        print(
+            "\n".join(
+                [HEAD, *(line(measurements[n]) for n in (len(measurements) // 3, 2 * len(measurements) // 3, -1))]
+            )
+        )
     print("\n".join(grown) or "Nothing grew.")
     return 1 if grown else 0
 

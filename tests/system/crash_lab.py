@@ -26,7 +26,7 @@ from weblake.dataset.root import open_dataset
 from weblake.loads.publishing import history
 
 WEBLAKE = (sys.executable, "-m", "weblake")
-STEADY = str(Path(__file__).with_name("fixed_staging_names.py"))
+FIXED_STAGING_NAMES = str(Path(__file__).with_name("fixed_staging_names.py"))
 DOCUMENTS = "/documents/load_date=DAY/ID-00000.parquet"
 ERRORS = "/page_errors/load_date=DAY/ID-00000.parquet"
 DAY_DIR = "/documents/load_date=DAY"
@@ -82,8 +82,8 @@ class Lab:
 
     def run(self, command: list[str], root: Path, inject: Sequence[str] = (), nth: int = 1, **more: Any) -> TracedRun:
         """Run a command under strace, as the nth on this root."""
-        steady = [sys.executable, STEADY, str(nth), *command]
-        return run(steady, root, root.with_suffix(f".trace-{nth}"), self.env, inject, **more)
+        with_fixed_names = [sys.executable, FIXED_STAGING_NAMES, str(nth), *command]
+        return run(with_fixed_names, root, root.with_suffix(f".trace-{nth}"), self.env, inject, **more)
 
     def killed(self, command: list[str], root: Path, call: Call, nth: int = 1) -> bool:
         """Kill a command right before a call, and return whether the load was visible by then."""
@@ -126,7 +126,7 @@ class Lab:
         ]
         loads = history(open_dataset(str(root)))
         assert [(load.receipt.load_id, load.receipt.stored) for load in loads] == [(receipt["load_id"], 3)]
-        left = litter(root)
+        left = unexpected_files(root)
         assert left == set(), f"unexpected files in the root: {left}"
         return receipt
 
@@ -142,7 +142,7 @@ def crash_lab(service: Any, site: str, env: Mapping[str, str], tmp: Path) -> Ite
         yield lab
 
 
-def litter(root: Path) -> set[str]:
+def unexpected_files(root: Path) -> set[str]:
     """Return the files below a root that should not be there."""
     found = {path for path in root.rglob("*") if not path.is_relative_to(root / "_weblake/tmp")}
     plain = {

@@ -21,7 +21,7 @@ PROGRAM = Path(__file__).with_name("failpoints.py")
 
 
 @dataclass(frozen=True)
-class Ran:
+class FailpointRun:
     """The result of a run; `code` is negative for the signal that ended it."""
 
     code: int
@@ -56,7 +56,7 @@ class Runs:
         """Return whether the run that was started last has ended."""
         return bool(select.select([self.process.stdout], [], [], 0)[0])
 
-    def end(self, log: Path) -> Ran:
+    def end(self, log: Path) -> FailpointRun:
         """Wait for the run that was started last."""
         assert self.process.stdout is not None
         code = json.loads(self.process.stdout.readline())["code"]
@@ -64,9 +64,9 @@ class Runs:
         points = [plain(line) for line in log.read_text().splitlines()]
         for path in (log, Path(f"{log}.out"), Path(f"{log}.err")):
             path.unlink()
-        return Ran(code, out, err, points)
+        return FailpointRun(code, out, err, points)
 
-    def __call__(self, root: Path, args: Sequence[str], at: int = 0, number: int = 0) -> Ran:
+    def __call__(self, root: Path, args: Sequence[str], at: int = 0, number: int = 0) -> FailpointRun:
         return self.end(self.begin(root, args, at, number))
 
     def repeat(self, lab: Lab, root: Path, args: Sequence[str]) -> dict[str, Any]:

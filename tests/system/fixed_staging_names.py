@@ -14,7 +14,7 @@ from weblake import cli
 from weblake.storage import local, scratch
 
 
-def steady(run: int) -> None:
+def use_fixed_names(run: int) -> None:
     """Make the names of this process `<run>-<counter>`, and a counter where there is only a nonce."""
     count = itertools.count(1)
     scratch._mark = lambda: f"{run}-{next(count):016x}"  # type: ignore[attr-defined]
@@ -22,5 +22,5 @@ def steady(run: int) -> None:
 
 
 if __name__ == "__main__":
-    steady(int(sys.argv.pop(1)))
+    use_fixed_names(int(sys.argv.pop(1)))
     cli.main()

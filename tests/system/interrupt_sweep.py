@@ -57,7 +57,7 @@ class Ended(NamedTuple):
     err: str
 
     @property
-    def well(self) -> bool:
+    def as_expected(self) -> bool:
         """Return whether the result is what a user expects."""
         whole = self.code == 0 and self.err.endswith("closing\n")
         return (self.code == 130 or whole) and self.took_s < IN_TIME_S and "Traceback" not in self.err
@@ -118,7 +118,7 @@ def sweep(command: Callable[[Path], list[str]], moments: int) -> tuple[Counter[s
             counts["had ended"] += 1
         else:
             counts[f"exit {ended.code}"] += 1
-            wrong += [] if ended.well else [ended]
+            wrong += [] if ended.as_expected else [ended]
     return counts, wrong
 
 
@@ -143,7 +143,7 @@ def commands(urls: list[str], job_id: str) -> dict[str, Callable[[Path], list[st
 
 
 @contextmanager
-def world() -> Iterator[dict[str, Callable[[Path], list[str]]]]:
+def service_and_site() -> Iterator[dict[str, Callable[[Path], list[str]]]]:
     """Yield a service, a site and a completed job; the environment variables name the service."""
     from conftest import CANARY, start_site
 
@@ -170,7 +170,7 @@ def main() -> None:
     """Print a line for each command."""
     moments = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     failed = False
-    with world() as found, busy():
+    with service_and_site() as found, busy():
         for name, command in found.items():
             counts, wrong = sweep(command, moments)
             failed = failed or bool(wrong)

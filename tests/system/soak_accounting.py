@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 import pyarrow.parquet as pq
-from soak_lab import Held, Look, Soak
+from soak_lab import Measurement, ProcessResources, Soak
 
 import weblake
 from weblake.dataset.root import open_dataset
@@ -19,7 +19,7 @@ KILOBYTES = 6 * 1024
 IDLE = 3
 
 
-def added_up(soak: Soak) -> dict[str, float]:
+def check_counts(soak: Soak) -> dict[str, float]:
     """Assert that client, dataset, ledger and service report the same numbers, and return them."""
     soak.service.faults.clear()
     totals, counts = soak.totals, soak.service.counts()
@@ -41,23 +41,24 @@ def added_up(soak: Soak) -> dict[str, float]:
     return {"started": started, "usage": usage, "activity": activity} | totals
 
 
-def left_behind(looks: Sequence[Look]) -> list[str]:
+def growth(measurements: Sequence[Measurement]) -> list[str]:
     """Return what grew from the middle third of the rounds to the last third."""
-    third = max(1, len(looks) // 3)
-    middle, last = looks[-2 * third : -third], looks[-third:]
+    third = max(1, len(measurements) // 3)
+    middle, last = measurements[-2 * third : -third], measurements[-third:]
     found = []
     for who in ("client", "service"):
-        for what in Held.__dataclass_fields__:
+        for what in ProcessResources.__dataclass_fields__:
             before, after = (
-                statistics.median(getattr(getattr(look, who), what) for look in some) for some in (middle, last)
+                statistics.median(getattr(getattr(measurement, who), what) for measurement in some)
+                for some in (middle, last)
             )
             spare = KILOBYTES if what == "own_kb" else IDLE
             if after > before + spare:
                 found.append(f"{who}: {what} went from {before:g} to {after:g}")
-    before, after = (statistics.median(look.objects for look in some) for some in (middle, last))
+    before, after = (statistics.median(measurement.objects for measurement in some) for some in (middle, last))
     if after > before * 1.01:
         found.append(f"client: objects went from {before:g} to {after:g}")
-    for what in ("temporary", "litter"):
+    for what in ("temporary", "staging_files"):
         if getattr(last[-1], what) > getattr(middle[0], what):
             found.append(f"{what} files went from {getattr(middle[0], what)} to {getattr(last[-1], what)}")
     return found

@@ -63,7 +63,7 @@ class Landings:
     def round(self, n: int, loads: int, huge: bool) -> dict[str, int]:
         """Land so many loads, and return the totals of all rounds."""
         work = list(self.of_round(n, loads, huge))
-        for receipt in self.pool.map(self.until_it_works, work):
+        for receipt in self.pool.map(self.retry_until_success, work):
             assert receipt.complete, receipt
             self.totals["loads"] += 1
             self.totals["stored"] += receipt.stored
@@ -72,7 +72,7 @@ class Landings:
             self.totals["credits"] += round(receipt.credits_used or 0)
         self.usage()
         self.webhooks()
-        return self.totals | {"objects": rested()}
+        return self.totals | {"objects": release_memory()}
 
     def of_round(self, n: int, loads: int, huge: bool) -> Iterator[Callable[[], Receipt]]:
         """Return the loads of a round, alternating between all kinds."""
@@ -112,7 +112,7 @@ class Landings:
         with Client(self.url, self.key) as client:
             return weblake.land_batch(self.urls(name), to=self.root, client=client, terms=TERMS)
 
-    def until_it_works(self, work: Callable[[], Any]) -> Any:
+    def retry_until_success(self, work: Callable[[], Any]) -> Any:
         for tried in range(TRIES):
             try:
                 return work()
@@ -125,9 +125,9 @@ class Landings:
 
     def usage(self) -> None:
         storage = open_dataset(self.root).storage
-        entries = self.until_it_works(lambda: self.client.run(usage_reports.activity(self.client.retry)))
+        entries = self.retry_until_success(lambda: self.client.run(usage_reports.activity(self.client.retry)))
         usage_landing.land_activity(entries, storage)
-        report = self.until_it_works(lambda: self.client.run(usage_reports.report("credits", self.client.retry)))
+        report = self.retry_until_success(lambda: self.client.run(usage_reports.report("credits", self.client.retry)))
         usage_landing.land_report(report, storage)
 
     def webhooks(self) -> None:
@@ -145,7 +145,7 @@ class Landings:
         self.hooks.clear()
 
 
-def rested() -> int:
+def release_memory() -> int:
     """Release memory that the allocator keeps for reuse, and return the number of live objects."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)

@@ -43,7 +43,7 @@ _PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
-class Held:
+class ProcessResources:
     """What a process holds at one time."""
 
     #: Private memory in bytes. A share of file pages (PSS) would rise when another process that uses Arrow ends.
@@ -53,7 +53,7 @@ class Held:
     threads: int
 
     @classmethod
-    def by(cls, pid: int) -> Held:
+    def of_process(cls, pid: int) -> ProcessResources:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         open_ones = [_target(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
         sockets = sum(each.startswith("socket:") for each in open_ones)
@@ -69,16 +69,16 @@ def _target(entry: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Look:
+class Measurement:
     """Both processes after a round, and the remaining files."""
 
     round: int
     loads: int
-    client: Held
-    service: Held
+    client: ProcessResources
+    service: ProcessResources
     #: Entries of the directory for temporary files, and of `_weblake/tmp`.
     temporary: int
-    litter: int
+    staging_files: int
     #: Live Python objects of the client.
     objects: int
 
@@ -94,10 +94,10 @@ class Soak:
     client: subprocess.Popen[str]
     root: Path
     temporary: Path
-    looks: list[Look] = field(default_factory=list)
+    measurements: list[Measurement] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)
 
-    def round(self, loads: int = LOADS, *, huge: bool = False) -> Look:
+    def round(self, loads: int = LOADS, *, huge: bool = False) -> Measurement:
         """Run one round and measure what is left of it."""
         assert self.client.stdin is not None
         assert self.client.stdout is not None
@@ -110,18 +110,18 @@ class Soak:
         assert line, "the client ended"
         self.totals = json.loads(line)
         assert self.service.pid is not None
-        litter = self.root / "_weblake" / "tmp"
-        look = Look(
-            len(self.looks),
+        staging_files = self.root / "_weblake" / "tmp"
+        measurement = Measurement(
+            len(self.measurements),
             self.totals["loads"],
-            Held.by(self.client.pid),
-            Held.by(self.service.pid),
+            ProcessResources.of_process(self.client.pid),
+            ProcessResources.of_process(self.service.pid),
             len(list(self.temporary.iterdir())),
-            len(list(litter.iterdir())) if litter.is_dir() else 0,
+            len(list(staging_files.iterdir())) if staging_files.is_dir() else 0,
             self.totals.pop("objects"),
         )
-        self.looks.append(look)
-        return look
+        self.measurements.append(measurement)
+        return measurement
 
 
 class Site(BaseHTTPRequestHandler):
@@ -147,7 +147,7 @@ class Site(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def soaking(directory: Path) -> Iterator[Soak]:
+def running_soak(directory: Path) -> Iterator[Soak]:
     """Start the three processes, and end them."""
     temporary = directory / "temporary"
     for each in (temporary, directory / "service"):

@@ -254,11 +254,11 @@ def test_p9_the_service_stops_cleanly_and_names_the_signal(tmp_path: object, num
 @pytest.mark.timeout(3600)
 def test_p9_interrupts_at_random_moments_end_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty moments of each command; `interrupt_sweep.py 200` tries hundreds."""
-    from interrupt_sweep import busy, sweep, world
+    from interrupt_sweep import busy, service_and_site, sweep
 
     for name in ("WEBLAKE_BASE_URL", "WEBLAKE_API_KEY"):
         monkeypatch.setenv(name, "")  # restored at the end
-    with world() as commands, busy():
+    with service_and_site() as commands, busy():
         for name, command in commands.items():
             _, wrong = sweep(command, 20)
             assert wrong == [], name

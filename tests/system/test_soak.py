@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from catalogue import proves
-from soak_accounting import added_up, left_behind
-from soak_lab import soaking
+from soak_accounting import check_counts, growth
+from soak_lab import running_soak
 
 
 @proves(
@@ -37,10 +37,10 @@ from soak_lab import soaking
 )
 @pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])
 def test_the_counts_of_a_soak_add_up_and_nothing_is_left_behind(tmp_path: Path, rounds: int) -> None:
-    with soaking(tmp_path) as soak:
+    with running_soak(tmp_path) as soak:
         # By chance alone, few starts would be lost in so short a time.
         soak.service.faults.add(drop_after=True, method="POST", path="/v2/batch/scrape$", times=3)
         for _ in range(rounds):
             soak.round(6)
-        added_up(soak)
-    assert left_behind(soak.looks) == []
+        check_counts(soak)
+    assert growth(soak.measurements) == []

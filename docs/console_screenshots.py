@@ -24,8 +24,8 @@ from screenshot_program import Page, Tour, make_pictures
 from websockets.sync.client import connect
 
 from weblake import Client
-from weblake.demo.site_server import SiteServer
-from weblake.loopback import Answer, Asked, LoopbackServer
+from weblake.demo.site import DemoSite
+from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake_service.config import ServiceKey
 from weblake_service.server import LocalService
 
@@ -58,7 +58,7 @@ def example() -> Iterator[Example]:
     """The service, its site and its jobs, all of them new; gone when the block is left."""
     key = f"canary-{secrets.token_hex(16)}"
     with (
-        SiteServer() as site,
+        DemoSite() as site,
         LoopbackServer(_thanks, "receiver") as receiver,
         LocalService(keys=[ServiceKey(key, name="nightly", team="analytics")], allow_private=True) as service,
         Client(service.url, key) as client,
@@ -107,8 +107,8 @@ def tour(shown: Example, browser: Browser, images: Path) -> dict[str, Page]:
     return seen.pages
 
 
-def _thanks(asked: Asked) -> Answer:
-    return Answer(200)
+def _thanks(asked: LoopbackRequest) -> LoopbackResponse:
+    return LoopbackResponse(200)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,7 +29,7 @@ from screenshot_program import Page, lake_server, make_pictures
 
 import dagster_weblake
 from weblake import Client
-from weblake.demo.site_server import SiteServer
+from weblake.demo.site import DemoSite
 from weblake_service.components import open_store
 from weblake_service.config import ServiceKey
 from weblake_service.server import LocalService
@@ -127,7 +127,7 @@ def example(folder: Path) -> Iterator[Example]:
     _set_back(database, now - months[0])
     with (
         _lake() as lake,
-        SiteServer() as site,
+        DemoSite() as site,
         LocalService(database, keys=[ServiceKey(key)], allow_private=True) as service,
     ):
         _use(service, site, [*months[:-1], now])
@@ -242,7 +242,7 @@ def _set_back(database: Path, ago: timedelta) -> None:
         store.close()
 
 
-def _use(service: LocalService, site: SiteServer, moments: Sequence[datetime]) -> None:
+def _use(service: LocalService, site: DemoSite, moments: Sequence[datetime]) -> None:
     """Scrapes at each moment but the last what was scraped in that month; the service's clock ends at the last one."""
     with Client(service.url, service.key) as client:
         for number, (moment, following) in zip(cycle(USED), pairwise(moments), strict=False):

@@ -26,7 +26,7 @@ from headless_browser import Browser
 from screenshot_program import Page, Tour, lake_server, make_pictures
 
 import airflow_provider_weblake
-from weblake.demo.site_server import SiteServer
+from weblake.demo.site import DemoSite
 from weblake_service.config import ServiceKey
 from weblake_service.server import LocalService
 
@@ -76,7 +76,7 @@ def example(folder: Path) -> Iterator[Example]:
     key = f"canary-{secrets.token_hex(16)}"
     with (
         _lake() as lake,
-        SiteServer() as site,
+        DemoSite() as site,
         LocalService(keys=[ServiceKey(key)], allow_private=True) as service,
     ):
         code = EXAMPLE.read_text()

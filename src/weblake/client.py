@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
 from typing_extensions import Self
 
@@ -27,11 +27,10 @@ from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 
-if TYPE_CHECKING:
-    from weblake.embedded import AsyncEmbeddedTransport, EmbeddedTransport
-
 P = ParamSpec("P")
 T = TypeVar("T")
+HttpClientT = TypeVar("HttpClientT")
+TransportT = TypeVar("TransportT")
 
 
 def _blocking(build: Callable[P, Operation[T]]) -> Callable[Concatenate[Client, P], T]:
@@ -50,7 +49,75 @@ def _awaited(build: Callable[P, Operation[T]]) -> Callable[Concatenate[AsyncClie
     return method
 
 
-class Client:
+class _Client(Generic[HttpClientT, TransportT]):
+    """What `Client` and `AsyncClient` share: their arguments, and the transport that is created at the first use."""
+
+    #: Name of the class of `http_client` in its library, and of the transport to the embedded service.
+    _http_client_class: ClassVar[str]
+    _embedded_transport: ClassVar[str]
+    _http_transport: ClassVar[Callable[..., Any]]
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        insecure: bool | None = None,
+        patience: RetryPolicy | None = None,
+        http_client: HttpClientT | None = None,
+        http_options: HttpOptions | None = None,
+        transport: TransportT | None = None,
+    ) -> None:
+        self.retry = Retry()
+        self._policy = patience or RetryPolicy()
+        self._transport = transport
+        self._opened: Any = None
+        self._lock = threading.Lock()
+        given = ApiKey(api_key) if api_key else None
+        del api_key  # a later error may be shown with the locals of this frame
+        _at_most_one(http_client=http_client, http_options=http_options, transport=transport)
+        library_of(http_client, self._http_client_class)
+        if http_options is not None:
+            http_options.check()
+        self._make = partial(self._http_transport, http_client=http_client, options=http_options)
+        self._settings = None if transport is not None else settings.find(base_url, given, insecure=insecure)
+
+    @property
+    def transport(self) -> TransportT:
+        """The transport of the requests; created at the first use."""
+        if self._transport is not None:
+            return self._transport
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open()
+        opened: TransportT = self._opened
+        return opened
+
+    def _open(self) -> Any:
+        if self._settings is not None:
+            return self._make(self._settings.base_url, self._settings.api_key)
+        from weblake import embedded
+
+        return getattr(embedded, self._embedded_transport)(self._make)
+
+    @property
+    def is_embedded(self) -> bool:
+        """True if this client uses the embedded service of this user."""
+        return self._transport is None and self._settings is None
+
+    @property
+    def service(self) -> str:
+        """Name of the service in the ledger, where it records at which service a load was started."""
+        if self._transport is not None:
+            return "given"
+        return "embedded" if self._settings is None else self._settings.base_url.label
+
+    def _redact_key(self, error: WeblakeError) -> None:
+        if self._opened is not None:
+            self._opened.redact_key(error)
+
+
+class Client(_Client[HttpClient, Transport]):
     """A blocking, thread-safe client of the service with a connection pool.
 
     Args:
@@ -72,61 +139,19 @@ class Client:
         FeatureMissing: The embedded service is needed, and `weblake[local]` is not installed.
     """
 
-    def __init__(
-        self,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        *,
-        insecure: bool | None = None,
-        patience: RetryPolicy | None = None,
-        http_client: HttpClient | None = None,
-        http_options: HttpOptions | None = None,
-        transport: Transport | None = None,
-    ) -> None:
-        self.retry = Retry()
-        self._policy = patience or RetryPolicy()
-        self._transport = transport
-        self._opened: HttpTransport | EmbeddedTransport | None = None
-        self._lock = threading.Lock()
-        given = ApiKey(api_key) if api_key else None
-        del api_key  # a later error may be shown with the locals of this frame
-        _at_most_one(http_client=http_client, http_options=http_options, transport=transport)
-        library_of(http_client, "Client")
-        if http_options is not None:
-            http_options.check()
-        self._carrier = partial(HttpTransport, http_client=http_client, options=http_options)
-        if transport is None:
-            self._settings = settings.find(base_url, given, insecure=insecure)
+    _http_client_class = "Client"
+    _embedded_transport = "EmbeddedTransport"
 
-    @property
-    def transport(self) -> Transport:
-        """The transport of the requests; created at the first use."""
-        if self._transport is not None:
-            return self._transport
-        with self._lock:
-            if self._opened is None:
-                self._opened = _opened(self._settings, self._carrier)
-        return self._opened
-
-    @property
-    def is_embedded(self) -> bool:
-        """True if this client uses the embedded service of this user."""
-        return self._transport is None and self._settings is None
-
-    @property
-    def service(self) -> str:
-        """Name of the service in the ledger, where it records at which service a load was started."""
-        if self._transport is not None:
-            return "given"
-        return "embedded" if self._settings is None else self._settings.base_url.label
+    @staticmethod
+    def _http_transport(*settings: Any, **options: Any) -> Any:
+        return HttpTransport(*settings, **options)
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its result."""
         try:
             return run(flow, self.transport)
         except WeblakeError as error:
-            if self._opened is not None:
-                self._opened.hide_key(error)
+            self._redact_key(error)
             raise
 
     def call(self, operation: Operation[T]) -> T:
@@ -183,50 +208,22 @@ class Client:
     concurrency_check = _blocking(operations.concurrency_check)
 
 
-class AsyncClient:
+class AsyncClient(_Client[AsyncHttpClient, AsyncTransport]):
     """A client for an event loop: each operation returns an awaitable. Arguments and errors are those of `Client`."""
 
-    def __init__(
-        self,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        *,
-        insecure: bool | None = None,
-        patience: RetryPolicy | None = None,
-        http_client: AsyncHttpClient | None = None,
-        http_options: HttpOptions | None = None,
-        transport: AsyncTransport | None = None,
-    ) -> None:
-        self.retry = Retry()
-        self._policy = patience or RetryPolicy()
-        self._transport = transport
-        self._opened: AsyncHttpTransport | AsyncEmbeddedTransport | None = None
-        given = ApiKey(api_key) if api_key else None
-        del api_key  # a later error may be shown with the locals of this frame
-        _at_most_one(http_client=http_client, http_options=http_options, transport=transport)
-        library_of(http_client, "AsyncClient")
-        if http_options is not None:
-            http_options.check()
-        self._carrier = partial(AsyncHttpTransport, http_client=http_client, options=http_options)
-        if transport is None:
-            self._settings = settings.find(base_url, given, insecure=insecure)
+    _http_client_class = "AsyncClient"
+    _embedded_transport = "AsyncEmbeddedTransport"
 
-    @property
-    def transport(self) -> AsyncTransport:
-        """The transport of the requests; created at the first use."""
-        if self._transport is not None:
-            return self._transport
-        if self._opened is None:
-            self._opened = _opened_async(self._settings, self._carrier)
-        return self._opened
+    @staticmethod
+    def _http_transport(*settings: Any, **options: Any) -> Any:
+        return AsyncHttpTransport(*settings, **options)
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its result."""
         try:
             return await arun(flow, self.transport)
         except WeblakeError as error:
-            if self._opened is not None:
-                self._opened.hide_key(error)
+            self._redact_key(error)
             raise
 
     async def call(self, operation: Operation[T]) -> T:
@@ -280,26 +277,6 @@ class AsyncClient:
     token_usage = _awaited(operations.token_usage)
     queue_status = _awaited(operations.queue_status)
     concurrency_check = _awaited(operations.concurrency_check)
-
-
-def _opened(
-    found: settings.Settings | None, carrier: Callable[..., HttpTransport]
-) -> HttpTransport | EmbeddedTransport:
-    if found is not None:
-        return carrier(found.base_url, found.api_key)
-    from weblake.embedded import EmbeddedTransport
-
-    return EmbeddedTransport(carrier)
-
-
-def _opened_async(
-    found: settings.Settings | None, carrier: Callable[..., AsyncHttpTransport]
-) -> AsyncHttpTransport | AsyncEmbeddedTransport:
-    if found is not None:
-        return carrier(found.base_url, found.api_key)
-    from weblake.embedded import AsyncEmbeddedTransport
-
-    return AsyncEmbeddedTransport(carrier)
 
 
 def _at_most_one(**ways: object) -> None:

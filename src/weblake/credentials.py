@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
-from weblake.errors import InvalidOption, chain
+from weblake.errors import InvalidOption, WeblakeError, causes
 from weblake.remedies import Remedy
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 #: Characters; a prefix of the key with at least this length is treated as a truncated key and hidden.
-SHORTEST_SHOWN = 8
+SHORTEST_PREFIX = 8
 
 
-class _UnshownText(str):
+class _RedactedText(str):
     """A str whose repr is `***`; its `str` is the text itself, because aiohttp sends that."""
 
     __slots__ = ()
@@ -27,7 +27,7 @@ class _UnshownText(str):
         return "'***'"
 
 
-class Unshown(bytes):
+class RedactedBytes(bytes):
     """Bytes whose repr and str are `***`: HTTP libraries keep the header in locals, which some tracebacks show."""
 
     def __repr__(self) -> str:
@@ -40,11 +40,12 @@ class Unshown(bytes):
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Return a str whose repr is `***`; aiohttp keeps headers as str."""
-        return _UnshownText(super().decode(encoding, errors))
+        return _RedactedText(super().decode(encoding, errors))
 
     def __getitem__(self, at: Any) -> Any:
         part = super().__getitem__(at)
-        return Unshown(part) if isinstance(part, bytes) else part  # a slice is the rest that is still to be written
+        # A slice is the rest that is still to be written.
+        return RedactedBytes(part) if isinstance(part, bytes) else part
 
     def __reduce__(self) -> str:
         raise TypeError("A header with the API key in it is not pickled.")
@@ -72,24 +73,25 @@ class ApiKey:
 
     def header(self) -> bytes:
         """Return the value of the Authorization header; only the transport calls this."""
-        return Unshown(b"Bearer " + self._value.encode("ascii"))
+        return RedactedBytes(b"Bearer " + self._value.encode("ascii"))
 
     def __bool__(self) -> bool:
         return bool(self._value)
 
-    def hide(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text with each occurrence of the key replaced: plain, percent-encoded or truncated."""
         for form in (self._value, quote(self._value, safe="")):
-            for length in range(len(form), min(len(form), SHORTEST_SHOWN) - 1, -1):
+            for length in range(len(form), min(len(form), SHORTEST_PREFIX) - 1, -1):
                 text = text.replace(form[:length], "***")
         return text
 
-    def hide_in(self, error: BaseException) -> None:
+    def redact_error(self, error: BaseException) -> None:
         """Remove the key from an error and its causes, because a service may repeat the key in a message."""
-        for found in chain(error):
-            found.message, found.remedy = self.hide(found.message), found.remedy.with_values(self.hide)
-            found.code = None if found.code is None else self.hide(found.code)
-            found.args = (found.message,)
+        for each in causes(error):
+            if isinstance(each, WeblakeError):
+                each.message, each.remedy = self.redact(each.message), each.remedy.with_values(self.redact)
+                each.code = None if each.code is None else self.redact(each.code)
+                each.args = (each.message,)
 
     def __repr__(self) -> str:
         return "ApiKey(***)"

@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.errors import FeatureMissing, StorageRefused, WeblakeError
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.remedies import Remedy
 from weblake.settings import Settings, state_dir
-from weblake.steps import NoReply, Reply, Request
+from weblake.steps import NoResponse, Request, Response
 
 if TYPE_CHECKING:
     from weblake_service.server import LocalService
@@ -37,7 +37,7 @@ _lock = threading.Lock()
 _own: tuple[int, LocalService] | None = None
 
 
-def running() -> Settings:
+def find_or_start() -> Settings:
     """Return the settings of the embedded service; start it in this process if no process of this user runs it.
 
     Raises:
@@ -48,7 +48,7 @@ def running() -> Settings:
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _lock:
-            return _start(directory) or _found(directory)
+            return _start(directory) or _find(directory)
     except OSError as error:
         raise StorageRefused(
             f"The embedded service cannot keep its files in {directory}: {error.strerror or error}.",
@@ -56,71 +56,64 @@ def running() -> Settings:
         ) from None
 
 
-class EmbeddedTransport:
-    """A transport to the embedded service, in this process or another one.
+class _Embedded:
+    """Base class of the transports to the embedded service, in this process or another one.
 
     A request without a response is not sent again here: jobs/retry.py decides that, and its next try goes to the
     service's address at that time.
     """
 
-    def __init__(self, make: Callable[..., HttpTransport] = HttpTransport) -> None:
-        self._at = running()
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._at = find_or_start()
         self._make = make
-        self._carrier = make(self._at.base_url, self._at.api_key)
-        self._following = threading.Lock()
+        self._transport = make(self._at.base_url, self._at.api_key)
+        self._reconnecting = threading.Lock()
 
-    def send(self, request: Request) -> Reply | NoReply:
-        """Send one request within the limits that it sets, and return its response or a NoReply."""
-        carrier = self._carrier
-        reply = carrier.send(request)
-        if isinstance(reply, NoReply):
-            with self._following:
-                if carrier is self._carrier:  # no other thread has replaced it
-                    self._follow()
-        return reply
+    def _reconnect(self, failed: object) -> None:
+        """Replace a transport whose request got no response, if the service has another address now."""
+        with self._reconnecting, suppress(StorageRefused):  # if no process serves now, the next try looks again
+            if failed is self._transport:  # no other thread has replaced it
+                found = find_or_start()
+                if found.base_url != self._at.base_url:
+                    self._at, self._transport = found, self._make(found.base_url, found.api_key)
 
-    def _follow(self) -> None:
-        with suppress(StorageRefused):  # no process serves now: the next try looks again
-            found = running()
-            if found.base_url != self._at.base_url:
-                self._carrier.close()
-                self._at, self._carrier = found, self._make(found.base_url, found.api_key)
-
-    def hide_key(self, error: WeblakeError) -> None:
+    def redact_key(self, error: WeblakeError) -> None:
         """Remove the API key from an error's texts."""
-        self._carrier.hide_key(error)
+        self._transport.redact_key(error)
+
+
+class EmbeddedTransport(_Embedded):
+    """A blocking transport to the embedded service."""
+
+    def send(self, request: Request) -> Response | NoResponse:
+        """Send one request within the limits that it sets, and return its response or a NoResponse."""
+        transport: HttpTransport = self._transport
+        response = transport.send(request)
+        if isinstance(response, NoResponse):
+            self._reconnect(transport)
+            if transport is not self._transport:
+                transport.close()
+        return response
 
     def close(self) -> None:
         """Close the connections."""
-        self._carrier.close()
+        self._transport.close()
 
 
-class AsyncEmbeddedTransport:
+class AsyncEmbeddedTransport(_Embedded):
     """A transport to the embedded service for an event loop."""
 
-    def __init__(self, make: Callable[..., AsyncHttpTransport] = AsyncHttpTransport) -> None:
-        self._at = running()
-        self._make = make
-        self._carrier = make(self._at.base_url, self._at.api_key)
-
-    async def send(self, request: Request) -> Reply | NoReply:
-        """Send one request within the limits that it sets, and return its response or a NoReply."""
-        carrier = self._carrier
-        reply = await carrier.send(request)
-        if isinstance(reply, NoReply):
-            with suppress(StorageRefused):
-                found = await asyncio.to_thread(running)
-                if carrier is self._carrier and found.base_url != self._at.base_url:
-                    self._at, self._carrier = found, self._make(found.base_url, found.api_key)
-        return reply
-
-    def hide_key(self, error: WeblakeError) -> None:
-        """Remove the API key from an error's texts."""
-        self._carrier.hide_key(error)
+    async def send(self, request: Request) -> Response | NoResponse:
+        """Send one request within the limits that it sets, and return its response or a NoResponse."""
+        transport: AsyncHttpTransport = self._transport
+        response = await transport.send(request)
+        if isinstance(response, NoResponse):
+            await asyncio.to_thread(self._reconnect, transport)
+        return response
 
     async def aclose(self) -> None:
         """Close the connections that were opened on the running loop."""
-        await self._carrier.aclose()
+        await self._transport.aclose()
 
 
 @contextmanager
@@ -168,25 +161,26 @@ def _stop(pid: int, service: LocalService, directory: Path) -> None:
         service.stop()
 
 
-def _found(directory: Path) -> Settings:
+def _find(directory: Path) -> Settings:
     """Return the settings of the service in another process of this user."""
     until = time.monotonic() + FOUND_WITHIN_S
     while True:
         try:
-            return _alive(_address(directory).read_text(encoding="utf-8"))
+            return _settings_of(_address(directory).read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError):
             if time.monotonic() > until:
                 raise StorageRefused(
-                    f"Another process holds {directory / 'service.db'} and does not say where it listens.",
+                    f"Another process holds {directory / 'service.db'} and its address file cannot be read.",
                     hint=Remedy("End it, or run `weblake serve` and set {base_url} and {api_key}."),
                 ) from None
             time.sleep(0.05)
 
 
-def _alive(text: str) -> Settings:
-    told = json.loads(text)
-    os.kill(told["pid"], 0)
-    return _settings(told["url"], told["key"])
+def _settings_of(text: str) -> Settings:
+    """Return the settings in an address file; raise if its process has ended."""
+    address = json.loads(text)
+    os.kill(address["pid"], 0)
+    return _settings(address["url"], address["key"])
 
 
 def _publish(directory: Path, service: LocalService) -> None:

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 class WeblakeError(Exception):
-    """weblake could not do what was asked."""
+    """Base class of all errors of weblake."""
 
     def __init__(
-        self, message: str = "", *, hint: str | Remedy = "", status: int | None = None, code: str | None = None
+        self, message: str, *, hint: str | Remedy = "", status: int | None = None, code: str | None = None
     ) -> None:
-        self.message = message or (type(self).__doc__ or type(self).__name__).strip().splitlines()[0]
+        self.message = message
         #: What to do next, as data; empty if the message is sufficient.
         self.remedy = hint if isinstance(hint, Remedy) else Remedy.of_text(hint)
         #: The interface whose words `hint` uses.
@@ -74,14 +74,13 @@ class WeblakeError(Exception):
         return {"type": type(self).__name__, "message": self.message, "hint": self.hint}
 
 
-def chain(error: BaseException) -> Iterator[WeblakeError]:
-    """Yield the weblake errors among an error and its causes."""
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and the exceptions that led to it, the latest first."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
         seen.add(id(found))
-        if isinstance(found, WeblakeError):
-            yield found
+        yield found
         found = found.__cause__ or found.__context__
 
 
@@ -91,17 +90,18 @@ def in_terms_of(interface: Interface) -> Iterator[None]:
     try:
         yield
     except WeblakeError as error:
-        for each in chain(error):
-            each.interface = interface
+        for each in causes(error):
+            if isinstance(each, WeblakeError):
+                each.interface = interface
         raise
 
 
 class RetryLater(WeblakeError):
-    """The service could not answer now; the same call may work later."""
+    """The same call may work later."""
 
     def __init__(
         self,
-        message: str = "",
+        message: str,
         *,
         hint: str | Remedy = "",
         status: int | None = None,
@@ -114,23 +114,23 @@ class RetryLater(WeblakeError):
 
 
 class RateLimited(RetryLater):
-    """The service's rate or concurrency limit was reached."""
+    """The service's rate or concurrency limit is reached."""
 
 
 class ServiceUnavailable(RetryLater):
-    """The service answered that it cannot work now."""
+    """The service, or a proxy, responded with a failure of its own."""
 
 
 class ServiceUnreachable(RetryLater):
-    """The service could not be reached."""
+    """There is no connection to the service, or no response in time."""
 
 
 class FixRequest(WeblakeError):
-    """The request is wrong."""
+    """The request is wrong: sending it again has the same result."""
 
 
 class InvalidOption(FixRequest, ValueError):
-    """An option is outside what the contract documents; nothing was sent."""
+    """An option is outside the documented range; no request was sent."""
 
 
 class RequestRejected(FixRequest):
@@ -138,57 +138,57 @@ class RequestRejected(FixRequest):
 
 
 class StorageRefused(FixRequest):
-    """The dataset root cannot be used."""
+    """The dataset root cannot be read or written, or not safely."""
 
 
 class AskPerson(WeblakeError):
-    """A person has to decide or set something up."""
+    """A person has to decide or configure something."""
 
 
 class AuthenticationFailed(AskPerson):
-    """The service does not know the API key."""
+    """The service does not accept the API key."""
 
 
 class CreditsExhausted(AskPerson):
-    """There are not enough credits, or the limit that was set would be passed."""
+    """There are not enough credits, or `max_credits` would be exceeded."""
 
 
 class PermissionDenied(AskPerson):
-    """The service forbids this to this team."""
+    """The service forbids the operation to this team."""
 
 
 class FeatureMissing(AskPerson):
-    """Something that is not installed or not configured is needed."""
+    """The operation needs something that is not installed or not configured."""
 
 
 class OutcomeUnknown(AskPerson):
-    """A request was sent and no answer came: it may have happened or not."""
+    """The request was sent, and whether it had an effect is unknown."""
 
 
 class GiveUp(WeblakeError):
-    """It is over."""
+    """The operation is over, and its outcome is known."""
 
 
 class JobGone(GiveUp):
-    """The service has no such job: unknown, expired, or of another team."""
+    """The job is unknown to the service, expired, or of another team."""
 
 
 class JobEnded(GiveUp):
     """The job failed or was cancelled."""
 
-    def __init__(self, message: str = "", *, hint: str | Remedy = "", job_status: str = "failed") -> None:
+    def __init__(self, message: str, *, hint: str | Remedy = "", job_status: str = "failed") -> None:
         super().__init__(message, hint=hint)
         #: The service's status of the job: `failed` or `cancelled`.
         self.job_status = job_status
 
 
 class LoadIncomplete(GiveUp):
-    """What arrived does not add up to what was asked for."""
+    """The results of a job are not complete, or hold other pages than requested."""
 
 
 class MalformedReply(GiveUp):
-    """The service sent something that its contract does not allow."""
+    """The service sent a response that its contract does not allow."""
 
 
 class DeadlineExceeded(GiveUp):
-    """The time limit passed."""
+    """The caller's time limit passed."""

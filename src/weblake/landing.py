@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import Unpack
 
-from weblake.api import options
+from weblake.api.options import BatchScrapeOptions, CrawlOptions
 from weblake.client import Client
 from weblake.dataset.root import open_dataset
 from weblake.loads import load, load_request
@@ -55,14 +55,14 @@ def land_batch(
     key: str | None = None,
     new: bool = False,
     partition: Mapping[str, str] | None = None,
-    **given: Unpack[options.BatchScrapeOptions],
+    **options: Unpack[BatchScrapeOptions],
 ) -> Receipt:
     """Scrape these URLs as one job, land it, and return its receipt; raises as `land` does.
 
     The same request to the same root is the same load and is paid once. With another `key`, or with `new`, it is a new
     load.
     """
-    return _land(load_request.batch(urls, Naming(key, new, partition), **given), to, client, terms)
+    return _land(load_request.batch(urls, Naming(key, new, partition), **options), to, client, terms)
 
 
 def land_crawl(
@@ -74,11 +74,11 @@ def land_crawl(
     key: str | None = None,
     new: bool = False,
     partition: Mapping[str, str] | None = None,
-    **given: Unpack[options.CrawlOptions],
+    **options: Unpack[CrawlOptions],
 ) -> Receipt:
     """Crawl a site as one job, land it, and return its receipt; otherwise as `land_batch`."""
     terms = terms or Terms()
-    return _land(load_request.crawl(url, Naming(key, new, partition), terms, **given), to, client, terms)
+    return _land(load_request.crawl(url, Naming(key, new, partition), terms, **options), to, client, terms)
 
 
 def _land(request: LoadRequest, to: RootPath, client: Client | None, terms: Terms | None) -> Receipt:

@@ -2,7 +2,7 @@
 
 A function returns the response to each request:
 
-    with LoopbackServer(lambda asked: Answer(200, b"hello")) as server:
+    with LoopbackServer(lambda request: LoopbackResponse(200, b"hello")) as server:
         httpx.get(server.url)
 """
 
@@ -29,7 +29,7 @@ _BACKLOG = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LoopbackRequest:
     """A received request."""
 
     method: str
@@ -46,7 +46,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LoopbackResponse:
     """The response to a request."""
 
     status: int = 200
@@ -54,21 +54,21 @@ class Answer:
     body: bytes | Iterable[bytes] = b""
     headers: dict[str, str] = field(default_factory=dict)
     #: Number of body bytes to send before the connection is closed; None for all.
-    cut_at: int | None = None
+    truncate_at: int | None = None
     #: Whether to close the connection without a response.
-    hangs_up: bool = False
+    drop: bool = False
 
 
 class LoopbackServer:
     """The server. Its port is open after construction; it responds after `start`.
 
     Args:
-        answer: Called for each request, in the thread of its connection.
+        respond: Called for each request, in the thread of its connection.
         program: The value of the Server header.
     """
 
-    def __init__(self, answer: Callable[[Asked], Answer], program: str = "weblake") -> None:
-        self._server = _Server(answer, program)
+    def __init__(self, respond: Callable[[LoopbackRequest], LoopbackResponse], program: str = "weblake") -> None:
+        self._server = _Server(respond, program)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_LOOK_S,), name=f"{program} on loopback", daemon=True
         )
@@ -110,8 +110,8 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = _BACKLOG
 
-    def __init__(self, answer: Callable[[Asked], Answer], program: str) -> None:
-        self.answer = answer
+    def __init__(self, respond: Callable[[LoopbackRequest], LoopbackResponse], program: str) -> None:
+        self.respond = respond
         self.program = program
         self.stopping = threading.Event()
         self._open: set[socket.socket] = set()
@@ -163,35 +163,35 @@ class _Connection(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Respond to a request of any method."""
-        self._answer()
+        self._respond()
 
     do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_GET
 
-    def _answer(self) -> None:
+    def _respond(self) -> None:
         length = self.headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or int(length) > _MOST_BODY:
             self.close_connection = True
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        asked = Asked(self.command, self.path, headers, self.rfile.read(int(length)))
-        answer = self.server.answer(asked)
-        if answer.hangs_up or self.server.stopping.is_set():
+        request = LoopbackRequest(self.command, self.path, headers, self.rfile.read(int(length)))
+        response = self.server.respond(request)
+        if response.drop or self.server.stopping.is_set():
             self.close_connection = True
-        elif isinstance(answer.body, bytes):
-            self._send_whole(answer, answer.body)
+        elif isinstance(response.body, bytes):
+            self._send_whole(response, response.body)
         else:
-            self._send_pieces(answer, answer.body)
+            self._send_pieces(response, response.body)
 
-    def _send_whole(self, answer: Answer, body: bytes) -> None:
-        self._send_head(answer, ("Content-Length", str(len(body))))
+    def _send_whole(self, response: LoopbackResponse, body: bytes) -> None:
+        self._send_head(response, ("Content-Length", str(len(body))))
         if self.command == "HEAD":
             return
-        self.wfile.write(body[: answer.cut_at])
-        if answer.cut_at is not None:
+        self.wfile.write(body[: response.truncate_at])
+        if response.truncate_at is not None:
             self.close_connection = True
 
-    def _send_pieces(self, answer: Answer, pieces: Iterable[bytes]) -> None:
-        self._send_head(answer, ("Transfer-Encoding", "chunked"))
+    def _send_pieces(self, response: LoopbackResponse, pieces: Iterable[bytes]) -> None:
+        self._send_head(response, ("Transfer-Encoding", "chunked"))
         if self.command == "HEAD":
             return
         for piece in pieces:
@@ -202,8 +202,8 @@ class _Connection(BaseHTTPRequestHandler):
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
 
-    def _send_head(self, answer: Answer, length: tuple[str, str]) -> None:
-        self.send_response(answer.status)
-        for name, value in (*answer.headers.items(), length):
+    def _send_head(self, response: LoopbackResponse, length: tuple[str, str]) -> None:
+        self.send_response(response.status)
+        for name, value in (*response.headers.items(), length):
             self.send_header(name, value)
         self.end_headers()

@@ -1,69 +1,7 @@
 """The public module `weblake.options`: the options of all requests. The code is in api/options/."""
 
-from __future__ import annotations
-
-from weblake.api.options import (
-    ActivityOptions,
-    AgentOptions,
-    AgentRequest,
-    BatchScrapeOptions,
-    BatchScrapeRequest,
-    BrowserFilter,
-    BrowserOptions,
-    ChunkQuery,
-    CrawlOptions,
-    CrawlParamsPreviewRequest,
-    CrawlRequest,
-    ExecuteOptions,
-    ExecuteRequest,
-    ExtractOptions,
-    ExtractRequest,
-    InteractOptions,
-    Labels,
-    MapOptions,
-    MapRequest,
-    PageOptions,
-    ParseOptions,
-    ScrapeOptions,
-    ScrapeRequest,
-    SearchOptions,
-    SearchRequest,
-    UsageOptions,
-    check_query_names,
-    from_wire,
-    to_wire,
-    url_problem,
-)
-
-__all__ = [
-    "ActivityOptions",
-    "AgentOptions",
-    "AgentRequest",
-    "BatchScrapeOptions",
-    "BatchScrapeRequest",
-    "BrowserFilter",
-    "BrowserOptions",
-    "ChunkQuery",
-    "CrawlOptions",
-    "CrawlParamsPreviewRequest",
-    "CrawlRequest",
-    "ExecuteOptions",
-    "ExecuteRequest",
-    "ExtractOptions",
-    "ExtractRequest",
-    "InteractOptions",
-    "Labels",
-    "MapOptions",
-    "MapRequest",
-    "PageOptions",
-    "ParseOptions",
-    "ScrapeOptions",
-    "ScrapeRequest",
-    "SearchOptions",
-    "SearchRequest",
-    "UsageOptions",
-    "check_query_names",
-    "from_wire",
-    "to_wire",
-    "url_problem",
-]
+from weblake.api.options import check_query_names as check_query_names
+from weblake.api.options import from_wire as from_wire
+from weblake.api.options import to_wire as to_wire
+from weblake.api.options import url_problem as url_problem
+from weblake.api.options.requests import *  # noqa: F403

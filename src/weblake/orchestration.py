@@ -1,208 +1,287 @@
-"""The internal names of weblake that integrations with orchestrators may use.
+"""What an integration with an orchestrator uses of weblake.
 
-Besides this module an integration may import `weblake`, `errors`, `options`, `aio` and `compat`; .importlinter checks
-this. Each name is imported at its first use, because a scheduler that parses a graph, or a triggerer that waits for ten
-thousand jobs, must not load Arrow.
+Besides this module an integration imports `weblake`, `errors`, `options`, `aio` and `compat` only (.importlinter), and
+it does not reach through a `Dataset` to the storage and the ledger behind it (tests/core/test_orchestration.py).
+
+    place -> find_landed -> start_load -> get_status or wait -> land           one task lands a load
+    place -> start_load          LoadState, poll_all -> collect                one task starts it, another one lands it
+    cancel                                                                     nobody wants the job any more
+    EndedJobs and WatcherState, history                                        news since a cursor
+    report, activity -> land_report, land_activity                             reports on the team
+    url_shards -> read_shard, read_urls                                        lists of URLs
+
+A function whose name is that of a request to the service (`get_status`, `wait`, `cancel`, `report`, `activity`) returns
+a flow: run it with `client.run(...)`, and with an `AsyncClient` await that.
+
+A scheduler that parses a graph, or a triggerer that waits for ten thousand jobs, must not load Arrow: importing this
+module does not, and the functions that need it import it when they are called.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from weblake import storage
+from weblake.api import models
+from weblake.api.job_kinds import JOB_KINDS as JOB_KINDS
+from weblake.api.models import parse_time as parse_time
+from weblake.dataset.layout import is_compacted as is_compacted
+from weblake.dataset.ledger import Intent as Intent
+from weblake.dataset.ledger import Job as Job
+from weblake.dataset.root import Dataset as Dataset
+from weblake.dataset.root import LandedLoad as LandedLoad
+from weblake.dataset.root import open_dataset as open_dataset
+from weblake.jobs import ended_jobs, job_links, polling
+from weblake.jobs.ended_jobs import EndedJobs as EndedJobs
+from weblake.jobs.ended_jobs import ListedJob as ListedJob
+from weblake.jobs.ended_jobs import PollResults as PollResults
+from weblake.jobs.ended_jobs import PollRound as PollRound
+from weblake.jobs.ended_jobs import WatcherState as WatcherState
+from weblake.jobs.ended_jobs import poll_all as poll_all
+from weblake.jobs.job_links import job_page as job_page
+from weblake.jobs.polling import JobRef as JobRef
+from weblake.jobs.polling import OverBudget as OverBudget
+from weblake.jobs.polling import get_status as get_status
+from weblake.jobs.polling import wait as wait
+from weblake.jobs.retry import RetryPolicy as RetryPolicy
+from weblake.jobs.usage_reports import ClosedPeriod as ClosedPeriod
+from weblake.jobs.usage_reports import Report as Report
+from weblake.jobs.usage_reports import activity as activity
+from weblake.jobs.usage_reports import closed_periods as closed_periods
+from weblake.jobs.usage_reports import report as report
+from weblake.loads import load_request
+from weblake.loads.load_request import LoadRequest as LoadRequest
+from weblake.loads.load_request import Naming as Naming
+from weblake.loads.load_request import ProgressCallbacks as ProgressCallbacks
+from weblake.loads.load_request import Task as Task
+from weblake.loads.load_request import Terms as Terms
+from weblake.loads.starts import cancel as cancel
+from weblake.remedies import Interface as Interface
+from weblake.urls.lists import read_urls as read_urls
+from weblake.urls.shards import UrlShard as UrlShard
+from weblake.urls.shards import read_shard as read_shard
+from weblake.urls.shards import url_shards as url_shards
+
 if TYPE_CHECKING:
-    from weblake.api.job_kinds import JOB_KINDS
-    from weblake.api.models import is_terminal, parse_time
-    from weblake.dataset.compacted_files import load_batches
-    from weblake.dataset.layout import is_compacted
-    from weblake.dataset.ledger import Intent, Job
-    from weblake.dataset.root import open_dataset
-    from weblake.jobs.ended_jobs import ENDS as JOB_ENDS
-    from weblake.jobs.ended_jobs import MAX_OVER, EndedJobs, ListedJob, PollResults, PollRound, WatcherState, poll_all
-    from weblake.jobs.job_links import check_template as check_job_page
-    from weblake.jobs.job_links import job_page
-    from weblake.jobs.polling import UNSEEN_S, JobRef, OverBudget, get_status, over_budget, wait
-    from weblake.jobs.retry import RetryPolicy
-    from weblake.jobs.usage_reports import ClosedPeriod, Report, activity, closed_periods, report
-    from weblake.loads.detached import collect, detach
-    from weblake.loads.generations import Task, place, place_existing_job
-    from weblake.loads.generations import choose as choose_generation
-    from weblake.loads.generations import known as known_task
-    from weblake.loads.ledger_watch import LedgerNews
-    from weblake.loads.load import ProgressCallbacks, StartedLoad, find_landed, land, start_load
-    from weblake.loads.load_request import LoadRequest, Naming, Slot, Terms
-    from weblake.loads.load_request import batch as batch_request
-    from weblake.loads.load_request import crawl as crawl_request
-    from weblake.loads.load_request import existing_job as existing_job_request
-    from weblake.loads.load_request import parse as parse_request
-    from weblake.loads.load_request import scrape as scrape_request
-    from weblake.loads.orphans import open_loads_of_slot
-    from weblake.loads.publishing import Dataset, HistoryEntry, LandedLoad, find, history
-    from weblake.loads.starts import cancel
-    from weblake.loads.usage import land_activity, land_report
-    from weblake.remedies import Interface
-    from weblake.steps import Flow
-    from weblake.storage import refuse_memory
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from weblake.api.models import ActivityEntry
+    from weblake.client import Client
+    from weblake.dataset.ledger import Start
+    from weblake.loads.intents import StartedLoad as StartedLoad
+    from weblake.loads.orphans import Orphan
+    from weblake.loads.publishing import HistoryEntry as HistoryEntry
+    from weblake.receipt import LandedFile
+
+#: The service's final statuses of a job.
+JOB_ENDS = ended_jobs.ENDS
+
+batch_request = load_request.batch
+crawl_request = load_request.crawl
+scrape_request = load_request.scrape
+parse_request = load_request.parse
+existing_job_request = load_request.existing_job
+
+check_job_page = job_links.check_template
+
+
+def refuse_memory(dataset: Dataset, process: str, *, hint: str = "") -> None:
+    """Raise StorageRefused if a dataset is in memory, because the process named here ends before it can be read."""
+    storage.refuse_memory(dataset.storage, process, hint=hint)
+
+
+def place(
+    client: Client, dataset: Dataset, request: LoadRequest, task: Task, terms: Terms, generation: int | None = None
+) -> LoadRequest:
+    """Return the request as the load that the task has to land now: the one that it began before, or the next one.
+
+    A job that was started elsewhere stays the load that its id names. `generation` is for a process that continues
+    another one: the `slot.generation` of the request that this one placed.
+
+    Raises:
+        AskPerson: The job of the newest generation runs at a service other than the client's.
+        WeblakeError: The ledger cannot be read, or the service did not respond.
+    """
+    from weblake.loads import generations
+
+    if request.job_id is not None:
+        return replace(request, slot=task.slot(0, request.partition))
+    if generation is None:
+        generation = generations.choose(client, dataset, task, terms)
+    return generations.place(request, task, generation)
+
+
+def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedLoad | None:
+    """Return the load of a request if it has landed, also one that was refused and that the terms now allow.
+
+    Raises:
+        LoadIncomplete: The load has landed, and all of its pages failed.
+    """
+    from weblake.loads import load
+
+    return load.find_landed(dataset, request, terms)
+
+
+def start_load(
+    client: Client,
+    dataset: Dataset,
+    request: LoadRequest,
+    *,
+    max_credits: float | None = None,
+    until: float | None = None,
+    on_message: Callable[[str], None] = load_request.note,
+) -> StartedLoad:
+    """Start the job of a load, or return the one that an earlier run started: its intent, the job, and the document.
+
+    The document is there if the response to the start held it. `until` is the deadline of the reads around a start, in
+    monotonic seconds; a start has its own. `on_message` is called with a message for users, before the start.
+
+    Raises:
+        CreditsExhausted: The job is not started yet, and would cost more than `max_credits`.
+        StorageRefused: The root cannot hold the load; nothing was paid.
+        WeblakeError: The service refused the start, or it is unknown whether the job was started.
+    """
+    from weblake.loads import intents
+
+    return intents.start_load(client, dataset, request, max_credits=max_credits, until=until, on_message=on_message)
+
+
+def land(
+    client: Client,
+    dataset: Dataset,
+    request: LoadRequest,
+    terms: Terms | None = None,
+    callbacks: ProgressCallbacks | None = None,
+    *,
+    started_load: StartedLoad | None = None,
+) -> LandedLoad:
+    """Land a load, with all steps that are still missing, and return it; `started_load` is what `start_load` returned.
+
+    Raises:
+        LoadIncomplete: It is not complete; nothing was published, the checked file is kept, and `receipt` has the
+            counts. Also if all pages failed: then their errors were published.
+        JobEnded: The job failed or was cancelled.
+        DeadlineExceeded: The time limit passed; the job continues, and the same call resumes the load.
+        WeblakeError: Any other error; the same call resumes the load.
+    """
+    from weblake.loads import load
+
+    return load.land(client, dataset, request, terms, callbacks, started_load=started_load)
+
+
+def collect(
+    client: Client,
+    dataset: Dataset,
+    load_id: str,
+    terms: Terms | None = None,
+    callbacks: ProgressCallbacks | None = None,
+) -> LandedLoad:
+    """Land a batch or crawl that another process started, and return it; raise as `land`.
+
+    Raises:
+        AskPerson: It is not on record that the load was started, or it was started at another service.
+    """
+    from weblake.loads import detached
+
+    return detached.collect(client, dataset, load_id, terms, callbacks)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadState:
+    """What is on record of one load. Each attribute reads its own record, and raises StorageRefused if it cannot."""
+
+    dataset: Dataset
+    load_id: str
+
+    @property
+    def intent(self) -> Intent | None:
+        """The intent; None if nobody has begun the load."""
+        return self.dataset.ledger.intent(self.load_id)
+
+    @property
+    def last_start(self) -> Start | None:
+        """The newest request that was to start the job; `void` if there is evidence that it started none."""
+        return self.dataset.ledger.last_start(self.load_id)
+
+    @property
+    def job(self) -> Job | None:
+        """The job."""
+        return self.dataset.ledger.job(self.load_id)
+
+    @property
+    def landed(self) -> LandedLoad | None:
+        """The receipt and the time of landing; also of a load that is published and has no done record yet."""
+        from weblake.dataset import landed_loads
+
+        return landed_loads.find(self.dataset, self.load_id)
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether a later load of its slot has replaced it."""
+        return self.dataset.ledger.retired(self.load_id) is not None
+
+    @property
+    def current(self) -> LoadState:
+        """The load that is current for this one: itself, or the last in its chain of replacements."""
+        return LoadState(self.dataset, self.dataset.ledger.standing(self.load_id))
+
+
+def open_loads_of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
+    """Return the loads of one slot that have not landed, from the ledger alone; reads the whole ledger."""
+    from weblake.loads import orphans
+
+    return orphans.open_loads_of_slot(dataset, slot)
+
+
+def history(
+    dataset: Dataset, since: str | None = None, *, unreadable: Callable[[str, str], None] | None = None
+) -> Iterator[HistoryEntry]:
+    """Yield the landed loads, oldest first; with `since`, only those that landed after that load.
+
+    Writers' clocks give the order, so a caller that must not miss a load compares load ids. `unreadable` is called
+    with the id and the reason of each load that is left out because it cannot be read; by default a warning is logged.
+
+    Raises:
+        StorageRefused: The ledger cannot be listed; or load `since` has not landed.
+    """
+    from weblake.loads import publishing
+
+    return publishing.history(dataset, since, unreadable=unreadable)
+
+
+def is_over(head: Mapping[str, object], max_credits: float | None = None) -> bool:
+    """Return whether nobody need wait for a job with this status any more: it has ended, or used too many credits."""
+    return models.is_terminal(head.get("status")) or polling.over_budget(head, max_credits)
+
+
+def land_report(found: Report, dataset: Dataset, only: Collection[str] | None = None) -> list[LandedFile]:
+    """Replace the file of each reported month; return the files. `only` selects months, such as `2026-11`."""
+    from weblake.loads import usage
+
+    return usage.land_report(found, dataset.storage, only)
+
+
+def land_activity(entries: Iterable[ActivityEntry], dataset: Dataset) -> list[LandedFile]:
+    """Merge entries of the activity list into the files of their UTC days; return the files that were replaced."""
+    from weblake.loads import usage
+
+    return usage.land_activity(entries, dataset.storage)
+
+
+def table_schema(table: str) -> pa.Schema:
+    """Return the Arrow schema of a table: `documents`, `page_errors`, `usage_periods` or `activity`."""
     from weblake.tables.schemas import TABLES
-    from weblake.urls.lists import parquet_list, read_urls
-    from weblake.urls.shards import UrlShard, read_shard, url_shards
 
-#: Module and attribute of each name.
-_HOMES = {
-    "PollResults": "weblake.jobs.ended_jobs:PollResults",
-    "StartedLoad": "weblake.loads.load:StartedLoad",
-    "ClosedPeriod": "weblake.jobs.usage_reports:ClosedPeriod",
-    "Dataset": "weblake.loads.publishing:Dataset",
-    "EndedJobs": "weblake.jobs.ended_jobs:EndedJobs",
-    "Flow": "weblake.steps:Flow",
-    "Intent": "weblake.dataset.ledger:Intent",
-    "Interface": "weblake.remedies:Interface",
-    "JOB_ENDS": "weblake.jobs.ended_jobs:ENDS",
-    "Job": "weblake.dataset.ledger:Job",
-    "JobRef": "weblake.jobs.polling:JobRef",
-    "HistoryEntry": "weblake.loads.publishing:HistoryEntry",
-    "LandedLoad": "weblake.loads.publishing:LandedLoad",
-    "LedgerNews": "weblake.loads.ledger_watch:LedgerNews",
-    "ListedJob": "weblake.jobs.ended_jobs:ListedJob",
-    "MAX_OVER": "weblake.jobs.ended_jobs:MAX_OVER",
-    "Naming": "weblake.loads.load_request:Naming",
-    "LoadRequest": "weblake.loads.load_request:LoadRequest",
-    "OverBudget": "weblake.jobs.polling:OverBudget",
-    "RetryPolicy": "weblake.jobs.retry:RetryPolicy",
-    "Report": "weblake.jobs.usage_reports:Report",
-    "PollRound": "weblake.jobs.ended_jobs:PollRound",
-    "WatcherState": "weblake.jobs.ended_jobs:WatcherState",
-    "JOB_KINDS": "weblake.api.job_kinds:JOB_KINDS",
-    "Slot": "weblake.loads.load_request:Slot",
-    "TABLES": "weblake.tables.schemas:TABLES",
-    "Task": "weblake.loads.generations:Task",
-    "Terms": "weblake.loads.load_request:Terms",
-    "UNSEEN_S": "weblake.jobs.polling:UNSEEN_S",
-    "UrlShard": "weblake.urls.shards:UrlShard",
-    "ProgressCallbacks": "weblake.loads.load:ProgressCallbacks",
-    "activity": "weblake.jobs.usage_reports:activity",
-    "poll_all": "weblake.jobs.ended_jobs:poll_all",
-    "batch_request": "weblake.loads.load_request:batch",
-    "start_load": "weblake.loads.load:start_load",
-    "cancel": "weblake.loads.starts:cancel",
-    "check_job_page": "weblake.jobs.job_links:check_template",
-    "choose_generation": "weblake.loads.generations:choose",
-    "closed_periods": "weblake.jobs.usage_reports:closed_periods",
-    "collect": "weblake.loads.detached:collect",
-    "crawl_request": "weblake.loads.load_request:crawl",
-    "detach": "weblake.loads.detached:detach",
-    "existing_job_request": "weblake.loads.load_request:existing_job",
-    "find": "weblake.loads.publishing:find",
-    "get_status": "weblake.jobs.polling:get_status",
-    "history": "weblake.loads.publishing:history",
-    "is_compacted": "weblake.dataset.layout:is_compacted",
-    "is_terminal": "weblake.api.models:is_terminal",
-    "job_page": "weblake.jobs.job_links:job_page",
-    "known_task": "weblake.loads.generations:known",
-    "land": "weblake.loads.load:land",
-    "land_activity": "weblake.loads.usage:land_activity",
-    "land_report": "weblake.loads.usage:land_report",
-    "load_batches": "weblake.dataset.compacted_files:load_batches",
-    "find_landed": "weblake.loads.load:find_landed",
-    "open_dataset": "weblake.dataset.root:open_dataset",
-    "open_loads_of_slot": "weblake.loads.orphans:open_loads_of_slot",
-    "over_budget": "weblake.jobs.polling:over_budget",
-    "parquet_list": "weblake.urls.lists:parquet_list",
-    "parse_request": "weblake.loads.load_request:parse",
-    "parse_time": "weblake.api.models:parse_time",
-    "place": "weblake.loads.generations:place",
-    "place_existing_job": "weblake.loads.generations:place_existing_job",
-    "read_shard": "weblake.urls.shards:read_shard",
-    "read_urls": "weblake.urls.lists:read_urls",
-    "refuse_memory": "weblake.storage:refuse_memory",
-    "report": "weblake.jobs.usage_reports:report",
-    "scrape_request": "weblake.loads.load_request:scrape",
-    "url_shards": "weblake.urls.shards:url_shards",
-    "wait": "weblake.jobs.polling:wait",
-}
-
-__all__ = [
-    "JOB_ENDS",
-    "JOB_KINDS",
-    "MAX_OVER",
-    "TABLES",
-    "UNSEEN_S",
-    "ClosedPeriod",
-    "Dataset",
-    "EndedJobs",
-    "Flow",
-    "HistoryEntry",
-    "Intent",
-    "Interface",
-    "Job",
-    "JobRef",
-    "LandedLoad",
-    "LedgerNews",
-    "ListedJob",
-    "LoadRequest",
-    "Naming",
-    "OverBudget",
-    "PollResults",
-    "PollRound",
-    "ProgressCallbacks",
-    "Report",
-    "RetryPolicy",
-    "Slot",
-    "StartedLoad",
-    "Task",
-    "Terms",
-    "UrlShard",
-    "WatcherState",
-    "activity",
-    "batch_request",
-    "cancel",
-    "check_job_page",
-    "choose_generation",
-    "closed_periods",
-    "collect",
-    "crawl_request",
-    "detach",
-    "existing_job_request",
-    "find",
-    "find_landed",
-    "get_status",
-    "history",
-    "is_compacted",
-    "is_terminal",
-    "job_page",
-    "known_task",
-    "land",
-    "land_activity",
-    "land_report",
-    "load_batches",
-    "open_dataset",
-    "open_loads_of_slot",
-    "over_budget",
-    "parquet_list",
-    "parse_request",
-    "parse_time",
-    "place",
-    "place_existing_job",
-    "poll_all",
-    "read_shard",
-    "read_urls",
-    "refuse_memory",
-    "report",
-    "scrape_request",
-    "start_load",
-    "url_shards",
-    "wait",
-]
+    return TABLES[table]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = _HOMES[name].partition(":")
-    value = getattr(import_module(module), attribute)
-    globals()[name] = value
-    return value
+def load_batches(
+    file: pq.ParquetFile, name: str, load_id: str, columns: Sequence[str], batch_size: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one load from a file that its receipt names: the load's own file or a compacted file."""
+    from weblake.dataset import compacted_files
 
-
-def __dir__() -> list[str]:
-    return __all__
+    return compacted_files.load_batches(file, name, load_id, columns, batch_size)

@@ -20,10 +20,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from weblake.errors import WeblakeError
-from weblake.receipt import Receipt
+from weblake.receipt import COUNTS, Receipt
 
 if TYPE_CHECKING:
-    from weblake.loads.load import ProgressCallbacks
+    from weblake.loads.load_request import ProgressCallbacks
 
 out = Console(soft_wrap=True, highlight=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
@@ -114,8 +114,9 @@ def ask(question: str) -> bool:
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:
     """Write a table to standard output; the column named `whole` is never wrapped, so that it can be copied."""
-    told = escape(harmless(title)) or None
-    table = Table(title=told, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=escape(harmless(title)) or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
+    )
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=bool(whole) and column == whole)
     for row in rows:
@@ -134,8 +135,7 @@ def show_long_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[
 
 def show_receipt(receipt: Receipt, root: str) -> None:
     """Write the account of a load as a table, followed by its files."""
-    counts = ("submitted", "stored", "failed", "robots_blocked", "rejected", "missing", "duplicates")
-    rows = [(name.replace("_", " "), f"{getattr(receipt, name):,}") for name in counts]
+    rows = [(name.replace("_", " "), f"{getattr(receipt, name):,}") for name in COUNTS]
     rows.append(("complete", "yes" if receipt.complete else "no"))
     if receipt.credits_used is not None:
         rows.append(("credits used", f"{receipt.credits_used:g}"))
@@ -173,7 +173,7 @@ def counting(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def watching(what: str, quiet: bool) -> Iterator[ProgressCallbacks]:
     """Show the progress of a load on a terminal's standard error; yield the callbacks that update it."""
-    from weblake.loads.load import ProgressCallbacks
+    from weblake.loads.load_request import ProgressCallbacks
 
     def on_message(message: str) -> None:
         note(f"weblake: {message}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 
+#: The counts of a receipt, in the order in which they are shown.
+COUNTS = ("submitted", "stored", "failed", "robots_blocked", "rejected", "missing", "duplicates")
+
 
 @dataclass(frozen=True, slots=True)
 class LandedFile:

@@ -15,7 +15,7 @@ _FIELD = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """The text of each remedy term in one interface. A missing or unknown term is a TypeError at import."""
+    """The text of each remedy term in one interface. A missing term without a default is a TypeError at import."""
 
     name: str
 
@@ -31,15 +31,15 @@ class Interface:
     #: Begins a sentence: cuts a changed list of URLs into shards again.
     cut_again: str
 
-    # Parameters
-    allow_partial: str
-    missing_ratio: str
-    max_credits: str
+    # Parameters; the defaults are their names in Python, which Airflow and Dagster use as well.
+    allow_partial: str = "allow_partial=True"
+    missing_ratio: str = "missing_ratio"
+    max_credits: str = "max_credits"
     timeout: str
-    column: str
-    since: str
+    column: str = "column"
+    since: str = "since"
     #: Followed by a number of bytes.
-    file_size: str
+    file_size: str = "a file_size of"
 
     # The service
     base_url: str
@@ -67,13 +67,7 @@ PYTHON = Interface(
     another_job="new=True",
     as_another_load="with another key, or into another root",
     cut_again="Cut it again with url_shards",
-    allow_partial="allow_partial=True",
-    missing_ratio="missing_ratio",
-    max_credits="max_credits",
     timeout="timeout_s",
-    column="column",
-    since="since",
-    file_size="a file_size of",
     base_url="base_url (WEBLAKE_BASE_URL)",
     api_key="api_key (WEBLAKE_API_KEY)",
     insecure="insecure=True (WEBLAKE_INSECURE=1)",

@@ -50,14 +50,12 @@ class Request(msgspec.Struct, frozen=True):
     #: Reading stops when this returns True for the bytes so far: a poll needs a response's head, not its documents.
     #: The view that it gets is valid during the call only.
     enough: Callable[[memoryview], bool] | None = None
-    #: Returns the buffer for the body; its contents are overwritten.
-    buffer: Callable[[], bytearray] = bytearray
     #: Send on a new connection: on a pooled one that the server is closing, the outcome of a start would be unknown.
     fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Response:
     """A response. Header names are lower-case; the body is decompressed.
 
     Neither is in the repr, because a service may repeat the API key in them, and some tracebacks show locals.
@@ -73,7 +71,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class NoReply:
+class NoResponse:
     """The outcome of a request without a usable response."""
 
     reason: str
@@ -86,7 +84,7 @@ class NoReply:
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Step: send a request; the flow receives a Reply or a NoReply."""
+    """Step: send a request; the flow receives a Response or a NoResponse."""
 
     request: Request
 
@@ -107,10 +105,10 @@ Step = Send | Sleep | Now
 Flow = Generator[Step, object, T]
 
 
-def send(request: Request) -> Flow[Reply | NoReply]:
-    """Yield one request and return its Reply or NoReply."""
+def send(request: Request) -> Flow[Response | NoResponse]:
+    """Yield one request and return its Response or NoResponse."""
     answer = yield Send(request)
-    assert isinstance(answer, Reply | NoReply)
+    assert isinstance(answer, Response | NoResponse)
     return answer
 
 
@@ -127,16 +125,16 @@ def now(*, wall: bool = False) -> Flow[float]:
 
 
 class Transport(Protocol):
-    """Sends requests; failures of the network are returned as NoReply and never raised."""
+    """Sends requests; failures of the network are returned as NoResponse and never raised."""
 
-    def send(self, request: Request) -> Reply | NoReply:
+    def send(self, request: Request) -> Response | NoResponse:
         """Send one request within its deadline and return its outcome."""
 
 
 class AsyncTransport(Protocol):
     """A Transport for an event loop."""
 
-    async def send(self, request: Request) -> Reply | NoReply:
+    async def send(self, request: Request) -> Response | NoResponse:
         """Send one request within its deadline and return its outcome."""
 
 

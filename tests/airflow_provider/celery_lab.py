@@ -61,12 +61,6 @@ class CeleryLab(AirflowLab):
         """SIGKILL to a worker and all that runs in it, tasks too, as when its machine is lost."""
         self._running.end(f"worker-{n}", signal.SIGKILL)
 
-    def start_worker(self, n: int, timeout: float = 120) -> None:
-        """Starts a worker after a kill, ready on return."""
-        before = self._starts(n)
-        self._start(f"worker-{n}")
-        self.until(f"worker-{n} to be ready", lambda: self._starts(n) > before, timeout, self._tails)
-
     def _starts(self, n: int) -> int:
         """How often this worker has said that it is ready."""
         return self._log(f"worker-{n}").read_text(errors="replace").count(" ready. ")

@@ -9,7 +9,6 @@ from remedy_templates import TEMPLATES, Template, speaks_of_the_command_line
 
 from airflow_provider_weblake.remedies import AIRFLOW, in_airflow_terms
 from weblake.errors import LoadIncomplete, WeblakeError
-from weblake.orchestration import Interface
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.place)
@@ -19,11 +18,6 @@ def test_a_remedy_speaks_of_parameters_and_the_connection(template: Template) ->
 
 def _terms_and_values(template: Template) -> dict[str, str]:
     return {**asdict(AIRFLOW), **dict.fromkeys(template.values or (), "a value")}
-
-
-def test_the_interface_has_every_term() -> None:
-    assert isinstance(AIRFLOW, Interface)
-    assert all(asdict(AIRFLOW).values())
 
 
 @pytest.mark.parametrize(

@@ -135,9 +135,15 @@ def test_usage_lands_through_a_connection(
     assert pq.ParquetFile(tmp_path / "usage.parquet").read()["total_credits"].to_pylist() == [1.0]
 
 
-def test_a_small_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow_provider_weblake.storage import write_small
+def write_small(path: Any, data: bytes) -> str:
+    from airflow_provider_weblake.storage import small_file
 
+    file = small_file(path)
+    file.write(data)
+    return file.name
+
+
+def test_a_small_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = write_small(str(tmp_path / "lists" / "a.txt"), b"old")
     assert name == str(tmp_path / "lists" / "a.txt")
 
@@ -157,8 +163,6 @@ def test_a_small_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch
 
 
 def test_readers_of_a_small_file_see_the_old_or_the_new(tmp_path: Path) -> None:
-    from airflow_provider_weblake.storage import write_small
-
     file, stop = tmp_path / "list.txt", threading.Event()
     contents = {letter * 200_000 for letter in (b"a", b"b")}
     write_small(str(file), b"a" * 200_000)
@@ -181,8 +185,6 @@ def test_readers_of_a_small_file_see_the_old_or_the_new(tmp_path: Path) -> None:
 
 def test_small_files_on_object_storage_and_in_memory(connected: str, s3_endpoint: str) -> None:
     from airflow.sdk import ObjectStoragePath
-
-    from airflow_provider_weblake.storage import write_small
 
     name = f"{connected}/lists/a.txt"
     assert write_small(name, b"old") == name

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from airflow_provider_weblake.url_shards import UrlShard, read_urls_or_shard, url_shards
+from airflow_provider_weblake.url_shards import read_urls_or_shard, url_shards
 from weblake.errors import AskPerson, FeatureMissing, FixRequest, InvalidOption
 
 URLS = [f"https://example.org/{n}" for n in range(10)]
@@ -113,25 +111,3 @@ def test_no_more_shards_than_airflow_maps(listed: Path, monkeypatch: pytest.Monk
         url_shards(listed, per_shard=1)
     assert caught.value.hint == "Give per_shard=3 or more."
     assert len(url_shards(listed, per_shard=1, max_shards=10)) == 10
-
-
-def test_mapped_tasks_read_their_shards(
-    s3_list: str, tmp_path: Path, run_dag: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from airflow.sdk import DAG, task
-
-    with DAG("mapped_shards") as dag:
-
-        @task
-        def cut() -> list[UrlShard]:
-            return url_shards(s3_list, column="page", shards=3)
-
-        @task
-        def read(urls: UrlShard) -> None:
-            (tmp_path / f"{urls['index']}.json").write_text(json.dumps(read_urls_or_shard(urls)))
-
-        read.expand(urls=cut())
-
-    run = run_dag(dag)
-    assert run.state == "success"
-    assert [json.loads((tmp_path / f"{n}.json").read_text()) for n in range(3)] == [URLS[:4], URLS[4:7], URLS[7:]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from contextlib import aclosing
 from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import Asset
@@ -40,25 +39,6 @@ def test_a_job_that_completes_fires_once_and_earlier_ones_do_not(
             "kind": "batch_scrape", "job_id": job_id, "status": "completed", "completed": 2, "total": 2,
             "credits_used": 2, "target": f"{site.url}/page/1",
         }  # fmt: skip
-
-    in_loop(story)
-
-
-def test_run_alone_does_the_same(weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite) -> None:
-    async def story() -> None:
-        trigger = batches()
-        trigger.asset_state_store = AssetStateStoreAccessors([Asset(name="scraped")])
-        fired = []
-        async with aclosing(trigger.run()) as stream:  # type: ignore[type-var]
-            following = asyncio.ensure_future(anext(stream))
-            await until(lambda: supervisor.of("scraped"))
-            job_id = await land(weblake_service, f"{site.url}/page/1")
-            fired.append((await following).payload)
-            following = asyncio.ensure_future(anext(stream))
-            await until(lambda: job_id in supervisor.of("scraped")[0]["over"])
-            second = await land(weblake_service, f"{site.url}/page/2")
-            fired.append((await following).payload)
-        assert [event["job_id"] for event in fired] == [job_id, second]
 
     in_loop(story)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ from airflow.models.trigger import Trigger
 from airflow.serialization.decoders import smart_decode_trigger_kwargs
 from airflow.serialization.encoders import encode_trigger
 from airflow.triggers.base import BaseEventTrigger
-from event_triggerer import Supervisor, batches, count, in_loop, land, looks, start, supervisor, triggerer, until
+from event_triggerer import Supervisor, batches, count, in_loop, land, start, supervisor, triggerer, until
 from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers import watching
@@ -134,22 +133,6 @@ def test_a_job_that_is_never_found_is_given_up(
         assert fired == []
         assert memory is not None
         assert lost in str(memory["over"])
-
-    in_loop(story)
-
-
-def test_a_cancel_goes_through(weblake_service: WeblakeService, supervisor: Supervisor) -> None:
-    async def story() -> None:
-        async def follow() -> None:
-            async for _ in batches().run():
-                pass
-
-        task = asyncio.create_task(follow())
-        await looks(weblake_service, 2)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert task.cancelled()
 
     in_loop(story)
 

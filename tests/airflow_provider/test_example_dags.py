@@ -150,21 +150,6 @@ def test_a_deprecated_import_would_have_been_heard(tmp_path: Path, airflow_db: N
     assert "deprecated" in heard[0]
 
 
-def test_a_parse_loads_neither_arrow_nor_duckdb(airflow_db: None) -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys\nfrom airflow.dag_processing.dagbag import DagBag\n"
-        f"bag = DagBag({str(FOLDER)!r}, bundle_name='dags-folder')\n"
-        "assert len(bag.dags) == 8 and not bag.import_errors, bag.import_errors\n"
-        "print(sorted({'pyarrow', 'pandas', 'duckdb', 'polars'} & set(sys.modules)), file=sys.stderr)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[-1] == "[]"
-
-
 # Run
 
 
@@ -189,15 +174,6 @@ def test_the_nightly_scrape_lands_its_list_and_a_second_night_of_a_day_takes_its
     assert states(nightly(site.pages(1), datetime(2026, 11, 21, tzinfo=timezone.utc))) == {"scrape": "success"}
     assert files(lake) == ["documents/load_date=2026-11-20", "documents/load_date=2026-11-21"]
     assert weblake_connection.counts()["batch_scrape_started"] == 3
-
-
-def test_a_night_that_would_cost_too_much_is_not_started(
-    nightly: Run, lake: Path, site: GatedSite, weblake_connection: WeblakeService
-) -> None:
-    run = nightly(site.pages(5), params={"max_credits": 4})
-    assert states(run) == {"scrape": "failed"}
-    assert weblake_connection.counts().get("batch_scrape_started", 0) == 0
-    assert not files(lake)
 
 
 def test_a_run_without_a_logical_date_lands_under_the_day_it_runs(run: Run, lake: Path, site: GatedSite) -> None:

@@ -79,7 +79,7 @@ def test_a_job_that_was_cancelled_is_told_and_ends_no_task_with_success(
 @proves(
     "5.4",
     at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
-    line='return await self._stop(client, "deadline")',
+    line='return await self._stop("deadline")',
     becomes='return "deadline"',
 )
 @pytest.mark.parametrize("owns_job", [True, False])

@@ -169,8 +169,8 @@ def test_o3_a_kill_survives_that_airflow_repeats_it_every_second(
 @proves(
     "O3",
     at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
-    line="async with aio.timeout(CANCEL_S):",
-    becomes="async with aio.timeout(None):",
+    line="async with aio.timeout(CANCEL_S), shared",
+    becomes="async with aio.timeout(None), shared",
 )
 def test_o3_a_kill_is_over_in_time_when_the_service_hangs(
     weblake_connection: WeblakeService,

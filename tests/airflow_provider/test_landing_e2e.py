@@ -181,8 +181,8 @@ def test_a_deferred_batch_lands(world: World) -> None:
 @proves(
     "4.2",
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
-    line='context["ti"].xcom_push(key=JOB_URL, value=url)',
-    becomes='context["ti"].xcom_push(key=JOB_URL, value=f"{url}?key={self.hook.endpoint().api_key}")',
+    line='context["ti"].xcom_push(key=JOB_URL_KEY, value=url)',
+    becomes='context["ti"].xcom_push(key=JOB_URL_KEY, value=f"{url}?key={self.hook.endpoint().api_key}")',
 )
 def test_s1_nothing_that_airflow_keeps_of_a_deferred_task_holds_the_key(world: World, canary: str) -> None:
     """While it waits there is a trigger with its arguments; what a whole run leaves is searched when all is over."""

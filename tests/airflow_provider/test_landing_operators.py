@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pyarrow.parquet as pq
 import pytest
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import BaseOperator
 from catalogue import proves
 from dag_runs import Run, returned, run_one, said, states
 
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
 @proves(
     "O7",
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
-    line="self.receipt = landing.receipt.to_dict()",
-    becomes='self.receipt = landing.receipt.to_dict() | {"urls": list(self.hosts())}',
+    line="receipt = landing.receipt.to_dict()",
+    becomes='receipt = landing.receipt.to_dict() | {"urls": list(self.hosts())}',
     case="False",
 )
 @pytest.mark.parametrize("deferrable", [False, True])
@@ -72,22 +70,6 @@ def test_o7_a_batch_lands_and_its_receipt_is_what_xcom_has(
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 
-def test_a_crawl_lands_and_a_limit_of_credits_is_its_limit(
-    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeCrawlOperator
-
-    run = run_one(
-        run_dag,
-        lambda: WeblakeCrawlOperator(
-            task_id="land", url=f"{site.url}/", to=str(tmp_path), max_credits="{{ 3 }}", poll_interval=0.5
-        ),
-        "crawl",
-    )
-    assert run.state == "success"
-    assert returned(run, "land")["stored"] == 3
-
-
 @pytest.mark.parametrize("given", [{}, {"options": {"limit": 3}}], ids=["none", "limit"])
 def test_a_crawl_without_a_limit_warns_of_what_it_may_cost(
     run_dag: Run,
@@ -111,112 +93,6 @@ def test_a_crawl_without_a_limit_warns_of_what_it_may_cost(
     assert told.count(warning) == (0 if given else 1)
 
 
-def test_a_page_lands_and_its_scrape_id_is_there_for_the_next_task(
-    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeScrapeOperator
-
-    run = run_one(
-        run_dag, lambda: WeblakeScrapeOperator(task_id="land", url=site.pages(1)[0], to=str(tmp_path)), "scrape"
-    )
-    assert run.state == "success"
-    receipt = returned(run, "land")
-    assert (receipt["kind"], receipt["stored"]) == ("scrape", 1)
-    with weblake_connection.client() as client:
-        assert client.get_scrape(receipt["job_id"]).data.markdown
-
-
-def test_parsing_says_what_the_service_lacks(
-    run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeParseOperator
-
-    file = tmp_path / "report.html"
-    file.write_text("<h1>Report</h1>")
-    run = run_one(
-        run_dag,
-        lambda: WeblakeParseOperator(
-            task_id="land", file=str(file), to=str(tmp_path / "lake"), options={"formats": ["summary"]}
-        ),
-        "parse",
-    )
-    assert run.state == "failed"
-    assert "FeatureMissing" in said(capfd)
-    assert not list((tmp_path / "lake").glob("documents/**/*.parquet"))
-
-
-def test_one_task_starts_a_job_and_another_lands_it(
-    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator, WeblakeLandOperator
-
-    with DAG("apart", schedule=None) as dag:
-        start = WeblakeBatchScrapeOperator(
-            task_id="start", urls=site.pages(3), to=str(tmp_path), wait_for_completion=False
-        )
-        WeblakeLandOperator(
-            task_id="land",
-            kind="batch",
-            job_id="{{ ti.xcom_pull(task_ids='start', key='job_id') }}",
-            to=str(tmp_path),
-            poll_interval=0.5,
-        ).set_upstream(start)
-    run = run_dag(dag)
-    assert run.state == "success"
-    assert returned(run, "start")["status"] == "started"
-    assert returned(run, "land")["stored"] == 3
-    assert weblake_connection.counts()["batch_scrape_started"] == 1
-
-
-def test_mapped_tasks_are_loads_of_their_own(
-    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-
-    def make() -> Any:
-        return WeblakeBatchScrapeOperator.partial(
-            task_id="land", to=str(tmp_path), poll_interval=0.5, partition={"day": "2026-11-21"}
-        ).expand(urls=[site.pages(2), site.pages(2, first=2), site.pages(1, first=4)])
-
-    run = run_one(run_dag, make, "mapped")
-    assert run.state == "success"
-    receipts = [returned(run, "land", map_index=index) for index in range(3)]
-    assert [receipt["stored"] for receipt in receipts] == [2, 2, 1]
-    assert len(list(tmp_path.glob("documents/day=2026-11-21/*.parquet"))) == 3
-    assert duckdb.sql(f"select count(*) from '{tmp_path}/documents/**/*.parquet'").fetchall() == [(5,)]
-
-
-def test_a_batch_lands_on_s3_through_an_airflow_connection(
-    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, s3_root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from airflow.sdk import ObjectStoragePath
-
-    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-
-    connection = {
-        "conn_type": "aws",
-        "login": os.environ["AWS_ACCESS_KEY_ID"],
-        "password": os.environ["AWS_SECRET_ACCESS_KEY"],
-        "extra": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"], "region_name": "us-east-1"},
-    }
-    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
-    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)  # the connection is all that there is
-    root = s3_root.replace("s3://", "s3://lake@")
-    run = run_one(
-        run_dag,
-        lambda: WeblakeBatchScrapeOperator(
-            task_id="land", urls=site.pages(3), to=ObjectStoragePath(root), partition={"day": "2026-11-21"}
-        ),
-        "on_s3",
-    )
-    assert run.state == "success"
-    (file,) = returned(run, "land")["files"]
-    path = ObjectStoragePath(f"{root}/{file['path']}")
-    with path.open("rb") as source:
-        assert pq.read_table(source, columns=["url"]).num_rows == 3
-
-
 def test_what_would_cost_more_is_not_started_and_not_tried_again(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,22 +109,6 @@ def test_what_would_cost_more_is_not_started_and_not_tried_again(
     assert "Raise max_credits" in said(capfd)
     assert weblake_connection.counts().get("batch_scrape_started", 0) == 0
     assert [ti.try_number for ti in run.get_task_instances()] == [1]
-
-
-def test_an_empty_connection_is_never_the_embedded_service(
-    run_dag: Run, site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-
-    monkeypatch.setenv("AIRFLOW_CONN_WEBLAKE_DEFAULT", json.dumps({"conn_type": "weblake", "password": "test-key"}))
-    run = run_one(
-        run_dag,
-        lambda: WeblakeBatchScrapeOperator(task_id="land", urls=site.pages(1), to=str(tmp_path / "lake")),
-        "no_host",
-    )
-    assert run.state == "failed"
-    assert "has no host" in said(capfd)
-    assert not (tmp_path / "lake").exists()
 
 
 @pytest.mark.parametrize("deferrable", [False, True])

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import airflow
@@ -119,11 +118,6 @@ def test_nothing_deprecated_or_unknown_is_described() -> None:
     assert {name for name in get_provider_info() if name not in known or "deprecated" in known[name]} == set()
 
 
-def test_the_name_is_registered_once() -> None:
-    found = [point for point in entry_points(group="apache_airflow_provider") if "weblake" in point.value]
-    assert len(found) == 1
-
-
 def test_every_path_in_the_description_leads_somewhere() -> None:
     missing = []
     for path in sorted(dotted_paths(get_provider_info())):
@@ -181,8 +175,8 @@ def test_airflow_knows_the_provider_as_it_is_described() -> None:
         "    'assets': [\n"
         "        getattr(registry.get('weblake'), '__name__', None)\n"
         "        for registry in (\n"
-        "            runtime.asset_uri_handlers, runtime.asset_factories, runtime.asset_to_openlineage_converters,\n"
-        "            pm.asset_uri_handlers, pm.asset_factories, pm.asset_to_openlineage_converters,\n"
+        "            runtime.asset_uri_handlers, runtime.asset_to_openlineage_converters,\n"
+        "            pm.asset_uri_handlers, pm.asset_to_openlineage_converters,\n"
         "        )\n"
         "    ],\n"
         "}))\n"
@@ -198,7 +192,7 @@ def test_airflow_knows_the_provider_as_it_is_described() -> None:
     assert set(found["behaviour"]["hidden_fields"]) == {"login", "port", "schema", "extra"}
     assert found["behaviour"]["placeholders"]["host"] == "https://api.example.com"
     assert found["links"] == ["airflow_provider_weblake.links.weblake.WeblakeJobLink"]
-    assert found["assets"] == ["sanitize_uri", "create_asset", "convert_asset_to_openlineage"] * 2
+    assert found["assets"] == ["sanitize_uri", "convert_asset_to_openlineage"] * 2
 
 
 def test_the_web_server_shows_the_form() -> None:

@@ -111,7 +111,7 @@ def test_other_errors_are_for_the_task_to_decide() -> None:
 
 def test_every_error_has_a_decision() -> None:
     """None is left to chance: a class that is added later must be thought of."""
-    found = {name: decide(kind()).action for name, kind in vars(errors).items() if is_error(kind)}
+    found = {name: decide(kind("It failed.")).action for name, kind in vars(errors).items() if is_error(kind)}
     again = {name for name, action in found.items() if action is RetryAction.RETRY}
     left = {name for name, action in found.items() if action is RetryAction.DEFAULT}
     assert again == {"RetryLater", "RateLimited", "ServiceUnavailable", "ServiceUnreachable"}
@@ -129,8 +129,8 @@ def test_the_error_behind_an_error_decides() -> None:
         outer.__cause__ = inner
         return outer
 
-    assert decide(wrapped(errors.CreditsExhausted(status=402))).action is RetryAction.FAIL
-    assert decide(wrapped(wrapped(errors.ServiceUnreachable()))).action is RetryAction.RETRY
+    assert decide(wrapped(errors.CreditsExhausted("No credits.", status=402))).action is RetryAction.FAIL
+    assert decide(wrapped(wrapped(errors.ServiceUnreachable("It is down.")))).action is RetryAction.RETRY
     circle = wrapped(ValueError())
     assert circle.__cause__ is not None
     circle.__cause__.__cause__ = circle
@@ -150,7 +150,7 @@ def test_operators_and_sensors_have_it_and_the_scheduler_sees_that(tmp_path: obj
     seen = DagSerialization.from_dict(DagSerialization.to_dict(dag))
     assert all(seen.get_task(name).has_retry_policy for name in ("mine", "sensor", "theirs"))
     again = WeblakeRetryPolicy.deserialize(WeblakeRetryPolicy().serialize())
-    assert again.evaluate(errors.FixRequest(), 1, 1).action is RetryAction.FAIL
+    assert again.evaluate(errors.FixRequest("It is wrong."), 1, 1).action is RetryAction.FAIL
 
 
 class Theirs(WeblakeRetryPolicy):

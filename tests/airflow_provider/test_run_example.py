@@ -94,10 +94,3 @@ def test_a_run_that_fails_has_exit_code_1_and_is_not_tried_again(tmp_path: Path,
     assert done.returncode == 1, done.stderr[-2000:]
     assert json.loads(done.stdout)["state"] == "failed"
     assert "CreditsExhausted" in done.stderr
-
-
-def test_an_example_that_is_not_there_is_bad_usage() -> None:
-    done = start("no_such_dag")
-    assert done.returncode == 2
-    assert "site_crawl_by_day" in done.stderr
-    assert done.stdout == ""

@@ -5,13 +5,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import contract_validation
 import jsonschema
-
-from weblake.api import contract
 
 Schema = dict[str, Any]
 JOB = "01234567-89ab-cdef-0123-456789abcdef"
-DOCUMENT: Schema = contract.load()
+DOCUMENT: Schema = contract_validation.load()
 _CHECKS: dict[tuple[int, bool], tuple[Schema, jsonschema.Draft202012Validator]] = {}
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import contract_validation
 import pytest
 from catalogue import proves
 
 import weblake
-from weblake.api import contract, operations
+from weblake.api import operations
 from weblake.errors import AskPerson, InvalidOption
 
 spec = importlib.util.spec_from_file_location("contract_samples", Path(__file__).with_name("contract_samples.py"))
@@ -74,7 +75,7 @@ def recorder() -> Iterator[Any]:
 
 
 def entries() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-    for path, methods in contract.load()["paths"].items():
+    for path, methods in contract_validation.load()["paths"].items():
         for method, entry in methods.items():
             yield it.snake(entry["operationId"]), method.upper(), path, entry
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from weblake.api import models, operations
 from weblake.api.models import Document, Model, PageMetadata, ScrapeResponse, is_terminal, parse_time
 
-VIEWS = [one for name in models.__all__ if isinstance(one := getattr(models, name), type) and issubclass(one, Model)]
+VIEWS = [one for one in vars(models).values() if isinstance(one, type) and issubclass(one, Model)]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -35,15 +35,15 @@ def test_a_scrape_reads_as_it_is_written_in_the_readme() -> None:
             "brandNew": [1],
         },
     }
-    reply = operations.scrape("https://example.com").decode(json.loads(json.dumps(wire)))
-    assert isinstance(reply, ScrapeResponse)
-    assert reply.data.markdown == "# Title"
-    assert reply.data.metadata.status_code == 200
-    assert reply.data.metadata.source_url == "https://example.com"
-    assert reply.data.metadata.extra == {"og:image": "i.png"}
-    assert reply.data.extra == {"brandNew": [1]}
-    assert reply.data.metadata.title == "Two"
-    assert reply.raw == wire
+    response = operations.scrape("https://example.com").decode(json.loads(json.dumps(wire)))
+    assert isinstance(response, ScrapeResponse)
+    assert response.data.markdown == "# Title"
+    assert response.data.metadata.status_code == 200
+    assert response.data.metadata.source_url == "https://example.com"
+    assert response.data.metadata.extra == {"og:image": "i.png"}
+    assert response.data.extra == {"brandNew": [1]}
+    assert response.data.metadata.title == "Two"
+    assert response.raw == wire
 
 
 @pytest.mark.parametrize(

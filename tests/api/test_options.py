@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weblake.api import options as o
+from weblake.api.options import requests
 from weblake.api.options.fields import fields
 from weblake.errors import FixRequest, InvalidOption
 
-REQUESTS = [one for name in o.__all__ if isinstance(one := getattr(o, name), type)]
+REQUESTS = [getattr(requests, name) for name in requests.__all__]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

@@ -90,7 +90,7 @@ def test_the_message_shows_the_beginning_and_nothing_that_a_terminal_obeys() -> 
 
 @given(st.binary(max_size=60) | st.text('{}[]",:\\ud8cNaI1e.- \n\x00', max_size=40).map(str.encode))
 @settings(max_examples=examples(500))
-def test_no_bytes_raise_anything_but_malformed_reply(body: bytes) -> None:
+def test_no_bytes_raise_anything_but_malformed_response(body: bytes) -> None:
     for read in (
         response_json.loads,
         response_json.split_object,
@@ -173,17 +173,17 @@ heads = st.dictionaries(texts.filter(lambda key: key not in ("data", "status")),
 
 
 @st.composite
-def replies(draw: st.DrawFn) -> tuple[bytes, dict[str, object], list[object]]:
+def bodies(draw: st.DrawFn) -> tuple[bytes, dict[str, object], list[object]]:
     head = {**draw(heads), "status": draw(st.sampled_from(["scraping", "completed"]))}
     items = draw(st.lists(values, max_size=5) | st.lists(st.dictionaries(texts, values, max_size=5), max_size=5))
     names = draw(st.permutations([*head, "data"]))
-    reply = {name: items if name == "data" else head[name] for name in names}
-    return dump(reply, draw(separators), ascii_only=draw(st.booleans())), head, items
+    drawn = {name: items if name == "data" else head[name] for name in names}
+    return dump(drawn, draw(separators), ascii_only=draw(st.booleans())), head, items
 
 
-@given(replies(), st.sampled_from(["", " \r\n", " " * 100]))
-def test_a_chunk_is_its_head_and_its_documents(reply, after: str) -> None:
-    body, head, items = reply
+@given(bodies(), st.sampled_from(["", " \r\n", " " * 100]))
+def test_a_chunk_is_its_head_and_its_documents(drawn, after: str) -> None:
+    body, head, items = drawn
     chunk = response_json.read_chunk(body + after.encode())
     assert chunk.head == head
     assert [json.loads(bytes(item)) for item in chunk.documents] == items
@@ -225,15 +225,15 @@ def test_no_data_is_no_documents(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"<html>", b'{"data":{}}', b'{"data":"x"}', b'{"data":nul}'])
-def test_what_is_no_status_reply_is_malformed(body: bytes) -> None:
+def test_what_is_no_status_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedReply):
         response_json.read_chunk(body)
 
 
-@given(replies(), st.booleans())
+@given(bodies(), st.booleans())
 @settings(max_examples=examples(100))
-def test_a_truncated_chunk_is_malformed(reply, odd: bool) -> None:
-    body = reply[0].replace(b'"data"', rb'"x":"\ud800","data"', 1) if odd else reply[0]
+def test_a_truncated_chunk_is_malformed(drawn, odd: bool) -> None:
+    body = drawn[0].replace(b'"data"', rb'"x":"\ud800","data"', 1) if odd else drawn[0]
     for end in range(len(body)):
         with pytest.raises(MalformedReply):
             response_json.read_chunk(body[:end])
@@ -242,10 +242,10 @@ def test_a_truncated_chunk_is_malformed(reply, odd: bool) -> None:
 # --- the head ---
 
 
-@given(replies())
+@given(bodies())
 @settings(max_examples=examples(60, 3))
-def test_a_head_read_byte_by_byte_is_the_head_of_the_whole(reply) -> None:
-    body, head, items = reply
+def test_a_head_read_byte_by_byte_is_the_head_of_the_whole(drawn) -> None:
+    body, head, items = drawn
     names = list(json.loads(body))
     before = set(names[: names.index("data")])
     final = response_json.read_head(body)
@@ -290,7 +290,7 @@ def test_a_head_without_data_is_whole_at_its_end() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"<html>}", b'{"status":"x","data":{}}', b'{"status":"x","data":{"a":1}}']
 )
-def test_what_is_no_status_reply_has_no_head(body: bytes) -> None:
+def test_what_is_no_status_has_no_head(body: bytes) -> None:
     assert response_json.read_head(body) is None
 
 

@@ -12,11 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import contract_validation
 import pytest
 import yaml
 from gated_site import GatedSite
-
-from weblake.api import contract
 
 pytestmark = pytest.mark.system
 
@@ -66,7 +65,7 @@ def fuzz(
     phases: str = "examples,coverage,fuzzing",
     environment: dict[str, str] | None = None,
 ) -> None:
-    document = contract.load()
+    document = contract_validation.load()
     refused = {"$ref": document["paths"]["/v2/scrape"]["post"]["responses"]["429"]["$ref"]}
     # An unknown status filter is refused; the contract declares no such response for this list.
     sessions = document["paths"]["/v2/browser"]

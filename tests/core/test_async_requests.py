@@ -140,7 +140,7 @@ def test_a_request_whose_time_ends_in_the_line_was_never_sent() -> None:
             await mine.has(MAX_POLLS)
             late = steps.Request("GET", "/v2/crawl/x", deadline_s=0.2, enough=lambda body: True)
             answer = await client.transport.send(late)
-            assert isinstance(answer, steps.NoReply)
+            assert isinstance(answer, steps.NoResponse)
             assert answer.sent is False
             assert "within 0.2 s" in answer.reason
             for task in hung:
@@ -177,7 +177,7 @@ def test_a_client_that_is_closed_meanwhile_ends_what_is_under_way() -> None:
             under_way = asyncio.create_task(client.transport.send(request))
             await mine.has(1)
             await client.aclose()
-            assert isinstance(await asyncio.wait_for(under_way, 10), steps.NoReply)
+            assert isinstance(await asyncio.wait_for(under_way, 10), steps.NoResponse)
 
     asyncio.run(story())
 
@@ -205,9 +205,9 @@ def test_pauses_between_polls_grow_from_the_first_to_the_most_and_are_spread(fir
     clock = 0.0
 
     class Transport:
-        def send(self, request: steps.Request) -> steps.Reply:
+        def send(self, request: steps.Request) -> steps.Response:
             head = {**HEAD, "status": "completed"} if len(pauses) == 14 else HEAD
-            return steps.Reply(200, {}, json.dumps(head).encode())
+            return steps.Response(200, {}, json.dumps(head).encode())
 
     def sleep(seconds: float) -> None:
         nonlocal clock

@@ -17,7 +17,7 @@ from weblake.http import transport as transports
 from weblake.http.aiohttp_transport import MAX_FIELD
 from weblake.http.pools import AsyncPoolTransport
 from weblake.http.response_end import ResponseEnd
-from weblake.steps import NoReply, Reply, Request
+from weblake.steps import NoResponse, Request, Response
 
 GOOD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
 LONG = b"0123456789" * 250_000
@@ -25,7 +25,7 @@ LONG_REPLY = b"HTTP/1.1 200 OK\r\ncontent-length: 2500000\r\n\r\n" + LONG
 OTHER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno"
 READ = Request("GET", "/x", deadline_s=10)
 
-Send = Callable[[Request], Awaitable[Reply | NoReply]]
+Send = Callable[[Request], Awaitable[Response | NoResponse]]
 
 
 class Service:
@@ -73,21 +73,21 @@ async def sending(way: str, service: Service) -> AsyncIterator[Send]:
                 await awaited.aclose()
 
 
-def bodies(way: str, service: Service, *requests: Request) -> list[bytes | NoReply]:
+def bodies(way: str, service: Service, *requests: Request) -> list[bytes | NoResponse]:
     """The bodies of the replies to requests that are sent one after the other."""
 
-    async def story() -> list[bytes | NoReply]:
+    async def story() -> list[bytes | NoResponse]:
         async with sending(way, service) as send:
             replies = [await sent(send, request) for request in requests]
-            return [bytes(reply.body) if isinstance(reply, Reply) else reply for reply in replies]
+            return [bytes(reply.body) if isinstance(reply, Response) else reply for reply in replies]
 
     return asyncio.run(story())
 
 
-async def sent(send: Send, request: Request) -> Reply | NoReply:
+async def sent(send: Send, request: Request) -> Response | NoResponse:
     """The answer; a request that never left is sent again, as every caller does."""
     answer = await send(request)
-    return await send(request) if isinstance(answer, NoReply) and not answer.sent else answer
+    return await send(request) if isinstance(answer, NoResponse) and not answer.sent else answer
 
 
 REUSED = {
@@ -156,7 +156,7 @@ BROKEN = {
 def test_what_is_no_whole_response_is_no_reply(way: str, name: str) -> None:
     service = Service(BROKEN[name])
     (found,) = bodies(way, service, Request("POST", "/x", body=b"", deadline_s=10))
-    assert isinstance(found, NoReply)
+    assert isinstance(found, NoResponse)
     assert (found.sent, found.final) == (True, False)
 
 

@@ -150,7 +150,7 @@ def test_the_key_is_hidden_in_values_and_plain_hints_and_the_terms_stay() -> Non
     key = ApiKey("test-key-12345678")
     error = WeblakeError("m", hint=Remedy("{allow_partial}: {said}", {"said": "test-key-12345678!"}))
     error.__cause__ = cause = WeblakeError("c test-key-12345678", hint="plain test-key-12345678")
-    key.hide_in(error)
+    key.redact_error(error)
     assert error.hint == "allow_partial=True: ***!"
     error.interface = COMMAND_LINE
     assert error.hint == "--allow-partial: ***!"

@@ -31,7 +31,8 @@ class Lake:
         load_request = orchestration.batch_request(urls, orchestration.Naming())
         task = orchestration.Task(("dagster", asset), uuid.uuid4().hex, uuid.uuid4().hex, partition)
         terms = orchestration.Terms()
-        found = orchestration.land(self.client, self.dataset, orchestration.place(load_request, task, 0), terms)
+        placed = orchestration.place(self.client, self.dataset, load_request, task, terms)
+        found = orchestration.land(self.client, self.dataset, placed, terms)
         return {"weblake/load_id": found.receipt.load_id, "weblake/root": self.dataset.storage.url}
 
     def rows(self, facts: Facts, table: str = "documents", columns: list[str] | None = None) -> pa.Table:

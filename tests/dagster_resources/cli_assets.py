@@ -1,8 +1,13 @@
-"""A code location for the command line: two assets whose pages are held, as environment variables set."""
+"""A code location for the command line: two assets whose pages are held, as environment variables set.
+
+The job `losing_an_interrupt` receives a SIGINT in a finalizer, where Python discards the error that its handler raises.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
 
 import dagster as dg
@@ -13,13 +18,39 @@ REQUEST = BatchScrapeRequest(urls=os.environ.get("TEST_URLS", "").split(","), po
 
 held = build_weblake_assets("held", REQUEST, retry_policy=None)
 later = build_weblake_assets("later", REQUEST, wait="sensor", retry_policy=None)
+
+
+class Interrupting:
+    """An object whose finalizer receives a SIGINT."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+class InterruptingHandler(logging.Handler):
+    """Loses an interrupt when the step writes the id of the job that it has started to the log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "of load" in record.getMessage():
+            Interrupting()
+
+
+@dg.logger
+def interrupting(context: dg.InitLoggerContext) -> logging.Logger:
+    logger = logging.Logger("interrupting")
+    logger.addHandler(InterruptingHandler())
+    return logger
+
+
 defs = dg.Definitions(
     assets=[*held, *later],
     jobs=[
         dg.define_asset_job("landing", selection="held"),
+        dg.define_asset_job("losing_an_interrupt", selection="held", config={"loggers": {"interrupting": {}}}),
         dg.define_asset_job("starting", selection="later_job"),
         dg.define_asset_job("collecting", selection="later"),
     ],
+    loggers={"interrupting": interrupting},
     resources={"weblake": WeblakeResource(root=os.environ.get("TEST_ROOT"))},
     executor=dg.in_process_executor,  # one process to send signals to; with several: test_dagster_e2e.py
 )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weblake import orchestration
+from weblake.loads.load_request import Slot
 from weblake.testing import WeblakeService
 
 
@@ -23,7 +24,7 @@ def landed(
     dataset = orchestration.open_dataset(root)
     load_request = orchestration.batch_request(list(urls), orchestration.Naming(key))
     if slot is not None:
-        load_request = replace(load_request, slot=orchestration.Slot(slot, has_partition=True))
+        load_request = replace(load_request, slot=Slot(slot, has_partition=True))
     with service.client() as client:
         terms = orchestration.Terms(fail_ratio=fail_ratio, poll_s=0.1)
         return dataset, orchestration.land(client, dataset, load_request, terms)

@@ -53,7 +53,7 @@ class Ticker:
         if keep:
             self.cursor = data.cursor
             assert len(data.cursor or "") < 64_000
-        return Tick(list(data.run_requests or []), data.skip_message, list(data.asset_events))
+        return Tick(list(data.run_requests or []), data.skip_message)
 
     def until(self, done: Callable[[Tick], bool]) -> Tick:
         """Ticks until one is as wanted."""
@@ -82,7 +82,6 @@ class Tick:
 
     requests: list[dg.RunRequest]
     said: str | None
-    events: list[object]
 
     @property
     def keys(self) -> list[str | None]:

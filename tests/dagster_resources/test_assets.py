@@ -213,33 +213,6 @@ def test_a_function_makes_the_request_from_what_it_is_given(bench: Bench, site: 
     assert bench.rows() == 2
 
 
-def test_a_body_of_ones_own_takes_specs_and_the_resource(bench: Bench, site: GatedSite) -> None:
-    request = ScrapeRequest(url=f"{site.url}/page/1")
-
-    @dg.multi_asset(specs=build_weblake_specs(dg.AssetSpec("mine", owners=["me@example.com"]), request))
-    def mine(context, weblake: WeblakeResource):  # type: ignore[no-untyped-def]
-        yield from weblake.run(context, request)
-
-    run = bench.run([mine])
-    assert run.success
-    assert run.metadata("mine")["weblake/kind"] == "scrape"
-
-
-def test_the_resource_is_of_use_without_assets(bench: Bench, site: GatedSite) -> None:
-    seen = []
-
-    @dg.op
-    def look(weblake: WeblakeResource) -> None:
-        seen.append(weblake.client.scrape(f"{site.url}/page/1").data.metadata.title)
-
-    @dg.job
-    def looking() -> None:
-        look()
-
-    assert looking.execute_in_process(resources={"weblake": bench.resource}).success
-    assert seen == ["page 1"]
-
-
 def test_what_the_service_cannot_make_of_a_file_is_refused_by_name(bench: Bench, tmp_path: object) -> None:
     file = bench.root.parent / "leaflet.html"
     file.write_text("<h1>Leaflet</h1>")

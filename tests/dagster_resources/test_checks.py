@@ -155,7 +155,7 @@ def strip(path: Path) -> None:
         (truncate, {"duplicate_urls", "schema_matches", "receipt_matches_files"}, "cannot be read"),
         (lengthen, {"duplicate_urls", "receipt_matches_files"}, "the receipt says"),
         (widen, {"schema_matches", "receipt_matches_files"}, "2 differ (status_code, guessed)"),
-        (reorder, {"schema_matches", "receipt_matches_files"}, "they stand in another order"),
+        (reorder, {"schema_matches", "receipt_matches_files"}, "they are in another order"),
         (strip, {"schema_matches", "receipt_matches_files", "duplicate_urls"}, "has no column url"),
     ],
 )

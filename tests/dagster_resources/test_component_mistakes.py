@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import jsonschema
 import pytest
 from component_files import loaded, refused
 
@@ -51,51 +48,3 @@ def test_secrets_may_be_unset_where_the_code_is_only_loaded(monkeypatch: pytest.
     }
     with loaded(CRAWL, late):
         pass
-
-
-@pytest.mark.parametrize("lines", ["deadline: 6 hours", "partitions_def: daily", "deadline: 0"])
-def test_a_wrong_value_is_a_message_without_a_traceback(lines: str) -> None:
-    text = refused(CRAWL, f"asset: docs\nurl: https://docs.example.com/\n{lines}")
-    assert f" - attributes.{lines.partition(':')[0]}\n" in text
-    assert "Give " in text or "give " in text
-    assert "Traceback" not in text
-
-
-def complaints(attributes: Mapping[str, object]) -> list[tuple[str, str]]:
-    """What `dg check yaml` says of attributes: where and what."""
-    model = WeblakeCrawlComponent.get_model_cls()
-    assert model is not None
-    found = jsonschema.Draft202012Validator(model.model_json_schema()).iter_errors({**DOCS, **attributes})
-    return [(".".join(map(str, each.absolute_path)), each.message) for each in found]
-
-
-def test_the_schema_tells_a_wrong_deadline_and_takes_every_right_one() -> None:
-    for right in ("6h", "90m", "1h30m", "2d", "1.5h", "3600", " 6h ", 3600, 0.5, "{{ env.DEADLINE }}"):
-        assert complaints({"deadline": right}) == []
-    for wrong in ("6 hours", "soon", "", 0, -1, None):
-        ((place, _),) = complaints({"deadline": wrong})
-        assert place == "deadline"
-
-
-def test_the_schema_names_the_field_that_partitions_lack() -> None:
-    assert complaints({"partitions_def": {"type": "daily"}}) == [
-        ("partitions_def", "'start_date' is a required property")
-    ]
-    assert complaints({"partitions_def": {"type": "dynamic"}}) == [("partitions_def", "'name' is a required property")]
-    ((place, text),) = complaints({"partitions_def": {"type": "daily", "start_date": "2026-11-01", "strt": 1}})
-    assert (place, "'strt' was unexpected" in text) == ("partitions_def", True)
-    ((place, text),) = complaints({"partitions_def": {"type": "fortnightly"}})
-    assert (place, "'fortnightly' is not one of ['hourly'" in text) == ("partitions_def.type", True)
-    assert complaints({"backfill_policy": {"type": "multi_run", "max_partitions_per_run": 2}}) == []
-    ((place, text),) = complaints({"backfill_policy": {"type": "multi_run", "partitions": 2}})
-    assert (place, "'partitions' was unexpected" in text) == ("backfill_policy", True)
-    for right in (
-        None,
-        "{{ partitions }}",
-        {"type": "daily", "start_date": "2026-11-01", "end_date": None, "hour_offset": 2},
-        {"type": "monthly", "start_date": "2026-01-01"},
-        {"type": "static", "partition_keys": ["a"]},
-        {"type": "time_window", "start_date": "2026-11-01", "fmt": "%Y", "cron_schedule": "@daily"},
-        {"type": "dynamic", "name": "sites"},
-    ):
-        assert complaints({"partitions_def": right}) == []

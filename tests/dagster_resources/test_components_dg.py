@@ -10,12 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import duckdb
 import pytest
 import yaml
-from gated_site import GatedSite
-
-from weblake.testing import WeblakeService
 
 pytestmark = pytest.mark.system
 
@@ -27,18 +23,15 @@ attributes:
   asset:
     key: wrong
   url: https://docs.example.com/
-  wait: sensr
   options:
     limit: 0
     scrape_options:
       formats:
         - markdwn
-  partitions_def:
-    type: fortnightly
-  deadline: 6 hours
-  backfill_policy:
-    type: multi_run
-    partitions: 3
+  checks:
+    min_row: 3
+  resource:
+    rot: ./lake
   limt: 3
 """
 
@@ -104,32 +97,6 @@ def test_dg_lists_the_three_and_nothing_else_of_ours(project: Project) -> None:
     assert "landed as Parquet" in listed["dagster_weblake.WeblakeCrawlComponent"]
 
 
-def test_what_dg_scaffolds_passes_its_checks_and_lands(
-    project: Project, weblake_service: WeblakeService, site: GatedSite
-) -> None:
-    scaffold = ("scaffold", "defs")
-    for command in (
-        ("dagster_weblake.WeblakeCrawlComponent", "docs", "--url", f"{site.url}/", "--limit", "3"),
-        ("WeblakeUsageComponent", "usage", "--start-date", "2026-01-01", "--budget", "100"),
-        ("WeblakeBatchScrapeComponent", "pages", "--format", "python", "--urls", site.pages(1)[0], "--wait", "sensor"),
-    ):
-        done = project.dg(*scaffold, *command)
-        assert done.returncode == 0, done.stderr
-    assert project.attributes("docs")["options"] == {"limit": 3, "scrape_options": {"formats": ["markdown"]}}
-    assert project.attributes("usage")["budget"] == 100
-    checked = project.dg("check", "yaml", "--validate-requirements")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    # Neither the service nor a key is known where the code is only loaded.
-    loaded = project.dg("check", "defs")
-    assert loaded.returncode == 0, loaded.stdout + loaded.stderr
-    root = project.folder / "lake"
-    launched = project.dg("launch", "--assets", "docs", **weblake_service.environment(), WEBLAKE_ROOT=str(root))
-    assert launched.returncode == 0, launched.stdout + launched.stderr
-    with duckdb.connect() as database:
-        (rows,) = database.execute(f"select count(*) from read_parquet('{root}/documents/**/*.parquet')").fetchall()
-    assert rows == (3,)
-
-
 def test_dg_points_at_the_lines_that_are_wrong(project: Project) -> None:
     (project.defs / "wrong").mkdir()
     file = project.defs / "wrong" / "defs.yaml"
@@ -138,12 +105,10 @@ def test_dg_points_at_the_lines_that_are_wrong(project: Project) -> None:
     assert checked.returncode == 1
     lines = WRONG.splitlines()
     for place, mark, words in (
-        ("wait", "wait: sensr", "'sensr' is not one of ['step', 'sensor']"),
         ("options.limit", "limit: 0", "0 is less than the minimum of 1"),
         ("options.scrape_options.formats.0", "- markdwn", "'markdwn' is not one of ['markdown'"),
-        ("partitions_def.type", "type: fortnightly", "'fortnightly' is not one of ['hourly'"),
-        ("deadline", "deadline: 6 hours", "'6 hours' does not match"),
-        ("backfill_policy.partitions", "partitions: 3", "('partitions' was unexpected)"),
+        ("checks", "checks:", "is not valid under any of the given schemas"),
+        ("resource.rot", "rot: ./lake", "'rot' was unexpected"),
         ("limt", "limt: 3", "'limt' was unexpected"),
     ):
         number = next(at for at, line in enumerate(lines, 1) if line.strip() == mark)
@@ -161,5 +126,5 @@ def test_what_no_schema_can_say_is_told_with_its_line_when_the_code_is_loaded(pr
     loaded = project.dg("check", "defs")
     said = loaded.stdout + loaded.stderr
     assert loaded.returncode == 1
-    assert f"{file}:8 - attributes.options.scrape_options.wait_for" in said
+    assert f"{file}:6 - attributes.options" in said
     assert "give at most 30000, or a longer timeout" in said

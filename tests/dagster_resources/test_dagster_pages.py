@@ -20,7 +20,7 @@ from polling import until
 from supervised_processes import lives
 
 from weblake import Client
-from weblake.demo.site import build_site, title_of
+from weblake.demo.site import site_pages, title_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 import dagster_screenshots as screenshots
@@ -37,7 +37,7 @@ COLUMNS = {
     "links": "list<string>",
     "repaired": "bool",
     "metadata": "map<string, string>",
-    "loaded_at": "timestamp(us, UTC)",
+    "loaded_at": "timestamp[us, tz=UTC]",
 }
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
@@ -167,9 +167,9 @@ def test_a_load_tells_where_it_lies_how_it_came_out_and_how_it_begins(seen: Seen
     assert "robots_blocked\trobots.txt forbids it\t1" in text
     rows = [line.split("\t") for line in lines(text) if line.startswith(f"{seen.site_url}/")]
     assert len(rows) == 5
-    site = build_site(seen.site_url)
+    pages = site_pages(seen.site_url)
     for url, title, status_code, _ in rows:
-        page = site.page(url.removeprefix(seen.site_url))
+        page = pages[url.removeprefix(seen.site_url)]
         assert (title, status_code) == (title_of(page), "200")
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,12 @@ def test_it_has_what_a_pipeline_has(definitions: dg.Definitions) -> None:
         for sensor in definitions.get_repository_def().sensor_defs
         if sensor.default_status == dg.DefaultSensorStatus.RUNNING
     }
-    assert running == {"site_documents_collect", "usage_closed"}
+    assert running == {"site_documents_collect"}
+    schedule = definitions.get_repository_def().get_schedule_def("usage_closed")
+    second = datetime(2026, 11, 2, 6, tzinfo=timezone.utc)
+    request = schedule(dg.build_schedule_context(scheduled_execution_time=second))
+    assert isinstance(request, dg.RunRequest)
+    assert request.partition_key == "2026-10-01"
 
 
 def test_loading_it_asks_nobody(definitions: dg.Definitions, weblake_service: WeblakeService) -> None:
@@ -217,33 +223,6 @@ def test_without_a_list_the_example_site_is_the_only_one(
     assert run("sites").success
     assert instance.get_dynamic_partitions("sites") == [f"{site.url}/"]
     assert run("site_documents_job", "site_documents", partition=f"{site.url}/").success
-
-
-def test_eight_months_of_usage_are_one_run_and_one_question(
-    run: Run,
-    definitions: dg.Definitions,
-    instance: dg.DagsterInstance,
-    settings: Mapping[str, str],
-    site: GatedSite,
-    weblake_service: WeblakeService,
-) -> None:
-    with weblake_service.client() as client:
-        client.scrape(site.pages(1)[0])
-    months = definitions.resolve_asset_graph().get(dg.AssetKey("usage")).partitions_def.get_partition_keys()  # type: ignore[union-attr]
-    assert len(months) >= 8
-    result = run("usage", "activity", tags={RANGE[0]: months[0], RANGE[1]: months[-1]})
-    assert result.success
-    asked = [each for each in weblake_service.requests() if "historical" in str(each["path"])]
-    assert len(asked) == 1
-    assert instance.get_materialized_partitions(dg.AssetKey("usage")) == set(months)
-    (newest,) = instance.fetch_materializations(
-        dg.AssetRecordsFilter(dg.AssetKey("usage"), asset_partitions=[months[-1]]), limit=1
-    ).records
-    assert newest.asset_materialization is not None
-    assert newest.asset_materialization.metadata["weblake/credits"].value == 1.0
-    assert passed(result) == {"usage:usage_under_budget": True}
-    assert rows(settings, "SELECT total_credits FROM read_parquet(?)", "usage_periods") == [(1.0,)]
-    assert rows(settings, "SELECT endpoint FROM read_parquet(?)", "activity") == [("scrape",)]
 
 
 # With a browser

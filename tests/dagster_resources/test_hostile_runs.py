@@ -56,7 +56,7 @@ def test_of_two_runs_that_land_a_partition_at_the_same_moment_one_stays(
 
 @proves(
     "3.5",
-    at="src/weblake/loads/generations.py",
+    at="src/weblake/loads/load_request.py",
     line='return load_id_of("task", *self._whole(), self.run, generation)',
     becomes='return load_id_of("task", *self._whole(), self.run, generation, id(self))',
 )

@@ -78,15 +78,6 @@ def test_the_table_that_was_read_equals_the_one_that_landed(instance: dg.Dagster
     result = run(instance, lake.root, docs_of(lake, told), reader(pa.Table, seen))
     assert seen[0].equals(lake.rows(told[0]))
     assert seen[0].schema.names[-1] == "load_date"
-    (loaded,) = [event for event in result.all_events if event.event_type_value == "LOADED_INPUT"]
-    facts = {name: value.value for name, value in loaded.event_specific_data.metadata.items()}
-    assert facts == {
-        "weblake/table": "documents",
-        "weblake/root": lake.dataset.storage.url,
-        "weblake/loads": 1,
-        "weblake/load_id": told[0]["weblake/load_id"],
-        "weblake/rows": 2,
-    }
     logged = [event.message for event in instance.all_logs(result.run_id)]
     assert any("Loaded the table documents" in text and "2 rows as Table" in text for text in logged)
 
@@ -103,8 +94,7 @@ def test_page_errors_are_a_table_too(instance: dg.DagsterInstance, lake: Lake) -
     result = run(instance, lake.root, docs, reader(pa.Table, seen, metadata={"table": "page_errors"}))
     assert seen[0].equals(lake.rows(told[0], "page_errors"))
     assert seen[0]["url"].to_pylist() == ["http://127.0.0.1:9/refused"]
-    (observed,) = result.asset_observations_for_node("below")
-    assert observed.metadata["weblake/rows"].value == 1
+    assert result.asset_observations_for_node("below") == []
 
 
 def test_documents_on_object_storage(
@@ -136,9 +126,7 @@ def test_documents_on_object_storage(
     assert secret not in repr(WeblakeParquetIOManager(root=s3_root, storage_options=options))
 
 
-def test_another_root_is_that_of_the_input_or_of_the_asset(
-    instance: dg.DagsterInstance, lake: Lake, tmp_path: Path
-) -> None:
+def test_another_root_is_that_of_the_asset(instance: dg.DagsterInstance, lake: Lake, tmp_path: Path) -> None:
     elsewhere = str(tmp_path / "elsewhere")
     told: list[dict[str, object]] = []
     docs = docs_of(lake, told)
@@ -146,10 +134,9 @@ def test_another_root_is_that_of_the_input_or_of_the_asset(
     assert f"Load {told[0]['weblake/load_id']} of Asset docs has not landed in {elsewhere}" in text
     assert "weblake/root" in text
     seen: list[pa.Table] = []
-    run(instance, elsewhere, docs, reader(pa.Table, seen, metadata={"to": lake.root}))
     of_asset = docs.map_asset_specs(lambda spec: spec.merge_attributes(metadata={"weblake/to": lake.root}))
     run(instance, elsewhere, of_asset, reader(pa.Table, seen))
-    assert [each.equals(lake.rows(facts)) for each, facts in zip(seen, told[1:], strict=True)] == [True, True]
+    assert [each.equals(lake.rows(facts)) for each, facts in zip(seen, told[1:], strict=True)] == [True]
 
 
 def test_what_was_never_materialized_is_named(instance: dg.DagsterInstance, lake: Lake) -> None:
@@ -167,10 +154,8 @@ def test_what_was_never_materialized_is_named(instance: dg.DagsterInstance, lake
         (pl.Series, {}, "cannot be loaded as"),
         (pa.Table, {"table": "pages"}, "There is no table 'pages'. Tables: documents"),
         (pa.Table, {"columns": ["nonsense"]}, "no column 'nonsense'"),
-        (pa.Table, {"columns": 3}, "`columns` is no text and no list"),
+        (pa.Table, {"columns": 3}, "`columns` is no list"),
         (pa.Table, {"loads": "newest"}, "loads: 'newest'.*latest, all or table"),
-        (pa.Table, {"keys": {"hour": "1"}}, "no path key 'hour'. Path keys: load_date"),
-        (pa.Table, {"keys": {"load_date": "{partition_key}"}}, "has no partitions"),
     ],
 )
 def test_an_input_that_cannot_be_meant_fails_once(

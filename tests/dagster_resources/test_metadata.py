@@ -120,7 +120,7 @@ def test_a_partition_counts_its_rows_as_such(weblake_service: WeblakeService, si
     assert "dagster/row_count" not in metadata
     assert {"outcomes", "weblake/job"}.isdisjoint(metadata)
     again = told.load_metadata(
-        dataset, orchestration.find(dataset, landing.receipt.load_id) or landing, partitioned=True
+        dataset, orchestration.LoadState(dataset, landing.receipt.load_id).landed or landing, partitioned=True
     )
     assert again == metadata  # a retry that finds the load tells the same
 
@@ -231,13 +231,13 @@ def test_definitions_tell_their_table() -> None:
     schema = metadata["dagster/column_schema"]
     assert isinstance(schema, dg.TableSchema)
     types = {column.name: column.type for column in schema.columns}
-    assert list(types) == orchestration.TABLES["documents"].names
+    assert list(types) == orchestration.table_schema("documents").names
     assert types["og_locale_alternate"] == "list<string>"
     assert types["metadata"] == "map<string, string>"
-    assert types["loaded_at"] == "timestamp(us, UTC)"
+    assert types["loaded_at"] == "timestamp[us, tz=UTC]"
     assert types["actions"] == "struct"
     inner = next(column.description or "" for column in schema.columns if column.name == "actions")
-    assert "Fields: `screenshots list<string>, scrapes list<struct<url: string, html: large_string>>, " in inner
+    assert "Fields: `screenshots: list<string>, scrapes: list<struct<url: string, html: large_string>>, " in inner
     usage = told.definition_metadata("usage_periods", report="tokens", budget=5, to="s3://lake/own/")
     assert usage["weblake/report"] == "tokens"
     assert usage["weblake/budget"] == 5.0
@@ -265,7 +265,7 @@ YEAR = report(*((f"2026-{month:02d}", month * 1000.0, None) for month in range(1
 
 def test_usage_of_one_month(local_root: str) -> None:
     dataset = orchestration.open_dataset(local_root)
-    files = orchestration.land_report(YEAR, dataset.storage)
+    files = orchestration.land_report(YEAR, dataset)
     metadata = usage_metadata(YEAR, files, dataset, period="2026-03", budget=2500)
     survives_dagster(metadata, "2026-03-01")
     shown = values(metadata)
@@ -285,7 +285,7 @@ def test_usage_of_one_month(local_root: str) -> None:
 
 def test_usage_of_all_months_has_a_chart(local_root: str) -> None:
     dataset = orchestration.open_dataset(local_root)
-    files = orchestration.land_report(YEAR, dataset.storage)
+    files = orchestration.land_report(YEAR, dataset)
     metadata = usage_metadata(YEAR, files, dataset, period=None, budget=None)
     survives_dagster(metadata)
     assert metadata["dagster/row_count"].value == 11
@@ -329,7 +329,7 @@ def test_usage_by_key_is_capped_and_plain(local_root: str) -> None:
     dataset = orchestration.open_dataset(local_root)
     rows = [("2026-11", float(n), f"key {n:02d}") for n in range(30)]
     found = report(*rows, ("2026-11", 99.0, HOSTILE), ("2026-11", 50.0, None), name="credits_by_key")
-    files = orchestration.land_report(found, dataset.storage)
+    files = orchestration.land_report(found, dataset)
     metadata = usage_metadata(found, files, dataset, period="2026-11", budget=None)
     assert metadata["weblake/credits"].value == sum(range(30)) + 149.0
     assert metadata["dagster/partition_row_count"].value == 32
@@ -350,13 +350,13 @@ def test_usage_as_the_service_reports_it(weblake_service: WeblakeService, site, 
     with weblake_service.client() as client:
         found = client.run(orchestration.report("tokens", client.retry))
         listed = client.run(orchestration.activity(client.retry))
-    files = orchestration.land_report(found, dataset.storage)
+    files = orchestration.land_report(found, dataset)
     month = f"{found.reported_at:%Y-%m}"
     metadata = usage_metadata(found, files, dataset, period=month, budget=None)
     assert metadata["weblake/tokens"].value == 60.0
     assert metadata["weblake/period"].value == month
     assert metadata["weblake/period_open"].value is True
-    days = orchestration.land_activity(listed, dataset.storage)
+    days = orchestration.land_activity(listed, dataset)
     day = days[0].path.partition("activity_date=")[2][:10]
     entries = told.activity_metadata(days, dataset, len(listed), date=day)
     survives_dagster(entries, day)

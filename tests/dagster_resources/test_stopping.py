@@ -132,6 +132,20 @@ def test_o9_a_worker_that_is_taken_away_leaves_its_job_to_the_retry(shell: Shell
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/stopping.py",
+    line="if self._interrupted:",
+    becomes="if False:",
+)
+def test_o9_an_interrupt_that_python_discards_ends_the_step_at_the_next_poll(shell: Shell) -> None:
+    process = shell.materialize("losing_an_interrupt")
+    output = process.communicate(timeout=DEADLINE_S)[0]
+    assert "Exception ignored in" in output  # the interrupt was lost
+    assert any("nobody terminated its run" in log.message for log in shell.instance.all_logs(shell.run().run_id))
+    assert shell.job_status() == "scraping"
+
+
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/stopping.py",
     line="except dg.DagsterExecutionInterruptedError:",
     becomes="except ZeroDivisionError:",
 )

@@ -39,7 +39,7 @@ def test_usage_is_held_against_its_budget(weblake_service: WeblakeService, site,
     assert "has landed yet" in (early.description or "")
     dataset, _ = landed(weblake_service, lab.root, site.pages(3))
     with weblake_service.client() as client:
-        files = orchestration.land_report(client.run(orchestration.report("credits", client.retry)), dataset.storage)
+        files = orchestration.land_report(client.run(orchestration.report("credits", client.retry)), dataset)
     found = lab.run(usage, build_usage_checks(usage))[name]
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
     month = f"{datetime.now(timezone.utc):%Y-%m}"
@@ -58,7 +58,7 @@ def test_usage_by_key_is_added_up(lab: Lab) -> None:
     dataset, now = orchestration.open_dataset(lab.root), datetime.now(timezone.utc)
     start = f"{now:%Y-%m}-01T00:00:00Z"
     rows = tuple(UsagePeriod(start_date=start, api_key=key, total_tokens=40.0) for key in ("a", "b"))
-    orchestration.land_report(Report("tokens_by_key", rows, now), dataset.storage)
+    orchestration.land_report(Report("tokens_by_key", rows, now), dataset)
     usage = usage_asset()
     checks = build_usage_checks(usage, budget=100, report="tokens_by_key")
     assert lab.run(usage, checks)["usage_under_budget"].metadata["tokens"].value == 80.0

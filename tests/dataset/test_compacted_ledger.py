@@ -18,7 +18,6 @@ from weblake.dataset.ledger import LEDGER, Ledger, Start
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
 from weblake.loads import orphans
-from weblake.loads.ledger_watch import LedgerNews
 from weblake.loads.publishing import Dataset
 from weblake.receipt import Receipt
 from weblake.storage import open_storage
@@ -118,10 +117,6 @@ def test_a_retired_load_that_is_asked_for_again_is_not_bought_again(lab: TaskLab
     assert by_id.load_id == bought.load_id
     assert lab.started == 2
     assert records(new) == before
-    news = LedgerNews(lab.dataset)
-    assert news.refresh()
-    assert news.holds("batch_scrape", bought.job_id)
-    assert news.count == 1, "what was retired long ago is no news"
     assert orphans.open_loads(lab.dataset) == orphans.Unlanded(())
 
 

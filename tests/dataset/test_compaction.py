@@ -426,7 +426,7 @@ def test_sizes_as_people_write_them(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "MB", "0", "-1MB", "1PB", "0.1", "ten", "1e9"])
 def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(InvalidOption, match="no size"):
+    with pytest.raises(InvalidOption, match="not a size"):
         bytes_of(text)
 
 

@@ -122,9 +122,3 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starts, "MARGIN_S", -0.4 - starts.PROMPT_S)
     monkeypatch.setattr(starts, "BETWEEN_S", 0.05)
     monkeypatch.setattr(operation, "START_S", 0.5)
-
-
-@pytest.fixture(params=[0.0, 60.0], ids=["prefetch", "sequential"])
-def prefetch_or_sequential(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prefetch chunks, or read them one after the other: the speed of the responses decides which happens."""
-    monkeypatch.setattr("weblake.loads.download.QUICK_S", request.param)

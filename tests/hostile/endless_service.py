@@ -11,7 +11,7 @@ from simulated_service import Clock, Page
 
 from weblake import steps
 from weblake.jobs.retry import Retry
-from weblake.steps import Flow, NoReply, Reply, Request
+from weblake.steps import Flow, NoResponse, Request, Response
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class EndlessService:
         self.slept += seconds
         self.clock.sleep(seconds)
 
-    def send(self, request: Request) -> Reply | NoReply:
+    def send(self, request: Request) -> Response | NoResponse:
         self.sent += 1
         self.starts += request.method == "POST"
         if self.sent > self.most:
@@ -77,7 +77,7 @@ class EndlessService:
         self.clock.passed += min(request.deadline_s, max(self.latency_s, share * request.deadline_s))
         if behaviour in SILENCE:
             _, sent = SILENCE[behaviour]
-            return NoReply(behaviour, sent=sent)
+            return NoResponse(behaviour, sent=sent)
         if behaviour in REFUSALS:
             status, after, _ = REFUSALS[behaviour]
             return self.reply({"success": False, "error": behaviour}, status, {"retry-after": after} if after else {})
@@ -85,7 +85,7 @@ class EndlessService:
         if behaviour == "html":
             return self.reply("<html></html>")
         whole = self.reply(body)
-        return Reply(200, {}, bytes(whole.body[:-3]), wall=whole.wall) if behaviour == "cut" else whole
+        return Response(200, {}, bytes(whole.body[:-3]), wall=whole.wall) if behaviour == "cut" else whole
 
     def answer(self, request: Request, status: str, new: bool, more: bool) -> object:
         n = self.sent
@@ -102,9 +102,9 @@ class EndlessService:
         link = f"https://service.test{request.path}?skip={n}" if more else None
         return {"status": status, "total": n, "completed": n, "next": link, "data": [page] if new else []}
 
-    def reply(self, body: object, status: int = 200, headers: dict[str, str] | None = None) -> Reply:
+    def reply(self, body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
         told = {"weblake-idempotency": "replay"} if self.replay else {}
-        return Reply(status, told | (headers or {}), json.dumps(body).encode(), wall=self.clock.wall())
+        return Response(status, told | (headers or {}), json.dumps(body).encode(), wall=self.clock.wall())
 
 
 @dataclass

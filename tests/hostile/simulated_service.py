@@ -22,7 +22,7 @@ from weblake import background, steps
 from weblake.dataset import ledger
 from weblake.jobs.retry import Retry
 from weblake.loads import download, load
-from weblake.steps import Flow, NoReply, Reply, Request
+from weblake.steps import Flow, NoResponse, Request, Response
 
 T = TypeVar("T")
 
@@ -172,25 +172,25 @@ class SimulatedService:
         job = self.jobs[job_id] = Job(job_id, kind, target, self.clock.wall(), content)
         return job
 
-    def send(self, request: Request) -> Reply | NoReply:
+    def send(self, request: Request) -> Response | NoResponse:
         self.clock.passed += 0.01
         fault = self.fault(request)
         self.heard.append((request.method, request.path, request.query, self.clock.passed, fault))
         if fault in ("refused", "reset"):
-            return NoReply("no", sent=fault == "reset")
+            return NoResponse("no", sent=fault == "reset")
         if fault == "timeout":
             self.clock.passed += request.deadline_s
-            return NoReply("late")
+            return NoResponse("late")
         if fault is not None and fault[0].isdigit():
             status, _, wait = fault.partition(" after ")
             return self.reply({"success": False, "error": fault}, int(status), wait.removesuffix(" s"))
         reply = self.reply(self.answer(request, lag=fault == "lag"))
         if fault == "late":
-            return NoReply("the answer was lost")
+            return NoResponse("the answer was lost")
         if fault == "html":
-            return Reply(200, {}, b"<html></html>", wall=self.clock.wall())
+            return Response(200, {}, b"<html></html>", wall=self.clock.wall())
         if fault == "cut":
-            return Reply(200, {}, reply.body[:-5], wall=self.clock.wall())
+            return Response(200, {}, reply.body[:-5], wall=self.clock.wall())
         # All of it has arrived by the time that the client looks at it.
         if request.enough is not None and request.enough(memoryview(reply.body)):
             return replace(reply, whole=False)
@@ -236,11 +236,11 @@ class SimulatedService:
         first = datetime.fromtimestamp(self.clock.wall_base, timezone.utc).replace(day=1, hour=0, minute=0, second=0)
         return {"startDate": first.isoformat(), "endDate": None, "totalCredits": self.credits()}
 
-    def reply(self, body: object, status: int = 200, retry_after: str = "") -> Reply:
+    def reply(self, body: object, status: int = 200, retry_after: str = "") -> Response:
         headers = {"retry-after": retry_after} if retry_after else {}
         if self.replay:
             headers["weblake-idempotency"] = "replay"
-        return Reply(status, headers, json.dumps(body).encode(), wall=self.clock.wall())
+        return Response(status, headers, json.dumps(body).encode(), wall=self.clock.wall())
 
 
 @dataclass

@@ -19,7 +19,7 @@ from simulated_service import SimulatedService
 from weblake import steps
 from weblake.errors import WeblakeError
 from weblake.jobs.retry import Retry
-from weblake.steps import Flow, NoReply, Reply, Request
+from weblake.steps import Flow, NoResponse, Request, Response
 from weblake.storage import Storage
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class SteppedClient:
         self.process.starting = self.process.recorded
         return self.world.clock.wall()
 
-    def send(self, request: Request) -> Reply | NoReply:
+    def send(self, request: Request) -> Response | NoResponse:
         self.process.act()
         if request.method == "POST":
             self.process.recorded = self.process.starting = False

@@ -123,7 +123,7 @@ SILENT = ("a plain 401", "a plain 503", "a broken connection")
 @proves(
     "S1",
     at="src/weblake/credentials.py",
-    line="found.message, found.remedy = self.hide(found.message), found.remedy.with_values(self.hide)",
+    line="each.message, each.remedy = self.redact(each.message), each.remedy.with_values(self.redact)",
     becomes="pass",
     case="credit_usage-401-blocking",
 )
@@ -174,7 +174,7 @@ REFUSED: dict[str, tuple[str, str | None, Any]] = {
 @proves(
     "4.5",
     at="src/weblake/credentials.py",
-    line='return Unshown(b"Bearer " + self._value.encode("ascii"))',
+    line='return RedactedBytes(b"Bearer " + self._value.encode("ascii"))',
     becomes='return b"Bearer " + self._value.encode("ascii")',
     case="a file that is gone-blocking",
 )

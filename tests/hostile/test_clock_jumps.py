@@ -15,7 +15,7 @@ from simulated_service import Clock, Content, Page, SimulatedClient, SimulatedSe
 
 from weblake.dataset.root import open_dataset
 from weblake.errors import DeadlineExceeded
-from weblake.loads import load, load_request
+from weblake.loads import intents, load, load_request
 from weblake.loads.load_request import Naming, Terms
 
 HOUR, YEARS = 3600.0, 10 * 365.25 * 86400.0
@@ -79,7 +79,7 @@ def test_p8_a_clock_set_back_does_not_move_the_deadline(tmp_path: Path, by: floa
     terms = Terms(timeout_s=600, ends_job=True)
     with clock.installed():
         dataset = open_dataset(tmp_path / "lake")
-        load.start_load(SimulatedClient(there), dataset, request)
+        intents.start_load(SimulatedClient(there), dataset, request)
         clock.wall_base += by
         with suppress(DeadlineExceeded):
             load.land(SimulatedClient(there), dataset, request, terms)
@@ -109,7 +109,7 @@ def test_p8_a_lost_start_is_looked_up_in_time_after_a_clock_was_set_back(tmp_pat
         dataset = open_dataset(tmp_path / "lake")
         sleep, clock.sleep = clock.sleep, dies  # type: ignore[method-assign]
         with pytest.raises(Dies):
-            load.start_load(SimulatedClient(there), dataset, request)
+            intents.start_load(SimulatedClient(there), dataset, request)
         clock.sleep = sleep  # type: ignore[method-assign]
         clock.wall_base += by
         begun = clock.passed

@@ -23,7 +23,11 @@ def test_h22_a_completed_job_lands(service: ScriptedService, lake: Lake, word: s
 
 
 @proves(
-    "H29", at="src/weblake/loads/load.py", line='if receipt.status != "completed":', becomes="if False:", case="failed"
+    "H29",
+    at="src/weblake/loads/completeness.py",
+    line='if receipt.status != "completed":',
+    becomes="if False:",
+    case="failed",
 )
 @proves(
     "H29",
@@ -125,7 +129,7 @@ def test_h19_a_document_that_changes_between_reads_is_stored_once(service: Scrip
 
 @proves(
     "H19",
-    at="src/weblake/jobs/result_pages.py",
+    at="src/weblake/loads/download.py",
     line="self.head = chunk.head",
     becomes="self.head = self.head or chunk.head",
 )
@@ -176,7 +180,7 @@ def test_h21_documents_counted_but_not_delivered_are_missing(
 
 @proves(
     "H21",
-    at="src/weblake/jobs/result_pages.py",
+    at="src/weblake/loads/download.py",
     line="self.head = chunk.head",
     becomes="self.head = self.head or chunk.head",
 )

@@ -65,7 +65,7 @@ def test_a_job_started_elsewhere_with_random_faults_lands_whole_or_not_at_all(ma
 
 @proves(
     "2.2",
-    at="src/weblake/loads/load.py",
+    at="src/weblake/loads/completeness.py",
     line="if account.missing > terms.missing_ratio * account.submitted:",
     becomes="if False:",
 )

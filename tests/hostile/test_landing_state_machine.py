@@ -10,9 +10,10 @@ from catalogue import proves
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from landing_state_machine import LandingStateMachine
+from tiers import examples
 
 QUIET = settings(
-    max_examples=30,
+    max_examples=examples(400, one_in=13),
     stateful_step_count=20,
     print_blob=True,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
@@ -30,7 +31,7 @@ def short_waits() -> None:
 @proves(
     "2.2", at="src/weblake/loads/recovery.py", line="    for other in older:", becomes="    for other in older[:0]:"
 )
-@proves("2.2", at="src/weblake/loads/load.py", line='if receipt.status != "completed":', becomes="if False:")
+@proves("2.2", at="src/weblake/loads/completeness.py", line='if receipt.status != "completed":', becomes="if False:")
 def test_random_schedules_of_writers_and_crashes() -> None:
     run_state_machine_as_test(LandingStateMachine, settings=QUIET)
 

@@ -81,7 +81,7 @@ UNCLEAR = {
 @proves(
     "H5",
     at="src/weblake/api/start_responses.py",
-    line='took the request on", _any, Verdict.OPEN',
+    line='has accepted the request", _any, Verdict.OPEN',
     becomes='", _any, Verdict.REFUSED',
     case="500",
 )
@@ -431,6 +431,8 @@ def test_h5_a_service_that_replays_gets_the_start_again_under_the_same_key(
     lake.run("batch", *URLS).landed(pages(2))
     assert len(service.asked(START)) == 3
     assert len({seen.headers["x-idempotency-key"] for seen in service.asked(START)}) == 1
+    # The preflight alone: where a start is replayed, its job need not be looked for.
+    assert [seen.query for seen in service.seen if seen.path == "/v2/team/activity"] == ["limit=1"]
 
 
 def test_a_crawl_with_a_lost_start_is_found(service: ScriptedService, lake: Lake) -> None:

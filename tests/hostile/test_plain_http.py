@@ -60,8 +60,8 @@ def test_s3_loopback_needs_no_permission(read: Read, host: str) -> None:
 @proves(
     "S3",
     at="src/weblake/cli/tree.py",
-    line="return Client(base_url, insecure=insecure or None)",
-    becomes="return Client(base_url, insecure=True)",
+    line="return Client(self.base_url, insecure=self.insecure or None)",
+    becomes="return Client(self.base_url, insecure=True)",
     case="option",
 )
 @pytest.mark.parametrize("how", ["option", "environment"])

@@ -45,7 +45,7 @@ def test_polls_of_a_running_job_do_not_fetch_its_documents_again(service: Script
 
 @proves(
     "H18",
-    at="src/weblake/loads/load.py",
+    at="src/weblake/loads/completeness.py",
     line="if account.missing > terms.missing_ratio * account.submitted:",
     becomes="if False:",
 )

@@ -16,9 +16,9 @@ from weblake import AsyncClient, Client, steps
 from weblake.api import operation
 from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
-from weblake.loads import load, load_request, starts
+from weblake.loads import intents, load_request, starts
 from weblake.loads.load_request import Naming
-from weblake.steps import Flow, NoReply, Reply, Request
+from weblake.steps import Flow, NoResponse, Request, Response
 
 START = "POST /v2/batch/scrape"
 URLS = [url_of(0)]
@@ -27,7 +27,7 @@ PAGE = {"content_type": "text/html"}
 
 #: The response; how often a landing sends the start, within how many seconds, and what it raises; how often a single
 #: call of a client sends it, and what that raises.
-ANSWERS: dict[str, tuple[Play | None, int, float, str, int, str]] = {
+RESPONSES: dict[str, tuple[Play | None, int, float, str, int, str]] = {
     **{
         str(status): (reply("", status, location="http://127.0.0.1:9/"), 1, 1, "MalformedReply", 1, "MalformedReply")
         for status in (300, 301, 302, 304, 307, 308)
@@ -63,10 +63,10 @@ class CountingTransport:
     refused: bool
     sent: int = 0
 
-    def send(self, request: Request) -> Reply | NoReply:
+    def send(self, request: Request) -> Response | NoResponse:
         self.sent += request.method == "POST"
         if self.refused and request.method == "POST":
-            return NoReply("connection refused", sent=False)
+            return NoResponse("connection refused", sent=False)
         return self.inner.send(request)
 
 
@@ -97,9 +97,9 @@ def real_waits(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
     monkeypatch.setattr(operation, "START_S", 30.0)
 
 
-@pytest.fixture(params=ANSWERS)
+@pytest.fixture(params=RESPONSES)
 def answer(request: pytest.FixtureRequest, service: ScriptedService) -> tuple[Play | None, int, float, str, int, str]:
-    found = ANSWERS[request.param]
+    found = RESPONSES[request.param]
     service.on(ACTIVITY, reply({"success": True, "data": []}))
     if found[0] is not None:
         service.on(START, found[0])
@@ -113,7 +113,7 @@ def test_a_landing_sends_its_start_as_often_as_expected(
     with VirtualClient(service.url, KEY) as client:
         client.carrier = CountingTransport(client.transport, refused=play is None)
         with pytest.raises(WeblakeError) as caught:
-            load.start_load(client, open_dataset(tmp_path), load_request.batch(URLS, Naming()))
+            intents.start_load(client, open_dataset(tmp_path), load_request.batch(URLS, Naming()))
         assert type(caught.value).__name__ == kind
         assert client.carrier.sent == sends
         assert client.passed < seconds

@@ -19,14 +19,14 @@ import weblake
 from weblake.api import operations
 from weblake.credentials import ApiKey, BaseUrl
 from weblake.http import transport
-from weblake.steps import NoReply, Reply, Request
+from weblake.steps import NoResponse, Request, Response
 
-Ask = Callable[[str, Request], Reply | NoReply]
+Ask = Callable[[str, Request], Response | NoResponse]
 BODY = b'{"success": true, "n": 12345678901234567890}'
 READ = Request("GET", "/v2/x", deadline_s=0.4)
 
 
-def by_thread(url: str, request: Request) -> Reply | NoReply:
+def by_thread(url: str, request: Request) -> Response | NoResponse:
     line = transport.HttpTransport(BaseUrl.parse(url), ApiKey(KEY))
     try:
         return line.send(request)
@@ -34,8 +34,8 @@ def by_thread(url: str, request: Request) -> Reply | NoReply:
         line.close()
 
 
-def by_loop(url: str, request: Request) -> Reply | NoReply:
-    async def ask() -> Reply | NoReply:
+def by_loop(url: str, request: Request) -> Response | NoResponse:
+    async def ask() -> Response | NoResponse:
         line = transport.AsyncHttpTransport(BaseUrl.parse(url), ApiKey(KEY))
         try:
             return await line.send(request)
@@ -79,8 +79,8 @@ SLOW = {
 @proves(
     "H11",
     at="src/weblake/http/transport.py",
-    line="aio.timeout(request.deadline_s), self._turn(request):",
-    becomes="aio.timeout(None), self._turn(request):",
+    line="aio.timeout(request.deadline_s), self._slot(request):",
+    becomes="aio.timeout(None), self._slot(request):",
     case="loop-a body",
 )
 @pytest.mark.parametrize("play", SLOW.values(), ids=SLOW)
@@ -90,7 +90,7 @@ def test_h11_a_request_ends_by_its_deadline_although_bytes_keep_arriving(
     service.on("GET /v2/x", play)
     begun = time.monotonic()
     got = ask(service.url, READ)
-    assert isinstance(got, NoReply), (
+    assert isinstance(got, NoResponse), (
         f"a response after {time.monotonic() - begun:.1f} s; the deadline was {READ.deadline_s:g} s"
     )
     assert (got.sent, got.final) == (True, False)
@@ -109,15 +109,15 @@ SHORT = {
 @proves(
     "H8",
     at="src/weblake/http/transport.py",
-    line="return self._no_reply(error, request)",
-    becomes="return body.reply(200, 0)",
+    line="return self._no_response(error, request)",
+    becomes="return body.response(200, 0)",
     case="thread-shorter than announced",
 )
 @proves(
     "H8",
     at="src/weblake/http/transport.py",
-    line="return self._no_reply(error, request, sent=False if waiting else None)",
-    becomes="return body.reply(200, 0)",
+    line="return self._no_response(error, request, sent=False if waiting else None)",
+    becomes="return body.response(200, 0)",
     case="loop-no last chunk",
 )
 @proves(
@@ -131,7 +131,7 @@ SHORT = {
 def test_h8_a_truncated_body_that_parses_is_an_error(service: ScriptedService, play: Play, ask: Ask) -> None:
     service.on("GET /v2/x", play)
     got = ask(service.url, Request("GET", "/v2/x", deadline_s=10))
-    assert isinstance(got, NoReply), got
+    assert isinstance(got, NoResponse), got
     assert (got.sent, got.final) == (True, False)
 
 
@@ -196,7 +196,7 @@ def test_h14_an_unreachable_host_was_sent_nothing(
 ) -> None:
     scripted_lookups(monkeypatch, lookup)
     got = ask(f"http://service.localhost:{service.port}", operations.credit_usage().request)
-    assert isinstance(got, NoReply)
+    assert isinstance(got, NoResponse)
     assert (got.sent, got.final) == (False, False)
     assert service.url.rpartition(":")[2] in got.reason
 
@@ -235,7 +235,7 @@ def test_h14_a_hanging_name_lookup_ends_at_the_deadline(
         took = time.monotonic() - begun
     finally:
         over.set()
-    assert isinstance(got, NoReply)
+    assert isinstance(got, NoResponse)
     assert not got.sent
     assert took < 5
 
@@ -276,7 +276,7 @@ def test_h14_unresponsive_addresses_take_the_timeout_of_one_connection(
     scripted_lookups(monkeypatch, unresponsive_addresses)
     begun = time.monotonic()
     got = ask(f"http://service.localhost:{service.port}", Request("GET", "/v2/x", deadline_s=20))
-    assert isinstance(got, NoReply)
+    assert isinstance(got, NoResponse)
     assert not got.sent
     assert time.monotonic() - begun < 8  # all twenty would take 16
 
@@ -295,5 +295,5 @@ def test_h14_after_an_unresponsive_address_the_next_one_is_tried(
     scripted_lookups(monkeypatch, [unresponsive_addresses[0], "127.0.0.1"])
     service.on("GET /v2/x", reply(BODY))
     got = ask(f"http://service.localhost:{service.port}", Request("GET", "/v2/x", deadline_s=20))
-    assert isinstance(got, Reply), got
+    assert isinstance(got, Response), got
     assert got.body == BODY

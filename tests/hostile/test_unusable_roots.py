@@ -104,7 +104,7 @@ def refused(dataset: Dataset) -> StorageRefused:
 
 @proves(
     "P4",
-    at="src/weblake/loads/load.py",
+    at="src/weblake/loads/intents.py",
     line="        dataset.preflight(request.partition, request.load_id)",
     becomes="        pass",
     case="a_file_as_table",

@@ -16,7 +16,7 @@ from weblake.jobs.polling import JobRef
 from weblake.jobs.result_pages import ResultPager
 from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.loads import download
-from weblake.steps import Flow, NoReply, Reply, Request
+from weblake.steps import Flow, NoResponse, Request, Response
 
 JOB = JobRef("crawl", "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11")
 
@@ -29,7 +29,7 @@ class Linked(ScriptedTransport):
     word: str = "scraping"
     empty: bool = False
 
-    def send(self, request: Request) -> Reply:
+    def send(self, request: Request) -> Response:
         self.sent.append(request)
         self.at += 0.01
         skip = int(dict(request.query).get("skip", 0))
@@ -96,7 +96,7 @@ READS: dict[str, Callable[[Retry, float], Flow[object]]] = {
     "the first poll": lambda rules, until: polling.wait(JOB, rules, until=until, keep=lambda reply: None),
     "a glance": lambda rules, until: polling.get_status(JOB, rules, RetryPolicy(until=until)),
     "a chunk": lambda rules, until: ResultPager(JOB, rules, until=until).read_chunk(),
-    "the list of errors": lambda rules, until: download._errors(JOB, rules, until),
+    "the list of errors": lambda rules, until: download.read_errors(JOB, rules, until),
     "a single read": lambda rules, until: rules.call(operations.credit_usage()),
 }
 
@@ -107,12 +107,12 @@ class Dripping(ScriptedTransport):
 
     running: int = 0
 
-    def send(self, request: Request) -> Reply | NoReply:
+    def send(self, request: Request) -> Response | NoResponse:
         self.sent.append(request)
         if len(self.sent) <= self.running:
             return reply(200, {"status": "scraping", "data": []})
         self.at += request.deadline_s
-        return NoReply("no answer in time")
+        return NoResponse("no answer in time")
 
 
 @proves(

@@ -28,15 +28,15 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.jobs.retry import Retry, RetryBudget, RetryPolicy
-from weblake.steps import NoReply, Reply
+from weblake.steps import NoResponse, Response
 
 HTML = reply(200, b"<html>")
 
 
 @proves("H4", at="src/weblake/jobs/retry.py", line="return isinstance(error, RetryLater) or (", becomes="return (")
-@pytest.mark.parametrize("trouble", [*(reply(s) for s in (500, 502, 503, 504)), NoReply("reset"), HTML])
+@pytest.mark.parametrize("trouble", [*(reply(s) for s in (500, 502, 503, 504)), NoResponse("reset"), HTML])
 @pytest.mark.parametrize("operation", [READ, CANCEL], ids=["read", "cancel"])
-def test_h4_a_read_and_a_cancel_are_repeated(operation: Operation[object], trouble: Reply | NoReply) -> None:
+def test_h4_a_read_and_a_cancel_are_repeated(operation: Operation[object], trouble: Response | NoResponse) -> None:
     transport = ScriptedTransport([trouble, reply()])
     transport.run(retry().call(operation))
     assert [request.method for request in transport.sent] == [operation.request.method] * 2
@@ -60,9 +60,9 @@ COME_AGAIN = {"should-retry": "true", "x-should-retry": "true", "retry-after": "
 @proves("H5", at="src/weblake/jobs/retry.py", line="if not operation.repeatable:", becomes="if False:")
 @pytest.mark.parametrize(
     "trouble",
-    [*(reply(s) for s in (500, 502, 503, 504)), reply(503, {}, COME_AGAIN), NoReply("reset"), HTML],
+    [*(reply(s) for s in (500, 502, 503, 504)), reply(503, {}, COME_AGAIN), NoResponse("reset"), HTML],
 )
-def test_h5_a_start_is_not_repeated_and_says_that_nobody_knows(trouble: Reply | NoReply) -> None:
+def test_h5_a_start_is_not_repeated_and_says_that_nobody_knows(trouble: Response | NoResponse) -> None:
     transport = ScriptedTransport([trouble, reply()])
     with pytest.raises(OutcomeUnknown):
         transport.run(retry().call(START))
@@ -153,15 +153,15 @@ def test_h7_a_refusal_ends_a_call_and_its_type_says_what_to_do(operation: Operat
     becomes="operation.repeatable",
     case="trouble1",
 )
-@pytest.mark.parametrize("trouble", [reply(429), NoReply("refused", sent=False)])
-def test_h14_a_start_that_surely_did_not_happen_is_repeated(trouble: Reply | NoReply) -> None:
+@pytest.mark.parametrize("trouble", [reply(429), NoResponse("refused", sent=False)])
+def test_h14_a_start_that_surely_did_not_happen_is_repeated(trouble: Response | NoResponse) -> None:
     transport = ScriptedTransport([trouble, reply()])
     transport.run(retry().call(START))
     assert len(transport.sent) == 2
 
 
-@pytest.mark.parametrize("trouble", [reply(500), NoReply("reset")])
-def test_a_paid_scrape_is_not_repeated(trouble: Reply | NoReply) -> None:
+@pytest.mark.parametrize("trouble", [reply(500), NoResponse("reset")])
+def test_a_paid_scrape_is_not_repeated(trouble: Response | NoResponse) -> None:
     transport = ScriptedTransport([trouble, reply()])
     with pytest.raises((ServiceUnavailable, ServiceUnreachable)):
         transport.run(retry().call(SCRAPE))
@@ -219,7 +219,7 @@ class Sleepy(ScriptedTransport):
 
 @pytest.mark.parametrize("late", [0.0, 0.1], ids=["cut-off", "not-sent"])
 def test_a_try_that_only_the_deadline_ended_does_not_hide_what_was_wrong(late: float) -> None:
-    transport = Sleepy([reply(502), NoReply("no complete answer within 1e-05 s")])
+    transport = Sleepy([reply(502), NoResponse("no complete answer within 1e-05 s")])
     transport.late = late
     with pytest.raises(DeadlineExceeded, match="502") as caught:
         transport.run(retry().call(READ, RetryPolicy(until=transport.at + 0.01 + 0.30 + 0.005)))
@@ -234,10 +234,10 @@ def test_a_try_that_only_the_deadline_ended_does_not_hide_what_was_wrong(late: f
     jitter=st.floats(0, 0.999),
 )
 def test_it_always_ends_within_its_patience(statuses: list[int], hints: list[str], jitter: float) -> None:
-    script: list[Reply | NoReply] = []
+    script: list[Response | NoResponse] = []
     for status, hint in zip(statuses, hints, strict=False):
         if status <= 0:
-            script.append(NoReply("reset", sent=status == 0))
+            script.append(NoResponse("reset", sent=status == 0))
         else:
             script.append(reply(status, {}, {"retry-after": hint} if hint else {}))
     for policy in (RetryPolicy(), RetryPolicy(tries=8, until=1600.0)):
@@ -250,8 +250,8 @@ def test_it_always_ends_within_its_patience(statuses: list[int], hints: list[str
 
 @given(st.binary(max_size=300), st.integers(200, 599), st.text(max_size=40))
 def test_no_reply_breaks_the_reader(body: bytes, status: int, hint: str) -> None:
-    got = Reply(status, {"retry-after": hint, "date": hint}, body)
-    responses.hint_s(got)
+    got = Response(status, {"retry-after": hint, "date": hint}, body)
+    responses.retry_after_s(got)
     try:
         responses.value_of(got, "read")
         said = ""

@@ -186,8 +186,8 @@ def test_h3_a_date_means_the_same_in_every_form_and_on_every_machine(form: str, 
 @proves(
     "H3",
     at="src/weblake/api/responses.py",
-    line="then - (reply.wall if base is None else base)",
-    becomes="then - reply.wall",
+    line="then - (response.wall if base is None else base)",
+    becomes="then - response.wall",
     case="429--86400",
 )
 @pytest.mark.parametrize("ahead", [-86400, -3600, 0, 45, 86400 * 365])
@@ -206,7 +206,7 @@ def test_h3_a_date_is_reckoned_by_the_clock_that_made_it(status: int, ahead: int
 @proves(
     "H3",
     at="src/weblake/api/responses.py",
-    line="return None if then is None else then - (reply.wall if base is None else base)",
+    line="return None if then is None else then - (response.wall if base is None else base)",
     becomes="return None if then is None or base is None else then - base",
 )
 @pytest.mark.parametrize("date", ["", "yesterday", "Sat, 99 Foo 99999 99:99:99 GMT"])
@@ -217,7 +217,7 @@ def test_h3_without_a_date_of_its_own_it_is_reckoned_by_ours(date: str) -> None:
     assert transport.slept == [pytest.approx(20 + AT_LEAST_S)]
 
 
-@proves("H3", at="src/weblake/api/responses.py", line="max(0.0, asked)", becomes="asked")
+@proves("H3", at="src/weblake/api/responses.py", line="max(0.0, seconds)", becomes="seconds")
 @given(at=st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), ours=st.floats(0, 2.5e11))
 def test_h3_a_date_that_has_passed_is_now_and_one_far_ahead_is_the_callers(at: datetime, ours: float) -> None:
     then = at.replace(tzinfo=timezone.utc, microsecond=0)

@@ -1,11 +1,20 @@
-"""Validation of responses against the contract that the package carries."""
+"""The contract that the package carries, and the validation of responses against it."""
 
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 from typing import Any
 
+import yaml
 from jsonschema import Draft202012Validator, FormatChecker
+
+
+def load() -> dict[str, Any]:
+    """Return the contract, an OpenAPI 3.1 document, decoded."""
+    text = files("weblake.api").joinpath("spec/service-api.openapi.yaml").read_text(encoding="utf-8")
+    document: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return document
 
 
 def operation(api: dict[str, Any], method: str, path: str) -> tuple[str, dict[str, Any]]:

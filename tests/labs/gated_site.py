@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from weblake.loopback import Answer, Asked, LoopbackServer
+from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 #: Seconds after which a held page is answered without a release, so that no test hangs for longer.
 HELD_S = 240.0
@@ -34,7 +34,7 @@ class GatedSite:
         return [f"{self.url}/held/{n}" for n in range(first, first + count)]
 
     def release(self) -> None:
-        """Answer every held page."""
+        """LoopbackResponse every held page."""
         self.gate.set()
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class GatedSite:
         self.gate.set()
         self._server.stop()
 
-    def _answer(self, asked: Asked) -> Answer:
+    def _answer(self, asked: LoopbackRequest) -> LoopbackResponse:
         self.asked.append(asked.target)
         kind, _, name = asked.target.strip("/").partition("/")
         if kind == "held":
@@ -56,5 +56,5 @@ class GatedSite:
         return _html(200, f"<title>{kind} {name}</title><main>{text}</main>")
 
 
-def _html(status: int, text: str) -> Answer:
-    return Answer(status, text.encode(), {"Content-Type": "text/html; charset=utf-8"})
+def _html(status: int, text: str) -> LoopbackResponse:
+    return LoopbackResponse(status, text.encode(), {"Content-Type": "text/html; charset=utf-8"})

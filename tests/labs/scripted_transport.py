@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from weblake.api import operations
 from weblake.jobs.retry import Retry
-from weblake.steps import Flow, NoReply, Reply, Request, run
+from weblake.steps import Flow, NoResponse, Request, Response, run
 
 OK = {"success": True, "id": "11111111-2222-4333-8444-555555555555"}
 
@@ -22,12 +22,12 @@ SCRAPE = operations.scrape("http://a.test/")
 class ScriptedTransport:
     """Returns each response of the script once and the last one for ever."""
 
-    script: list[Reply | NoReply]
+    script: list[Response | NoResponse]
     sent: list[Request] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     at: float = 1000.0
 
-    def send(self, request: Request) -> Reply | NoReply:
+    def send(self, request: Request) -> Response | NoResponse:
         self.sent.append(request)
         self.at += 0.01
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
@@ -40,8 +40,12 @@ class ScriptedTransport:
         return run(flow, self, sleep=self.sleep, clock=lambda: self.at, wall=lambda: self.at)
 
 
-def reply(status: int = 200, body: object = OK, headers: Mapping[str, str] | None = None, wall: float = 0.0) -> Reply:
-    return Reply(status, dict(headers or {}), body if isinstance(body, bytes) else json.dumps(body).encode(), wall=wall)
+def reply(
+    status: int = 200, body: object = OK, headers: Mapping[str, str] | None = None, wall: float = 0.0
+) -> Response:
+    return Response(
+        status, dict(headers or {}), body if isinstance(body, bytes) else json.dumps(body).encode(), wall=wall
+    )
 
 
 def retry(jitter: Callable[[], float] = lambda: 0.5) -> Retry:

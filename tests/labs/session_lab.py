@@ -10,10 +10,8 @@ from typing import Any
 
 import httpx
 from browser_lab import BrowserLab
-from contract_validation import validate
+from contract_validation import load, validate
 from websockets.sync.client import ClientConnection, connect
-
-from weblake.api import contract
 
 CLICKS = (
     b"<title>Start</title><main><h1>Counter</h1><button onclick=\"document.title = 'clicked ' + ++n\">Add</button>"
@@ -23,7 +21,7 @@ CLICKS = (
 
 @cache
 def _api() -> dict[str, Any]:
-    return contract.load()
+    return load()
 
 
 class Sessions:

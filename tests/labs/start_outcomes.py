@@ -9,7 +9,7 @@ from start_schedules import Process, State, World
 from weblake.jobs.retry import Retry
 from weblake.loads.orphans import Orphan, find_open_loads
 from weblake.loads.publishing import Dataset
-from weblake.steps import NoReply, Reply, Request, run
+from weblake.steps import NoResponse, Request, Response, run
 
 
 class Records:
@@ -44,10 +44,12 @@ class Teller:
     def run(self, flow: Any) -> Any:
         return run(flow, self, sleep=lambda _: None, wall=lambda: self._state.now)
 
-    def send(self, request: Request) -> Reply | NoReply:
+    def send(self, request: Request) -> Response | NoResponse:
         if request.path == "/v2/team/activity":
             return self._world.listed(self._state)
-        return Reply(200, {"content-type": "application/json"}, b'{"success": true, "status": "scraping", "data": []}')
+        return Response(
+            200, {"content-type": "application/json"}, b'{"success": true, "status": "scraping", "data": []}'
+        )
 
 
 def looked_at(world: World, state: State) -> tuple[Orphan, ...]:

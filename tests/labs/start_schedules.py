@@ -21,7 +21,7 @@ from weblake.errors import WeblakeError
 from weblake.jobs.retry import Retry
 from weblake.loads import starts
 from weblake.loads.load_request import LoadRequest
-from weblake.steps import NoReply, Now, Reply, Send, Sleep
+from weblake.steps import NoResponse, Now, Response, Send, Sleep
 
 #: Seconds until a job appears in the activity list.
 LAG_S = 1.5
@@ -153,7 +153,7 @@ class World:
         elif what == "send":
             yield self.told(state, n, self.listed(state), "list")
             if state.losses:
-                yield self.told(replace(state, losses=state.losses - 1), n, NoReply("reset"), "list lost")
+                yield self.told(replace(state, losses=state.losses - 1), n, NoResponse("reset"), "list lost")
             yield from self._died(state, n, "before a list")
         elif what == "sleep":
             yield self.told(state, n, None, "sleeps", after=process.act[1])
@@ -199,22 +199,22 @@ class World:
         if state.losses:
             paced = reply(429, {"success": False}, state.now, **{"retry-after": str(self.paced_s)})
             for note, came, answer in (
-                ("its start's answer is lost", taken, NoReply("reset")),
-                ("its start is lost", state, NoReply("reset")),
-                ("its start comes late", lag, NoReply("reset")),
+                ("its start's answer is lost", taken, NoResponse("reset")),
+                ("its start is lost", state, NoResponse("reset")),
+                ("its start comes late", lag, NoResponse("reset")),
                 ("is told to wait", state, paced),
-                ("is refused a connection", state, NoReply("refused", sent=False)),
+                ("is refused a connection", state, NoResponse("refused", sent=False)),
             ):
                 yield self.told(replace(came, losses=state.losses - 1), n, answer, note)
 
-    def started(self, job: str | None, now: float) -> Reply:
+    def started(self, job: str | None, now: float) -> Response:
         if job is None:
             return reply(409, {"success": False, "error": "Idempotency key already used"}, now)
         if self.request.kind in ("scrape", "parse"):
             return reply(200, {"success": True, "data": {"markdown": "a", "metadata": {"scrapeId": job}}}, now)
         return reply(200, {"success": True, "id": job, "invalidURLs": []}, now)
 
-    def listed(self, state: State) -> Reply:
+    def listed(self, state: State) -> Response:
         if not self.lists_activity:
             return reply(404, {"success": False, "error": "no such thing"}, state.now)
         entries = [

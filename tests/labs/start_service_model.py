@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from weblake.steps import Reply
+from weblake.steps import Response
 
 BEGAN = 1_800_000_000.0
 
@@ -23,9 +23,9 @@ class Headers(dict[str, str]):
         return hash(frozenset(self.items()))
 
 
-def reply(status: int, body: object, now: float, **headers: str) -> Reply:
+def reply(status: int, body: object, now: float, **headers: str) -> Response:
     known = Headers({"content-type": "application/json"} | headers)
-    return Reply(status, known, json.dumps(body).encode(), wall=now)
+    return Response(status, known, json.dumps(body).encode(), wall=now)
 
 
 @dataclass(frozen=True)

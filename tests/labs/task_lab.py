@@ -13,7 +13,7 @@ import fake_web
 from weblake import Client, Terms
 from weblake.dataset.root import open_dataset
 from weblake.jobs.polling import JobRef
-from weblake.loads import generations, load, load_request, publishing, starts
+from weblake.loads import generations, intents, load, load_request, publishing, starts
 from weblake.loads.generations import Task
 from weblake.loads.load_request import LoadRequest, Naming
 from weblake.loads.publishing import Dataset
@@ -55,7 +55,7 @@ class TaskLab:
         return load.land(self.client, self.dataset, self.placed(occasion, terms), terms)
 
     def start(self, occasion: str) -> JobRef:
-        _, job, _ = load.start_load(self.client, self.dataset, self.placed(occasion))
+        _, job, _ = intents.start_load(self.client, self.dataset, self.placed(occasion))
         return JobRef(job.kind, job.job_id)
 
     def cancel(self, job: JobRef) -> None:

@@ -17,7 +17,7 @@ from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import Terms, errors
 from weblake.jobs.polling import JobRef, get_status
-from weblake.loads import generations, load, load_request, starts
+from weblake.loads import generations, intents, load, load_request, starts
 from weblake.loads.generations import Task
 
 
@@ -166,7 +166,7 @@ def test_a_refused_load_is_promoted_where_the_terms_allow_it_now(lab: TaskLab) -
 )
 def test_a_job_of_another_service_is_never_taken_for_gone(lab: TaskLab) -> None:
     request = replace(lab.placed(RETRY), slot=None)
-    intent = load._intent(request, "https://other.test", None)
+    intent = intents.new_intent(request, "https://other.test", None)
     lab.dataset.preflight(None)
     lab.dataset.ledger.record_intent(intent)
     lab.dataset.ledger.record_job(
@@ -197,7 +197,7 @@ def test_a_job_that_was_landed_as_one_from_elsewhere_counts_as_landed(lab: TaskL
 
 @proves(
     "O1",
-    at="src/weblake/loads/generations.py",
+    at="src/weblake/loads/load_request.py",
     line='return load_id_of("task", *self._whole(), self.run, generation)',
     becomes='return load_id_of("task", *self._whole()[:-1], self.run, generation)',
 )

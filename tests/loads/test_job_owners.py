@@ -21,7 +21,7 @@ from weblake.errors import OutcomeUnknown
 from weblake.jobs.retry import Retry
 from weblake.loads import load, load_request, orphans, starts
 from weblake.loads.load_request import LoadRequest, Naming, with_key
-from weblake.steps import NoReply, Now, Reply, Send
+from weblake.steps import NoResponse, Now, Response, Send
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
 SOON = Terms(poll_s=0.2, timeout_s=60)
@@ -145,14 +145,14 @@ class Starting:
         self._clock[0] += step.seconds  # type: ignore[attr-defined]
         return None
 
-    def _replied(self, step: Send) -> Reply | NoReply:
+    def _replied(self, step: Send) -> Response | NoResponse:
         if step.request.method == "POST":
             self.posted += 1
             if not self.jobs:
-                return NoReply("reset")
-            return Reply(200, {}, json.dumps({"success": True, "id": self.jobs[0]}).encode(), wall=self._clock[0])
+                return NoResponse("reset")
+            return Response(200, {}, json.dumps({"success": True, "id": self.jobs[0]}).encode(), wall=self._clock[0])
         entry = {"id": JOBS[0], "endpoint": "batch_scrape", "created_at": "2027-01-15T08:00:01Z", "target": URLS[0]}
-        return Reply(200, {}, json.dumps({"success": True, "data": [entry]}).encode(), wall=self._clock[0])
+        return Response(200, {}, json.dumps({"success": True, "data": [entry]}).encode(), wall=self._clock[0])
 
 
 @proves(

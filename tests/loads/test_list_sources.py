@@ -91,7 +91,7 @@ def test_what_was_bought_lands_whatever_became_of_the_file(shell: Shell, first: 
     CHANGES[change](shell)
     stored, said = shell.landed(*more)
     assert (stored, shell.lab.started) == (3, 1)
-    assert "landing what was bought" in " ".join(said.lower().split())
+    assert "landing what was sent" in " ".join(said.lower().split())
     assert shell.kept == []
 
 
@@ -134,7 +134,7 @@ def test_a_file_of_the_same_name_with_other_pages_is_another_load(shell: Shell) 
 
 def test_a_load_that_was_refused_stands_in_the_way_of_no_other_list(shell: Shell) -> None:
     shell.lab.service.faults()
-    with mock.patch("weblake.loads.load._completeness_error", return_value=StorageRefused("it does not add up")):
+    with mock.patch("weblake.loads.load.completeness_error", return_value=StorageRefused("it does not add up")):
         assert shell.batch().exit_code == 1
     shell.write([*URLS, ANOTHER])
     assert shell.landed()[0] == 4

@@ -21,7 +21,7 @@ from weblake.cli.orphans import advice
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Start, new_nonce, utc_now
 from weblake.jobs.polling import JobRef
-from weblake.loads import generations, load, load_request, orphans, starts
+from weblake.loads import generations, intents, load, load_request, orphans, starts
 from weblake.loads.generations import Task
 from weblake.loads.load_request import LoadRequest, Naming
 from weblake.loads.orphans import Orphan
@@ -37,7 +37,7 @@ class Lab(LandingLab):
     def lost(self, request: LoadRequest, *, arrives: bool, replay: bool = False) -> str:
         """A start whose process died before its answer was on record; returns the job, if it arrived."""
         ledger = self.dataset.ledger
-        intent = ledger.record_intent(load._intent(request, self.client.service, replay))
+        intent = ledger.record_intent(intents.new_intent(request, self.client.service, replay))
         assert request.start is not None
         key = starts.Plan(intent, request.start, request.endpoint).key(1)
         ledger.record_start(Start(load_id=request.load_id, n=1, key=key, at=utc_now(), writer=new_nonce()))
@@ -116,7 +116,7 @@ def test_a_job_of_another_load_is_no_candidate(lab: Lab) -> None:
     load.land(lab.client, lab.dataset, a_batch("b"), SOON)
     found = lab.one()
     assert (found.candidates, found.paid) == ((), None)
-    assert "so nothing was bought, unless it is being started now" in advice(found, lab.root)[0]
+    assert "so nothing was started, unless it is being started now" in advice(found, lab.root)[0]
 
 
 def test_a_refused_start_was_not_paid(lab: Lab) -> None:
@@ -125,7 +125,7 @@ def test_a_refused_start_was_not_paid(lab: Lab) -> None:
         lab.begin(a_batch())
     found = lab.one()
     assert (found.record, found.starts, found.paid) == ("not started", 1, False)
-    assert "Nothing was bought" in advice(found, lab.root)[0]
+    assert "Nothing was started" in advice(found, lab.root)[0]
 
 
 RUN_ID = "0a6d52c3-7c55-4b4e-9d7c-7c6f5b2a1d10"
@@ -147,7 +147,7 @@ RUN_ID = "0a6d52c3-7c55-4b4e-9d7c-7c6f5b2a1d10"
             Task(("dagster", "web/docs"), "jvhmbxai", "jvhmbxai", "2026-11"),
             "re-execute Dagster's backfill jvhmbxai of the asset web/docs, partition 2026-11, from failure",
         ),
-        (Task((), "run-1", "x"), "retry what asked for it, in its run run-1"),  # on record since an earlier version
+        (Task((), "run-1", "x"), "retry what requested it, in its run run-1"),  # on record since an earlier version
     ],
 )
 def test_a_load_of_an_orchestrator_is_gone_on_with_in_its_words(lab: Lab, task: Task, words: str) -> None:

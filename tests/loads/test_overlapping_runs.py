@@ -36,7 +36,7 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
 @pytest.mark.parametrize("name", OVERLAPS)
 @proves(
     "O6",
-    at="src/weblake/loads/generations.py",
+    at="src/weblake/loads/load_request.py",
     line='return load_id_of("task", *self._whole(), self.run, generation)',
     becomes='return load_id_of("task", *self._whole(), generation)',
     case="a backfill of another day",
@@ -67,7 +67,7 @@ def test_o6_a_backfill_that_overlaps_a_scheduled_run(lab: TaskLab, name: str) ->
 
 @proves(
     "O5",
-    at="src/weblake/loads/generations.py",
+    at="src/weblake/loads/load_request.py",
     line='return load_id_of("task", *self._whole(), self.run, generation)',
     becomes='return load_id_of("task", *self._whole(), self.run, generation, id(self))',
 )

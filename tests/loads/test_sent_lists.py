@@ -19,7 +19,7 @@ import weblake
 from weblake import Terms, errors
 from weblake.dataset import layout
 from weblake.dataset.ledger import Ledger, Start
-from weblake.loads import detached, load, load_request, sent_lists, starts
+from weblake.loads import detached, intents, load, load_request, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming
 
 SOON = Terms(poll_s=0.2, timeout_s=60)
@@ -54,7 +54,7 @@ def test_a_list_that_has_changed_since_the_start_lands_what_was_bought(
     with caplog.at_level(logging.WARNING, "weblake.landing"):
         receipt = lab.land(RETRY).receipt
     assert (receipt.submitted, receipt.stored, receipt.missing, lab.started) == (3, 3, 0, 1)
-    assert "the list has changed since the job was started; landing what was bought" in caplog.text
+    assert "the list has changed since the job was started; landing what was sent" in caplog.text
     assert kept(lab) == []
     lab.urls = LONGER
     assert lab.land(RETRY).receipt == receipt, "a second run of the same load"
@@ -73,7 +73,7 @@ def test_other_options_than_those_of_the_job_are_told(lab: TaskLab, caplog: pyte
     load.start_load(lab.client, lab.dataset, first)
     other = replace(load_request.batch(URLS, Naming(), formats=["html"]), load_id=first.load_id, slot=first.slot)
     assert load.land(lab.client, lab.dataset, other, SOON).receipt.stored == 3
-    assert "the request has changed since the job was started; landing what was bought" in caplog.text
+    assert "the request has changed since the job was started; landing what was sent" in caplog.text
     assert lab.started == 1
 
 
@@ -121,9 +121,9 @@ def test_a_start_with_other_options_is_not_repeated_under_its_key(lab: TaskLab) 
     start = lab.dataset.ledger.starts(first.load_id)[0]
     intent = lab.dataset.ledger.intent(first.load_id)
     assert intent is not None
-    assert load._rebuild_request(lab.dataset, other, intent, start) is None
-    assert load._rebuild_request(lab.dataset, first, intent, start) is first.start
-    rebuilt = load._rebuild_request(lab.dataset, other_list(lab, first, LONGER), intent, start)
+    assert intents._rebuild_request(lab.dataset, other, intent, start) is None
+    assert intents._rebuild_request(lab.dataset, first, intent, start) is first.start
+    rebuilt = intents._rebuild_request(lab.dataset, other_list(lab, first, LONGER), intent, start)
     assert rebuilt is not None
     assert rebuilt(KEY).request.body == first.start(KEY).request.body  # type: ignore[misc]
 
@@ -156,7 +156,7 @@ def test_a_list_left_by_a_run_that_died_after_landing_is_removed_by_the_next(lab
 def test_a_list_that_another_process_removes_when_it_lands_is_no_failure(lab: TaskLab) -> None:
     request = lab.placed(RETRY)
     load_id = request.load_id
-    detached.detach(lab.client, lab.dataset, request)
+    load.start_load(lab.client, lab.dataset, request)
     begin, others = load.start_load, list[object]()
 
     def other_lands(*args: Any, **more: Any) -> Any:
@@ -173,7 +173,7 @@ def test_a_list_that_another_process_removes_when_it_lands_is_no_failure(lab: Ta
 
 def test_a_job_landed_by_its_id_is_accounted_for_by_the_list_of_the_load_that_started_it(lab: TaskLab) -> None:
     request = load_request.batch([*URLS, "ftp://pages.test/no"], Naming())
-    _, job = detached.detach(lab.client, lab.dataset, request)
+    _, job, _ = load.start_load(lab.client, lab.dataset, request)
     receipt = weblake.land("batch", job.job_id, to=lab.root, client=lab.client, terms=SOON)
     assert (receipt.submitted, receipt.stored) == (4, 3)
 

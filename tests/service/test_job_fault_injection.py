@@ -13,7 +13,7 @@ import pytest
 import weblake
 from weblake.errors import DeadlineExceeded, JobEnded, JobGone, LoadIncomplete, MalformedReply
 from weblake.loads.load_request import Terms
-from weblake.loopback import Answer, Asked, LoopbackServer
+from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake.testing.webhooks import WeblakeWebhooks
 
 PAGES = [f"http://site.test/{name}" for name in "abcdef"]
@@ -199,8 +199,8 @@ def test_a_document_that_comes_twice_is_stored_once(bench: Any, client: Any, tmp
 
 
 def test_a_next_link_to_another_host_is_not_followed(bench: Any, client: Any, tmp_path: Path) -> None:
-    asked: list[Asked] = []
-    with LoopbackServer(lambda one: asked.append(one) or Answer(200)) as stranger:
+    asked: list[LoopbackRequest] = []
+    with LoopbackServer(lambda one: asked.append(one) or LoopbackResponse(200)) as stranger:
         effect(bench, times=None, chunk_documents=2, foreign_next=stranger.url)
         assert landed(client, tmp_path).stored == 6
     assert asked == []

@@ -14,7 +14,7 @@ import pytest
 from cdp_lab import CdpClient, Page, Viewer, chromium, connected
 
 from weblake import aio
-from weblake.loopback import Answer, Asked, LoopbackServer
+from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake_service.sessions import live_page, live_view
 from weblake_service.sessions import viewer_messages as said
 from weblake_service.sessions.live_frames import Frame, FrameQueue, jpeg_size
@@ -247,9 +247,9 @@ class Lab:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    def answer(asked: Asked) -> Answer:
+    def answer(asked: LoopbackRequest) -> LoopbackResponse:
         html = PAGES.get(asked.target, "<title>Nothing</title>")
-        return Answer(200, html.encode(), {"Content-Type": "text/html; charset=utf-8"})
+        return LoopbackResponse(200, html.encode(), {"Content-Type": "text/html; charset=utf-8"})
 
     server = LoopbackServer(answer, "live-view-site").start()
     yield server.url

@@ -20,7 +20,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from weblake import aio
-from weblake.loopback import Answer, Asked, LoopbackServer
+from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake_service.sessions import live_page
 from weblake_service.sessions.live_view import LiveView
 
@@ -37,9 +37,9 @@ LOOK = os.environ.get("LIVE_VIEW_PICTURES", "")
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    def answer(asked: Asked) -> Answer:
+    def answer(asked: LoopbackRequest) -> LoopbackResponse:
         html = START if asked.target == "/" else "<!doctype html><title>Other</title><h1>Another page</h1>"
-        return Answer(200, html.encode(), {"Content-Type": "text/html; charset=utf-8"})
+        return LoopbackResponse(200, html.encode(), {"Content-Type": "text/html; charset=utf-8"})
 
     server = LoopbackServer(answer, "live-page-site").start()
     yield server.url

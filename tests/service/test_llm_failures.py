@@ -18,7 +18,7 @@ from polling import until
 from secret_search import holds, in_files
 
 from weblake.errors import InvalidOption
-from weblake.loopback import Answer, LoopbackServer
+from weblake.loopback import LoopbackResponse, LoopbackServer
 from weblake_service.config import ServiceConfig
 from weblake_service.llm.settings import with_environment
 from weblake_service.server import LocalService
@@ -100,7 +100,7 @@ def test_an_endpoint_without_json_schema_gets_a_simpler_request(bench: Any, webl
 def test_the_number_of_concurrent_calls_is_limited(make_bench: Any) -> None:
     flying, most, changing, both = [0], [0], threading.Lock(), threading.Barrier(2)
 
-    def answer(asked: Any) -> Answer:
+    def answer(asked: Any) -> LoopbackResponse:
         with changing:
             flying[0] += 1
             most[0] = max(most[0], flying[0])
@@ -108,7 +108,7 @@ def test_the_number_of_concurrent_calls_is_limited(make_bench: Any) -> None:
         time.sleep(0.02)  # a third one would arrive meanwhile
         with changing:
             flying[0] -= 1
-        return Answer(200, json.dumps({"choices": [{"message": {"content": "x"}}]}).encode())
+        return LoopbackResponse(200, json.dumps({"choices": [{"message": {"content": "x"}}]}).encode())
 
     with LoopbackServer(answer) as server:
         bench = make_bench(llm_base_url=f"{server.url}/v1", llm_model="m", llm_concurrency=2)
@@ -152,7 +152,7 @@ def test_s1_no_response_log_or_file_contains_the_key_of_a_language_model(weblake
     environment = {**os.environ, **llm, "WEBLAKE_API_KEY": "test-key"}
     with (
         log.open("w") as errors,
-        LoopbackServer(lambda _: Answer(200, b"<p>A page.</p>", {"Content-Type": "text/html"})) as site,
+        LoopbackServer(lambda _: LoopbackResponse(200, b"<p>A page.</p>", {"Content-Type": "text/html"})) as site,
     ):
         process = subprocess.Popen(
             [sys.executable, "-c", code, str(data)], stdout=subprocess.PIPE, stderr=errors, env=environment, text=True

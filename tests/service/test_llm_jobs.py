@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import contract_validation
 import httpx
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 from polling import until
 
-from weblake.api import contract
 from weblake.testing import WeblakeService
 
 TITLE = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
@@ -319,7 +319,7 @@ def test_explicit_crawl_options_override_those_of_a_prompt(api: Api, weblake_llm
 
 
 def test_every_response_conforms_to_the_contract(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
-    schemas = contract.load()["components"]
+    schemas = contract_validation.load()["components"]
 
     def fits(name: str, body: Any) -> Any:
         schema = {"$ref": f"#/components/schemas/{name}", "components": schemas}

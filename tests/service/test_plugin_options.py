@@ -131,8 +131,8 @@ def test_the_ini_file_sets_options_absent_from_the_command_line(tmp_path: Path, 
 def test_a_failed_test_prints_the_requests_and_rules(tmp_path: Path) -> None:
     code, said = run(tmp_path, BAD)
     assert code == 1
-    assert "402 GET /v2/crawl/active  (rule 1 struck)" in said
-    assert "rule 2 struck 0 of 0 times: {'status': 500}" in said
+    assert "402 GET /v2/crawl/active  (rule 1 applied)" in said
+    assert "rule 2 applied 0 of 0 times: {'status': 500}" in said
     assert "names what ServiceConfig has not" in said
     assert "unexpected keyword argument 'credits'" in said
     assert "`statuss`" in said

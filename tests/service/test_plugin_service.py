@@ -123,7 +123,7 @@ def test_a_rule_is_added_counted_and_removed(weblake_service: WeblakeService, we
     assert client.list_active_crawls().crawls == []
     assert (rule.hits, never.hits, weblake_faults.hits()) == (2, 0, 2)
     assert [entry["fault"] for entry in weblake_service.requests()] == [rule.id, rule.id, None]
-    assert f"rule {rule.id} struck 2 of 3 times" in weblake_service.told()
+    assert f"rule {rule.id} applied 2 of 3 times" in weblake_service.report()
     rule.remove()
     rule.remove()
     assert [one["id"] for one in weblake_faults.rules()] == [never.id]
@@ -188,7 +188,7 @@ def test_a_job_survives_a_crash_of_the_service(
     assert service.pid is None
     with pytest.raises(RuntimeError, match=r"restart\(\)"):
         service.counts()
-    assert "does not answer" in service.told()
+    assert "does not respond" in service.report()
     weblake_site.release()
     service.restart()
     assert (service.url, service.pid != first) == (url, True)

@@ -13,10 +13,10 @@ import pytest
 from polling import until
 
 import weblake
-from weblake.loopback import Answer, LoopbackServer
+from weblake.loopback import LoopbackResponse, LoopbackServer
 from weblake.testing import WeblakeService, WeblakeSite
 from weblake.testing.site_pages import known_pages
-from weblake.testing.site_trouble import ENCODINGS, REDIRECTS
+from weblake.testing.site_special_paths import ENCODINGS, REDIRECTS
 
 
 def scraped(service: WeblakeService, url: str, **options: Any) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def test_a_stopped_site_releases_its_connections() -> None:
     site.hold()
     threads = [threading.Thread(target=ask, args=(f"{site.url}/{number}",)) for number in range(5)]
     with httpx.Client(verify=False) as kept:
-        server = LoopbackServer(lambda asked: waiting.set() or Answer(200, b"hello")).start()
+        server = LoopbackServer(lambda asked: waiting.set() or LoopbackResponse(200, b"hello")).start()
         assert kept.get(server.url).text == "hello"
         for thread in threads:
             thread.start()

@@ -7,10 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from contract_validation import validate
+from contract_validation import load, validate
 from jsonschema import Draft202012Validator
 
-from weblake.api import contract
 from weblake_service.page_failure import PageFailure
 
 A, B = "http://site.test/a", "http://site.test/b"
@@ -19,7 +18,7 @@ NO_JOB = "00000000-0000-4000-8000-000000000000"
 
 @pytest.fixture(scope="session")
 def api() -> dict[str, Any]:
-    return contract.load()
+    return load()
 
 
 CALLED: list[tuple[str, str, object, int]] = [

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from weblake.cli import discovery
+from weblake.cli.tree import add_command
 from weblake_service.config import ServiceKey, TeamPlan
 from weblake_service.page_failure import PageFailure
 
@@ -283,7 +284,8 @@ def test_any_query_gets_a_response(indexed: Any, query: str, tbs: str | None) ->
 
 def run(bench: Any, *arguments: str) -> Any:
     app = typer.Typer()
-    discovery.register(app)
+    for command in (discovery.map_, discovery.search):
+        add_command(app, command)
     environment = {"WEBLAKE_BASE_URL": bench.service.url, "WEBLAKE_API_KEY": "test-key", "COLUMNS": "200"}
     return CliRunner().invoke(app, list(arguments), env=environment)
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from weblake.testing import WeblakeFaults, WeblakeSite
-from weblake.testing.site_trouble import ENCODINGS, REDIRECTS
+from weblake.testing.site_special_paths import ENCODINGS, REDIRECTS
 from weblake_service.faults import read_file
 from weblake_service.faults.rule_files import ALIASES
 from weblake_service.faults.rules import Effect
@@ -136,7 +136,7 @@ def test_the_table_lists_every_special_path_of_the_site(weblake_site: WeblakeSit
         for name in re.findall(r"`([^`]+)`", cell):
             folder = name.rpartition("/")[0] if name.startswith("/") else folder
             listed.add(name if name.startswith("/") else f"{folder}/{name}")
-    odd = {path for path in weblake_site._trouble.answers if not path.endswith("/")}
+    odd = {path for path in weblake_site._special.responses if not path.endswith("/")}
     inner = {path for path in odd if path.startswith(("/redirects/chain/", "/redirects/loop/", "/media/", "/private/"))}
     assert {path.partition("?")[0] for path in listed} - {"/news/"} == odd - inner
     assert {*REDIRECTS, *ENCODINGS, *weblake_site.files} <= odd

@@ -82,14 +82,14 @@ class Deliveries(RuleBasedStateMachine):
 @proves(
     "S5",
     at="src/weblake/api/webhooks.py",
-    line="""return f"{event.type} {(event.id or '').lower()} {told}\"""",
+    line="""return f"{event.type} {(event.id or '').lower()} {delivery}\"""",
     becomes="""return f"{event.type} {(event.id or '').lower()}\"""",
 )
 @proves(
     "S5",
     at="src/weblake/api/webhooks.py",
-    line="""return f"{event.type} {(event.id or '').lower()} {told}\"""",
-    becomes="""return f"{id(event)} {told}\"""",
+    line="""return f"{event.type} {(event.id or '').lower()} {delivery}\"""",
+    becomes="""return f"{id(event)} {delivery}\"""",
 )
 def test_s5_a_deduplicating_receiver_handles_each_delivery_once() -> None:
     from hypothesis.stateful import run_state_machine_as_test

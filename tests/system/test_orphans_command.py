@@ -116,7 +116,7 @@ def test_orphans_on_s3_are_listed_and_other_jobs_are_not(
     assert (people.code, people.out.splitlines()) == (
         0,
         [
-            f"Nothing that was meant for {s3_root} is open.",
+            f"No load of {s3_root} is open.",
             f"Every job of the last 24 hours is one of {s3_root}.",
         ],
     )

@@ -24,7 +24,6 @@ def get_provider_info() -> dict[str, object]:
             {
                 "schemes": ["weblake"],
                 "handler": f"{_PACKAGE}.assets.weblake.sanitize_uri",
-                "factory": f"{_PACKAGE}.assets.weblake.create_asset",
                 "to_openlineage_converter": f"{_PACKAGE}.assets.weblake.convert_asset_to_openlineage",
             }
         ],

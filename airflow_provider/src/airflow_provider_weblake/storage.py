@@ -51,30 +51,33 @@ def root_path(to: LakePath) -> LakePath:
         AskPerson: There is no such connection.
         InvalidOption: The URL holds a password.
     """
-    if isinstance(to, ObjectStoragePath):
-        if to.protocol in _LOCAL:
-            return to
-        _check(to.protocol, to.conn_id)
-        return _attached(to)
-    if not isinstance(to, str) or "://" not in to:
+    from airflow.sdk.io import has_fs
+
+    if not isinstance(to, ObjectStoragePath) and (not isinstance(to, str) or "://" not in to):
         return to
-    scheme, _, rest = to.partition("://")
-    scheme = scheme.lower()
+    scheme = (to.partition("://")[0] if isinstance(to, str) else to.protocol).lower()
     if scheme in _LOCAL:
         return to
-    user, _, host = rest.partition("/")[0].rpartition("@")
-    if ":" in user:
-        raise InvalidOption(
-            f"A {scheme}:// path must not hold a password.",
-            hint=f"Put the credentials into an Airflow connection and name it: {scheme}://CONNECTION_ID@bucket/path.",
-        )
-    # abfs://container@account.host/path is the scheme's own form: no container's name has a dot.
-    if scheme in _AZURE and user and "." in host:
-        return to
-    if not user and not _has_fs(scheme):
-        return to
-    _check(scheme, user)
-    return _attached(ObjectStoragePath(to))
+    if isinstance(to, str):
+        user, _, host = to.partition("://")[2].partition("/")[0].rpartition("@")
+        if ":" in user:
+            raise InvalidOption(
+                f"A {scheme}:// path must not hold a password.",
+                hint=f"Put the credentials into an Airflow connection and name it: {scheme}://CONNECTION_ID@bucket/path.",
+            )
+        # abfs://container@account.host/path is the scheme's own form: no container's name has a dot.
+        if (scheme in _AZURE and user and "." in host) or not (user or has_fs(scheme)):
+            return to
+    if not has_fs(scheme):
+        raise _not_installed(scheme)
+    path = ObjectStoragePath(to) if isinstance(to, str) else to
+    if path.conn_id:
+        _check_connection(path.conn_id)
+    try:
+        _ = path.fs  # made now, so that missing parts are reported before the load
+    except ImportError as error:
+        raise _not_installed(scheme) from error
+    return path
 
 
 def dataset_of_task(to: LakePath) -> Dataset:
@@ -88,9 +91,7 @@ def dataset_of_task(to: LakePath) -> Dataset:
     """
     dataset = orchestration.open_dataset(root_path(to))
     if _has_own_process():
-        orchestration.refuse_memory(
-            dataset.storage, "the process of this task", hint="memory:// is for tests with dag.test()."
-        )
+        orchestration.refuse_memory(dataset, "the process of this task", hint="memory:// is for tests with dag.test().")
     return dataset
 
 
@@ -109,15 +110,11 @@ class SmallFile:
         Raises:
             StorageRefused: The storage refused the write.
         """
-        storage = self._dataset.storage
-        local = storage.local_path(self._file)
-        if local is not None:
+        local = self._dataset.local_path(self._file)
+        if local is None:
+            self._dataset.write(self._file, data)
+        else:
             _write_local(local, data)
-            return
-        with storage.scratch() as directory:
-            ready = directory / "file"
-            ready.write_bytes(data)
-            storage.replace(self._file, ready)
 
 
 def small_file(path: LakePath) -> SmallFile:
@@ -135,7 +132,7 @@ def small_file(path: LakePath) -> SmallFile:
     if not file or file in (".", "..") or parent.endswith(":/"):
         raise InvalidOption(f"{text!r} names no file.", hint="Give the path of one file, such as lists/urls.txt.")
     dataset = dataset_of_task(parent or slash or ".")
-    local = dataset.storage.local_path(file)
+    local = dataset.local_path(file)
     if local is None:
         return SmallFile(text, dataset, file)
     with _translate_errors(local):
@@ -146,13 +143,6 @@ def small_file(path: LakePath) -> SmallFile:
     return SmallFile(str(local), dataset, file)
 
 
-def write_small(path: LakePath, data: bytes) -> str:
-    """Write one small file in one step and return the name by which another task finds it; raise as `small_file`."""
-    file = small_file(path)
-    file.write(data)
-    return file.name
-
-
 def _has_own_process() -> bool:
     """Return whether a supervisor in another process runs this task; in `dag.test()` it runs in this one."""
     from airflow.sdk.execution_time import task_runner
@@ -161,35 +151,19 @@ def _has_own_process() -> bool:
     return comms is not None and type(comms).__name__ != "InProcessSupervisorComms"
 
 
-def _check(scheme: str, conn_id: str | None) -> None:
-    if not _has_fs(scheme):
-        raise _not_installed(scheme)
-    if not conn_id:
-        return
+def _check_connection(conn_id: str) -> None:
+    """Raise AskPerson if there is no such connection.
+
+    Airflow's file system for S3 falls back to the environment's credentials then, and the load would go to the storage
+    that those reach.
+    """
     try:
-        # If it does not find the connection, Airflow's file system for S3 falls back to the environment's credentials,
-        # and the load would go to the storage that those reach.
         BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         raise AskPerson(
             f"There is no Airflow connection {conn_id!r}, which the path names.",
             hint="Create it, or name another one before the @ of the path.",
         ) from None
-
-
-def _attached(path: ObjectStoragePath) -> ObjectStoragePath:
-    """Return the path with its file system made now, so that missing parts are reported before the load."""
-    try:
-        _ = path.fs
-    except ImportError as error:
-        raise _not_installed(path.protocol) from error
-    return path
-
-
-def _has_fs(scheme: str) -> bool:
-    from airflow.sdk.io import has_fs
-
-    return has_fs(scheme)
 
 
 def _not_installed(scheme: str) -> FeatureMissing:

@@ -5,7 +5,7 @@
     docs = build_weblake_assets("docs", CrawlRequest(url="https://docs.example.com/", options={"limit": 500}))
     defs = dg.Definitions(assets=docs, resources={"weblake": WeblakeResource(root="s3://lake/web")})
 
-The package has a resource, requests, specs and assets, checks, sensors, an IO manager for reading, and components for
+The package has a resource, requests, specs and assets, checks, a sensor, an IO manager for reading, and components for
 YAML. docs/dagster.md describes their use.
 """
 
@@ -27,12 +27,7 @@ from dagster_weblake.requests import (
     UsageRequest,
 )
 from dagster_weblake.resource import WeblakeResource
-from dagster_weblake.sensors import (
-    build_collect_sensor,
-    build_jobs_elsewhere_sensor,
-    build_loads_elsewhere_sensor,
-    build_usage_closed_sensor,
-)
+from dagster_weblake.sensors import build_collect_sensor
 from dagster_weblake.specs import build_weblake_specs
 
 __version__ = "0.1.0"
@@ -55,10 +50,7 @@ __all__ = [
     "WeblakeUsageComponent",
     "build_collect_sensor",
     "build_document_checks",
-    "build_jobs_elsewhere_sensor",
-    "build_loads_elsewhere_sensor",
     "build_usage_checks",
-    "build_usage_closed_sensor",
     "build_weblake_assets",
     "build_weblake_specs",
     "weblake_assets",

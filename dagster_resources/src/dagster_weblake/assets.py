@@ -22,20 +22,19 @@ import dagster as dg
 from typing_extensions import Unpack
 
 from dagster_weblake import landing
-from dagster_weblake.execution import materialize
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
-from dagster_weblake.keywords import AssetOptions, StepOptions, check_names, spec_options, step_options
+from dagster_weblake.keywords import AssetOptions, SpecOptions, StepOptions, check_names, chosen
 from dagster_weblake.landing import Result
 from dagster_weblake.requests import (
     BatchScrapeRequest,
-    CrawlRequest,
     JobRequest,
     LandingRequest,
     Request,
 )
 from dagster_weblake.resource import WeblakeResource
-from dagster_weblake.specs import Named, Wait, build_weblake_specs, job_of
-from dagster_weblake.validation import check_terms
+from dagster_weblake.specs import Named, Wait, build_weblake_specs, job_key, job_of
+from dagster_weblake.validation import invalid
+from weblake.errors import InvalidOption
 
 #: A function that returns a request; its parameters are like those of a function under `@dg.asset`.
 Asks = Callable[..., Request]
@@ -81,7 +80,7 @@ def build_weblake_assets(
             is no job. The service is not asked.
         TypeError: A keyword argument that does not exist.
     """
-    check_names("build_weblake_assets", options, _FACTORY)
+    check_names(build_weblake_assets, options, AssetOptions)
     ins: dict[str, dg.AssetIn] = {}
     if isinstance(request, BatchScrapeRequest) and isinstance(request.urls, dg.AssetKey):
         ins = {"urls": dg.AssetIn(request.urls)}
@@ -98,10 +97,10 @@ def build_weblake_assets(
     if isinstance(request, JobRequest) and not (request.kind and request.job_id):
         parameters.append(_parameter("config", JobConfig))
     specs = build_weblake_specs(
-        asset, request, wait=wait, to=to, partitions_def=partitions_def, **spec_options(options)
+        asset, request, wait=wait, to=to, partitions_def=partitions_def, **chosen(options, SpecOptions)
     )
     terms = request if isinstance(request, LandingRequest) else None
-    return _Maker(ask, parameters, ins, to, terms, step_options(options), execute).make(specs)
+    return _Maker(ask, parameters, ins, wait, to, terms, chosen(options, StepOptions), execute).make(specs)
 
 
 def weblake_assets(
@@ -133,7 +132,7 @@ def weblake_assets(
         DagsterInvalidDefinitionError: `terms` has a value that is of a wrong type or out of its range.
         TypeError: A keyword argument that does not exist.
     """
-    check_names("weblake_assets", options, _DECORATOR)
+    check_names(weblake_assets, options, AssetOptions)
     if callable(asset):
         raise TypeError("weblake_assets takes its arguments first: write @weblake_assets() with parentheses.")
 
@@ -149,15 +148,43 @@ def weblake_assets(
 
         parameters = [_parameter("context", dg.AssetExecutionContext), *(given[1:] if with_context else given)]
         inputs = {each.name: dg.AssetIn() for each in parameters[1:] if _is_input(each)} | dict(ins or {})
-        specs = build_weblake_specs(named, wait=wait, to=to, partitions_def=partitions_def, **spec_options(options))
+        specs = build_weblake_specs(
+            named, wait=wait, to=to, partitions_def=partitions_def, **chosen(options, SpecOptions)
+        )
         if terms is not None:
-            check_terms(terms, specs[-1].key)
+            try:
+                terms.terms()
+            except InvalidOption as error:
+                raise invalid(specs[-1].key, error) from None
         if not specs[-1].description:
             text = inspect.getdoc(asks) or f"Pages of the request that `{asks.__name__}` returns."
             specs = [*specs[:-1], specs[-1].replace_attributes(description=text)]
-        return _Maker(ask, parameters, inputs, to, terms, step_options(options)).make(specs)
+        return _Maker(ask, parameters, inputs, wait, to, terms, chosen(options, StepOptions)).make(specs)
 
     return decorate
+
+
+def run_step(
+    context: dg.AssetExecutionContext,
+    weblake: WeblakeResource,
+    request: Request,
+    *,
+    key: dg.AssetKey,
+    data: dg.AssetKey,
+    wait: Wait,
+    to: str | None,
+) -> Iterator[Result]:
+    """Run the default body of a step of the asset `key`.
+
+    With `wait="step"` it starts the job, waits and lands. With `wait="sensor"` it lands if `key` is `data`, the asset
+    that holds the data; else it starts the job. Errors are those of `WeblakeResource.run`.
+    """
+    if wait == "step":
+        return weblake.run(context, request, key=key, to=to)
+    assert isinstance(request, LandingRequest)
+    if key == data:
+        return landing.collect(context, weblake, request, key, to, job_key(key))
+    return landing.start(context, weblake, request, key, to, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +195,7 @@ class _Maker:
     #: The parameters of the op that starts: the context, then the inputs that Dagster passes.
     parameters: list[inspect.Parameter]
     ins: Mapping[str, dg.AssetIn]
+    wait: Wait
     to: str | None
     terms: LandingRequest | None
     step: StepOptions
@@ -175,91 +203,44 @@ class _Maker:
 
     def make(self, specs: list[dg.AssetSpec]) -> list[dg.AssetsDefinition]:
         # The first op depends on the assets that it takes as inputs.
-        specs = [_depending_on(specs[0], self.ins), *specs[1:]]
-        data = specs[-1]
-        if len(specs) == 1:
-            return [self._asset(data, self.parameters, self.ins, partial(self._land, data.key))]
-        job = specs[0]
-        start = self._asset(job, self.parameters, self.ins, partial(self._start, job.key, data.key))
-        collect = self._asset(data, self.parameters[:1], {}, partial(self._collect, data.key, job.key))
-        return [start, collect]
+        first, data = _depending_on(specs[0], self.ins), specs[-1].key
+        assets = [self._asset(first, data, self.parameters, self.ins)]
+        return assets if len(specs) == 1 else [*assets, self._asset(specs[1], data, self.parameters[:1], {})]
 
     def _asset(
         self,
         spec: dg.AssetSpec,
+        data: dg.AssetKey,
         parameters: list[inspect.Parameter],
         ins: Mapping[str, dg.AssetIn],
-        work: Callable[..., Iterator[Result]],
     ) -> dg.AssetsDefinition:
-        name = self.step.get("resource_key", "weblake")
+        options = {"retry_policy": DEFAULT_RETRIES, **self.step}
+        name = str(options.pop("resource_key", "weblake"))
         asked = name in (each.name for each in parameters)  # also by the function that returns the request
         if not asked:
             parameters = [*parameters, _parameter(name, WeblakeResource)]
+        body = self.execute or partial(run_step, key=spec.key, data=data, wait=self.wait, to=self.to)
 
         def compute(context: dg.AssetExecutionContext, **given: object) -> Iterator[Result]:
             weblake = given[name] if asked else given.pop(name)
             assert isinstance(weblake, WeblakeResource)
-            yield from work(context, weblake, given)
+            yield from body(context, weblake, self._request(context, given, lands=spec.key == data))
 
         compute.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         compute.__annotations__ = {
             each.name: each.annotation for each in parameters if each.annotation is not each.empty
         }
-        decorate = dg.multi_asset(
-            name=spec.key.to_python_identifier(),
-            specs=[spec],
-            ins=ins,
-            retry_policy=self.step.get("retry_policy", DEFAULT_RETRIES),
-            backfill_policy=self.step.get("backfill_policy"),
-            pool=self.step.get("pool"),
-            op_tags=self.step.get("op_tags"),
-            hooks=self.step.get("hooks"),
-        )
+        decorate = dg.multi_asset(name=spec.key.to_python_identifier(), specs=[spec], ins=ins, **options)  # type: ignore[arg-type]
         return decorate(compute)
 
-    def _land(
-        self, key: dg.AssetKey, context: dg.AssetExecutionContext, weblake: WeblakeResource, given: Mapping[str, object]
-    ) -> Iterator[Result]:
+    def _request(self, context: dg.AssetExecutionContext, given: Mapping[str, object], *, lands: bool) -> Request:
+        """Return the request of a step; one that only lands gets limits and tolerances."""
+        if self.wait == "sensor" and lands:
+            terms = self.terms or LandingRequest()
+            return terms  # type: ignore[return-value]
         with translate_errors(context):
             request = self.ask(context, given)
-        if self.execute is not None:
-            yield from self.execute(context, weblake, request)
-        else:
-            yield from materialize(context, weblake, request, key=key, to=self.to)
-
-    def _start(
-        self,
-        key: dg.AssetKey,
-        data_key: dg.AssetKey,
-        context: dg.AssetExecutionContext,
-        weblake: WeblakeResource,
-        given: Mapping[str, object],
-    ) -> Iterator[Result]:
-        with translate_errors(context):
-            request = job_of(self.ask(context, given))
-        if self.execute is not None:
-            yield from self.execute(context, weblake, request)
-        else:
-            yield from landing.start(context, weblake, request, key, self.to, data_key)
-
-    def _collect(
-        self,
-        key: dg.AssetKey,
-        job_key: dg.AssetKey,
-        context: dg.AssetExecutionContext,
-        weblake: WeblakeResource,
-        given: Mapping[str, object],
-    ) -> Iterator[Result]:
-        terms = self.terms or LandingRequest()
-        if self.execute is not None and isinstance(terms, CrawlRequest | BatchScrapeRequest):
-            yield from self.execute(context, weblake, terms)
-        else:
-            yield from landing.collect(context, weblake, terms, key, self.to, job_key)
-
-
-#: The keyword arguments of the factory and of the decorator.
-_FACTORY = (*inspect.signature(build_weblake_assets).parameters, *AssetOptions.__annotations__)
-_DECORATOR = (*inspect.signature(weblake_assets).parameters, *AssetOptions.__annotations__)
+            return job_of(request) if self.wait == "sensor" else request
 
 
 def _is_input(parameter: inspect.Parameter) -> bool:

@@ -64,7 +64,8 @@ class Lineage:
         certain = self._first_run is not None or bool(self._backfills)
         if certain and len(tasks) == 1:
             return tasks[0]
-        found = orchestration.known_task(dataset, tasks)
+        # A task may have had another name before.
+        found = next((t for t in tasks if orchestration.LoadState(dataset, t.load_id(0)).intent is not None), None)
         if found is None and not certain:
             self._check_nothing_is_open(dataset, tasks[0])
         return found or tasks[0]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, TypedDict, cast
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, TypedDict
 
 import dagster as dg
 
@@ -28,52 +29,41 @@ class SpecOptions(TypedDict, total=False):
 
 
 class StepOptions(TypedDict, total=False):
-    """The execution options of an asset's steps; each has a default."""
+    """The execution options of an asset's steps, with the meanings that they have in `dg.multi_asset`."""
 
     backfill_policy: dg.BackfillPolicy | None
-    """How many partitions a run of a backfill takes; one by default. With several, all of their jobs are started
-    before the first is waited for."""
+    """Default: one partition in each run. A run of several starts all of their jobs before it waits for the first."""
     pool: str | None
-    """The concurrency pool of the steps that talk to the service."""
+    """The concurrency pool of the steps that call the service."""
     retry_policy: dg.RetryPolicy | None
-    """Which failures are tried again: three times by default, after 15 s, 30 s and 60 s, and none that cannot help."""
+    """Default: DEFAULT_RETRIES."""
     op_tags: Mapping[str, object] | None
     hooks: Set[dg.HookDefinition] | None
     resource_key: str
-    """The key of the WeblakeResource; `weblake` by default."""
+    """The key of the WeblakeResource; default `weblake`."""
 
 
 class AssetOptions(SpecOptions, StepOptions, total=False):
     """The keyword arguments of `build_weblake_assets` and `@weblake_assets`: those of the asset and of its steps."""
 
 
-def check_names(function: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Check the names of keyword arguments.
-
-    Args:
-        function: The function's name, for the message.
-        given: The names that a caller used.
-        known: The names that the function takes.
+def check_names(function: Callable[..., object], options: Mapping[str, Any], known: type) -> None:
+    """Check the names of a function's keyword arguments against its parameters and a TypedDict.
 
     Raises:
         TypeError: One of them is unknown; the message suggests the nearest known name.
     """
-    names = sorted(set(known))
-    for name in given:
+    names = sorted({*inspect.signature(function).parameters, *known.__annotations__} - {"options"})
+    for name in options:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             remedy = f"Did you mean {near[0]!r}?" if near else f"It takes {', '.join(names)}."
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}. {remedy}")
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}. {remedy}")
 
 
-def spec_options(options: AssetOptions) -> SpecOptions:
-    """Return the arguments that describe the asset."""
-    return cast("SpecOptions", {name: options[name] for name in SpecOptions.__annotations__ if name in options})  # type: ignore[literal-required]
-
-
-def step_options(options: AssetOptions) -> StepOptions:
-    """Return the arguments that configure the steps."""
-    return cast("StepOptions", {name: options[name] for name in StepOptions.__annotations__ if name in options})  # type: ignore[literal-required]
+def chosen(options: AssetOptions, kind: type) -> Any:
+    """Return those of the arguments that a TypedDict has."""
+    return {name: value for name, value in options.items() if name in kind.__annotations__}
 
 
 def with_options(spec: dg.AssetSpec, options: SpecOptions) -> dg.AssetSpec:
@@ -82,24 +72,16 @@ def with_options(spec: dg.AssetSpec, options: SpecOptions) -> dg.AssetSpec:
     Raises:
         DagsterInvalidDefinitionError: The spec and the arguments both give the same attribute.
     """
-    changes: dict[str, Any] = {}
-    for name in ("description", "group_name", "owners", "automation_condition"):
-        value = options.get(name)
-        if value is None:
-            continue
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    merged = {name: given.pop(name) for name in ("tags", "kinds") if name in given}
+    deps = list(_deps(given.pop("deps", ())))
+    for name in given:
         if getattr(spec, name):
             raise dg.DagsterInvalidDefinitionError(
                 f"Asset {spec.key.to_user_string()!r}: {name} is given in its AssetSpec and as an argument. "
                 "Give it in one place."
             )
-        changes[name] = value
-    if options.get("tags"):
-        changes["tags"] = {**spec.tags, **(options["tags"] or {})}
-    found = spec.replace_attributes(**changes) if changes else spec
-    if options.get("kinds"):
-        found = found.replace_attributes(kinds=found.kinds | set(options["kinds"] or ()))
-    deps = list(_deps(options.get("deps") or ()))
-    return found.merge_attributes(deps=deps) if deps else found
+    return spec.replace_attributes(**given).merge_attributes(deps=deps or ..., **merged)
 
 
 def _deps(given: Iterable[Any]) -> Iterable[Any]:

@@ -76,7 +76,7 @@ def land(
 
     def finish(part: Part) -> Metadata:
         load_request = load_requests[part.key]
-        callbacks = Progress(context, part.key).callbacks()
+        callbacks = Progress(context, part.key, stopping.raise_lost_interrupt).callbacks()
         known = started_loads.get(part.key)
         landing = orchestration.land(
             weblake.client, step.dataset, load_request, step.terms, callbacks, started_load=known
@@ -104,7 +104,7 @@ def start(
     def start_job(part: Part) -> Metadata:
         load_request = step.load_request(part, data_key)
         stopping.open[load_request.load_id] = load_request
-        intent, job = orchestration.detach(
+        intent, job, _ = orchestration.start_load(
             weblake.client,
             step.dataset,
             load_request,
@@ -137,7 +137,7 @@ def collect(
     def finish(part: Part) -> Metadata:
         load_id = step.load_to_collect(part, job_key)
         stopping.open[load_id] = None
-        callbacks = Progress(context, part.key).callbacks()
+        callbacks = Progress(context, part.key, stopping.raise_lost_interrupt).callbacks()
         landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, callbacks)
         stopping.open.pop(load_id)
         return step.record_landing(landing)
@@ -195,17 +195,14 @@ class Step:
         """Return the load request for a partition of this asset, or of another one for which this one starts jobs."""
         load_request = self.request.load_request(part)
         task = self.lineage.task(self.dataset, key or self.key, part.key, self.key)
-        if load_request.job_id is not None:
-            return orchestration.place_existing_job(load_request, task)
-        generation = orchestration.choose_generation(self.weblake.client, self.dataset, task, self.terms)
-        return orchestration.place(load_request, task, generation)
+        return orchestration.place(self.weblake.client, self.dataset, load_request, task, self.terms)
 
     def load_to_collect(self, part: Part, job_key: dg.AssetKey) -> str:
         """Return the load that this run started, or that a sensor names, or the partition's newest started one."""
-        task, ledger = self.lineage.task(self.dataset, self.key, part.key, self.key), self.dataset.ledger
-        own = next(n for n in count() if ledger.intent(task.load_id(n)) is None)
+        task, dataset = self.lineage.task(self.dataset, self.key, part.key, self.key), self.dataset
+        own = next(n for n in count() if orchestration.LoadState(dataset, task.load_id(n)).intent is None)
         found = task.load_id(own - 1) if own else self._find_reported_load(part, job_key)
-        intent = ledger.intent(found)
+        intent = orchestration.LoadState(dataset, found).intent
         if intent is not None and intent.slot != task.slot(0, intent.partition).name:
             raise AskPerson(
                 f"Load {found} was not started for {_named(self.key, part.key)}.",
@@ -255,7 +252,7 @@ class Step:
             return ""
         has_console = False
         with suppress(WeblakeError):  # an unreadable record only costs the better address
-            intent = self.dataset.ledger.intent(receipt.load_id)
+            intent = orchestration.LoadState(self.dataset, receipt.load_id).intent
             # Only the embedded service says that it replays a start.
             has_console = intent is not None and bool(intent.replay)
         return self.weblake.job_url(receipt.kind, receipt.job_id, has_console=has_console)

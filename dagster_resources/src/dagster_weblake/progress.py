@@ -6,7 +6,7 @@ Nothing is reported on the asset's page before the load has landed: observations
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import dagster as dg
@@ -26,6 +26,8 @@ class Progress:
 
     context: dg.AssetExecutionContext
     partition: str | None
+    #: Called at each poll.
+    check: Callable[[], None]
     _status: object = None
     _done: object = None
     _at: float = float("-inf")
@@ -35,6 +37,7 @@ class Progress:
         return orchestration.ProgressCallbacks(on_poll=self._polled, on_message=self.context.log.warning)
 
     def _polled(self, head: Mapping[str, object]) -> None:
+        self.check()
         status, done = head.get("status"), head.get("completed")
         changed = status != self._status
         due = time.monotonic() - self._at >= EVERY_S and done != self._done

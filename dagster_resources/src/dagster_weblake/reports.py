@@ -33,7 +33,7 @@ def land_usage(
         if not found.split:
             context.log.warning("The service did not split the report by API key, although it was asked to.")
         months = None if parts[0].key is None else [str(part.month) for part in parts]
-        files = orchestration.land_report(found, dataset.storage, months)
+        files = orchestration.land_report(found, dataset, months)
         values = {
             part.key: metadata.usage_metadata(found, files, dataset, period=part.month, budget=request.budget)
             for part in parts
@@ -48,6 +48,6 @@ def land_activity(
     with translate_errors(context):
         client, dataset, parts = weblake.client, weblake.dataset_of_step(context, to), parts_of(context, key)
         entries = client.run(orchestration.activity(client.retry))
-        files = orchestration.land_activity(entries, dataset.storage)
+        files = orchestration.land_activity(entries, dataset)
         values = {part.key: metadata.activity_metadata(files, dataset, len(entries), date=part.day) for part in parts}
     yield result_of(context, key, values)

@@ -43,44 +43,44 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
 
     base_url: str = Field(
         default=dg.EnvVar("WEBLAKE_BASE_URL"),
-        description="The service, such as https://api.example.com or what `weblake serve` printed. "
-        "Default: the environment variable WEBLAKE_BASE_URL.",
+        description="The service's address. Default: the environment variable WEBLAKE_BASE_URL.",
     )
     api_key: str = Field(
         default=dg.EnvVar("WEBLAKE_API_KEY"),
         repr=False,
-        description="The API key, best as an EnvVar. Default: the environment variable WEBLAKE_API_KEY.",
+        description="The API key, preferably an EnvVar. Default: the environment variable WEBLAKE_API_KEY.",
     )
     root: str | None = Field(
         default=None,
-        description="The dataset's root where an asset names none: a local path, s3://, gs:// or abfs://.",
+        description="The dataset's root for assets without `to`: a local path, s3://, gs:// or abfs://.",
     )
     storage_options: dict[str, Any] | None = Field(
         default=None,
         repr=False,
-        description="For the file system of a storage URL, as fsspec takes them. Default: what its backend reads from "
-        "the environment or the machine's role, which is where credentials belong.",
+        description="Options for the file system of a storage URL, in the form of fsspec. Default: the credentials of "
+        "the machine's environment or role.",
     )
     insecure: bool = Field(default=False, description="Allows plain http beyond loopback.")
     job_page: str | None = Field(
         default=None,
-        description="Where people look at a job, such as https://app.example.com/jobs/{kind}/{job_id}: the link in the "
-        "metadata. Default: the console of the embedded service, or the job's status address at the service.",
+        description="The page of a job, such as https://app.example.com/jobs/{kind}/{job_id}, for the link in the "
+        "metadata. Default: the console of the embedded service, or the job's status URL.",
     )
     call_timeout_s: float | None = Field(
-        default=None, description="Seconds for which one call is tried; a minute where none is given."
+        default=None, description="Seconds for which one call is retried. Default: 60."
     )
     proxy: str | None = Field(
         default=None,
         repr=False,
-        description="URL of a proxy, such as http://user:password@proxy.example.com:3128, best as an EnvVar. Default: "
-        "HTTPS_PROXY and NO_PROXY of the environment.",
+        description="URL of a proxy, such as http://user:password@proxy.example.com:3128, preferably an EnvVar. "
+        "Default: HTTPS_PROXY and NO_PROXY of the environment.",
     )
     ca_bundle: str | None = Field(
         default=None,
-        description="PEM file of the certificate authorities to trust. Default: SSL_CERT_FILE, or the usual ones.",
+        description="PEM file of the certificate authorities to trust. Default: SSL_CERT_FILE, or the default "
+        "authorities.",
     )
-    client_certificate: str | None = Field(default=None, description="PEM file, for services that want mutual TLS.")
+    client_certificate: str | None = Field(default=None, description="PEM file for mutual TLS.")
     client_key: str | None = Field(
         default=None,
         description="PEM file with the key of the client certificate. Default: it is in the certificate's file.",
@@ -89,13 +89,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     _client: weblake.Client | None = PrivateAttr(default=None)
 
     def __init__(self, **data: object) -> None:
-        for name in ("api_key", "proxy"):
-            if data.get(name) is not None:
-                data[name] = secret_config.hide(data[name])
-        options = data.get("storage_options")
-        if isinstance(options, Mapping):
-            data["storage_options"] = {name: secret_config.hide(value) for name, value in options.items()}
-        super().__init__(**data)
+        super().__init__(**secret_config.hidden(data))
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[WeblakeResource]:
@@ -166,7 +160,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         dataset = self.dataset(to)
         if context.job_def.executor_def.name != _IN_ONE_PROCESS:
             orchestration.refuse_memory(
-                dataset.storage,
+                dataset,
                 "the process of this step",
                 hint="memory:// is for tests with dg.materialize() and execute_in_process().",
             )
@@ -174,8 +168,8 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
 
     def options_of_storage(self) -> Mapping[str, object] | None:
         """Return the storage options as they were given, for readers of the dataset."""
-        options = self.storage_options
-        return None if options is None else {name: secret_config.resolve(value) for name, value in options.items()}
+        options = secret_config.resolve(self.storage_options)
+        return options if isinstance(options, Mapping) else None
 
     def run(
         self,
@@ -194,11 +188,35 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
                 def docs(context: dg.AssetExecutionContext, weblake: WeblakeResource):
                     yield from weblake.run(context, REQUEST)
 
-        Arguments and errors are those of `execution.materialize`.
-        """
-        from dagster_weblake.execution import materialize
+        Args:
+            context: The context of the step.
+            request: The request.
+            key: The asset; needed if the step has several.
+            to: The dataset's root; by default the resource's.
 
-        return materialize(context, self, request, key=key, to=to)
+        Raises:
+            dagster.Failure: The load failed; `allow_retries` says whether another try may help.
+            dagster.RetryRequested: The service named a time to wait, and the step has a retry policy.
+        """
+        # Imported here, so that code that only loads definitions does not import Arrow.
+        from dagster_weblake import landing, reports
+        from dagster_weblake.failures import as_failure
+        from dagster_weblake.requests import ActivityRequest, LandingRequest, UsageRequest
+
+        key = key or context.asset_key
+        if isinstance(request, UsageRequest):
+            return reports.land_usage(context, self, request, key, to)
+        if isinstance(request, ActivityRequest):
+            return reports.land_activity(context, self, key, to)
+        if isinstance(request, LandingRequest):
+            return landing.land(context, self, request, key, to)
+        raise as_failure(
+            context,
+            InvalidOption(
+                f"A {type(request).__name__} is no request.",
+                hint="Return a CrawlRequest, a BatchScrapeRequest or the like.",
+            ),
+        )
 
     def job_url(self, kind: str, job_id: str, *, has_console: bool = False) -> str:
         """Return the address at which the state of a job is shown; empty for a kind without such an address.

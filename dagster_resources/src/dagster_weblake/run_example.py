@@ -11,7 +11,6 @@ standard error; standard output gets one JSON object, `{"state", "failed", "load
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import signal
@@ -19,9 +18,8 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -37,12 +35,10 @@ SITE, SITES, ACCOUNT = (
 )
 #: Assets that not every service can land: one needs a browser, the other permission to run code in it.
 BROWSER = {"pictures": ("page_pictures",), "visit": ("page_visit",)}
-#: The tag that Dagster puts on a run of several partitions.
+#: The tags that Dagster puts on a run of several partitions.
 _RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 #: Settings without telemetry, and a log that has only the events.
 _INSTANCE = "telemetry: {enabled: false}\nnux: {enabled: false}\npython_logs: {python_log_level: INFO}\n"
-#: Settings without durability: a database that lives for a minute need not survive a power failure.
-_FAST_SQLITE = "PRAGMA synchronous = OFF"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,14 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dagster_weblake.run_example", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--site", metavar="URL", action="append", help="a site that is a partition; EXAMPLE_SITE where none is given"
+        "--site", metavar="URL", action="append", help="a site that is a partition; default: EXAMPLE_SITE"
     )
     parser.add_argument(
         "--browser",
         choices=[*BROWSER],
         action="append",
         default=[],
-        help="materializes page_pictures or page_visit, too: the service needs a browser, and for a visit "
+        help="also materializes page_pictures or page_visit, which need a browser, and page_visit "
         "--allow-code-execution",
     )
     given = parser.parse_args(arguments)
@@ -65,8 +61,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unset = [name for name in SETTINGS if not os.environ.get(name)]
     if unset:
         parser.error(f"{', '.join(unset)} must be set in the environment")
-    # Dagster creates many long-lived objects at start; repeated collections of them take a tenth of the start.
-    gc.set_threshold(200_000, 20, 50)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the home is removed on SIGTERM, too
     with tempfile.TemporaryDirectory(prefix="weblake-dagster-", ignore_cleanup_errors=True) as home:
         (Path(home) / "dagster.yaml").write_text(_INSTANCE)
@@ -77,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if outcome["state"] == "success" else 1
 
 
-def run(sites: Sequence[str], browser: Sequence[str] = ()) -> dict[str, object]:
+def run(sites: Sequence[str], browser: Sequence[str] = ()) -> dict[str, Any]:
     """Materialize everything in the environment's instance, with the sites as partitions; return the summary.
 
     Args:
@@ -88,79 +82,49 @@ def run(sites: Sequence[str], browser: Sequence[str] = ()) -> dict[str, object]:
 
     sys.path.insert(0, str(PROJECT))
     definitions = dg.load_from_defs_folder(path_within_project=PROJECT)
-    _without_sync()
-    months = _keys(definitions, "usage")
+    job = definitions.resolve_implicit_global_asset_job_def()
+    usage = definitions.resolve_asset_graph().get(dg.AssetKey("usage")).partitions_def
+    months = [] if usage is None else usage.get_partition_keys()
+    chosen = {"ops": {"sites": {"config": {"sites": [*sites]}}}}
+    runs: list[tuple[Sequence[str], dict[str, Any]]] = [
+        (SITE, {"run_config": chosen}),
+        *((SITES, {"partition_key": site}) for site in sites),
+        *((BROWSER[name], {}) for name in browser),
+        (ACCOUNT, {"tags": {_RANGE[0]: months[0], _RANGE[1]: months[-1]}}),
+    ]
+    outcome: dict[str, Any] = {"state": "success", "failed": [], "loads": {}, "partitions": {}}
+    checks: dict[str, bool] = {}
     with dg.DagsterInstance.get() as instance:
-        ran = _Ran(definitions, instance)
-        ran.materialize(SITE, config={"ops": {"sites": {"config": {"sites": [*sites]}}}})
-        for site in sites:
-            ran.materialize(SITES, partition=site)
-        for name in browser:
-            ran.materialize(BROWSER[name])
-        ran.materialize(ACCOUNT, tags={_RANGE[0]: months[0], _RANGE[1]: months[-1]})
-    return ran.to_dict()
+        for assets, how in runs:
+            keys = [dg.AssetKey(name) for name in assets]
+            result = job.execute_in_process(instance=instance, asset_selection=keys, raise_on_error=False, **how)
+            _add(outcome, result)
+            checks |= {
+                f"{each.asset_key.to_user_string()}:{each.check_name}": each.passed
+                for each in result.get_asset_check_evaluations()
+            }
+            if not result.success:
+                outcome["state"] = "failure"
+                outcome["failed"] = outcome["failed"] or [", ".join(assets)]
+                break
+    failed = [name for name, passed in checks.items() if not passed]
+    return {**outcome, "checks": {"passed": len(checks) - len(failed), "failed": failed}}
 
 
-@dataclass
-class _Ran:
-    """The runs of the example, and their results."""
-
-    definitions: dg.Definitions
-    instance: dg.DagsterInstance
-    failed: list[str] = field(default_factory=list)
-    loads: dict[str, object] = field(default_factory=dict)
-    partitions: dict[str, int] = field(default_factory=dict)
-    checks: dict[str, bool] = field(default_factory=dict)
-
-    def materialize(
-        self,
-        assets: Sequence[str],
-        *,
-        partition: str | None = None,
-        config: Mapping[str, object] | None = None,
-        tags: Mapping[str, str] | None = None,
-    ) -> None:
-        """Run these assets and their checks, unless an earlier run has failed."""
-        import dagster as dg
-
-        if self.failed:
-            return
-        result = self.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
-            instance=self.instance,
-            asset_selection=[dg.AssetKey(name) for name in assets],
-            partition_key=partition,
-            run_config=dict(config or {}),
-            tags=dict(tags or {}),
-            raise_on_error=False,
-        )
-        for failure in result.get_step_failure_events():
-            said = failure.step_failure_data
-            why = said.user_failure_data.description if said.user_failure_data else said.error_display_string
-            # Repeated at the end, because the log shows it above a long traceback.
-            print(f"{failure.step_key}: {why}", file=sys.stderr)  # noqa: T201
-            self.failed.append(failure.step_key or "")
-        if not result.success and not self.failed:
-            self.failed.append(", ".join(assets))
-        for event in result.get_asset_materialization_events():
-            made = event.materialization
-            name = made.asset_key.to_user_string()
-            self.partitions[name] = self.partitions.get(name, 0) + 1
-            receipt = _receipt_of(made.metadata)
-            if receipt is not None:
-                self.loads[name] = receipt
-        for check in result.get_asset_check_evaluations():
-            self.checks[f"{check.asset_key.to_user_string()}:{check.check_name}"] = check.passed
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the summary that is printed."""
-        bad = [name for name, passed in self.checks.items() if not passed]
-        return {
-            "state": "failure" if self.failed else "success",
-            "failed": self.failed,
-            "loads": self.loads,
-            "partitions": self.partitions,
-            "checks": {"passed": len(self.checks) - len(bad), "failed": bad},
-        }
+def _add(outcome: dict[str, Any], result: dg.ExecuteInProcessResult) -> None:
+    """Add the failures and the materializations of a run to the summary."""
+    for failure in result.get_step_failure_events():
+        data = failure.step_failure_data
+        why = data.user_failure_data.description if data.user_failure_data else data.error_display_string
+        # Repeated at the end, because the log shows it above a long traceback.
+        print(f"{failure.step_key}: {why}", file=sys.stderr)  # noqa: T201
+        outcome["failed"].append(failure.step_key)
+    for event in result.get_asset_materialization_events():
+        name = event.materialization.asset_key.to_user_string()
+        outcome["partitions"][name] = outcome["partitions"].get(name, 0) + 1
+        receipt = _receipt_of(event.materialization.metadata)
+        if receipt is not None:
+            outcome["loads"][name] = receipt
 
 
 def _receipt_of(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, object] | None:
@@ -170,25 +134,8 @@ def _receipt_of(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, object] |
     load_id, root = metadata.get("weblake/load_id"), metadata.get("weblake/root")
     if load_id is None or root is None or "weblake/stored" not in metadata:
         return None
-    landing = orchestration.find(orchestration.open_dataset(str(root.value)), str(load_id.value))
+    landing = orchestration.LoadState(orchestration.open_dataset(str(root.value)), str(load_id.value)).landed
     return None if landing is None else landing.receipt.to_dict()
-
-
-def _keys(definitions: dg.Definitions, asset: str) -> Sequence[str]:
-    """Return the partitions of an asset."""
-    (spec,) = (spec for spec in definitions.resolve_all_asset_specs() if spec.key.to_user_string() == asset)
-    if spec.partitions_def is None:
-        raise RuntimeError(f"{asset} has no partitions.")
-    return spec.partitions_def.get_partition_keys()
-
-
-def _without_sync() -> None:
-    from sqlalchemy import event
-    from sqlalchemy.engine import Engine
-
-    @event.listens_for(Engine, "connect")
-    def quick(connection: object, _: object) -> None:
-        connection.execute(_FAST_SQLITE)  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

@@ -37,6 +37,15 @@ def hide(value: object) -> object:
     return placeholder
 
 
+def hidden(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields of a resource with placeholders for those that hold secrets."""
+    found = {name: hide(fields[name]) for name in ("api_key", "proxy") if fields.get(name) is not None}
+    options = fields.get("storage_options")
+    if isinstance(options, Mapping):
+        found["storage_options"] = {name: hide(value) for name, value in options.items()}
+    return {**fields, **found}
+
+
 def reveal(value: object) -> object:
     """Return the value that a placeholder stands for; any other value is returned unchanged.
 

@@ -63,11 +63,7 @@ def build_weblake_specs(
             is no job. The service is not asked.
         TypeError: A keyword argument that does not exist.
     """
-    check_names(
-        "build_weblake_specs",
-        options,
-        ("asset", "request", "wait", "to", "partitions_def", *SpecOptions.__annotations__),
-    )
+    check_names(build_weblake_specs, options, SpecOptions)
     spec = with_options(asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(asset), options)
     if wait not in get_args(Wait):
         raise invalid(spec.key, InvalidOption(f"wait is {wait!r}.", hint="Give 'step' or 'sensor'."))

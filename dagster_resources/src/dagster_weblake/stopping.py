@@ -7,14 +7,21 @@ limit ended the run.
 
 A step body has to be synchronous: Dagster 1.13 never resumes an async one after the interrupt, so that it could not
 cancel anything.
+
+Dagster raises the interrupt in the handler of the signal. Python discards an error that is raised in a finalizer or in
+the callback of a weak reference, so that an interrupt at such a moment would be lost and the step would wait on. Each
+poll of a job therefore raises an interrupt that has not ended the step.
 """
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -30,6 +37,8 @@ if TYPE_CHECKING:
 #: Seconds in which an interrupted start is looked up again: a pod has thirty until it is killed.
 FIND_S = 15.0
 _UNWANTED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
+#: The signals of which Dagster makes interrupts.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(slots=True)
@@ -42,15 +51,45 @@ class Stopping:
     dataset: Dataset
     #: The requests that are being landed, by load id; None for a load that another step has started.
     open: dict[str, LoadRequest | None] = field(default_factory=dict)
+    _interrupted: bool = False
 
     @contextmanager
     def watching(self) -> Iterator[Stopping]:
         """Return a context manager that decides about the jobs if its block is interrupted, and re-raises."""
         try:
-            yield self
+            with self._signals_recorded():
+                yield self
         except dg.DagsterExecutionInterruptedError:
             self._decide()
             raise
+
+    def raise_lost_interrupt(self) -> None:
+        """Raise the interrupt of a signal that has been received and has not ended the block.
+
+        Raises:
+            dagster.DagsterExecutionInterruptedError: The step is being stopped.
+        """
+        if self._interrupted:
+            raise dg.DagsterExecutionInterruptedError()
+
+    @contextmanager
+    def _signals_recorded(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():  # Dagster does not interrupt other threads either
+            yield
+            return
+        handlers = {number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))}
+
+        def record(number: int, frame: FrameType | None) -> None:
+            self._interrupted = True
+            handlers[signal.Signals(number)](number, frame)
+
+        try:
+            for number in handlers:
+                signal.signal(number, record)
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
     def _decide(self) -> None:
         if not self.open:
@@ -73,15 +112,16 @@ class Stopping:
                 job = self._job(client, load_id, load_request)
                 if job is not None:
                     client.run(orchestration.cancel(job, client.retry))
-                    self.context.log.info(f"Cancelled {job.words}: its run was terminated.")
+                    self.context.log.info(f"Cancelled {job}: its run was terminated.")
         except WeblakeError as error:
             self.context.log.warning(f"The job of load {load_id} could not be cancelled: {error}")
 
     def _job(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> JobRef | None:
         """Return the job of a load; if its start was interrupted, repeat it at a service that replays starts."""
-        job = self.dataset.ledger.job(load_id)
+        state = orchestration.LoadState(self.dataset, load_id)
+        job = state.job
         if job is None and load_request is not None and load_request.start is not None:
-            intent, last = self.dataset.ledger.intent(load_id), self.dataset.ledger.last_start(load_id)
+            intent, last = state.intent, state.last_start
             if intent is None or last is None or last.void:
                 return None
             if not intent.replay:

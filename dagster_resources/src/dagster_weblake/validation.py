@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import get_args
+from typing import Any, get_args
 
 import dagster as dg
 
@@ -28,34 +28,14 @@ _ANY_TEXT, _ANY_URL = "x", "https://example.com/"
 
 
 def check_request(request: object, asset: dg.AssetKey) -> None:
-    """Check the request of a definition.
-
-    Values that are only known when the step runs are left to the step: an EnvVar, a text with `{partition_…}`, the
-    content of a file, and what an upstream asset returns.
+    """Check the request of a definition, as `check`.
 
     Raises:
         DagsterInvalidDefinitionError: The contract or the integration refuses it; the message names the asset and the
             option.
     """
     try:
-        if not isinstance(request, get_args(Request)):
-            names = ", ".join(each.__name__ for each in get_args(Request))
-            raise InvalidOption(f"The request is of type {type(request).__name__}.", hint=f"Give one of {names}.")
-        if isinstance(request, LandingRequest):
-            request.terms()
-            _check_call(request)
-    except InvalidOption as error:
-        raise invalid(asset, error) from None
-
-
-def check_terms(terms: LandingRequest, asset: dg.AssetKey) -> None:
-    """Check the limits and tolerances of a request.
-
-    Raises:
-        DagsterInvalidDefinitionError: One of them is of a wrong type or out of its range.
-    """
-    try:
-        terms.terms()
+        check(request)
     except InvalidOption as error:
         raise invalid(asset, error) from None
 
@@ -65,7 +45,20 @@ def invalid(asset: dg.AssetKey, error: InvalidOption) -> dg.DagsterInvalidDefini
     return dg.DagsterInvalidDefinitionError(f"Asset {asset.to_user_string()!r}: {error}")
 
 
-def _check_call(request: LandingRequest) -> None:
+def check(request: object) -> None:
+    """Check a request as far as its values are known before the step runs.
+
+    Values that are only known when the step runs are left to the step: an EnvVar, a text with `{partition_…}`, the
+    content of a file, and what an upstream asset returns.
+
+    Raises:
+        InvalidOption: The contract or the integration refuses it; the message names the option.
+    """
+    if not isinstance(request, get_args(Request)):
+        names = ", ".join(each.__name__ for each in get_args(Request))
+        raise InvalidOption(f"The request is of type {type(request).__name__}.", hint=f"Give one of {names}.")
+    if isinstance(request, LandingRequest):
+        request.terms()
     if isinstance(request, CrawlRequest):
         _check_options(contract.CrawlRequest, request.options, url=_url(request.url))
     elif isinstance(request, ScrapeRequest):
@@ -86,7 +79,7 @@ def _check_options(form: type, options: Mapping[str, object], **more: object) ->
         raise InvalidOption(f"options is of type {type(options).__name__}.", hint='Give a dict: {"limit": 10}.')
     check_option_names(options)
     try:
-        contract.to_wire(form, {**_without_env_vars(options), **more})
+        contract.to_wire(form, {**_replaced(options), **more})
     except InvalidOption as error:
         # The final value may be valid: the step checks it again.
         if not any(f"`{path}`" in error.message for path in _unknown_yet(options)):
@@ -105,13 +98,8 @@ def _url(value: object) -> str:
     return value
 
 
-def _without_env_vars(value: object) -> dict[str, object]:
-    found = _replaced(value)
-    assert isinstance(found, dict)
-    return found
-
-
-def _replaced(value: object) -> object:
+def _replaced(value: Any) -> Any:
+    """Return a value with a text or a number in place of each EnvVar."""
     if isinstance(value, ENV_VARS):
         return _ANY_TEXT if isinstance(value, dg.EnvVar) else 1
     if isinstance(value, Mapping):

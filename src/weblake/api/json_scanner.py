@@ -39,14 +39,14 @@ _MEMBER = {"[": "value", "{": "key"}
 _OPENS = {"]": "[", "}": "{"}
 
 
-class Short(Exception):
+class Truncated(Exception):
     """The text ends within a value."""
 
     def __str__(self) -> str:
         return "it ends too early"
 
 
-class Broken(Exception):
+class Malformed(Exception):
     """The text is not valid JSON; the message says why."""
 
 
@@ -72,9 +72,9 @@ def is_json(view: memoryview) -> bool:
 def fields(view: memoryview) -> Iterator[tuple[int, int, int, int]]:
     """Yield the start and end of each key and of its value in a text that is one object.
 
-    Raises Short or Broken, possibly after the first fields.
+    Raises Truncated or Malformed, possibly after the first fields.
     """
-    at = open_(view, "{")
+    at = first_member(view, "{")
     while at >= 0:
         start, end, at = key(view, at)
         to = value_end(view, at)
@@ -84,18 +84,18 @@ def fields(view: memoryview) -> Iterator[tuple[int, int, int, int]]:
 
 def elements(view: memoryview) -> Iterator[tuple[int, int]]:
     """Yield the start and end of each element in a text that is one array; raises as `fields` does."""
-    at = open_(view, "[")
+    at = first_member(view, "[")
     while at >= 0:
         end = value_end(view, at)
         yield at, end
         at = next_member(view, end, "]")
 
 
-def open_(view: memoryview, bracket: str) -> int:
+def first_member(view: memoryview, bracket: str) -> int:
     """Return the start of the first member after the opening bracket, or -1 if there is none."""
     at = past_space(view, 0)
     if view[at] != ord(bracket):
-        raise Broken(f"it does not begin with {bracket}")
+        raise Malformed(f"it does not begin with {bracket}")
     at = past_space(view, at + 1)
     if chr(view[at]) in _OPENS and _OPENS[chr(view[at])] == bracket:
         _nothing_after(view, at + 1)
@@ -110,38 +110,38 @@ def next_member(view: memoryview, at: int, close: str) -> int:
         _nothing_after(view, at + 1)
         return -1
     if view[at] != ord(","):
-        raise Broken(f"no comma at byte {at}")
+        raise Malformed(f"no comma at byte {at}")
     return past_space(view, at + 1)
 
 
 def key(view: memoryview, at: int) -> tuple[int, int, int]:
     """Return the start and end of the field name at `at`, and the start of its value."""
     if view[at] != ord('"'):
-        raise Broken(f"no field name at byte {at}")
+        raise Malformed(f"no field name at byte {at}")
     end = value_end(view, at)
     colon = past_space(view, end)
     if view[colon] != ord(":"):
-        raise Broken(f"no colon at byte {colon}")
+        raise Malformed(f"no colon at byte {colon}")
     return at, end, past_space(view, colon + 1)
 
 
 def past_space(view: memoryview, at: int) -> int:
-    """Return the end of the white space at `at`; raises Short if it ends the text."""
+    """Return the end of the white space at `at`; raises Truncated if it ends the text."""
     found = _SPACE.match(view, at)
     if found is None or found.end() >= len(view):
-        raise Short
+        raise Truncated
     return found.end()
 
 
 def value_end(view: memoryview, at: int) -> int:
-    """Return the end of the value that begins at `at`; raises Short for a number at the end: it may be incomplete."""
+    """Return the end of the value that begins at `at`; raise Truncated for a number at the end of the text."""
     if view[at] in b"[{":
         return _nest_end(view, at)
     found = (_STRING if view[at] == ord('"') else _SCALAR).match(view, at)
     if found is None and view[at] != ord('"'):
-        raise Broken(f"no value at byte {at}")
+        raise Malformed(f"no value at byte {at}")
     if found is None or (view[at] != ord('"') and found.end() == len(view)):
-        raise Short
+        raise Truncated
     return found.end()
 
 
@@ -151,16 +151,16 @@ def _nest_end(view: memoryview, at: int) -> int:
         first, run = view[found.start()], found.end() - found.start()
         if first == ord('"'):
             if run == 1:  # a quote that is not closed
-                raise Short
+                raise Truncated
         elif first in b"[{":
             depth += run
         elif depth > run:
             depth -= run
         else:
             return found.start() + depth
-    raise Short
+    raise Truncated
 
 
 def _nothing_after(view: memoryview, at: int) -> None:
     if _SPACE.fullmatch(view, at) is None:
-        raise Broken(f"it goes on after its end at byte {at}")
+        raise Malformed(f"it goes on after its end at byte {at}")

@@ -114,14 +114,14 @@ def code_deadline(wire: Mapping[str, object]) -> float:
     return timeout + MARGIN_S
 
 
-def many(urls: Iterable[str]) -> object:
+def url_list(urls: Iterable[str]) -> object:
     """Return URLs as a list; a single text is returned unchanged, so that the option check reports it."""
     if isinstance(urls, str | bytes | Mapping) or not isinstance(urls, Iterable):
         return urls
     return list(urls)
 
 
-def given(cls: type, options: Mapping[str, object], **more: object) -> dict[str, object]:
+def wire_options(cls: type, options: Mapping[str, object], **more: object) -> dict[str, object]:
     """Return the options and the positional arguments, checked, under wire names."""
     return to_wire(cls, {**more, **options})
 

@@ -164,7 +164,7 @@ def split_object(raw: JsonBytes) -> dict[str, Raw]:
         return _object(view)
     try:
         return {_name(view[start:end]): Raw(view[at:to]) for start, end, at, to in json_scanner.fields(view)}
-    except (json_scanner.Short, json_scanner.Broken) as e:
+    except (json_scanner.Truncated, json_scanner.Malformed) as e:
         raise _malformed(raw, str(e)) from None
 
 
@@ -175,7 +175,7 @@ def split_array(raw: JsonBytes) -> list[Raw]:
         return _array(view)
     try:
         return [Raw(view[start:end]) for start, end in json_scanner.elements(view)]
-    except (json_scanner.Short, json_scanner.Broken) as e:
+    except (json_scanner.Truncated, json_scanner.Malformed) as e:
         raise _malformed(raw, str(e)) from None
 
 
@@ -186,13 +186,13 @@ def read_chunk(body: JsonBytes) -> Chunk:
     absent, there are no documents.
     """
     view = _without_mark(body)
-    with contextlib.suppress(*REFUSALS, json_scanner.Short, json_scanner.Broken):
+    with contextlib.suppress(*REFUSALS, json_scanner.Truncated, json_scanner.Malformed):
         return _data_last(view, Documents.of_objects)
-    with contextlib.suppress(*REFUSALS, json_scanner.Short, json_scanner.Broken):
+    with contextlib.suppress(*REFUSALS, json_scanner.Truncated, json_scanner.Malformed):
         return _data_last(view, _by_text(_array))
     with contextlib.suppress(*REFUSALS):
         return _chunk(_object(view), _by_text(_array))
-    with contextlib.suppress(*REFUSALS, json_scanner.Short, json_scanner.Broken):
+    with contextlib.suppress(*REFUSALS, json_scanner.Truncated, json_scanner.Malformed):
         return _data_last(view, _by_text(_array_by_mask))
     return _chunk(split_object(view), _by_text(split_array))
 
@@ -205,7 +205,7 @@ def read_head(body: JsonBytes) -> Head | None:
     of the whole body raises the error.
     """
     head = None
-    with contextlib.suppress(json_scanner.Short, json_scanner.Broken):
+    with contextlib.suppress(json_scanner.Truncated, json_scanner.Malformed):
         # Copied, because a view that a traceback keeps alive would prevent a bytearray from being resized.
         head = _prefix(_without_mark(bytes(body[:HEAD_BYTES])))
     if head is None and bytes(body[-64:]).rstrip().endswith(b"}"):
@@ -243,7 +243,7 @@ def _data_last(view: memoryview, cut: _Cut) -> Chunk:
     tail = bytes(view[-64:])
     end = len(view) - len(tail) + len(tail.rstrip()) - 1
     if at < 0 or view[end] != ord("}"):
-        raise json_scanner.Broken
+        raise json_scanner.Malformed
     return Chunk(fields, cut(view[at:end]))
 
 
@@ -258,7 +258,7 @@ def _array_by_mask(view: memoryview) -> list[Raw]:
     its elements have the same offsets.
     """
     masked = bytes(view).translate(_BLANKED).replace(b"NaN", b"1e0").replace(b"Infinity", b"1e000000")
-    elements, at = [], json_scanner.open_(view, "[")
+    elements, at = [], json_scanner.first_member(view, "[")
     for element in _array(_SURROGATE.sub(rb"\\u0000", masked)):
         end = at + memoryview(element).nbytes
         elements.append(Raw(view[at:end]))
@@ -291,7 +291,7 @@ def _front_at_once(begin: bytes) -> tuple[dict[str, object], int] | None:
 
 def _front_by_steps(view: memoryview) -> tuple[dict[str, object], int]:
     fields: dict[str, Raw] = {}
-    at = json_scanner.open_(view, "{")
+    at = json_scanner.first_member(view, "{")
     while at >= 0:
         start, end, at = json_scanner.key(view, at)
         name = _name(view[start:end])

@@ -28,7 +28,7 @@ from weblake.errors import (
     WeblakeError,
 )
 from weblake.remedies import Remedy
-from weblake.steps import NoReply, Reply
+from weblake.steps import NoResponse, Response
 
 #: The only fields of an error body: if a body with status 200 and `success: false` has no others, it is an error.
 _ERROR_FIELDS = frozenset({"success", "error", "code", "details", "message", "warning", "requestId"})
@@ -44,96 +44,100 @@ _REASONS = {
 }
 
 
-def value_of(reply: Reply, what: str) -> object:
+def value_of(response: Response, what: str) -> object:
     """Return the decoded JSON of a successful response.
 
     Raises:
         WeblakeError: The typed error of any other response; `what` names the operation in its message.
     """
-    if not 200 <= reply.status < 300:
-        raise error_of(reply, what)
-    value = response_json.loads(bytes(reply.body))
-    if isinstance(value, dict) and tells_error(value):
-        raise error_of(reply, what)
+    if not 200 <= response.status < 300:
+        raise error_of(response, what)
+    value = response_json.loads(bytes(response.body))
+    if isinstance(value, dict) and is_error_body(value):
+        raise error_of(response, what)
     return value
 
 
-def tells_error(fields: Mapping[str, object]) -> bool:
+def is_error_body(fields: Mapping[str, object]) -> bool:
     """Return whether these fields of a response are an error at any HTTP status; a failed job's status is not."""
     return fields.get("success") is False and set(fields) <= _ERROR_FIELDS
 
 
-def error_of(reply: Reply | NoReply, what: str) -> WeblakeError:
+def error_of(response: Response | NoResponse, what: str) -> WeblakeError:
     """Return the typed error for a missing response or one that is not successful."""
-    if isinstance(reply, NoReply):
-        if reply.final and reply.sent:
-            return MalformedReply(f"{what}: {reply.reason}.", hint=reply.hint)
-        if reply.final:
+    if isinstance(response, NoResponse):
+        if response.final and response.sent:
+            return MalformedReply(f"{what}: {response.reason}.", hint=response.hint)
+        if response.final:
             return AskPerson(
-                f"{what}: {reply.reason}.",
-                hint=reply.hint
+                f"{what}: {response.reason}.",
+                hint=response.hint
                 or Remedy(
                     "Check {base_url} and this machine's clock; a certificate authority of your own goes into "
                     "{ca_bundle}."
                 ),
             )
         return ServiceUnreachable(
-            f"{what}: {reply.reason}.", hint=Remedy("Check {base_url} and that the service is up.")
+            f"{what}: {response.reason}.", hint=Remedy("Check {base_url} and that the service is up.")
         )
-    text, code, _ = _error_fields(reply)
-    error = _by_status(reply, what, f" The service says: {text}" if text else "", code)
-    error.status, error.code = reply.status, code
+    text, code, _ = _error_fields(response)
+    error = _by_status(response, what, f" The service says: {text}" if text else "", code)
+    error.status, error.code = response.status, code
     return error
 
 
-def _by_status(reply: Reply, what: str, said: str, code: str | None) -> WeblakeError:
-    status = reply.status
+def _by_status(response: Response, what: str, detail: str, code: str | None) -> WeblakeError:
+    status = response.status
     if 300 <= status < 400:
         return MalformedReply(
             f"{what}: the service answered with a redirect ({status}), and a key is never sent after one.",
             hint=Remedy("Set {base_url} to the address that the service itself uses."),
         )
     if status == 401:
-        return AuthenticationFailed(f"{what}: the API key was not accepted.{said}", hint=Remedy("Check {api_key}."))
+        return AuthenticationFailed(f"{what}: the API key was not accepted.{detail}", hint=Remedy("Check {api_key}."))
     if status == 402:
-        return CreditsExhausted(f"{what}: not enough credits.{said}", hint="Add credits, or ask for less.")
+        return CreditsExhausted(f"{what}: not enough credits.{detail}", hint="Add credits, or ask for less.")
     if status == 403:
-        return PermissionDenied(f"{what}: forbidden.{said}", hint="Check the team and the target.")
+        return PermissionDenied(f"{what}: forbidden.{detail}", hint="Check the team and the target.")
     if status == 429:
-        return RateLimited(f"{what}: the rate or concurrency limit is reached.{said}", retry_after=hint_s(reply))
+        return RateLimited(
+            f"{what}: the rate or concurrency limit is reached.{detail}", retry_after=retry_after_s(response)
+        )
     if status == 503 and code is not None and _NOT_SET_UP.search(code):
-        return FeatureMissing(f"{what}: the service has this not set up.{said}")
+        return FeatureMissing(f"{what}: the service has this not set up.{detail}")
     if status == 410 or (status == 404 and code is None):
         return JobGone(
-            f"{what}: the service does not have it: unknown, expired, or of another team.{said}",
+            f"{what}: the service does not have it: unknown, expired, or of another team.{detail}",
             hint="Results are kept for about a day; check the id, the key and the base URL.",
         )
     if status in (408, 425) or status >= 500:
-        return ServiceUnavailable(f"{what}: the service failed ({status}).{said}", retry_after=hint_s(reply))
+        return ServiceUnavailable(
+            f"{what}: the service failed ({status}).{detail}", retry_after=retry_after_s(response)
+        )
     if status < 300:
-        return RequestRejected(f"{what}: refused.{said}")
-    return RequestRejected(f"{what}: refused ({status}), {_REASONS.get(status, 'the request is wrong')}.{said}")
+        return RequestRejected(f"{what}: refused.{detail}")
+    return RequestRejected(f"{what}: refused ({status}), {_REASONS.get(status, 'the request is wrong')}.{detail}")
 
 
-def hint_s(reply: Reply) -> float | None:
+def retry_after_s(response: Response) -> float | None:
     """Return the seconds that the service asks the client to wait, or None.
 
     Read in this order: Retry-After in seconds or as a date (relative to the Date of the response if it has one, so that
     a wrong local clock has no effect), `details.retryAfterSeconds`, "retry after Ns" in the text.
     """
-    asked = _asked(reply)
-    return None if asked is None else max(0.0, asked)
+    seconds = _requested_wait(response)
+    return None if seconds is None else max(0.0, seconds)
 
 
-def _asked(reply: Reply) -> float | None:
-    header = reply.headers.get("retry-after", "").strip()
+def _requested_wait(response: Response) -> float | None:
+    header = response.headers.get("retry-after", "").strip()
     if header:
         seconds = _seconds(header)
         if seconds is None:
-            seconds = _until(header, reply)
+            seconds = _seconds_until(header, response)
         if seconds is not None:
             return seconds
-    text, _, details = _error_fields(reply)
+    text, _, details = _error_fields(response)
     if isinstance(details, dict):
         seconds = _seconds(str(details.get("retryAfterSeconds", "")))
         if seconds is not None:
@@ -142,18 +146,18 @@ def _asked(reply: Reply) -> float | None:
     return float(found[1]) if found else None
 
 
-def goes_on(reply: Reply) -> bool:
+def still_works(response: Response) -> bool:
     """Return whether a 408 says that the work continues, so that repeating the request joins it."""
-    if reply.status != 408:
+    if response.status != 408:
         return False
-    details = _error_fields(reply)[2]
+    details = _error_fields(response)[2]
     return isinstance(details, dict) and details.get("state") == "processing_continues"
 
 
-def _error_fields(reply: Reply) -> tuple[str, str | None, object]:
+def _error_fields(response: Response) -> tuple[str, str | None, object]:
     """Return the text, code and details of an error body; empty values if it is not JSON, such as a proxy's HTML."""
     try:
-        body = response_json.loads(bytes(reply.body)) if reply.body else {}
+        body = response_json.loads(bytes(response.body)) if response.body else {}
     except MalformedReply:
         return "", None, None
     if not isinstance(body, Mapping):
@@ -167,10 +171,10 @@ def _seconds(text: str) -> float | None:
     return float(text) if re.fullmatch(r"[+-]?\d{1,12}(\.\d{1,9})?", text) else None
 
 
-def _until(text: str, reply: Reply) -> float | None:
+def _seconds_until(text: str, response: Response) -> float | None:
     then = http_date(text)
-    base = http_date(reply.headers.get("date", ""))
-    return None if then is None else then - (reply.wall if base is None else base)
+    base = http_date(response.headers.get("date", ""))
+    return None if then is None else then - (response.wall if base is None else base)
 
 
 def http_date(text: str) -> float | None:

@@ -87,8 +87,8 @@ def delivery_key(event: WebhookEvent) -> str:
     no `webhookId`, the scrape id or source URL of a page event.
     """
     page = event.data[0].metadata if event.data else None
-    told = event.webhook_id or (page and (page.scrape_id or page.source_url)) or ""
-    return f"{event.type} {(event.id or '').lower()} {told}"
+    delivery = event.webhook_id or (page and (page.scrape_id or page.source_url)) or ""
+    return f"{event.type} {(event.id or '').lower()} {delivery}"
 
 
 def receive(body: bytes, signature: str | None, secret: str | bytes) -> WebhookEvent:

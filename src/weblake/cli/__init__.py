@@ -1,5 +1,7 @@
-"""The command line. Each group of commands is a room of its own; they import what they need when they run, so that
-`weblake --help` does not wait for Arrow."""
+"""The entry point of the command line: its streams, its errors and its exit codes.
+
+The modules of the commands import what they need when a command runs, so that `weblake --help` does not load Arrow.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +10,50 @@ import sys
 from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from weblake.cli import interrupts
 from weblake.errors import InvalidOption, RetryLater, StorageRefused, WeblakeError
+
+if TYPE_CHECKING:
+    import typer
 
 _JSON = "--json"
 
 
 def main() -> None:
-    """Runs the command that was typed; exits with 0 (whole), 1 (failed), 2 (bad usage) or 130 (interrupted)."""
+    """Run the command line; exit with 0 (complete), 1 (failed), 2 (bad usage) or 130 (interrupted)."""
     with interrupts.ctrl_c_ends():
         _open_streams()
         _run(_commands())
 
 
-def _commands() -> Callable[..., None]:
-    """All commands in one tree."""
+def _commands() -> typer.Typer:
+    """Return the app with all commands."""
+    import typer
+
     from weblake.cli import compaction, discovery, jobs, landing, local, orphans, remote_browsers, reports, single_pages
-    from weblake.cli.tree import app
+    from weblake.cli.tree import add_command, app
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
-    for module in (single_pages, landing, orphans, compaction, jobs, discovery, reports, remote_browsers, local):
-        module.register(app)
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character is not an error
+    browser = typer.Typer(help="Remote browser sessions.", no_args_is_help=True)
+    webhook = typer.Typer(help="Webhook deliveries.", no_args_is_help=True)
+    for group, commands in (
+        (app, (single_pages.scrape, single_pages.parse)),
+        (app, (landing.batch, landing.crawl, landing.land, landing.loads, orphans.orphans, compaction.compact)),
+        (app, (jobs.status, jobs.cancel, jobs.errors)),
+        (app, (discovery.map_, discovery.search, discovery.crawls, discovery.preview)),
+        (app, (reports.usage, reports.activity)),
+        (browser, (remote_browsers.create, remote_browsers.list_, remote_browsers.execute, remote_browsers.close)),
+        (app, (remote_browsers.interact, remote_browsers.stop, local.serve, local.demo)),
+        (webhook, (local.verify,)),
+    ):
+        for command in commands:
+            add_command(group, command)
+    app.add_typer(browser, name="browser")
+    app.add_typer(webhook, name="webhook")
     return app
 
 
@@ -54,7 +75,7 @@ def _run(app: Callable[..., None]) -> None:
             _show_bad_usage(end.__context__)
         raise
     except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more while it closes the stream.
+        # The reader of the output has ended; Python would report it again while it closes the stream.
         sys.stderr.close()
         sys.exit(FAILED)
     except (MemoryError, RuntimeError, OSError) as error:
@@ -63,23 +84,23 @@ def _run(app: Callable[..., None]) -> None:
             raise
         show_error(lack, as_json=_JSON in sys.argv[1:] and not isinstance(error, OSError))
         if isinstance(error, OSError):
-            sys.stdout = _nothing("w")  # it may be the one that is full, and Python would try once more at its end
+            sys.stdout = _nothing("w")  # its disk may be full, and Python would flush it again at the end
         sys.exit(FAILED)
 
 
 def _lack(error: Exception) -> WeblakeError | None:
-    """What the machine did not give, in words. Of storages and services their own rooms speak before this."""
-    hint = "Nothing half is visible. Mend that and run it again: it goes on from there."
+    """Return the error for a lack of memory, disk or threads on this machine; None for any other exception."""
+    hint = "No incomplete load is visible. Correct this and run the command again: it continues."
     if isinstance(error, MemoryError):
         return RetryLater("There was not enough memory.", hint=hint)
     if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         return StorageRefused(f"The system says: {error.strerror or error}{where}.", hint=hint)
-    return RetryLater("The system starts no more threads.", hint=hint) if "new thread" in str(error) else None
+    return RetryLater("The system cannot start another thread.", hint=hint) if "new thread" in str(error) else None
 
 
 def _open_streams() -> None:
-    """Puts nothing in the place of a standard stream that is closed, before a file of ours gets its number."""
+    """Open the null device for each closed standard stream, before another file gets its descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, _nothing(mode))
@@ -90,7 +111,7 @@ def _nothing(mode: str) -> IO[str]:
 
 
 def _show_bad_usage(cause: BaseException | None) -> None:
-    """The object that a program waits for; the words for people have been printed."""
+    """Write the error as JSON; typer has written it as text."""
     from weblake.output import show_json
 
     words = getattr(cause, "format_message", None)  # typer's own errors have it, and no public class

@@ -1,4 +1,4 @@
-"""compact: many small loads in large files, in a new root."""
+"""The command compact, which merges many small loads into large files of a new root."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from rich.markup import escape
 
 from weblake import output
 from weblake.cli.interrupts import INTERRUPTED
-from weblake.cli.tree import Interrupted, Json
+from weblake.cli.tree import Interrupted, Json, RootArgument
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
     from weblake.dataset.compaction_record import Compacted
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", re.IGNORECASE)
-#: Load ids that a line names.
+#: Most load ids that a line names.
 _NAMED = 5
 
 
 def compact(
-    root: Annotated[str, typer.Argument(metavar="ROOT")],
-    to: Annotated[str, typer.Option("--to", metavar="NEW_ROOT", help="A root that holds nothing yet.")],
+    root: RootArgument,
+    to: Annotated[str, typer.Option("--to", metavar="NEW_ROOT", help="An empty root.")],
     file_size: Annotated[
-        str, typer.Option("--file-size", metavar="SIZE", help="Bytes of a new file at most, such as 64MB, 1GiB.")
+        str, typer.Option("--file-size", metavar="SIZE", help="Most bytes of a new file, such as 64MB or 1GiB.")
     ] = "256MB",
     as_json: Json = False,
 ) -> None:
-    """Rewrites a dataset into NEW_ROOT with its small files merged. ROOT is only read; stop what lands there before."""
+    """Rewrites a dataset into NEW_ROOT with its small files merged. ROOT is only read; stop its pipelines before."""
     from weblake.cli.interrupts import terminable
     from weblake.dataset import compaction
 
@@ -40,8 +40,8 @@ def compact(
     except (KeyboardInterrupt, SystemExit) as end:
         code = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
         raise Interrupted(
-            f"interrupted; {to} is no dataset yet, and {root} is as it was.",
-            hint="The same command goes on.",
+            f"interrupted; {to} is not a dataset yet, and {root} is unchanged.",
+            hint="The same command continues.",
             exit_code=code,
         ) from None
     if as_json:
@@ -50,16 +50,11 @@ def compact(
         _show(done, root, to)
 
 
-def register(app: typer.Typer) -> None:
-    """Hangs the command into the tree."""
-    app.command()(compact)
-
-
 def bytes_of(text: str) -> int:
-    """A size as people write it, in bytes: 64MB has 64,000,000, 64MiB 67,108,864.
+    """Return a size such as 64MB (64,000,000) or 64MiB (67,108,864) in bytes.
 
     Raises:
-        InvalidOption: It is none.
+        InvalidOption: The text is not a size.
     """
     found = _SIZE.fullmatch(text.strip())
     size = 0
@@ -67,7 +62,7 @@ def bytes_of(text: str) -> int:
         unit = 1024 if found[3] else 1000
         size = int(float(found[1]) * unit ** " KMGT".index(found[2].upper() or " "))
     if size < 1:
-        raise InvalidOption(f"--file-size {text[:40]!r} is no size.", hint="Such as 256MB, 1GiB or 64000000.")
+        raise InvalidOption(f"--file-size {text[:40]!r} is not a size.", hint="Such as 256MB, 1GiB or 64000000.")
     return size
 
 
@@ -88,10 +83,10 @@ def _show(done: Compacted, root: str, to: str) -> None:
     if done.open:
         named = ", ".join(done.open[:_NAMED]) + (", …" if len(done.open) > _NAMED else "")
         output.note(
-            f"weblake: not landed so far, and carried over: {len(done.open)} ({named}). Go on with them in {to} only: "
-            "what one root starts the other does not know. `weblake orphans` names their jobs."
+            f"weblake: not landed so far, and copied: {len(done.open)} ({named}). Continue them in {to} only: "
+            "one root does not know the jobs of the other. `weblake orphans` names their jobs."
         )
     if done.unreadable:
         first, why = next(iter(done.unreadable.items()))
         more = f", and {len(done.unreadable) - 1} more (--json names all)" if len(done.unreadable) > 1 else ""
-        output.note(f"weblake: copied as they are, because a record cannot be read: load {first}: {escape(why)}{more}")
+        output.note(f"weblake: copied unchanged, because a record cannot be read: load {first}: {escape(why)}{more}")

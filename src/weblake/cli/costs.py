@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from weblake.loads.load_request import LoadRequest
     from weblake.loads.publishing import Dataset
 
-#: Seconds and tries in which the service has to say how many credits are left: the question does not depend on it.
+#: Limits of reading the remaining credits, which the question can do without.
 _DEADLINE_S, _TRIES, _WAIT_S = 15.0, 2, 5.0
 _LIMITS = "Give --limit N or --max-credits N"
 
 
 def confirm(client: Client, dataset: Dataset, request: LoadRequest, *, yes: bool) -> LoadRequest:
-    """Return the order, once a crawl without a limit is confirmed; any other order is returned as it is.
+    """Return the request, after a crawl without a limit is confirmed; any other request is returned unchanged.
 
     Raises:
         InvalidOption: There is no terminal to ask on, and no --yes.

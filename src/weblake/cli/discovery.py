@@ -1,4 +1,4 @@
-"""map, search, crawls, preview: what there is to scrape."""
+"""The commands map, search, crawls and preview, which find out what there is to scrape."""
 
 from __future__ import annotations
 
@@ -8,53 +8,40 @@ import typer
 from rich.markup import escape
 
 from weblake import output
-from weblake.cli.tree import BaseUrl, Insecure, Json, Options, connect, given_options
+from weblake.cli.tree import ContractOptions, Json, ServiceOptions
 
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Results at most.")]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Most results.")]
 
 
-def map_site(
+def map_(
     url: str,
+    options: ContractOptions,
+    service: ServiceOptions,
     search: Annotated[str | None, typer.Option("--search", help="Order by relevance to this.")] = None,
     limit: Limit = None,
-    option: Options = None,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
-    """Lists the URLs of a site, one a line."""
-    given = given_options(option)
-    given |= {name: value for name, value in (("search", search), ("limit", limit)) if value is not None}
-    with connect(base_url, insecure) as client:
-        found = client.map_site(url, **given)  # type: ignore[arg-type]
+    """Lists the URLs of a site, one per line."""
+    with service.connect() as client:
+        found = client.map_site(url, **options.given(search=search, limit=limit))
     if as_json:
         output.show_json(found.raw)
         return
-    if found.warning:
-        _warn(found.warning)
+    _warn(found.warning)
     for link in found.links:
         output.show_text(link.url or "")
 
 
 def search(
-    query: str,
-    limit: Limit = None,
-    option: Options = None,
-    as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
+    query: str, options: ContractOptions, service: ServiceOptions, limit: Limit = None, as_json: Json = False
 ) -> None:
     """Searches the web, or on the embedded service what it scraped, and lists the hits."""
-    given = given_options(option)
-    if limit is not None:
-        given["limit"] = limit
-    with connect(base_url, insecure) as client:
-        found = client.search(query, **given)  # type: ignore[arg-type]
+    with service.connect() as client:
+        found = client.search(query, **options.given(limit=limit))
     if as_json:
         output.show_json(found.raw)
         return
-    if found.warning:
-        _warn(found.warning)
+    _warn(found.warning)
     data = found.data
     rows = [(hit.title, hit.url, hit.description) for hit in data.web]
     rows += [(hit.title, hit.url, hit.snippet) for hit in data.news]
@@ -65,21 +52,20 @@ def search(
         output.note("Nothing was found.")
 
 
-def crawls(as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False) -> None:
+def crawls(service: ServiceOptions, as_json: Json = False) -> None:
     """Lists the crawls that are running."""
-    with connect(base_url, insecure) as client:
+    with service.connect() as client:
         found = client.list_active_crawls()
     if as_json:
         output.show_json(found.raw)
         return
-    output.show_table(
-        "Active crawls", ("id", "url", "started"), [(c.id, c.url, c.created_at) for c in found.crawls], whole="id"
-    )
+    rows = [(each.id, each.url, each.created_at) for each in found.crawls]
+    output.show_table("Active crawls", ("id", "url", "started"), rows, whole="id")
 
 
-def preview(url: str, prompt: str, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False) -> None:
+def preview(url: str, prompt: str, service: ServiceOptions, as_json: Json = False) -> None:
     """Turns a prompt into crawl options, without starting a crawl."""
-    with connect(base_url, insecure) as client:
+    with service.connect() as client:
         found = client.preview_crawl_params(url, prompt)
     if as_json:
         output.show_json(found.raw)
@@ -88,12 +74,6 @@ def preview(url: str, prompt: str, as_json: Json = False, base_url: BaseUrl = No
     output.show_table("Crawl options", ("option", "value"), list(data.items()) if isinstance(data, dict) else [])
 
 
-def _warn(text: str) -> None:
-    output.note(escape(" ".join(text.split())))
-
-
-def register(app: typer.Typer) -> None:
-    """Register the commands of this module."""
-    app.command("map")(map_site)
-    for command in (search, crawls, preview):
-        app.command()(command)
+def _warn(text: str | None) -> None:
+    if text:
+        output.note(escape(" ".join(text.split())))

@@ -1,8 +1,8 @@
-"""What Ctrl-C, SIGTERM and SIGHUP do to a command: it ends, its staging is dropped, and the exit code says why.
+"""Signals that end a command (SIGINT, SIGTERM, SIGHUP): it cleans up, and its exit code names the signal.
 
-Python raises KeyboardInterrupt wherever the main thread is at that moment, and where that is a callback of a weak
-reference, a finalizer or a library that catches everything, the interrupt is lost and the command runs on. So it is
-raised again each second until something ends for it.
+Python raises KeyboardInterrupt wherever the main thread is at that moment. In a callback of a weak reference, in a
+finalizer, or in a library that catches everything, the interrupt is lost and the command continues. So it is raised
+again each second until the command ends.
 
 Python calls the handler of a signal between two instructions of the main thread. A signal that arrives just before a
 call that waits (for a line of a terminal, for a lock) is handled after that call, which may be never. So a thread
@@ -22,16 +22,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-#: The exit code of a command that Ctrl-C ended: 128 and the number of SIGINT, as shells have it.
+#: Exit code of a command that Ctrl-C ended: 128 and the number of SIGINT, as in shells.
 INTERRUPTED = 130
 
-#: SIGTERM: told to end. SIGHUP: the terminal, or the shell that started it, is gone.
+#: SIGHUP: the terminal, or the shell that started the command, has ended.
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
-#: Seconds after which an interrupt that has ended nothing is raised again.
+#: Seconds after which an interrupt is raised again.
 _AGAIN_S = 1.0
 
-#: The same where it is known to be lost: long enough for the callback to return.
+#: The same if it is known to be lost: long enough for the callback to return.
 _AT_ONCE_S = 0.01
 
 #: Seconds between two attempts to interrupt the call that the main thread waits in.
@@ -43,12 +43,12 @@ _heard: set[int] = set()
 
 @contextmanager
 def ctrl_c_ends() -> Iterator[None]:
-    """Around a whole command: Ctrl-C raises KeyboardInterrupt inside, and the process exits with 130.
+    """Let Ctrl-C raise KeyboardInterrupt in the block, which is a whole command, and the process exit with 130.
 
     After the command, while exit handlers run, Ctrl-C ends the process at once with 130. After the last exit handler,
-    while Python takes its modules down, Ctrl-C is ignored, and the process exits with the command's own code.
+    while Python deletes its modules, Ctrl-C is ignored, and the process exits with the command's own code.
 
-    Where SIGINT is ignored by the process that started this one (a shell's background job), it stays ignored; and the
+    If the process that started this one ignores SIGINT (as for a background job of a shell), it stays ignored. The
     handler of a program that calls the command line as a function stays.
     """
     ours = threading.current_thread() is threading.main_thread()
@@ -83,7 +83,7 @@ def ctrl_c_ends() -> Iterator[None]:
 
 @contextmanager
 def _main_thread_woken() -> Iterator[None]:
-    """Inside, a signal of ours interrupts what the main thread waits for, until its handler has run."""
+    """In the block, let a signal interrupt the call that the main thread waits in, until its handler has run."""
     main = threading.get_ident()
     receiver, sender = socket.socketpair()
 
@@ -112,7 +112,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _raise_again(number: int, frame: FrameType | None) -> None:
-    """Raise an interrupt once more, unless there was none or something is ending for it right now."""
+    """Raise an interrupt again, unless there was none or the command is ending because of it."""
     if signal.SIGINT not in _heard:
         return
     error = sys.exc_info()[1]
@@ -132,7 +132,7 @@ def _unraisable(lost: sys.UnraisableHookArgs) -> None:
 
 
 def _end_now(number: int, frame: FrameType | None) -> None:
-    """The command has done its work, and Python is closing: there is nothing to drop, and nothing that could hear."""
+    """End the process: the command is over, and Python is closing, so there is nothing to clean up."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
@@ -141,11 +141,11 @@ def _end_now(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM or SIGHUP inside raises SystemExit (128 + its number), so that whatever is open is closed.
+    """Let SIGTERM and SIGHUP raise SystemExit (128 + the signal's number) in the block, so that it cleans up.
 
-    A second one kills at once. A second Ctrl-C cuts short what is being closed, and no more: once the end has come
-    through here, only how to go on is left to say. A handler that a program has set is left alone (nohup ignores
-    SIGHUP), and so is everything outside the main thread.
+    A second one kills at once. A second Ctrl-C interrupts the cleanup; after the block it is ignored, so that the
+    message about how to continue is written. Handlers that a program has set stay (nohup ignores SIGHUP), and outside
+    the main thread nothing changes.
     """
     inside = threading.current_thread() is threading.main_thread()
     ours = [number for number in SIGNALS if inside and signal.getsignal(number) == signal.SIG_DFL]
@@ -170,4 +170,4 @@ def terminable() -> Iterator[None]:
 
 
 def _unheard(number: int, frame: FrameType | None) -> None:
-    """Instead of SIG_IGN, which a process started later would inherit."""
+    """Ignore a signal; unlike SIG_IGN, processes that are started later do not inherit this."""

@@ -1,9 +1,11 @@
-"""batch, crawl, land, loads: what lands as one job."""
+"""The commands batch, crawl and land, each of which lands one job, and loads, which lists what has landed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,16 +15,19 @@ from weblake import output
 from weblake.cli.interrupts import INTERRUPTED
 from weblake.cli.orphans import MOST, unreadable_text
 from weblake.cli.tree import (
-    BaseUrl,
-    Formats,
-    Insecure,
+    ContractOptions,
     Interrupted,
+    JobId,
     Json,
-    Options,
+    Kind,
+    NamingOptions,
+    PageOptions,
+    PartitionOptions,
     Root,
-    connect,
+    RootArgument,
+    ServiceOptions,
+    TermsOptions,
     dataset_to_land_in,
-    given_options,
 )
 from weblake.compat import read_time
 from weblake.credentials import one_line
@@ -30,58 +35,30 @@ from weblake.errors import FixRequest, InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
     from weblake.client import Client
-    from weblake.loads.load import ProgressCallbacks
-    from weblake.loads.load_request import LoadRequest, Naming, Terms
+    from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
     from weblake.loads.publishing import Dataset, HistoryEntry, LandedLoad
 
-AllowPartial = Annotated[bool, typer.Option("--allow-partial", help="Store what there is and say `complete: false`.")]
-MissingRatio = Annotated[float, typer.Option("--missing-ratio", metavar="R", help="Share of URLs that may be missing.")]
-FailRatio = Annotated[float, typer.Option("--fail-ratio", metavar="R", help="Share of URLs that may have failed.")]
-MaxCredits = Annotated[
-    float | None,
-    typer.Option("--max-credits", metavar="N", help="Start nothing that costs more; cancel what passes it."),
-]
-Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Time limit for the whole load.")]
-Key = Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Another text makes it another load.")]
-New = Annotated[bool, typer.Option("--new", help="Buy it again, whatever has landed before.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Start it, print the job id, and leave.")]
-Partition = Annotated[
-    list[str] | None,
-    typer.Option("--partition", metavar="KEY=VALUE", help="Path keys of the dataset in place of load_date, in order."),
-]
+Detach = Annotated[bool, typer.Option("--detach", help="Start it, print the job id, and exit.")]
 
-Yes = Annotated[bool, typer.Option("--yes", help="Crawl without --limit and --max-credits, and do not ask.")]
-
-DAY_S = 24 * 3600.0
-#: Loads that cannot be read and are named.
+#: Most unreadable loads that are named.
 NAMED = 5
 
 
 def batch(
     to: Root,
+    pages: PageOptions,
+    terms: TermsOptions,
+    naming: NamingOptions,
+    service: ServiceOptions,
     urls: Annotated[list[str] | None, typer.Argument(metavar="URL…")] = None,
     urls_file: Annotated[
-        str | None, typer.Option("--urls", metavar="FILE", help="One URL a line (# comments), or CSV or Parquet.")
+        str | None, typer.Option("--urls", metavar="FILE", help="One URL per line (# comments), or CSV or Parquet.")
     ] = None,
     column: Annotated[str | None, typer.Option("--column", help="The column of a CSV or Parquet file.")] = None,
-    formats: Formats = None,
-    option: Options = None,
-    allow_partial: AllowPartial = False,
-    missing_ratio: MissingRatio = 0.0,
-    fail_ratio: FailRatio = 1.0,
-    max_credits: MaxCredits = None,
-    timeout: Timeout = DAY_S,
-    key: Key = None,
-    new: New = False,
     detach: Detach = False,
-    partition: Partition = None,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
     """Scrapes many URLs as one job and lands it as one Parquet file."""
-    from dataclasses import replace
-
     from weblake.dataset.root import open_dataset
     from weblake.loads import list_sources, load_request
 
@@ -89,18 +66,17 @@ def batch(
         raise InvalidOption("Give URLs, or --urls FILE, and not both.")
     if column is not None and urls_file is None:
         raise InvalidOption("--column names a column of a file of URLs, and there is none.", hint="Give --urls FILE.")
-    terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
-    naming, given = naming_of(key, new, partition), given_options(option, formats)
-    source = None if urls_file is None else list_sources.source_of(urls_file, column, naming, given)
+    name, given = naming.naming(), pages.given()
+    source = None if urls_file is None else list_sources.source_of(urls_file, column, name, given)
     sent = None if source is None else list_sources.pending(open_dataset(to), source)
     listed = urls or _urls_of(str(urls_file), column, sent)
-    request = replace(load_request.batch(listed, naming, **given), source=source)  # type: ignore[arg-type]
-    _land(request, to, terms, detach=detach, as_json=as_json, base_url=base_url, insecure=insecure)
+    request = replace(load_request.batch(listed, name, **given), source=source)
+    _land(request, to, terms.terms(), service, detach=detach, as_json=as_json)
 
 
 def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Sequence[str]:
-    """The URLs of a file; those of the load that was started with it and has not landed, where they have changed."""
-    from weblake.loads.load import CHANGED
+    """Return the URLs of a file, or, if they have changed, those of the unfinished load that was started with it."""
+    from weblake.loads.sent_lists import CHANGED
     from weblake.urls.lists import read_urls
 
     try:
@@ -108,12 +84,12 @@ def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Seque
     except FixRequest as error:
         if sent is None:
             raise
-        said = f"{' '.join(error.message.split())} Landing what was bought with it before"
+        said = f"{' '.join(error.message.split())} Landing what was sent before"
     else:
         if sent is None or [*sent] == listed or set(sent).isdisjoint(listed):
             return listed
         said = f"{file}: the list {CHANGED}"
-    again = "Run the command again for the list as it is by then; --new buys it at once."
+    again = "Run the command again for the current list; --new starts it at once."
     output.note(f"weblake: {escape(one_line(said, MOST))} ({len(sent)} URLs). {again}")
     return sent
 
@@ -121,63 +97,48 @@ def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Seque
 def crawl(
     url: str,
     to: Root,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", help="Pages at most.")] = None,
-    formats: Formats = None,
-    option: Options = None,
-    allow_partial: AllowPartial = False,
-    missing_ratio: MissingRatio = 0.0,
-    fail_ratio: FailRatio = 1.0,
-    max_credits: MaxCredits = None,
-    timeout: Timeout = DAY_S,
-    key: Key = None,
-    new: New = False,
+    pages: PageOptions,
+    terms: TermsOptions,
+    naming: NamingOptions,
+    service: ServiceOptions,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", help="Most pages.")] = None,
     detach: Detach = False,
-    yes: Yes = False,
-    partition: Partition = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Crawl without --limit and --max-credits, and do not ask.")
+    ] = False,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
     """Crawls a site as one job and lands it as one Parquet file."""
     from weblake.loads import load_request
 
-    given = given_options(option)
-    if limit is not None:
-        given["limit"] = limit
-    if formats:
+    given = ContractOptions(pages.option).given(limit=limit)
+    if pages.formats:
         scrape_options = given.get("scrape_options", {})
         if not isinstance(scrape_options, dict):
-            raise InvalidOption("scrape_options is no JSON object.")
-        given["scrape_options"] = scrape_options | {"formats": [*formats]}
-    terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
-    request = load_request.crawl(url, naming_of(key, new, partition), terms, **given)  # type: ignore[arg-type]
-    _land(request, to, terms, detach=detach, yes=yes, as_json=as_json, base_url=base_url, insecure=insecure)
+            raise InvalidOption("scrape_options is not a JSON object.")
+        given["scrape_options"] = scrape_options | {"formats": [*pages.formats]}
+    request = load_request.crawl(url, naming.naming(), terms.terms(), **given)
+    _land(request, to, terms.terms(), service, detach=detach, yes=yes, as_json=as_json)
 
 
 def land(
-    kind: Annotated[str, typer.Argument(metavar="batch|crawl")],
-    job_id: Annotated[str, typer.Argument(metavar="JOB_ID")],
+    kind: Kind,
+    job_id: JobId,
     to: Root,
-    allow_partial: AllowPartial = False,
-    missing_ratio: MissingRatio = 0.0,
-    fail_ratio: FailRatio = 1.0,
-    max_credits: MaxCredits = None,
-    timeout: Timeout = DAY_S,
-    partition: Partition = None,
+    terms: TermsOptions,
+    partition: PartitionOptions,
+    service: ServiceOptions,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
     """Waits for a job that was started elsewhere and lands it."""
     from weblake.loads import load_request
 
-    terms = terms_of(allow_partial, missing_ratio, fail_ratio, max_credits, timeout)
-    request = load_request.existing_job(kind, job_id, _partition(partition))
-    _land(request, to, terms, detach=False, as_json=as_json, base_url=base_url, insecure=insecure)
+    request = load_request.existing_job(kind, job_id, partition.keys())
+    _land(request, to, terms.terms(), service, as_json=as_json)
 
 
 def loads(
-    root: Annotated[str, typer.Argument(metavar="ROOT")],
+    root: RootArgument,
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="LOAD_ID", help="Only what came later, by the clocks of those that landed."),
@@ -216,38 +177,27 @@ def _cells(row: HistoryEntry) -> tuple[object, ...]:
     )
 
 
-def register(app: typer.Typer) -> None:
-    """Register the commands of this module."""
-    for command in (batch, crawl, land, loads):
-        app.command()(command)
-
-
 def _land(
     request: LoadRequest,
     to: str,
     terms: Terms,
+    service: ServiceOptions,
     *,
-    detach: bool,
+    detach: bool = False,
     yes: bool = False,
     as_json: bool,
-    base_url: str | None,
-    insecure: bool,
 ) -> None:
     from weblake.cli.costs import confirm
     from weblake.loads import load
 
     dataset = dataset_to_land_in(to)
-    with connect(base_url, insecure) as client:
+    with service.connect() as client:
         request = confirm(client, dataset, request, yes=yes)
         if detach:
             _detach(client, dataset, request, terms, as_json)
             return
-
-        def work(callbacks: ProgressCallbacks) -> LandedLoad:
-            return load.land(client, dataset, request, terms, callbacks)
-
-        landing = watched(dataset, request, work, as_json)
-    say_if_old(landing, request)
+        landing = watched(dataset, request, partial(load.land, client, dataset, request, terms), as_json)
+    show_if_old(landing, request)
     if as_json:
         output.show_json(landing.receipt.to_dict())
     else:
@@ -257,9 +207,7 @@ def _land(
 def watched(
     dataset: Dataset, request: LoadRequest, work: Callable[[ProgressCallbacks], LandedLoad], quiet: bool
 ) -> LandedLoad:
-    """Runs a load under a progress bar; Ctrl-C, SIGTERM and SIGHUP leave its job running and say how to go on."""
-    from dataclasses import replace
-
+    """Run a load with a progress bar; Ctrl-C, SIGTERM and SIGHUP raise Interrupted, and its job continues."""
     from weblake.cli.interrupts import terminable
 
     job: list[str] = []
@@ -273,7 +221,7 @@ def watched(
             try:
                 return work(replace(callbacks, on_start=on_start))
             except (KeyboardInterrupt, SystemExit):
-                if not job:  # it may have come between the record of the job and the call of `started`
+                if not job:  # the signal may arrive between the record of the job and the call of on_start
                     job.extend(_job_on_record(dataset, request))
                 raise
     except (KeyboardInterrupt, SystemExit) as end:
@@ -307,7 +255,7 @@ def _interrupted(request: LoadRequest, job: Sequence[str], exit_code: object) ->
 
 
 def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms, as_json: bool) -> None:
-    from weblake.loads import load, publishing
+    from weblake.loads import intents, publishing
     from weblake.receipt import Receipt
 
     if client.is_embedded:
@@ -317,10 +265,10 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
         )
     landing = publishing.find(dataset, request.load_id)
     if landing is not None:
-        say_if_old(landing, request)
+        show_if_old(landing, request)
         receipt = landing.receipt
     else:
-        _, job, _ = load.start_load(client, dataset, request, max_credits=terms.max_credits)
+        _, job, _ = intents.start_load(client, dataset, request, max_credits=terms.max_credits)
         receipt = Receipt(request.load_id, request.kind, job.job_id, status="started")
     if as_json:
         output.show_json(receipt.to_dict())
@@ -328,50 +276,12 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
         output.show_text(receipt.job_id or "")
 
 
-def say_if_old(landing: LandedLoad, request: LoadRequest) -> None:
-    """Says that a load is not new, when it landed, and how to get another one."""
+def show_if_old(landing: LandedLoad, request: LoadRequest) -> None:
+    """If a load landed earlier, write when it did and how to get another one."""
     if landing.landed_at is not None:
         when = read_time(landing.landed_at)
-        again = " --new buys it again, --key TEXT makes it another load." if request.start is not None else ""
+        again = " --new starts it again, --key TEXT makes it another load." if request.start is not None else ""
         output.note(
             f"weblake: this load has landed already, on {when:%Y-%m-%d %H:%M} UTC (load {landing.receipt.load_id}); "
-            f"nothing was bought.{again}"
+            f"nothing was started.{again}"
         )
-
-
-def terms_of(
-    allow_partial: bool = False,
-    missing_ratio: float = 0.0,
-    fail_ratio: float = 1.0,
-    max_credits: float | None = None,
-    timeout: float = DAY_S,
-) -> Terms:
-    """The terms that the options name."""
-    from weblake.loads.load_request import Terms
-
-    return Terms(
-        allow_partial=allow_partial,
-        missing_ratio=missing_ratio,
-        fail_ratio=fail_ratio,
-        max_credits=max_credits,
-        timeout_s=timeout,
-    )
-
-
-def naming_of(key: str | None, new: bool, partition: Sequence[str] | None) -> Naming:
-    """What the options say about which load it is."""
-    from weblake.loads.load_request import Naming
-
-    return Naming(key=key, new=new, partition=_partition(partition))
-
-
-def _partition(pairs: Sequence[str] | None) -> dict[str, str] | None:
-    if not pairs:
-        return None
-    keys: dict[str, str] = {}
-    for pair in pairs:
-        name, sign, value = pair.partition("=")
-        if not sign or name in keys:
-            raise InvalidOption(f"--partition {pair[:60]!r} is no KEY=VALUE, or names a key twice.")
-        keys[name] = value
-    return keys

@@ -1,4 +1,4 @@
-"""serve, demo, webhook: what runs on this machine."""
+"""The commands serve, demo and webhook verify, which run on this machine."""
 
 from __future__ import annotations
 
@@ -13,50 +13,47 @@ from weblake import output
 from weblake.cli.tree import Json
 from weblake.errors import FixRequest
 
-webhook = typer.Typer(help="Webhook deliveries.", no_args_is_help=True)
-
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to bind to.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for a free one.")] = 8080,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the database lies; :memory: for none that lasts.")
+        Path | None, typer.Option(metavar="DIR", help="Directory of the database; :memory: for none.")
     ] = None,
     allow_private: Annotated[
-        bool, typer.Option("--allow-private", help="Let private and loopback addresses be scraped and get webhooks.")
+        bool,
+        typer.Option("--allow-private", help="Allow private and loopback addresses as pages and webhook receivers."),
     ] = False,
     keys: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Several keys, their teams and the teams' plans, in TOML or JSON."),
     ] = None,
     credits: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Credits of a team for a month; 402 when they are gone.")
+        int | None, typer.Option(min=0, metavar="N", help="Credits of a team per month; 402 when they are used up.")
     ] = None,
     requests_per_minute: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="What a team may start in a minute; 429 beyond it.")
+        int | None, typer.Option(min=1, metavar="N", help="Most starts of a team per minute; 429 beyond.")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, max=1000, metavar="N", help="Pages of a team at the same time (10).")
+        int | None, typer.Option(min=1, max=1000, metavar="N", help="Most pages of a team at the same time (10).")
     ] = None,
     zero_data_retention: Annotated[
-        bool, typer.Option("--zero-data-retention", help="Let requests ask that nothing of their pages is kept.")
+        bool, typer.Option("--zero-data-retention", help="Allow requests whose pages are not kept.")
     ] = False,
     allow_code_execution: Annotated[
         bool,
         typer.Option(
             "--allow-code-execution",
-            help="Let requests run code in browser sessions: as you, on this machine, in no sandbox. Loopback only.",
+            help="Allow requests to run code in browser sessions: as your user, without a sandbox. Loopback only.",
         ),
     ] = False,
     browser_sessions: Annotated[
         int | None,
-        typer.Option(min=1, max=100, metavar="N", help="Browser sessions at the same time (4)."),
+        typer.Option(min=1, max=100, metavar="N", help="Most browser sessions at the same time (4)."),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Give ids and orders that are the same in every run.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Make ids and orders equal in every run.")] = None,
     faults: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Fault rules that hold from the start, in TOML or JSON.")
+        Path | None, typer.Option(metavar="FILE", help="Fault rules that apply from the start, in TOML or JSON.")
     ] = None,
 ) -> None:
     """Runs the embedded local service until it is interrupted.
@@ -64,13 +61,13 @@ def serve(
     One line of JSON on standard output says when it listens, and where. Its key is WEBLAKE_API_KEY, or one that is
     generated at the first start and shown in that line. WEBLAKE_WEBHOOK_SECRET signs its webhooks.
 
-    With WEBLAKE_LLM_BASE_URL (an OpenAI-compatible endpoint), WEBLAKE_LLM_MODEL and, where it wants one,
-    WEBLAKE_LLM_API_KEY it does what needs a language model; pip install 'weblake[llm]'.
+    With WEBLAKE_LLM_BASE_URL (an OpenAI-compatible endpoint), WEBLAKE_LLM_MODEL and, if the endpoint needs one,
+    WEBLAKE_LLM_API_KEY it supports what needs a language model; pip install 'weblake[llm]'.
 
     A keys file has a table [[keys]] for each key with name, key or key_env (the variable that holds it) and team, and
     may have a table [teams.NAME] with credits, requests_per_minute, reads_per_minute, concurrency, max_queued_pages,
-    zero_data_retention, webhook_secret or webhook_secret_env. What a team's table leaves out is as the options here
-    say.
+    zero_data_retention, webhook_secret or webhook_secret_env. A value that a team's table
+    does not have comes from the options here.
     """
     from weblake.embedded import needs_local
 
@@ -106,13 +103,12 @@ def demo(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Runs the whole story on this machine, with nothing set up: service, site, crawl, batch, usage, Parquet."""
+    """Runs an end-to-end demo on this machine: service, site, crawl, batch, Airflow, Dagster, usage, Parquet."""
     from weblake.demo import run_demo
 
     run_demo(to, as_json=as_json)
 
 
-@webhook.command("verify")
 def verify(
     body: Annotated[
         Path, typer.Argument(metavar="BODY", help="The raw body, as it was received; - for standard input.")
@@ -134,10 +130,3 @@ def verify(
         output.show_json({"valid": True})
     else:
         output.out.print("The signature is valid.")
-
-
-def register(app: typer.Typer) -> None:
-    """Register the commands of this module."""
-    for command in (serve, demo):
-        app.command()(command)
-    app.add_typer(webhook, name="webhook")

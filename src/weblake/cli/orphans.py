@@ -1,4 +1,4 @@
-"""orphans: what was meant and has not landed, and what to do about each."""
+"""The command orphans, which lists loads that have not landed, and the remedy of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 from weblake import output
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.cli.remedies import COMMAND_LINE
-from weblake.cli.tree import FAILED, BaseUrl, Insecure, Json, connect
+from weblake.cli.tree import FAILED, Json, RootArgument, ServiceOptions
 from weblake.credentials import one_line
 from weblake.errors import WeblakeError
 
@@ -21,22 +21,21 @@ if TYPE_CHECKING:
 
 #: The id of a run of Dagster; that of a backfill is eight letters.
 _RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-#: Characters of a line at most: a target may be any text.
+#: Most characters of a line: a target may be any text.
 MOST = 1000
 
 
 def orphans(
-    root: Annotated[str, typer.Argument(metavar="ROOT")],
+    root: RootArgument,
+    service: ServiceOptions,
     strangers: Annotated[
         bool, typer.Option("--strangers", help="Also list jobs of the last 24 hours that no load of ROOT has.")
     ] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Go by the ledger alone; ask no service.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Read the ledger only; ask no service.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if there are any.")] = False,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
-    """Lists loads that were meant and have not landed, finds their jobs, and says what to do. Changes nothing."""
+    """Lists loads that have not landed, finds their jobs, and says what to do. Changes nothing."""
     from dataclasses import replace
 
     from weblake.dataset import layout
@@ -49,15 +48,15 @@ def orphans(
         found = unlanded.open_loads(dataset)
     else:
         try:
-            with connect(base_url, insecure) as client:
+            with service.connect() as client:
                 found = unlanded.find_open_loads(client, dataset, strangers=strangers)
-        except WeblakeError as error:  # there is no service to ask: the ledger's part stands all the same
+        except WeblakeError as error:  # without a service the ledger can still be listed
             known = unlanded.open_loads(dataset)
             found = replace(known, unasked=error)
     if found.unasked is not None:
         found.unasked.interface = COMMAND_LINE
-        said = f"the service could not be asked, so this is what the ledger says: {found.unasked}"
-        output.note(f"weblake: {escape(' '.join(said.split()))}")
+        text = f"the service could not be asked, so this is the ledger's part only: {found.unasked}"
+        output.note(f"weblake: {escape(' '.join(text.split()))}")
     if as_json:
         output.show_json(_as_json(found, root))
     else:
@@ -66,51 +65,46 @@ def orphans(
         raise typer.Exit(FAILED)
 
 
-def register(app: typer.Typer) -> None:
-    """Hangs the command into the tree."""
-    app.command()(orphans)
-
-
 def advice(orphan: Orphan, root: str) -> list[str]:
-    """What to do about one, in whole sentences."""
+    """Return the remedy of an orphan, in whole sentences."""
     from weblake.loads.orphans import GONE, NOT_STARTED, OPEN, PUBLISHED
 
     finish = _finish(orphan, root)
     if orphan.record == NOT_STARTED:
-        return [f"Nothing was bought. To buy and land it: {finish}."]
+        return [f"Nothing was started. To start and land it: {finish}."]
     if orphan.record == PUBLISHED:
         return [f"Its file is published, and only the record of that is missing: {finish}."]
     if orphan.record == OPEN:
         return _about_a_start(orphan, root, finish)
     if orphan.state == GONE:
         return [
-            "This service does not have its job. If it was started at another one, ask that one (WEBLAKE_BASE_URL). If "
-            "not, what was bought is lost; to buy it again: " + ("--new." if orphan.slot is None else "a new run.")
+            "This service does not have its job. If it was started at another one, set WEBLAKE_BASE_URL to it. If not, "
+            "its results are lost; to start it again: " + ("--new." if orphan.slot is None else "a new run.")
         ]
-    said = [f"To land it, and pay nothing: {finish}."]
+    sentences = [f"To land it, and pay nothing: {finish}."]
     if orphan.state in ("failed", "cancelled"):
         partial = "--allow-partial" if orphan.slot is None else "allow_partial=True"
-        said = [f"Its job ended as {orphan.state!r}. To land what there is: {finish}, with {partial}."]
+        sentences = [f"Its job ended as {orphan.state!r}. To land what there is: {finish}, with {partial}."]
     if orphan.kind in JOB_KINDS and not orphan.elsewhere:
         new = " (or it was --new)" if orphan.slot is None else ""
-        said.append(f"If that is not possible any more{new}: {_land(orphan, str(orphan.job_id), root)}.")
+        sentences.append(f"If that is not possible any more{new}: {_land(orphan, str(orphan.job_id), root)}.")
     if orphan.kind in JOB_KINDS and orphan.state not in ("completed", "failed", "cancelled"):
-        said.append(f"To give it up: `weblake cancel {JOB_KINDS[orphan.kind].command} {orphan.job_id}`.")
-    return said
+        sentences.append(f"To give it up: `weblake cancel {JOB_KINDS[orphan.kind].command} {orphan.job_id}`.")
+    return sentences
 
 
 def unreadable_text(load_id: str, why: str) -> str:
-    """What to tell people about a load that cannot be read."""
-    return f"load {load_id} cannot be told of: {why} Restore it from a backup, or upgrade weblake."
+    """Return the message about a load whose records cannot be read."""
+    return f"load {load_id} cannot be read: {why} Restore it from a backup, or upgrade weblake."
 
 
 def _about_a_start(orphan: Orphan, root: str, finish: str) -> list[str]:
     if orphan.replay:
         return [f"The service knows its key: nothing is paid twice, whether it was started or not. {finish}."]
     if orphan.candidates is None:
-        return [f"Whether it was bought is not known. To find out, or be told what to do: {finish}."]
+        return [f"Whether it was started is not known. To find out: {finish}."]
     if not orphan.candidates:
-        return [f"The service lists no job of it, so nothing was bought, unless it is being started now: {finish}."]
+        return [f"The service lists no job of it, so nothing was started, unless it is being started now: {finish}."]
     if len(orphan.candidates) == 1:
         return [f"Job {orphan.candidates[0]} is most likely it. To land it, and pay nothing: {finish}."]
     several = f"{len(orphan.candidates)} jobs may be it: {', '.join(orphan.candidates[:5])}."
@@ -122,7 +116,7 @@ def _about_a_start(orphan: Orphan, root: str, finish: str) -> list[str]:
 
 
 def _finish(orphan: Orphan, root: str) -> str:
-    """How the load itself is gone on with, under its own id."""
+    """Return how to continue the load under its own id."""
     if orphan.elsewhere and orphan.job_id is not None:
         return _land(orphan, orphan.job_id, root)
     if orphan.slot is not None:
@@ -132,7 +126,7 @@ def _finish(orphan: Orphan, root: str) -> str:
 
 
 def _retry(orphan: Orphan) -> str:
-    """How an orchestrator goes on with a load, in its words."""
+    """Return how to continue a load in the words of its orchestrator."""
     if orphan.task[:1] == ("airflow",) and len(orphan.task) >= 4:
         _, dag, task, index, *partition = orphan.task
         mapped = "" if index == "-1" else f" (map index {index})"
@@ -143,7 +137,7 @@ def _retry(orphan: Orphan) -> str:
         of = "".join(f", partition {each}," for each in partition)
         kind = "run" if _RUN_ID.fullmatch(orphan.run or "") else "backfill"
         return f"re-execute Dagster's {kind} {orphan.run} of the asset {asset}{of} from failure"
-    return f"retry what asked for it, in its run {orphan.run}"
+    return f"retry what requested it, in its run {orphan.run}"
 
 
 def _land(orphan: Orphan, job_id: str, root: str) -> str:
@@ -152,7 +146,7 @@ def _land(orphan: Orphan, job_id: str, root: str) -> str:
 
 
 def _command(orphan: Orphan) -> str:
-    """Return the command that makes loads of this kind."""
+    """Return the command for loads of this kind."""
     return JOB_KINDS[orphan.kind].command if orphan.kind in JOB_KINDS else orphan.kind
 
 
@@ -176,7 +170,7 @@ def _as_json(found: Unlanded, root: str) -> dict[str, object]:
 def _show(found: Unlanded, root: str) -> None:
     for each in found.orphans:
         kind = each.kind.removesuffix("_scrape")
-        output.show_text(f"{each.load_id}  {kind}, meant {each.created_at[:16].replace('T', ' ')} UTC")
+        output.show_text(f"{each.load_id}  {kind}, requested {each.created_at[:16].replace('T', ' ')} UTC")
         pages = "" if each.submitted is None else f"{each.submitted} URLs, first "
         asked_by = "" if each.slot is None else f"; {' '.join(each.task) or f'slot {each.slot}'}, run {each.run}"
         _show_line(f"for: {pages}{each.first_target or 'a job started elsewhere'}{asked_by}")
@@ -186,16 +180,16 @@ def _show(found: Unlanded, root: str) -> None:
         for line in (*([f"the service: {each.why}"] if each.why else []), *advice(each, root)):
             _show_line(line)
     if not found.orphans and not found.unreadable:
-        output.show_text(f"Nothing that was meant for {root} is open.")
+        output.show_text(f"No load of {root} is open.")
     if found.cancelled:
         named = ", ".join(f"{each.load_id} (job {each.job_id})" for each in found.cancelled[:5])
         output.note(
-            f"weblake: {len(found.cancelled)} loads were given up, for their jobs were cancelled: {escape(named)}. "
+            f"weblake: {len(found.cancelled)} loads are over, because their jobs were cancelled: {escape(named)}. "
             "`weblake orphans --json` says how to land what there is."
         )
     if found.refused:
         output.note(
-            f"weblake: {len(found.refused)} loads did not add up and are kept: {', '.join(found.refused[:5])}. "
+            f"weblake: {len(found.refused)} loads are incomplete and kept: {', '.join(found.refused[:5])}. "
             "The same command with --allow-partial (a retry with allow_partial=True) publishes each."
         )
     for each_unreadable in found.unreadable:
@@ -209,5 +203,5 @@ def _show(found: Unlanded, root: str) -> None:
 
 
 def _show_line(text: str) -> None:
-    """One line of what strangers wrote, in part."""
+    """Print one line, which may contain text of a page or a service."""
     output.show_text(f"  {one_line(text, MOST)}")

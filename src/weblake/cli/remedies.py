@@ -1,4 +1,4 @@
-"""What the command line calls the terms of remedies."""
+"""The terms of remedies in the words of the command line."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ COMMAND_LINE = Interface(
     in_activity="in `weblake activity`",
 )
 
-#: A context manager: errors that pass through are worded for the command line.
+#: A context manager: errors that the block raises use the words of the command line.
 in_command_line_terms = partial(in_terms_of, COMMAND_LINE)

@@ -1,4 +1,4 @@
-"""browser create|list|execute|close, interact, stop."""
+"""The commands browser create, list, execute and close, interact, and stop."""
 
 from __future__ import annotations
 
@@ -8,50 +8,40 @@ from typing import Annotated
 import typer
 
 from weblake import output
-from weblake.cli.tree import BaseUrl, Insecure, Json, Options, connect, given_options
+from weblake.cli.tree import ContractOptions, Json, ServiceOptions
 from weblake.errors import InvalidOption
 
 Code = Annotated[str | None, typer.Option("--code", help="Code to run; `@FILE` reads it from a file.")]
 Language = Annotated[str | None, typer.Option("--language", help="node, python or bash.")]
 Seconds = Annotated[int | None, typer.Option("--timeout", metavar="SECONDS", help="1 to 300.")]
 
-browser = typer.Typer(help="Remote browser sessions.", no_args_is_help=True)
 
-
-@browser.command("create")
 def create(
-    ttl: Annotated[int | None, typer.Option(metavar="SECONDS", help="Life in all, 30 to 3600.")] = None,
-    option: Options = None,
+    options: ContractOptions,
+    service: ServiceOptions,
+    ttl: Annotated[int | None, typer.Option(metavar="SECONDS", help="Lifetime, 30 to 3600.")] = None,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
     """Creates a session and prints its addresses."""
-    given = given_options(option)
-    if ttl is not None:
-        given["ttl"] = ttl
-    with connect(base_url, insecure) as client:
-        made = client.create_browser(**given)  # type: ignore[arg-type]
+    with service.connect() as client:
+        made = client.create_browser(**options.given(ttl=ttl))
     if as_json:
         output.show_json(made.raw)
         return
-    names = ("id", "cdpUrl", "liveViewUrl", "interactiveLiveViewUrl", "expiresAt")
     raw = made.raw if isinstance(made.raw, dict) else {}
-    # Lines, as a table would fold the addresses, and they are there to be copied.
-    for name in names:
+    # Lines, because a table would fold the addresses, which are there to be copied.
+    for name in ("id", "cdpUrl", "liveViewUrl", "interactiveLiveViewUrl", "expiresAt"):
         output.show_text(f"{name}: {raw.get(name) or ''}")
 
 
-@browser.command("list")
-def list_sessions(
+def list_(
+    service: ServiceOptions,
     status: Annotated[str | None, typer.Option(help="active or destroyed.")] = None,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
     """Lists the sessions of the team."""
-    with connect(base_url, insecure) as client:
-        found = client.list_browsers(**({"status": status} if status else {}))  # type: ignore[arg-type]
+    with service.connect() as client:
+        found = client.list_browsers(**ContractOptions().given(status=status))
     if as_json:
         output.show_json(found.raw)
         return
@@ -60,68 +50,53 @@ def list_sessions(
     output.show_table("Browser sessions", columns, rows, whole="id")
 
 
-@browser.command("execute")
 def execute(
     session_id: str,
+    service: ServiceOptions,
     code: Code = None,
     language: Language = None,
     timeout: Seconds = None,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
-    """Runs code in a session and prints what it printed."""
-    given = _given(language=language, timeout=timeout)
-    with connect(base_url, insecure) as client:
-        result = client.execute_in_browser(session_id, _code(code) or "", **given)  # type: ignore[arg-type]
+    """Runs code in a session and prints its output."""
+    given = ContractOptions().given(language=language, timeout=timeout)
+    with service.connect() as client:
+        result = client.execute_in_browser(session_id, _code(code) or "", **given)
     _show_result(result.raw, as_json)
 
 
-@browser.command("close")
-def close(session_id: str, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False) -> None:
+def close(session_id: str, service: ServiceOptions, as_json: Json = False) -> None:
     """Closes a session."""
-    with connect(base_url, insecure) as client:
-        answer = client.delete_browser(session_id)
-    output.show_json(answer.raw) if as_json else output.out.print(f"Session {session_id} is closed.")
+    with service.connect() as client:
+        closed = client.delete_browser(session_id)
+    output.show_json(closed.raw) if as_json else output.show_text(f"Session {session_id} is closed.")
 
 
 def interact(
     scrape_id: str,
+    service: ServiceOptions,
     prompt: Annotated[str | None, typer.Option("--prompt", help="What to do, in words.")] = None,
     code: Code = None,
     language: Language = None,
     timeout: Seconds = None,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
-    """Goes on in the browser that a scrape left: with code, or in words."""
-    given = _given(prompt=prompt, code=_code(code), language=language, timeout=timeout)
-    with connect(base_url, insecure) as client:
-        result = client.interact(scrape_id, **given)  # type: ignore[arg-type]
+    """Continues in the browser of a scrape: with code, or with a prompt."""
+    given = ContractOptions().given(prompt=prompt, code=_code(code), language=language, timeout=timeout)
+    with service.connect() as client:
+        result = client.interact(scrape_id, **given)
     _show_result(result.raw, as_json)
 
 
-def stop(scrape_id: str, as_json: Json = False, base_url: BaseUrl = None, insecure: Insecure = False) -> None:
-    """Stops the browser of a scrape and says what it cost."""
-    with connect(base_url, insecure) as client:
-        answer = client.stop_interact(scrape_id)
+def stop(scrape_id: str, service: ServiceOptions, as_json: Json = False) -> None:
+    """Stops the browser of a scrape and shows what it cost."""
+    with service.connect() as client:
+        closed = client.stop_interact(scrape_id)
     if as_json:
-        output.show_json(answer.raw)
+        output.show_json(closed.raw)
         return
-    seconds = (answer.session_duration_ms or 0) / 1000
-    output.out.print(f"Stopped after {seconds:g} s; {answer.credits_billed or 0:g} credits billed.")
-
-
-def register(app: typer.Typer) -> None:
-    """Register the commands of this module."""
-    app.add_typer(browser, name="browser")
-    for command in (interact, stop):
-        app.command()(command)
-
-
-def _given(**options: object) -> dict[str, object]:
-    return {name: value for name, value in options.items() if value is not None}
+    seconds = (closed.session_duration_ms or 0) / 1000
+    output.show_text(f"Stopped after {seconds:g} s; {closed.credits_billed or 0:g} credits billed.")
 
 
 def _code(text: str | None) -> str | None:

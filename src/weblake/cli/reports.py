@@ -1,4 +1,4 @@
-"""usage and activity: reports, shown or landed."""
+"""The commands usage and activity: reports, shown or landed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from weblake import output
-from weblake.cli.tree import BaseUrl, Insecure, Json, To, connect, dataset_to_land_in
+from weblake.cli.tree import Json, ServiceOptions, To, dataset_to_land_in
 
 
 class What(str, Enum):
@@ -21,16 +21,15 @@ class What(str, Enum):
 
 def usage(
     what: Annotated[What, typer.Argument(metavar="credits|tokens")],
+    service: ServiceOptions,
     by_api_key: Annotated[bool, typer.Option("--by-api-key", help="Split by API key.")] = False,
     to: To = None,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
     """Shows usage month by month, or lands it with --to: one file a month, replaced whole."""
     from weblake.jobs import usage_reports as reports
 
-    with connect(base_url, insecure) as client:
+    with service.connect() as client:
         found = client.run(reports.report(what.value, client.retry, by_api_key=by_api_key))
     if not found.split:
         output.note("weblake: the service did not split the report by API key, although it was asked to.")
@@ -58,16 +57,15 @@ def usage(
 
 
 def activity(
+    service: ServiceOptions,
     endpoint: Annotated[str | None, typer.Option("--endpoint", help="scrape, crawl, batch_scrape, …")] = None,
     to: To = None,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
     """Shows the team's calls of the last 24 hours, or lands them with --to: one file a day, merged by id."""
     from weblake.jobs import usage_reports as reports
 
-    with connect(base_url, insecure) as client:
+    with service.connect() as client:
         entries = client.run(reports.activity(client.retry, endpoint=endpoint))
     if to is not None:
         from weblake.loads.usage import land_activity
@@ -88,12 +86,6 @@ def activity(
         [((e.created_at or "")[:19].replace("T", " "), e.endpoint, e.id, e.target) for e in entries],
         whole="id",
     )
-
-
-def register(app: typer.Typer) -> None:
-    """Register the commands of this module."""
-    for command in (usage, activity):
-        app.command()(command)
 
 
 def _day(time: str | None) -> str:

@@ -1,4 +1,4 @@
-"""scrape, parse: single pages and files, shown or landed."""
+"""The commands scrape and parse: single pages and files, shown or landed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weblake import output
-from weblake.cli.landing import Key, MaxCredits, New, Partition, naming_of, say_if_old, terms_of, watched
+from weblake.cli.landing import show_if_old, watched
 from weblake.cli.remedies import in_command_line_terms
 from weblake.cli.tree import (
     FAILED,
-    BaseUrl,
-    Formats,
-    Insecure,
     Interrupted,
     Json,
-    Options,
+    MaxCredits,
+    NamingOptions,
+    PageOptions,
+    ServiceOptions,
+    TermsOptions,
     To,
-    connect,
     dataset_to_land_in,
-    given_options,
 )
 from weblake.errors import InvalidOption, WeblakeError
 
@@ -35,77 +34,60 @@ if TYPE_CHECKING:
 
 def scrape(
     urls: Annotated[list[str], typer.Argument(metavar="URL…")],
+    pages: PageOptions,
+    naming: NamingOptions,
+    service: ServiceOptions,
     to: To = None,
-    formats: Formats = None,
-    option: Options = None,
     max_credits: MaxCredits = None,
-    key: Key = None,
-    new: New = False,
-    partition: Partition = None,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
     """Scrapes single pages: prints their markdown, or lands them with --to."""
     from weblake.loads import load_request
     from weblake.loads.load_request import check_cost
     from weblake.loads.prices import per_page
 
-    given = given_options(option, formats)
-    terms = terms_of(max_credits=max_credits)
-    with connect(base_url, insecure) as client:
+    given = pages.given()
+    terms = TermsOptions(max_credits=max_credits).terms()
+    with service.connect() as client:
         if to is None:
             check_cost(len(urls), per_page(given), terms.max_credits)
-            _show_each([partial(client.scrape, url, **given) for url in urls], as_json)  # type: ignore[arg-type]
-            return
-        naming = naming_of(key, new, partition)
-        made = [load_request.scrape(url, naming, **given) for url in urls]  # type: ignore[arg-type]
-        _land_each(client, made, to, terms, as_json)
+            _show_each([partial(client.scrape, url, **given) for url in urls], as_json)
+        else:
+            requests = [load_request.scrape(url, naming.naming(), **given) for url in urls]
+            _land_each(client, requests, to, terms, as_json)
 
 
 def parse(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…")],
+    pages: PageOptions,
+    naming: NamingOptions,
+    service: ServiceOptions,
     to: To = None,
-    formats: Formats = None,
-    option: Options = None,
-    key: Key = None,
-    new: New = False,
-    partition: Partition = None,
     as_json: Json = False,
-    base_url: BaseUrl = None,
-    insecure: Insecure = False,
 ) -> None:
     """Uploads and converts files: prints their markdown, or lands them with --to."""
     from weblake.loads import load_request
 
-    given = given_options(option, formats)
-    terms = terms_of()
-    with connect(base_url, insecure) as client:
+    given = pages.given()
+    with service.connect() as client:
         if to is None:
-            _show_each([partial(client.parse_file, file, **given) for file in files], as_json)  # type: ignore[arg-type]
-            return
-        naming = naming_of(key, new, partition)
-        made = [load_request.parse(file, naming, **given) for file in files]  # type: ignore[arg-type]
-        _land_each(client, made, to, terms, as_json)
+            _show_each([partial(client.parse_file, file, **given) for file in files], as_json)
+        else:
+            requests = [load_request.parse(file, naming.naming(), **given) for file in files]
+            _land_each(client, requests, to, TermsOptions().terms(), as_json)
 
 
-def register(app: typer.Typer) -> None:
-    """Register the commands of this module."""
-    for command in (scrape, parse):
-        app.command()(command)
-
-
-def _land_each(client: Client, made: Sequence[LoadRequest], to: str, terms: Terms, as_json: bool) -> None:
+def _land_each(client: Client, requests: Sequence[LoadRequest], to: str, terms: Terms, as_json: bool) -> None:
     from weblake.loads import load, publishing
     from weblake.loads.load_request import check_cost
 
     dataset = dataset_to_land_in(to)
     if terms.max_credits is not None:
-        due = [request for request in made if publishing.find(dataset, request.load_id) is None]
-        check_cost(len(due), made[0].price, terms.max_credits)
+        due = [request for request in requests if publishing.find(dataset, request.load_id) is None]
+        check_cost(len(due), requests[0].price, terms.max_credits)
     receipts: list[dict[str, object]] = []
     exit_code = 0
-    for request in made:
+    for request in requests:
         try:
             with in_command_line_terms():
                 landing = watched(dataset, request, partial(load.land, client, dataset, request, terms), as_json)
@@ -117,18 +99,18 @@ def _land_each(client: Client, made: Sequence[LoadRequest], to: str, terms: Term
             if isinstance(error, Interrupted):
                 break
             continue
-        say_if_old(landing, request)
+        show_if_old(landing, request)
         receipts.append(landing.receipt.to_dict())
         if not as_json:
             output.show_receipt(landing.receipt, to)
     if as_json:
-        output.show_json(receipts[0] if len(made) == 1 else {"loads": receipts})
+        output.show_json(receipts[0] if len(requests) == 1 else {"loads": receipts})
     if exit_code:
         raise typer.Exit(exit_code)
 
 
 def _show_each(calls: Sequence[Callable[[], ScrapeResponse]], as_json: bool) -> None:
-    """Prints the page of each call; one that fails does not keep the others from being shown."""
+    """Print the page of each call; a call that fails does not prevent the others."""
     pages: list[object] = []
     failed = False
     for call in calls:

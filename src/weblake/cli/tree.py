@@ -1,9 +1,16 @@
-"""The tree of commands and the options that many of them share."""
+"""The app of the command line, and the options that several commands share.
+
+A command takes a group of shared options as one parameter: a dataclass, whose fields `add_command` makes options of the
+command.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -12,8 +19,10 @@ from weblake.errors import InvalidOption, WeblakeError
 if TYPE_CHECKING:
     from weblake.client import Client
     from weblake.dataset.root import Dataset
+    from weblake.loads.load_request import Naming, Terms
 
 FAILED, BAD_USAGE = 1, 2
+DAY_S = 24 * 3600.0
 
 app = typer.Typer(
     name="weblake",
@@ -47,7 +56,18 @@ To = Annotated[
     str | None, typer.Option("--to", metavar="ROOT", help="Land in this dataset: a path, s3://, gs://, abfs://.")
 ]
 Root = Annotated[str, typer.Option("--to", metavar="ROOT", help="The dataset: a path, s3://, gs://, abfs://.")]
-Options = Annotated[
+RootArgument = Annotated[str, typer.Argument(metavar="ROOT")]
+Kind = Annotated[str, typer.Argument(metavar="batch|crawl")]
+JobId = Annotated[str, typer.Argument(metavar="JOB_ID")]
+MaxCredits = Annotated[
+    float | None,
+    typer.Option("--max-credits", metavar="N", help="Start nothing that costs more; cancel a job that exceeds it."),
+]
+_Partition = Annotated[
+    list[str] | None,
+    typer.Option("--partition", metavar="KEY=VALUE", help="Path keys of the dataset in place of load_date, in order."),
+]
+_Option = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
@@ -56,38 +76,165 @@ Options = Annotated[
         help="Any option of the contract, in snake_case; the value is JSON or text. May be repeated.",
     ),
 ]
-Formats = Annotated[
-    list[str] | None,
-    typer.Option("--format", "-f", metavar="KIND", help="markdown, html, rawHtml, links, images, … May be repeated."),
-]
-BaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--base-url", metavar="URL", help="The service; WEBLAKE_BASE_URL, or the embedded one.", show_default=False
-    ),
-]
-Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Allow plain http beyond loopback: the key travels in the clear.")
-]
+
+#: Names that are given by position, by an option of their own, or not at all: never with --option.
+_NOT_OPTIONS = {"url", "urls", "query", "file", "filename", "idempotency_key", "naming", "terms"}
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """The service to use."""
+
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            "--base-url", metavar="URL", help="The service; WEBLAKE_BASE_URL, or the embedded one.", show_default=False
+        ),
+    ] = None
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow plain http beyond loopback: the key is sent unencrypted.")
+    ] = False
+
+    def connect(self) -> Client:
+        """Return a client of the service."""
+        from weblake.client import Client
+
+        return Client(self.base_url, insecure=self.insecure or None)
+
+
+@dataclass(frozen=True)
+class ContractOptions:
+    """Options of the contract, which the client checks."""
+
+    option: _Option = None
+
+    def given(self, **more: object) -> dict[str, Any]:
+        """Return the keyword arguments for the client: `--option`, and those of `more` that are not None.
+
+        Raises:
+            InvalidOption: A pair has no `=`, or its name has to be given in another way.
+        """
+        given = dict(map(_name_and_value, self.option or ()))
+        return given | {name: value for name, value in more.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class PageOptions(ContractOptions):
+    """Options of the contract for pages."""
+
+    formats: Annotated[
+        list[str] | None,
+        typer.Option("--format", "-f", metavar="KIND", help="markdown, html, rawHtml, links, … May be repeated."),
+    ] = None
+
+    def given(self, **more: object) -> dict[str, Any]:
+        """Return the keyword arguments for the client, with `formats`; raises as ContractOptions.given."""
+        return super().given(formats=[*self.formats] if self.formats else None, **more)
+
+
+@dataclass(frozen=True)
+class TermsOptions:
+    """The tolerances and limits of a load."""
+
+    allow_partial: Annotated[
+        bool, typer.Option("--allow-partial", help="Store what there is and say `complete: false`.")
+    ] = False
+    missing_ratio: Annotated[
+        float, typer.Option("--missing-ratio", metavar="R", help="Share of URLs that may be missing.")
+    ] = 0.0
+    fail_ratio: Annotated[
+        float, typer.Option("--fail-ratio", metavar="R", help="Share of URLs that may have failed.")
+    ] = 1.0
+    max_credits: MaxCredits = None
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Time limit for the whole load.")] = (
+        DAY_S
+    )
+
+    def terms(self) -> Terms:
+        """Return the terms for the load."""
+        from weblake.loads.load_request import Terms
+
+        return Terms(
+            allow_partial=self.allow_partial,
+            missing_ratio=self.missing_ratio,
+            fail_ratio=self.fail_ratio,
+            max_credits=self.max_credits,
+            timeout_s=self.timeout,
+        )
+
+
+@dataclass(frozen=True)
+class PartitionOptions:
+    """The path keys of a load."""
+
+    partition: _Partition = None
+
+    def keys(self) -> dict[str, str] | None:
+        """Return the path keys, or None for the default one.
+
+        Raises:
+            InvalidOption: An entry is not KEY=VALUE, or a key is given twice.
+        """
+        keys: dict[str, str] = {}
+        for pair in self.partition or ():
+            name, sign, value = pair.partition("=")
+            if not sign or name in keys:
+                raise InvalidOption(f"--partition {pair[:60]!r} is not KEY=VALUE, or names a key twice.")
+            keys[name] = value
+        return keys or None
+
+
+@dataclass(frozen=True)
+class NamingOptions(PartitionOptions):
+    """The identity of a load."""
+
+    key: Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Another text makes it another load.")] = None
+    new: Annotated[bool, typer.Option("--new", help="Start it again, even if it has landed before.")] = False
+
+    def naming(self) -> Naming:
+        """Return the identity for the load request; raises as `keys`."""
+        from weblake.loads.load_request import Naming
+
+        return Naming(key=self.key, new=self.new, partition=self.keys())
+
+
+def add_command(to: typer.Typer, command: Callable[..., None]) -> None:
+    """Add a function as a command of its name, with the options of its groups in place of the groups."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {each: hint for each, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        hint = hints[parameter.name]
+        if parameter.name not in groups:
+            parameters.append(parameter.replace(annotation=hint, kind=parameter.KEYWORD_ONLY))
+            continue
+        own = get_type_hints(hint, include_extras=True)
+        parameters += (
+            inspect.Parameter(each.name, parameter.KEYWORD_ONLY, default=each.default, annotation=own[each.name])
+            for each in fields(hint)
+        )
+
+    def run(**given: object) -> None:
+        for each, group in groups.items():
+            given[each] = group(**{option.name: given.pop(option.name) for option in fields(group)})
+        command(**given)
+
+    run.__doc__ = command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    to.command(command.__name__.rstrip("_"))(run)
 
 
 class Interrupted(WeblakeError):
-    """Ctrl-C, SIGTERM or SIGHUP ended a load; its job goes on."""
+    """Ctrl-C, SIGTERM or SIGHUP ended a command; a job that it started continues."""
 
     def __init__(self, message: str, *, hint: str, exit_code: int) -> None:
         super().__init__(message, hint=hint)
         self.exit_code = exit_code
 
 
-def connect(base_url: str | None, insecure: bool) -> Client:
-    """A client for the service that was named, or for the embedded one."""
-    from weblake.client import Client
-
-    return Client(base_url, insecure=insecure or None)
-
-
 def dataset_to_land_in(root: str) -> Dataset:
-    """The dataset at a root that outlives the command.
+    """Return the dataset at a root that outlives the command.
 
     Raises:
         StorageRefused: The root cannot be used, or is in memory.
@@ -100,33 +247,16 @@ def dataset_to_land_in(root: str) -> Dataset:
     return dataset
 
 
-#: What is given by position or by an option of its own, or made here: never with --option.
-_NOT_OPTIONS = {"url", "urls", "query", "file", "filename", "idempotency_key", "naming", "terms"}
-
-
-def given_options(pairs: list[str] | None, formats: list[str] | None = None) -> dict[str, object]:
-    """`--option` and `--format` as the client's keyword arguments; the client checks them.
-
-    Raises:
-        InvalidOption: A pair has no `=`, or names what is no option of the contract.
-    """
-    given: dict[str, object] = {}
-    for pair in pairs or ():
-        name, sign, text = pair.partition("=")
-        if not sign or not name.strip():
-            raise InvalidOption(
-                f"--option {pair[:60]!r} is no NAME=VALUE.", hint="Such as --option only_main_content=false."
-            )
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-        except RecursionError:
-            raise InvalidOption(f"{name.strip()} is nested too deeply to be read.", hint="Nest it less.") from None
-        name = name.strip().replace("-", "_")
-        if name in _NOT_OPTIONS:
-            raise InvalidOption(f"{name!r} cannot be given with --option.", hint="See --help for how to give it.")
-        given[name] = value
-    if formats:
-        given["formats"] = [*formats]
-    return given
+def _name_and_value(pair: str) -> tuple[str, object]:
+    name, sign, text = pair.partition("=")
+    name = name.strip().replace("-", "_")
+    if not sign or not name:
+        raise InvalidOption(f"--option {pair[:60]!r} is not NAME=VALUE.", hint="Such as --option mobile=true.")
+    if name in _NOT_OPTIONS:
+        raise InvalidOption(f"{name!r} cannot be given with --option.", hint="See --help for how to give it.")
+    try:
+        return name, json.loads(text)
+    except ValueError:
+        return name, text
+    except RecursionError:
+        raise InvalidOption(f"{name} is nested too deeply to be read.", hint="Nest it less.") from None

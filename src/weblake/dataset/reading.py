@@ -95,6 +95,11 @@ class Reading:
         """Return the columns of every format and their Arrow types; raises as `files`."""
         return self._plan()[1]
 
+    @property
+    def url(self) -> str:
+        """The address of the root, without credentials; for a local root its path."""
+        return self.storage.url
+
     def count_rows(self) -> int:
         """Return the number of rows; only the footers of the files are read, which also hold row counts by load."""
         names, _ = self._plan()

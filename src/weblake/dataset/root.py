@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO
 
 from weblake.dataset import layout
 from weblake.dataset.layout import Layout
@@ -55,6 +57,34 @@ class Dataset:
         if not self.ledger.archive.is_whole:
             layout.check_whole(self.storage)
         self.layout.claim(DOCUMENTS, tuple(partition) if partition else layout.DEFAULT_KEYS)
+
+    @property
+    def url(self) -> str:
+        """The address of the root, without credentials; for a local root its path."""
+        return self.storage.url
+
+    def exists(self, file: str) -> bool:
+        """Return whether a file exists; `file` is its path relative to the root, as a receipt names it."""
+        return self.storage.exists(file)
+
+    def size(self, file: str) -> int:
+        """Return the size of an existing file in bytes."""
+        return self.storage.size(file)
+
+    def open(self, file: str) -> IO[bytes]:
+        """Return a file, open for reading."""
+        return self.storage.open_input(file)
+
+    def write(self, file: str, data: bytes) -> None:
+        """Write or replace a small file that belongs to no load, in one step: readers see the old or the new one."""
+        with self.storage.scratch() as directory:
+            ready = directory / "file"
+            ready.write_bytes(data)
+            self.storage.replace(file, ready)
+
+    def local_path(self, file: str) -> Path | None:
+        """Return the path of a file on this machine; None if the root is on object storage or in memory."""
+        return self.storage.local_path(file)
 
     def path(self, table: str, intent: Intent) -> str:
         """Return the final path of a load's file in a table, relative to the root."""

@@ -17,7 +17,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.connector import Connection
 
 from weblake.http.library import httpx
-from weblake.http.pools import KEEPALIVE_S, NEXT_ADDRESS_S
+from weblake.http.pools import KEEPALIVE_S
 from weblake.http.resolver import look_up
 
 #: Most bytes of one header field; the same as in h11, which reads the responses of the other transports.
@@ -40,7 +40,6 @@ def _session(verify: ssl.SSLContext, max_connections: int, keep_alive: bool) -> 
         ssl=verify,
         resolver=_Resolver(),
         limit=max_connections,
-        happy_eyeballs_delay=NEXT_ADDRESS_S,
         use_dns_cache=False,
         # aiohttp accepts only one of these two arguments.
         **({"keepalive_timeout": KEEPALIVE_S} if keep_alive else {"force_close": True}),

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator
 
 from weblake.credentials import one_line
+from weblake.errors import causes
 from weblake.http.bodies import BodyRefused
 
 #: Raised before the first byte of the request is sent.
@@ -43,7 +43,7 @@ def was_sent(error: BaseException) -> bool:
 
 def kinds(error: BaseException) -> frozenset[str]:
     """Return the names of an exception's classes, as httpx names them."""
-    for each in _chain(error):
+    for each in causes(error):
         if _library(type(each)) == "aiohttp":
             names = {base.__name__ for base in type(each).__mro__}
             return next((found for name, found in _AIOHTTP if name in names), frozenset())
@@ -52,7 +52,7 @@ def kinds(error: BaseException) -> frozenset[str]:
 
 def certificate_error(error: BaseException) -> str | None:
     """Return why a server certificate was refused, or None if the failure has another reason."""
-    for each in _chain(error):
+    for each in causes(error):
         # aiohttp's subclass has no `verify_message`; the original error follows in the chain.
         if isinstance(each, ssl.SSLCertVerificationError) and hasattr(each, "verify_message"):
             return one_line(each.verify_message or str(each))
@@ -64,7 +64,7 @@ def client_certificate_refused(error: BaseException) -> str | None:
 
     Under TLS 1.3 it arrives after the handshake, but a server reads no request before the certificate is accepted.
     """
-    for each in _chain(error):
+    for each in causes(error):
         reason = getattr(each, "reason", None)
         if isinstance(each, ssl.SSLError) and isinstance(reason, str) and "_ALERT_" in reason:
             alert = reason.partition("_ALERT_")[2].replace("_", " ").lower()
@@ -75,15 +75,7 @@ def client_certificate_refused(error: BaseException) -> str | None:
 
 def text_of(error: BaseException) -> str:
     """Return the text of an exception or of the first cause that has one, or the name of its class."""
-    return next((text for each in _chain(error) if (text := str(each))), type(error).__name__)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
+    return next((text for each in causes(error) if (text := str(each))), type(error).__name__)
 
 
 def _library(kind: type) -> str:

@@ -7,15 +7,15 @@ and exceptions between httpx and httpcore.
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
-from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from itertools import zip_longest
 from typing import Any
 
 from weblake import aio
-from weblake.http.deadlines import DeadlineBackend
+from weblake.http.deadlines import LEAST_S, DeadlineBackend
 from weblake.http.library import httpcore, httpx
 from weblake.http.resolver import look_up
 from weblake.http.response_end import ResponseEnd
@@ -24,8 +24,6 @@ from weblake.http.response_end import ResponseEnd
 MAX_IDLE = 20
 #: Seconds that an idle connection is kept.
 KEEPALIVE_S = 15.0
-#: Seconds until the next address of a host is tried while earlier tries continue (RFC 8305).
-NEXT_ADDRESS_S = 0.25
 
 _FAILURES = (
     httpcore.NetworkError,
@@ -158,50 +156,23 @@ class _AsyncBackend(httpcore.AsyncNetworkBackend):
     async def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, *args: Any, **kwargs: Any
     ) -> httpcore.AsyncNetworkStream:
-        """Connect within `timeout` seconds in total, for the lookup and all addresses."""
+        """Connect within `timeout` seconds in total; each address in order gets its share of the remaining time."""
+        failure: Exception | None = None
         try:
             async with aio.timeout(timeout):
+                until = time.monotonic() + (math.inf if timeout is None else timeout)
                 addresses = await asyncio.wrap_future(look_up(host, port))
-                return _AsyncStream(await self._first_to_answer(_alternating(addresses), port))
+                for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+                    share = max(LEAST_S, (until - time.monotonic()) / left)
+                    try:
+                        return _AsyncStream(await self._network.connect_tcp(address, port, share))
+                    except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                        failure = error
         except TimeoutError as error:
             raise httpcore.ConnectTimeout(f"no connection to {host} in time") from error
         except OSError as error:
             raise httpcore.ConnectError(str(error)) from error
-
-    async def _first_to_answer(self, addresses: Sequence[str], port: int) -> httpcore.AsyncNetworkStream:
-        """Return a connection to the first address that accepts.
-
-        The next address is tried if the previous one fails, or in parallel if it takes longer than NEXT_ADDRESS_S.
-        """
-        left, tries = deque(addresses), set[asyncio.Task[httpcore.AsyncNetworkStream]]()
-        failure: BaseException | None = None
-        try:
-            while left or tries:
-                if left:
-                    tries.add(asyncio.ensure_future(self._network.connect_tcp(left.popleft(), port)))
-                done, _ = await asyncio.wait(
-                    tries, timeout=NEXT_ADDRESS_S if left else None, return_when=asyncio.FIRST_COMPLETED
-                )
-                for task in done:
-                    tries.discard(task)
-                    failure = task.exception()
-                    if failure is None:
-                        return task.result()
-        finally:
-            for task in tries:
-                task.cancel()
-            for ended in await asyncio.gather(*tries, return_exceptions=True):
-                if isinstance(ended, httpcore.AsyncNetworkStream):  # it was connected at the same moment
-                    await ended.aclose()
-        assert failure is not None
-        raise failure
-
-
-def _alternating(addresses: Sequence[str]) -> list[str]:
-    """Return the addresses with IPv6 and IPv4 alternating, beginning with the family of the first (RFC 8305)."""
-    same = [each for each in addresses if (":" in each) == (":" in addresses[0])]
-    other = [each for each in addresses if each not in same]
-    return [each for pair in zip_longest(same, other) for each in pair if each is not None]
+        raise failure or httpcore.ConnectError(f"{host} has no address")
 
 
 def _pool_options(

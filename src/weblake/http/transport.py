@@ -1,8 +1,8 @@
 """Send requests to the service's origin, the only one that gets the API key.
 
-The transports follow no redirects, keep no cookies, and return every outcome of the network as a Reply or a NoReply.
-They send over httpx: with the caller's client, or with weblake's own transports, whose network layer keeps a total
-deadline (docs/decisions/054-http-on-httpx.md).
+The transports follow no redirects, keep no cookies, and return every outcome of the network as a Response or a
+NoResponse. They send over httpx: with the caller's client, or with weblake's own transports, whose network layer keeps
+a total deadline (docs/decisions/054-http-on-httpx.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from weblake.http.library import AsyncHttpClient, HttpClient, httpx, library_of
 from weblake.http.options import HttpOptions, TrustStoreUnreadable
 from weblake.http.pools import AsyncPoolTransport, PoolTransport
 from weblake.remedies import Remedy
-from weblake.steps import NoReply, Reply, Request
+from weblake.steps import NoResponse, Request, Response
 
 #: Logs each request and each response at level DEBUG, without headers.
 _LOG = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ MAX_POLLS = 64
 
 
 class _Requests:
-    """Base class of both transports: builds requests (address, headers, proxy) and converts exceptions to NoReply."""
+    """Base class of both transports: builds requests and converts exceptions to NoResponse."""
 
     def __init__(
         self, base: BaseUrl, key: ApiKey | None, client: Any, kind: str, options: HttpOptions | None, user_agent: str
@@ -62,10 +62,10 @@ class _Requests:
         self._ssl: ssl.SSLContext | None = None
         self._headers = self._own_headers()
 
-    def hide_key(self, error: WeblakeError) -> None:
+    def redact_key(self, error: WeblakeError) -> None:
         """Remove the API key from an error's texts, because a service may repeat it in a message."""
         if self._key is not None:
-            self._key.hide_in(error)
+            self._key.redact_error(error)
 
     def _ssl_context(self) -> ssl.SSLContext | None:
         over_tls = self.base.scheme == "https" or (self._proxy is not None and self._proxy.url.scheme == "https")
@@ -109,22 +109,22 @@ class _Requests:
         limit = request.deadline_s
         return {"connect": min(CONNECT_S, limit * CONNECT_SHARE), "read": limit, "write": limit, "pool": limit}
 
-    def _no_reply(self, error: BaseException, request: Request, *, sent: bool | None = None) -> NoReply:
+    def _no_response(self, error: BaseException, request: Request, *, sent: bool | None = None) -> NoResponse:
         if isinstance(error, BodyRefused):
-            return NoReply(str(error), final=error.final)
+            return NoResponse(str(error), final=error.final)
         if isinstance(error, TrustStoreUnreadable):
-            return NoReply(str(error), sent=False, final=True)
+            return NoResponse(str(error), sent=False, final=True)
         sent = was_sent(error) if sent is None else sent
         certificate = certificate_error(error)
         if certificate is not None:
             whose = self.base.origin
             if self._proxy is not None and self._proxy.url.scheme == "https":
                 whose += f" or of the proxy {self._proxy.url}"
-            return NoReply(f"the TLS certificate of {whose} is not valid: {certificate}", sent, final=True)
+            return NoResponse(f"the TLS certificate of {whose} is not valid: {certificate}", sent, final=True)
         if "InvalidURL" in kinds(error):
             # A caller's client parses the address of a redirect although it does not follow redirects.
             reason = f"{self.base.origin} answered with a redirect to an address that cannot be read"
-            return NoReply(
+            return NoResponse(
                 reason, final=True, hint=Remedy("Set {base_url} to the address that the service itself uses.")
             )
         where = self.base.origin
@@ -134,21 +134,21 @@ class _Requests:
         alert = client_certificate_refused(error)
         if alert is not None:
             reason = f"{where}: the TLS client certificate is missing or not accepted ({alert})"
-            return NoReply(reason, sent=False, final=True, hint="Set a client certificate that the service accepts.")
+            return NoResponse(reason, sent=False, final=True, hint="Set a client certificate that the service accepts.")
         failed = kinds(error)
         if "TimeoutException" in failed or isinstance(error, TimeoutError):
             limit = request.deadline_s
             if "ConnectTimeout" in failed:
                 limit = min(CONNECT_S, limit)
-            return NoReply(f"no complete answer from {where} within {limit:g} s", sent)
+            return NoResponse(f"no complete answer from {where} within {limit:g} s", sent)
         text = one_line(text_of(error))
         if self._key is not None:
-            text = self._key.hide(text)
+            text = self._key.redact(text)
         if "ProxyError" in failed and "407" in text:
             reason = f"{where}: the proxy asks for a user name and a password (407)"
             hint = "Check them in the proxy's URL: http://user:password@host:port, percent-encoded."
-            return NoReply(reason, sent=False, final=True, hint=hint)
-        return NoReply(f"{where}: {text}", sent, final="LocalProtocolError" in failed)
+            return NoResponse(reason, sent=False, final=True, hint=hint)
+        return NoResponse(f"{where}: {text}", sent, final="LocalProtocolError" in failed)
 
 
 class HttpTransport(_Requests):
@@ -178,8 +178,8 @@ class HttpTransport(_Requests):
         self._pools: dict[bool, PoolTransport] = {}
         self._pid = os.getpid()
 
-    def send(self, request: Request) -> Reply | NoReply:
-        """Send one request within the limits that it sets, and return its response or a NoReply."""
+    def send(self, request: Request) -> Response | NoResponse:
+        """Send one request within the limits that it sets, and return its response or a NoResponse."""
         until = time.monotonic() + request.deadline_s
         try:
             with ending(until), closing(self._response(request)) as response, self._cut_off(response, until):
@@ -191,13 +191,13 @@ class HttpTransport(_Requests):
                         break
                     if time.monotonic() > until:
                         raise httpx.ReadTimeout("deadline")
-                return body.reply(response.status_code, wall)
+                return body.response(response.status_code, wall)
         except Exception as error:
             if not is_failure(error):
                 raise
             if self._client is not None and time.monotonic() > until and was_sent(error):
                 error = TimeoutError()
-            return self._no_reply(error, request)
+            return self._no_response(error, request)
 
     def _response(self, request: Request) -> Any:
         if self._client is None:
@@ -261,14 +261,14 @@ class AsyncHttpTransport(_Requests):
         # Importing aiohttp can take a second, which must not count for a request's deadline.
         self._make_pool = _async_transport(base, self._proxy) if http_client is None else AsyncPoolTransport
         self._pools: dict[bool, httpx.AsyncBaseTransport] = {}
-        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._slots: dict[str, asyncio.Semaphore] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def send(self, request: Request) -> Reply | NoReply:
-        """Send one request within the limits that it sets, and return its response or a NoReply."""
+    async def send(self, request: Request) -> Response | NoResponse:
+        """Send one request within the limits that it sets, and return its response or a NoResponse."""
         waiting = True
         try:
-            async with aio.timeout(request.deadline_s), self._turn(request):
+            async with aio.timeout(request.deadline_s), self._slot(request):
                 waiting = False
                 async with aclosing(await self._response(request)) as response:
                     wall = time.time()
@@ -277,22 +277,22 @@ class AsyncHttpTransport(_Requests):
                     async for part in response.stream:
                         if body.feed(part):
                             break
-                    return body.reply(response.status_code, wall)
+                    return body.response(response.status_code, wall)
         except Exception as error:
             if not is_failure(error):
                 raise
-            return self._no_reply(error, request, sent=False if waiting else None)
+            return self._no_response(error, request, sent=False if waiting else None)
 
-    def _turn(self, request: Request) -> asyncio.Semaphore:
+    def _slot(self, request: Request) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             # Connections belong to the loop that opened them and cannot be used after it is closed.
-            self._pools, self._turns, self._loop = {}, {}, loop
+            self._pools, self._slots, self._loop = {}, {}, loop
         kind = "start" if request.fresh else "call" if request.enough is None else "poll"
-        if kind not in self._turns:
+        if kind not in self._slots:
             most = {"start": MAX_CONNECTIONS, "call": MAX_CONNECTIONS - MAX_POLLS, "poll": MAX_POLLS}[kind]
-            self._turns[kind] = asyncio.Semaphore(most)
-        return self._turns[kind]
+            self._slots[kind] = asyncio.Semaphore(most)
+        return self._slots[kind]
 
     async def _response(self, request: Request) -> Any:
         if self._client is None:

@@ -20,7 +20,7 @@ from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
 from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
 from weblake.remedies import Remedy
-from weblake.steps import Flow, Reply, now, sleep
+from weblake.steps import Flow, Response, now, sleep
 
 #: Seconds between polls, growing from the first to the last value: short jobs end soon, long jobs need few polls.
 FIRST_POLL_S, LAST_POLL_S, POLL_GROWTH = 0.3, 10.0, 1.5
@@ -47,7 +47,7 @@ class OverBudget(Exception):
     """A running job has used more credits than its limit; the caller decides whether to cancel it."""
 
     def __init__(self, job: JobRef, used: object) -> None:
-        super().__init__(f"{job.words} has used {used} credits")
+        super().__init__(f"{job} has used {used} credits")
 
 
 def over_budget(head: Mapping[str, object], max_credits: float | None) -> bool:
@@ -68,9 +68,8 @@ class JobRef:
         """Return the operation that reads the status of the job."""
         return JOB_KINDS[self.kind].read(self.job_id)
 
-    @property
-    def words(self) -> str:
-        """The job's kind and id, as the command line writes them."""
+    def __str__(self) -> str:
+        """Return the job's kind and id, as the command line writes them."""
         return f"{JOB_KINDS[self.kind].command} {self.job_id}"
 
 
@@ -84,7 +83,7 @@ def wait(
     poll_s: float = LAST_POLL_S,
     max_credits: float | None = None,
     progress: Progress | None = None,
-    keep: Callable[[Reply], None] | None = None,
+    keep: Callable[[Response], None] | None = None,
 ) -> Flow[dict[str, object]]:
     """Poll until the job has ended, and return the head of its last status response.
 
@@ -140,7 +139,7 @@ def _poll(
     job: JobRef,
     operation: Operation[models.JobStatus],
     retry: Retry,
-    keep: Callable[[Reply], None] | None,
+    keep: Callable[[Response], None] | None,
     *,
     seen: bool,
     until: float,
@@ -195,12 +194,12 @@ def _runs_still(body: memoryview) -> bool:
     return head is not None and not models.is_terminal(head.fields.get("status"))
 
 
-def _head(what: str, reply: Reply, *, keep: Callable[[Reply], None] | None = None) -> response_json.Head:
+def _head(what: str, reply: Response, *, keep: Callable[[Response], None] | None = None) -> response_json.Head:
     found = response_json.read_head(reply.body)
     if found is None:
         chunk = response_json.read_chunk(bytes(reply.body))
         found = response_json.Head(chunk.head, not chunk.documents)
-    if responses.tells_error(found.fields):
+    if responses.is_error_body(found.fields):
         raise responses.error_of(reply, what)
     if keep is not None and reply.whole and models.is_terminal(found.fields.get("status")):
         keep(reply)
@@ -210,6 +209,6 @@ def _head(what: str, reply: Reply, *, keep: Callable[[Reply], None] | None = Non
 def _too_late(job: JobRef, last: BaseException | None = None) -> DeadlineExceeded:
     trouble = f" The last poll: {last.message}" if isinstance(last, WeblakeError) else ""
     return DeadlineExceeded(
-        f"The time limit passed before {job.words} ended; it goes on at the service.{trouble}",
+        f"The time limit passed before {job} ended; it goes on at the service.{trouble}",
         hint=Remedy("{run_again} to go on waiting, with a larger {timeout} if need be, or cancel the job."),
     )

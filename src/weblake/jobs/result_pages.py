@@ -5,7 +5,7 @@ A chunk ends at 10 MB or at 100 documents, whichever comes first; `next` is the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, Weblake
 from weblake.jobs.polling import JobRef
 from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.remedies import Remedy
-from weblake.steps import Flow, Reply, now, sleep
+from weblake.steps import Flow, Response, now, sleep
 
 T = TypeVar("T")
 
@@ -35,27 +35,26 @@ MAX_CHUNKS = 100_000
 class ResultPager:
     """Pages through the chunks of a job once, from the first to the last.
 
-    Call `read_chunk` until `ended`: each call is a flow that reads one chunk. Call `record_new` with the number of new
-    documents in the last chunk, so that a chain that repeats itself is detected.
+    Call `read_chunk` until `ended`: each call is a flow that reads one chunk. `record_new` detects a chain that repeats
+    itself. `first` is the response with the first chunk, if the caller already has it.
     """
 
-    def __init__(self, job: JobRef, retry: Retry, *, until: float, max_chunk: int = MAX_CHUNK) -> None:
+    def __init__(self, job: JobRef, retry: Retry, *, until: float, first: Response | None = None) -> None:
         self.job = job
         self.ended = False
-        #: The head of the chunk read last: status, total, completed, creditsUsed, expiresAt …
-        self.head: Mapping[str, object] = {}
         self._retry = retry
         self._until = until
         self._policy = RetryPolicy(tries=8, cap_s=30.0, until=until)
         read = job.read()
-        self._read = replace(read, request=replace(read.request, max_body=max_chunk))
+        self._read = replace(read, request=replace(read.request, max_body=MAX_CHUNK))
+        self._first = first
         self._asked: Query = ()
         self._visited: set[Query] = set()
         self._stale = 0
         self._repolled = False
 
-    def read_chunk(self) -> Flow[response_json.Documents]:
-        """Read the next chunk and return its documents, undecoded; possibly none.
+    def read_chunk(self) -> Flow[response_json.Chunk]:
+        """Return the next chunk; its documents are undecoded, and there may be none.
 
         Raises:
             MalformedReply: The chain leads elsewhere, loops or does not end, or the job has not ended.
@@ -65,13 +64,16 @@ class ResultPager:
         asked = self._asked
         operation = replace(self._read, request=replace(self._read.request, query=asked))
         chunk = yield from self._ended_chunk(operation)
-        self.head = chunk.head
         self._visited.add(asked)
         self._advance(query_of(chunk.head.get("next"), operation.request.path), empty=not chunk.documents)
-        return chunk.documents
+        return chunk
 
     def _ended_chunk(self, operation: Operation[models.JobStatus]) -> Flow[response_json.Chunk]:
         """Return the chunk, read again until its status is final: one of several servers may lag behind the others."""
+        first, self._first = self._first, None
+        if first is not None:
+            with suppress(WeblakeError):  # requested again
+                return _chunk(operation.name, first)
         for pause in (*LAG_PAUSES_S, None):
             exchange = self._retry.exchange(operation, partial(_chunk, operation.name), self._policy)
             chunk = yield from with_read_errors(self.job, exchange)
@@ -81,20 +83,16 @@ class ResultPager:
                 left = self._until - (yield from now())
                 yield from sleep(min(pause, left))
         raise MalformedReply(
-            f"{self.job.words} went back to {str(chunk.head.get('status'))[:40]!r} after it had ended.",
+            f"{self.job} went back to {str(chunk.head.get('status'))[:40]!r} after it had ended.",
             hint=Remedy("Nothing was published. {run_again}; if it stays so, tell whoever runs the service."),
         )
 
-    def is_new(self, query: Query) -> bool:
-        """Return whether no chunk at this address has been read."""
-        return query not in self._visited
-
     def record_new(self, documents: int) -> None:
-        """Record how many documents of the last chunk were new."""
+        """Record how many documents of a chunk were new; call it for each chunk but the last."""
         self._stale = 0 if documents else self._stale + 1
-        if not self.ended and (self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS):
+        if self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS:
             raise MalformedReply(
-                f"The chunks of {self.job.words} do not end: {len(self._visited)} were read, the last {self._stale} of "
+                f"The chunks of {self.job} do not end: {len(self._visited)} were read, the last {self._stale} of "
                 "them without anything new.",
                 hint="Nothing was published; report it to whoever runs the service.",
             )
@@ -107,7 +105,7 @@ class ResultPager:
             self.ended, self._repolled = self._repolled, True
         elif following in self._visited:
             raise MalformedReply(
-                f"The chunks of {self.job.words} lead in a circle.",
+                f"The chunks of {self.job} lead in a circle.",
                 hint="Nothing was published; report it to whoever runs the service.",
             )
         else:
@@ -121,12 +119,12 @@ def with_read_errors(job: JobRef, flow: Flow[T]) -> Flow[T]:
     except DeadlineExceeded as error:
         trouble = f" The last try: {error.__cause__.message}" if isinstance(error.__cause__, WeblakeError) else ""
         raise DeadlineExceeded(
-            f"The time limit passed while {job.words} was being read.{trouble}",
+            f"The time limit passed while {job} was being read.{trouble}",
             hint=Remedy("{run_again}, with a larger {timeout}; nothing is paid twice."),
         ) from error
     except RetryLater as error:
         raise type(error)(
-            f"Reading {job.words} was given up: {error.message}",
+            f"Reading {job} was given up: {error.message}",
             hint=Remedy("{run_again} later; nothing was published and nothing is paid twice."),
             status=error.status,
             code=error.code,
@@ -134,8 +132,8 @@ def with_read_errors(job: JobRef, flow: Flow[T]) -> Flow[T]:
         ) from error
 
 
-def _chunk(what: str, reply: Reply) -> response_json.Chunk:
+def _chunk(what: str, reply: Response) -> response_json.Chunk:
     chunk = response_json.read_chunk(reply.body)
-    if not chunk.documents and responses.tells_error(chunk.head):
+    if not chunk.documents and responses.is_error_body(chunk.head):
         raise responses.error_of(reply, what)
     return chunk

@@ -21,7 +21,7 @@ from weblake.api.operation import Operation
 from weblake.api.start_responses import Verdict, verdict
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, RetryLater, WeblakeError
 from weblake.remedies import Remedy
-from weblake.steps import Flow, NoReply, Reply, Request, now, send, sleep
+from weblake.steps import Flow, NoResponse, Request, Response, now, send, sleep
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -127,7 +127,7 @@ class Retry:
         """
         return self.exchange(operation, lambda r: operation.decode(responses.value_of(r, operation.name)), policy)
 
-    def exchange(self, operation: Operation[T], read: Callable[[Reply], U], policy: RetryPolicy = SINGLE) -> Flow[U]:
+    def exchange(self, operation: Operation[T], read: Callable[[Response], U], policy: RetryPolicy = SINGLE) -> Flow[U]:
         """Do the same as `call`, with `read` to parse each 2xx response; `read` may refuse it by raising."""
         state = RetryState(policy)
         while True:
@@ -136,7 +136,7 @@ class Retry:
                 return came
             yield from sleep(came.seconds)
 
-    def attempt(self, operation: Operation[T], read: Callable[[Reply], U], state: RetryState) -> Flow[U | Pause]:
+    def attempt(self, operation: Operation[T], read: Callable[[Response], U], state: RetryState) -> Flow[U | Pause]:
         """Try a call once and return its value, or a Pause if the caller may try again after it."""
         policy = state.policy
         request = yield from _within(operation.request, state)
@@ -146,13 +146,13 @@ class Retry:
         if error is None:
             self.budget.give()
             return value[0]
-        if isinstance(reply, NoReply) and state.error is not None and (yield from _left(policy)) <= 0:
+        if isinstance(reply, NoResponse) and state.error is not None and (yield from _left(policy)) <= 0:
             raise _over(state.error)  # the time limit cut off this try, so the error of the previous one is more useful
         state.error = error
         state.verdict = verdict(reply, error)
         state.failures += 1
         state.malformed += isinstance(error, MalformedReply)
-        state.timeouts += isinstance(reply, NoReply) and (yield from now()) - begun >= request.deadline_s
+        state.timeouts += isinstance(reply, NoResponse) and (yield from now()) - begun >= request.deadline_s
         spent = (
             state.malformed >= MALFORMED_TRIES or state.failures >= policy.tries or state.timeouts >= policy.timeouts
         )
@@ -207,10 +207,10 @@ def _over(error: WeblakeError | None) -> DeadlineExceeded:
 
 
 def _outcome(
-    reply: Reply | NoReply, operation: Operation[T], read: Callable[[Reply], U]
+    reply: Response | NoResponse, operation: Operation[T], read: Callable[[Response], U]
 ) -> tuple[tuple[U, ...], WeblakeError | None]:
     """Return the value in a tuple, or an empty tuple and the error."""
-    if isinstance(reply, NoReply) or not 200 <= reply.status < 300:
+    if isinstance(reply, NoResponse) or not 200 <= reply.status < 300:
         return (), responses.error_of(reply, operation.name)
     try:
         return (read(reply),), None
@@ -218,18 +218,18 @@ def _outcome(
         return (), error
 
 
-def _again(reply: Reply | NoReply, error: WeblakeError, operation: Operation[T]) -> bool:
+def _again(reply: Response | NoResponse, error: WeblakeError, operation: Operation[T]) -> bool:
     """Return whether sending the operation again is both useful and safe."""
-    if isinstance(reply, NoReply):
+    if isinstance(reply, NoResponse):
         return not reply.final and (operation.repeatable or not reply.sent)
-    if reply.status == 429 or responses.goes_on(reply):
+    if reply.status == 429 or responses.still_works(reply):
         return True
     if not operation.repeatable:
         return False
     return isinstance(error, RetryLater) or (isinstance(error, MalformedReply) and reply.status < 300)
 
 
-def _final(reply: Reply | NoReply, error: WeblakeError, operation: Operation[T]) -> WeblakeError:
+def _final(reply: Response | NoResponse, error: WeblakeError, operation: Operation[T]) -> WeblakeError:
     """Return the error to raise: OutcomeUnknown for a start that may have had an effect, otherwise `error`."""
     if not operation.request.fresh or not open_outcome(reply, error):
         return error
@@ -241,6 +241,6 @@ def _final(reply: Reply | NoReply, error: WeblakeError, operation: Operation[T])
     )
 
 
-def open_outcome(reply: Reply | NoReply, error: WeblakeError) -> bool:
+def open_outcome(reply: Response | NoResponse, error: WeblakeError) -> bool:
     """Return whether a start with this outcome may have had an effect: true without evidence of the contrary."""
     return verdict(reply, error) in (Verdict.OPEN, Verdict.STOPPED)

@@ -116,12 +116,12 @@ def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[Activity
     cursor: str | None = None
     seen: set[str] = set()
     for _ in range(MAX_PAGES):
-        given: ActivityOptions = {"limit": 100}
+        options: ActivityOptions = {"limit": 100}
         if endpoint is not None:
-            given["endpoint"] = endpoint  # type: ignore[typeddict-item]  # checked when it is built
+            options["endpoint"] = endpoint  # type: ignore[typeddict-item]  # checked when it is built
         if cursor is not None:
-            given["cursor"] = cursor
-        page = yield from retry.call(list_activity(**given))
+            options["cursor"] = cursor
+        page = yield from retry.call(list_activity(**options))
         for entry in page.data:
             entries.setdefault(entry.id or f"-{entry.raw}", entry)
         cursor = page.cursor

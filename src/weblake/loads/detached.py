@@ -5,31 +5,12 @@ The list of URLs that was sent is stored with the load (sent_lists.py), so the l
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from weblake.api.job_kinds import JOB_KINDS, job_kind
-from weblake.dataset.ledger import Intent, Job
 from weblake.errors import AskPerson, JobGone
 from weblake.loads import load
 from weblake.loads.download import FlowRunner
-from weblake.loads.load_request import LoadRequest, Terms
+from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
 from weblake.loads.publishing import Dataset, LandedLoad
-
-
-def detach(
-    client: FlowRunner,
-    dataset: Dataset,
-    request: LoadRequest,
-    *,
-    max_credits: float | None = None,
-    until: float | None = None,
-    on_message: Callable[[str], None] = load.note,
-) -> tuple[Intent, Job]:
-    """Start a batch or crawl for `collect` to land, or return the recorded job; raises as `load.start_load`."""
-    intent, job, _ = load.start_load(
-        client, dataset, request, max_credits=max_credits, until=until, on_message=on_message
-    )
-    return intent, job
 
 
 def collect(
@@ -37,9 +18,9 @@ def collect(
     dataset: Dataset,
     load_id: str,
     terms: Terms | None = None,
-    callbacks: load.ProgressCallbacks | None = None,
+    callbacks: ProgressCallbacks | None = None,
 ) -> LandedLoad:
-    """Wait for a load that was started by `detach`, land it, and return it; otherwise as `load.land`.
+    """Wait for a load that was started by `intents.start_load`, land it, and return it; otherwise as `load.land`.
 
     Raises:
         AskPerson: The ledger has no record that its job was started, or the job was started at a service other than

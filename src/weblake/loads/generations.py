@@ -17,66 +17,27 @@ refused file is kept is published from that file if `allow_partial` is set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset import layout
-from weblake.dataset.identity import load_id_of
 from weblake.dataset.ledger import Intent, Job
 from weblake.errors import AskPerson, JobGone
 from weblake.jobs.polling import JobRef, get_status, over_budget
 from weblake.loads import publishing, starts
 from weblake.loads.download import FlowRunner
-from weblake.loads.load_request import LoadRequest, Slot, Terms
+from weblake.loads.load_request import LoadRequest, Terms
+from weblake.loads.load_request import Task as Task
 from weblake.loads.publishing import Dataset
 
 #: Final statuses of a job that did not do its work.
 _IN_VAIN = frozenset({"failed", "cancelled"})
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One task of one run of an orchestrator's graph."""
-
-    #: Names of the task that stay the same in all runs, outermost first: orchestrator, graph, task, map index.
-    names: tuple[str | int, ...]
-    #: Id of the run.
-    run: str
-    #: Why the orchestrator runs the task: a retry has the same occasion, a new request by a person has another one.
-    occasion: str
-    #: The partition of the graph that the task lands; None if the graph has no partitions.
-    partition: str | None = None
-
-    def load_id(self, generation: int) -> str:
-        """Return the load id of one generation."""
-        return load_id_of("task", *self._whole(), self.run, generation)
-
-    def slot(self, generation: int, path_keys: Mapping[str, str] | None) -> Slot:
-        """Return the slot of this task's loads: one for each partition of the graph, or else of the path."""
-        values = None if path_keys is None or self.partition is not None else list(path_keys.items())
-        name = load_id_of("slot", *self._whole(), values)
-        whole = self.names if self.partition is None else (*self.names, self.partition)
-        task = tuple(map(str, whole))  # a partition key may be of a subclass of str
-        return Slot(name, self.partition is not None or bool(path_keys), generation, self.run, self.occasion, task)
-
-    def _whole(self) -> tuple[str | int, ...]:
-        return self.names if self.partition is None else (*self.names, "partition", self.partition)
-
-
 def place(request: LoadRequest, task: Task, generation: int) -> LoadRequest:
     """Return the request with the load id and slot of one generation of the task."""
     return replace(request, load_id=task.load_id(generation), slot=task.slot(generation, request.partition))
-
-
-def place_existing_job(request: LoadRequest, task: Task) -> LoadRequest:
-    """Return the request for a job that was started elsewhere, with the task's slot; the load id does not change."""
-    return replace(request, slot=task.slot(0, request.partition))
-
-
-def known(dataset: Dataset, tasks: Sequence[Task]) -> Task | None:
-    """Return the first task that has a load in the ledger, or None: a task may have had another name before."""
-    return next((task for task in tasks if dataset.ledger.intent(task.load_id(0)) is not None), None)
 
 
 def choose(client: FlowRunner, dataset: Dataset, task: Task, terms: Terms) -> int:

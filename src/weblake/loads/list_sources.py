@@ -32,7 +32,7 @@ class ListSource(Record, frozen=True, kw_only=True):
     """Record of the load that was started with the list of a file."""
 
 
-def source_of(file: str, column: str | None, naming: Naming, given: Mapping[str, object]) -> str | None:
+def source_of(file: str, column: str | None, naming: Naming, options: Mapping[str, object]) -> str | None:
     """Return the id of a file of URLs together with all other arguments of a command, or None.
 
     None if a later run cannot be recognised as the same: for standard input and pipes, and if `naming.new` is set.
@@ -41,7 +41,7 @@ def source_of(file: str, column: str | None, naming: Naming, given: Mapping[str,
     if naming.new or file == "-" or address.startswith(_PASSING) or Path(address).is_fifo():
         return None
     partition = None if naming.partition is None else list(naming.partition.items())
-    return load_id_of("list", address, column, dict(given), naming.key, partition)
+    return load_id_of("list", address, column, dict(options), naming.key, partition)
 
 
 def pending(dataset: Dataset, source: str) -> tuple[str, ...] | None:

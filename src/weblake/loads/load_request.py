@@ -5,6 +5,7 @@ A load request is the identity of a load and the function that starts its job; t
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +16,16 @@ from typing import Literal
 from msgspec.structs import replace
 from typing_extensions import Unpack
 
-from weblake.api import operations, options, response_json, responses
+from weblake.api import operations, response_json, responses
 from weblake.api.job_kinds import job_kind
 from weblake.api.operation import Operation
+from weblake.api.options import BatchScrapeOptions, CrawlOptions, ParseOptions, ScrapeOptions
 from weblake.api.options.values import uuid_problem
 from weblake.dataset.identity import job_load_id, load_id_of, new_load_id, request_digest
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
 from weblake.loads.prices import per_page
 from weblake.remedies import Remedy
-from weblake.steps import Reply
+from weblake.steps import Response
 
 Endpoint = Literal["batch_scrape", "crawl", "scrape"]
 Kind = Endpoint | Literal["parse"]
@@ -55,6 +57,35 @@ class Slot:
     occasion: str | None = None
     #: Names of the task, for messages: of the orchestrator, the graph, the task and the partition.
     task: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of one run of an orchestrator's graph."""
+
+    #: Names of the task that stay the same in all runs, outermost first: orchestrator, graph, task, map index.
+    names: tuple[str | int, ...]
+    #: Id of the run.
+    run: str
+    #: Why the orchestrator runs the task: a retry has the same occasion, a new request by a person has another one.
+    occasion: str
+    #: The partition of the graph that the task lands; None if the graph has no partitions.
+    partition: str | None = None
+
+    def load_id(self, generation: int) -> str:
+        """Return the load id of one generation."""
+        return load_id_of("task", *self._whole(), self.run, generation)
+
+    def slot(self, generation: int, path_keys: Mapping[str, str] | None) -> Slot:
+        """Return the slot of this task's loads: one for each partition of the graph, or else of the path."""
+        values = None if path_keys is None or self.partition is not None else list(path_keys.items())
+        name = load_id_of("slot", *self._whole(), values)
+        whole = self.names if self.partition is None else (*self.names, self.partition)
+        task = tuple(map(str, whole))  # a partition key may be of a subclass of str
+        return Slot(name, self.partition is not None or bool(path_keys), generation, self.run, self.occasion, task)
+
+    def _whole(self) -> tuple[str | int, ...]:
+        return self.names if self.partition is None else (*self.names, "partition", self.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +152,24 @@ class Terms:
             raise InvalidOption(f"The time limit is {self.timeout_s} s.", hint="Give a number of seconds above 0.")
 
 
+#: Default of `on_message`: logs the message as a warning.
+note: Callable[[str], None] = logging.getLogger("weblake.landing").warning
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressCallbacks:
+    """Functions that are called with a load's progress, in the thread that lands it."""
+
+    #: Called with the head of each poll response: status, total, completed, creditsUsed.
+    on_poll: Callable[[Mapping[str, object]], None] = lambda head: None
+    #: Called with the number of documents stored so far.
+    on_chunk: Callable[[int], None] = lambda stored: None
+    #: Called with the job's id, as soon as it is recorded.
+    on_start: Callable[[str], None] = lambda job_id: None
+    #: Called with a message for users about this load, for example that its list of URLs has changed since its start.
+    on_message: Callable[[str], None] = note
+
+
 @dataclass(frozen=True, slots=True)
 class Naming:
     """What distinguishes loads of the same request in one root."""
@@ -154,7 +203,7 @@ def check_cost(pages: int, price: float, limit: float | None) -> None:
         )
 
 
-def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScrapeOptions]) -> LoadRequest:
+def batch(urls: Sequence[str], naming: Naming, **options: Unpack[BatchScrapeOptions]) -> LoadRequest:
     """Return the load request for a batch scrape of these URLs.
 
     Raises:
@@ -163,43 +212,43 @@ def batch(urls: Sequence[str], naming: Naming, **given: Unpack[options.BatchScra
     if isinstance(urls, str | bytes):  # each character would be scraped as a URL
         raise InvalidOption("`urls` is a text, not a list.", hint="Put it into a list: [url].")
     urls = list(urls)
-    probe = operations.start_batch_scrape(urls, **given)
+    probe = operations.start_batch_scrape(urls, **options)
     body = response_json.loads(probe.request.body or b"{}")
     return LoadRequest(
         kind="batch_scrape",
         load_id=naming.load_id("batch_scrape", body),
-        start=lambda key: operations.start_batch_scrape(urls, idempotency_key=key, **given),
+        start=lambda key: operations.start_batch_scrape(urls, idempotency_key=key, **options),
         submitted=tuple(urls),
-        with_urls=lambda others: batch(others, naming, **given),
+        with_urls=lambda others: batch(others, naming, **options),
         first_target=urls[0],
         request_sha=request_digest(body),
         partition=naming.partition,
         pages=len(urls),
-        price=per_page(given),
+        price=per_page(options),
     )
 
 
-def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[options.CrawlOptions]) -> LoadRequest:
+def crawl(url: str, naming: Naming, terms: Terms = Terms(), **options: Unpack[CrawlOptions]) -> LoadRequest:
     """Return the load request for a crawl; `terms.max_credits` lowers its limit.
 
     Raises:
         InvalidOption: An option is not in the contract.
     """
-    body = response_json.loads(operations.start_crawl(url, **given).request.body or b"{}")
+    body = response_json.loads(operations.start_crawl(url, **options).request.body or b"{}")
     load_id = naming.load_id("crawl", body)
-    options_of_a_page: dict[str, object] = {**(given.get("scrape_options") or {})}
-    if given.get("zero_data_retention"):  # an option of the crawl that changes the price of each page
-        options_of_a_page["zero_data_retention"] = True
-    price = per_page(options_of_a_page)
-    limited = "limit" in given or terms.max_credits is not None
+    page_options: dict[str, object] = {**(options.get("scrape_options") or {})}
+    if options.get("zero_data_retention"):  # an option of the crawl that changes the price of each page
+        page_options["zero_data_retention"] = True
+    price = per_page(page_options)
+    limited = "limit" in options or terms.max_credits is not None
     if terms.max_credits is not None:
         pages = max(1, int(terms.max_credits // price))  # if it pays for no page, check_cost refuses the start
-        if pages < given.get("limit", CRAWL_LIMIT):
-            given["limit"] = pages
+        if pages < options.get("limit", CRAWL_LIMIT):
+            options["limit"] = pages
     return LoadRequest(
         kind="crawl",
         load_id=load_id,
-        start=lambda key: operations.start_crawl(url, idempotency_key=key, **given),
+        start=lambda key: operations.start_crawl(url, idempotency_key=key, **options),
         first_target=url,
         request_sha=request_digest(body),
         partition=naming.partition,
@@ -209,9 +258,9 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **given: Unpack[opti
     )
 
 
-def scrape(url: str, naming: Naming, **given: Unpack[options.ScrapeOptions]) -> LoadRequest:
+def scrape(url: str, naming: Naming, **options: Unpack[ScrapeOptions]) -> LoadRequest:
     """Return the load request for one page; the start response contains the document."""
-    operation = operations.scrape(url, **given)
+    operation = operations.scrape(url, **options)
     body = response_json.loads(operation.request.body or b"{}")
     return LoadRequest(
         kind="scrape",
@@ -222,15 +271,15 @@ def scrape(url: str, naming: Naming, **given: Unpack[options.ScrapeOptions]) -> 
         request_sha=request_digest(body),
         partition=naming.partition,
         pages=1,
-        price=per_page(given),
+        price=per_page(options),
     )
 
 
-def parse(file: Path, naming: Naming, **given: Unpack[options.ParseOptions]) -> LoadRequest:
+def parse(file: Path, naming: Naming, **options: Unpack[ParseOptions]) -> LoadRequest:
     """Return the load request for parsing one file; the file's name, its content and the options identify the load."""
-    operation = operations.parse_file(file, **given)
-    given_fields = operation.request.upload.fields if operation.request.upload is not None else ()
-    identity = [file.name, sha256(file.read_bytes()).hexdigest(), given_fields]
+    operation = operations.parse_file(file, **options)
+    upload_fields = operation.request.upload.fields if operation.request.upload is not None else ()
+    identity = [file.name, sha256(file.read_bytes()).hexdigest(), upload_fields]
     return LoadRequest(
         kind="parse",
         load_id=naming.load_id("parse", identity),
@@ -261,7 +310,7 @@ def with_key(operation: Operation[object], key: str) -> Operation[object]:
     return replace(operation, request=replace(operation.request, headers=headers, fresh=True))
 
 
-def read_started(reply: Reply, operation: Operation[object]) -> Started:
+def read_started(reply: Response, operation: Operation[object]) -> Started:
     """Parse the response to any start request.
 
     Raises:

@@ -16,7 +16,7 @@ from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
 from weblake.loads.load_request import Endpoint
 from weblake.loads.submitted_urls import url_key
 from weblake.remedies import Remedy
-from weblake.steps import Flow, Reply, now
+from weblake.steps import Flow, Response, now
 
 #: Tolerance in seconds when the time of a job is compared with the intent's: an HTTP date has whole seconds.
 CLOCK_SLACK_S = 2.0
@@ -99,7 +99,7 @@ def _may_fit(entry: models.ActivityEntry, intent: Intent, since: float) -> bool:
     return not entry.target or not intent.first_target or url_key(entry.target) == url_key(intent.first_target)
 
 
-def _activity(operation: Operation[models.ActivityPage], reply: Reply) -> tuple[models.ActivityPage, float]:
+def _activity(operation: Operation[models.ActivityPage], reply: Response) -> tuple[models.ActivityPage, float]:
     """Return the page, and the seconds by which the service's clock is ahead of the local clock.
 
     Raises:

@@ -15,18 +15,18 @@ PROXY_ENHANCED = 5.0
 LOCKDOWN_HIT = 5.0
 
 
-def per_page(given: Mapping[str, object]) -> float:
+def per_page(options: Mapping[str, object]) -> float:
     """Return the known maximum price in credits of one page with these scrape options (snake_case)."""
     price = PAGE
-    formats = given.get("formats")
+    formats = options.get("formats")
     for entry in formats if isinstance(formats, list | tuple) else ():
         kind = entry.get("type") if isinstance(entry, Mapping) else entry
         if kind == "json":
             price += JSON_EXTRACTION
-    if given.get("zero_data_retention") is True:
+    if options.get("zero_data_retention") is True:
         price += ZERO_DATA_RETENTION
-    if given.get("proxy") == "enhanced":
+    if options.get("proxy") == "enhanced":
         price = max(price, PROXY_ENHANCED)
-    if given.get("lockdown") is True:
+    if options.get("lockdown") is True:
         price = max(price, LOCKDOWN_HIT)
     return price

@@ -12,19 +12,24 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 
 import msgspec
 
 from weblake.dataset import layout
+from weblake.dataset.ledger import Intent, Job
+from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
+from weblake.loads.load_request import LoadRequest
 from weblake.remedies import Remedy
 from weblake.storage import Storage
 
 #: Low gzip level, so that a million URLs are compressed within a second.
 _LEVEL = 3
+#: Message if the caller's request differs from the request that the job was started with.
+CHANGED = "has changed since the job was started; landing what was bought"
 
 
 def digest_of(urls: Sequence[str]) -> str:
@@ -88,3 +93,54 @@ def lost(storage: Storage, load_id: str, name: str | None = None, how: str = "go
         f"The list of URLs that load {load_id} submitted is {how} ({name} of {storage.url}).",
         hint=Remedy("Restore it, or land what the service has of the job with {land}."),
     )
+
+
+def digest_of_request(request: LoadRequest) -> str | None:
+    """Return the digest of the URL list of a batch, or None."""
+    return digest_of(request.submitted) if request.with_urls is not None and request.submitted else None
+
+
+def list_of_job(
+    dataset: Dataset, request: LoadRequest, intent: Intent, job: Job, on_message: Callable[[str], None]
+) -> tuple[str, ...] | None:
+    """Return the list of URLs that the job was started with, or None if only the service knows it.
+
+    Raises:
+        StorageRefused: The stored list is missing or damaged.
+    """
+    if request.kind != "batch_scrape":
+        if request.start is not None and job.request_sha256 not in (None, request.request_sha):
+            on_message(f"Load {request.load_id}: the request {CHANGED}.")
+        return request.submitted
+    urls = request.submitted
+    if job.urls is None:
+        if request.start is None and intent.submitted is None:
+            return None
+        return _list_of_an_earlier_version(dataset, request, intent, on_message)
+    if urls is not None and digest_of(urls) == job.urls:
+        if job.request_sha256 != request.request_sha:
+            on_message(f"Load {request.load_id}: the request {CHANGED}.")
+        return urls
+    if urls is not None:
+        on_message(f"Load {request.load_id}: the list {CHANGED}.")
+    return read(dataset.storage, job.load_id, job.urls)
+
+
+def _list_of_an_earlier_version(
+    dataset: Dataset, request: LoadRequest, intent: Intent, on_message: Callable[[str], None]
+) -> tuple[str, ...] | None:
+    """Return the list of a load that was started by an early version, which stored lists of detached loads only."""
+    kept = read_without_digest(dataset.storage, request.load_id)
+    if kept is not None:
+        if request.submitted not in (None, kept):
+            on_message(f"Load {request.load_id}: the list {CHANGED}.")
+        return kept
+    if request.submitted is None:
+        raise lost(dataset.storage, request.load_id)
+    if intent.request_sha256 in ("", request.request_sha):
+        return request.submitted
+    on_message(
+        f"Load {request.load_id}: the request {CHANGED}. The list that was sent is not on record, so the load is "
+        "accounted for by what the service attempted."
+    )
+    return None

@@ -42,7 +42,7 @@ from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Pause, Retry, RetryPolic
 from weblake.loads import lost_starts
 from weblake.loads.load_request import Endpoint, Started, read_started
 from weblake.remedies import Remedy
-from weblake.steps import Flow, Reply, now, sleep
+from weblake.steps import Flow, Response, now, sleep
 
 #: Seconds after its record within which a start is sent; later it is not sent.
 PROMPT_S = 5.0
@@ -340,6 +340,6 @@ def _timestamp() -> Flow[str]:
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
 
 
-def _replays(reply: Reply, operation: Operation[models.ActivityPage]) -> bool:
+def _replays(reply: Response, operation: Operation[models.ActivityPage]) -> bool:
     responses.value_of(reply, operation.name)
     return reply.headers.get("weblake-idempotency", "").strip().lower() == "replay"

@@ -45,7 +45,7 @@ _HOMES = {
     "WeblakeWebhooks": "webhooks",
 }
 _IN_PROCESS, _PROCESS = "in-process", "process"
-_OURS = ("weblake_service", "weblake_service_process")
+_REPORTED = ("weblake_service", "weblake_service_process")
 
 
 def __getattr__(name: str) -> object:
@@ -82,17 +82,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     outcome = yield
     report = outcome.get_result()
     if report.when == "call" and report.failed:
-        for name in _OURS:
+        for name in _REPORTED:
             service = getattr(item, "funcargs", {}).get(name)
             if service is not None:
-                report.sections.append((name, service.told()))
+                report.sections.append((name, service.report()))
 
 
 @pytest.fixture(scope="session")
 def _weblake_server(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[WeblakeService | WeblakeServiceProcess]:
-    if _wanted(pytestconfig) == _PROCESS:
+    if _where(pytestconfig) == _PROCESS:
         with _process(pytestconfig, tmp_path_factory, {}) as process:
             yield process
     else:
@@ -107,10 +107,10 @@ def weblake_service(
     config = _marked(request)
     if not config:
         service = request.getfixturevalue("_weblake_server")
-        service.begin()
+        service.reset()
         yield service
         service.close_clients()
-    elif _wanted(pytestconfig) == _PROCESS:
+    elif _where(pytestconfig) == _PROCESS:
         with _process(pytestconfig, tmp_path_factory, config) as process:
             yield process
     else:
@@ -171,11 +171,11 @@ def weblake_llm() -> Iterator[WeblakeLlm]:
         yield endpoint
 
 
-def _wanted(config: pytest.Config) -> str:
-    wanted = str(config.getoption("--weblake-service") or config.getini("weblake_service") or _IN_PROCESS)
-    if wanted not in (_IN_PROCESS, _PROCESS):
-        raise pytest.UsageError(f"weblake_service is {wanted!r} in the ini file: it is {_IN_PROCESS} or {_PROCESS}.")
-    return wanted
+def _where(config: pytest.Config) -> str:
+    where = str(config.getoption("--weblake-service") or config.getini("weblake_service") or _IN_PROCESS)
+    if where not in (_IN_PROCESS, _PROCESS):
+        raise pytest.UsageError(f"weblake_service is {where!r} in the ini file: it is {_IN_PROCESS} or {_PROCESS}.")
+    return where
 
 
 def _seed(config: pytest.Config) -> int:
@@ -210,12 +210,12 @@ def _in_process(seed: int, config: Mapping[str, Any]) -> Iterator[WeblakeService
     from weblake.testing.webhooks import SECRET
 
     try:
-        settled = ServiceConfig(**{"seed": seed, "webhook_secret": SECRET, **config})
+        settings = ServiceConfig(**{"seed": seed, "webhook_secret": SECRET, **config})
     except TypeError as error:
         wrong = str(error)
     if wrong:
         pytest.fail(f"The marker weblake_service names what ServiceConfig has not: {wrong}", pytrace=False)
-    with LocalService(keys=KEY, config=settled) as running:
+    with LocalService(keys=KEY, config=settings) as running:
         service = WeblakeService(running)
         yield service
         service.close_clients()
@@ -231,8 +231,8 @@ def _process(
 
     if find_spec("starlette") is None:
         _missing("starlette")
-    settled = {"seed": _seed(config), "webhook_secret": SECRET, **marked}
-    return WeblakeServiceProcess(folders.mktemp("weblake-service"), settled)
+    settings = {"seed": _seed(config), "webhook_secret": SECRET, **marked}
+    return WeblakeServiceProcess(folders.mktemp("weblake-service"), settings)
 
 
 def _missing(name: str) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from http.client import HTTPConnection, HTTPException
 from typing import Any
-from urllib.parse import urlsplit
+
+import httpx
 
 #: Timeout of one call in seconds: a reset waits for running jobs to stop.
 _TIMEOUT_S = 60.0
@@ -16,11 +15,7 @@ class Control:
 
     def __init__(self, url: str, key: str) -> None:
         self._url = url
-        self._key = key
-
-    def get(self, name: str) -> dict[str, Any]:
-        """Return the response to `GET /_weblake/<name>`; raises as `send` does."""
-        return self.send("GET", name)
+        self._headers = {"Authorization": f"Bearer {key}"}
 
     def send(self, method: str, name: str, body: object = None) -> dict[str, Any]:
         """Return the response to a call.
@@ -31,21 +26,16 @@ class Control:
         """
         # Hidden, because a refusal concerns the call in the test, which the traceback should show.
         __tracebackhide__ = True
-        parts = urlsplit(self._url)
-        assert parts.hostname is not None
-        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
-        connection = HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
+        url = f"{self._url}/_weblake/{name}"
         try:
-            connection.request(method, f"/_weblake/{name}", None if body is None else json.dumps(body), headers)
-            reply = connection.getresponse()
-            status, said = reply.status, json.loads(reply.read())
-        except (OSError, HTTPException, ValueError) as error:
+            with httpx.Client(trust_env=False, verify=False, timeout=_TIMEOUT_S) as client:  # noqa: S501 - plain http
+                response = client.request(method, url, json=body, headers=self._headers)
+                received = dict(response.json())
+        except (httpx.HTTPError, ValueError) as error:
             raise RuntimeError(
-                f"The weblake service at {self._url} does not answer ({error or type(error).__name__}). "
+                f"The weblake service at {self._url} does not respond ({error or type(error).__name__}). "
                 "Was it killed? restart() starts it again."
             ) from error
-        finally:
-            connection.close()
-        if status >= 400:
-            raise ValueError(str(said.get("error")))
-        return dict(said)
+        if response.is_error:
+            raise ValueError(str(received.get("error")))
+        return received

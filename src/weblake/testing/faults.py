@@ -71,7 +71,7 @@ class WeblakeFaults:
 
     def rules(self) -> list[dict[str, Any]]:
         """Return the current rules, each with `id`, `seen` (number of matches) and `hit` (number of times applied)."""
-        return list(self._control.get("faults")["rules"])
+        return list(self._control.send("GET", "faults")["rules"])
 
     def hits(self) -> int:
         """Return how many times the current rules have been applied."""

@@ -10,13 +10,13 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
 from typing_extensions import Self
 
-from weblake.loopback import Answer, Asked, LoopbackServer
+from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake.testing.llm_answers import default_answer
 
 KEY, MODEL = "test-llm-key", "test-model"
@@ -49,7 +49,7 @@ class LlmRequest:
 
 @dataclass(slots=True)
 class _Plan:
-    answer: Callable[[LlmRequest], Answer]
+    respond: Callable[[LlmRequest], LoopbackResponse]
     where: re.Pattern[str] | None
     seconds: float
     #: Number of remaining requests; None for all.
@@ -107,11 +107,12 @@ class WeblakeLlm:
             cut: Whether the response says that the model stopped at its output limit.
         """
 
-        def reply(request: LlmRequest) -> Answer:
-            said = answer(request) if callable(answer) else answer
-            return _completion(said if isinstance(said, str) else json.dumps(said, ensure_ascii=False), cut=cut)
+        def respond(request: LlmRequest) -> LoopbackResponse:
+            content = answer(request) if callable(answer) else answer
+            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+            return _completion(text, cut=cut)
 
-        self._plan(reply, where, times)
+        self._plan(respond, where, times)
 
     def fail(
         self,
@@ -124,12 +125,12 @@ class WeblakeLlm:
     ) -> None:
         """Respond to the next requests with an error; with status 200, with `body` instead of a completion."""
         headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
-        answer = Answer(status, body.encode(), {"Content-Type": "application/json", **headers})
-        self._plan(lambda _: answer, where, times)
+        response = LoopbackResponse(status, body.encode(), {"Content-Type": "application/json", **headers})
+        self._plan(lambda _: response, where, times)
 
     def drop(self, *, where: str | None = None, times: int | None = 1) -> None:
         """Close the connection of the next requests without a response."""
-        self._plan(lambda _: Answer(hangs_up=True), where, times)
+        self._plan(lambda _: LoopbackResponse(drop=True), where, times)
 
     def stall(self, seconds: float = 3600.0, *, where: str | None = None, times: int | None = 1) -> None:
         """Delay the responses to the next requests by `seconds`, at most until the end of the test."""
@@ -151,14 +152,18 @@ class WeblakeLlm:
         self._server.stop()
 
     def _plan(
-        self, answer: Callable[[LlmRequest], Answer], where: str | None, times: int | None, seconds: float = 0.0
+        self,
+        respond: Callable[[LlmRequest], LoopbackResponse],
+        where: str | None,
+        times: int | None,
+        seconds: float = 0.0,
     ) -> None:
         with self._lock:
-            self._plans.append(_Plan(answer, re.compile(where, re.DOTALL) if where else None, seconds, times))
+            self._plans.append(_Plan(respond, re.compile(where, re.DOTALL) if where else None, seconds, times))
 
-    def _receive(self, asked: Asked) -> Answer:
-        request = _read(asked)
-        refused = _refused(asked, request)
+    def _receive(self, received: LoopbackRequest) -> LoopbackResponse:
+        request = _read(received)
+        refused = _refused(received, request)
         plan = None
         with self._lock:
             if refused is None:
@@ -169,15 +174,14 @@ class WeblakeLlm:
             self._requests.append(request)
         if plan is not None and plan.seconds:
             self._server.stopping.wait(plan.seconds)
-        answer = refused or (plan.answer if plan is not None else default)(request)
-        told = LlmRequest(request.messages, request.headers, request.body, None if answer.hangs_up else answer.status)
+        response = refused or (plan.respond if plan is not None else default)(request)
         with self._lock:
             if place < len(self._requests):
-                self._requests[place] = told
-        return answer
+                self._requests[place] = replace(request, answered=None if response.drop else response.status)
+        return response
 
 
-def default(request: LlmRequest) -> Answer:
+def default(request: LlmRequest) -> LoopbackResponse:
     """Return the response to a request without a script."""
     return _completion(default_answer(request.messages, request.schema))
 
@@ -186,31 +190,33 @@ def _fits(plan: _Plan, request: LlmRequest) -> bool:
     return plan.where is None or plan.where.search(request.text) is not None
 
 
-def _read(asked: Asked) -> LlmRequest:
+def _read(received: LoopbackRequest) -> LlmRequest:
     try:
-        body = json.loads(asked.body)
+        body = json.loads(received.body)
     except ValueError:
         body = {}
     body = body if isinstance(body, dict) else {}
-    return LlmRequest(body.get("messages") or [], asked.headers, body, None)
+    return LlmRequest(body.get("messages") or [], received.headers, body, None)
 
 
-def _refused(asked: Asked, request: LlmRequest) -> Answer | None:
-    if asked.path != "/v1/chat/completions":
-        return _error(404, f"no such address: {asked.path}")
-    if asked.headers.get("authorization") != f"Bearer {KEY}":
+def _refused(received: LoopbackRequest, request: LlmRequest) -> LoopbackResponse | None:
+    if received.path != "/v1/chat/completions":
+        return _error(404, f"no such address: {received.path}")
+    if received.headers.get("authorization") != f"Bearer {KEY}":
         # Like real endpoints, the message contains the received key.
-        return _error(401, f"Incorrect API key provided: {asked.headers.get('authorization')}")
+        return _error(401, f"Incorrect API key provided: {received.headers.get('authorization')}")
     if request.body.get("model") != MODEL:
         return _error(404, f"no such model: {request.body.get('model')}")
     return None if request.messages else _error(400, "messages are missing")
 
 
-def _error(status: int, message: str) -> Answer:
-    return Answer(status, json.dumps({"error": {"message": message}}).encode(), {"Content-Type": "application/json"})
+def _error(status: int, message: str) -> LoopbackResponse:
+    return LoopbackResponse(
+        status, json.dumps({"error": {"message": message}}).encode(), {"Content-Type": "application/json"}
+    )
 
 
-def _completion(text: str, *, cut: bool = False) -> Answer:
+def _completion(text: str, *, cut: bool = False) -> LoopbackResponse:
     choice = {
         "index": 0,
         "finish_reason": "length" if cut else "stop",
@@ -223,4 +229,4 @@ def _completion(text: str, *, cut: bool = False) -> Answer:
         "choices": [choice],
         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
     }
-    return Answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    return LoopbackResponse(200, json.dumps(body).encode(), {"Content-Type": "application/json"})

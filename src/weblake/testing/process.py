@@ -68,15 +68,15 @@ class WeblakeServiceProcess(WeblakeService):
         self.kill()
         self._start(self._port)
 
-    def begin(self) -> None:
-        """Prepare the service for a test, in any state that the last test left it in."""
+    def reset(self) -> None:
+        """Reset the service, as before each test; if it does not run, start it."""
         if self._process is None or self._process.poll() is not None:
             self.restart()
-        super().begin()
+        super().reset()
 
-    def told(self) -> str:
+    def report(self) -> str:
         """Return the report for a failed test: the last requests, the faults and the log."""
-        return f"{super().told()}\nits log:\n{self.log[-_LOG_BYTES:]}"
+        return f"{super().report()}\nits log:\n{self.log[-_LOG_BYTES:]}"
 
     def __enter__(self) -> Self:
         return self
@@ -92,8 +92,8 @@ class WeblakeServiceProcess(WeblakeService):
         return self._folder / "log"
 
     def _start(self, port: int) -> str:
-        program = Path(__file__).with_name("served.py")
-        asked = json.dumps({"port": port, "data": str(self._folder), "config": self._config})
+        program = Path(__file__).with_name("service_program.py")
+        options = json.dumps({"port": port, "data": str(self._folder), "config": self._config})
         with self._log.open("a", encoding="utf-8") as log:
             # Modules in the program's folder must not shadow modules of the same names.
             self._process = subprocess.Popen(  # noqa: S603
@@ -105,7 +105,7 @@ class WeblakeServiceProcess(WeblakeService):
                 env={**_environment(), "WEBLAKE_API_KEY": KEY},
             )
         assert self._process.stdin is not None
-        self._process.stdin.write(asked + "\n")
+        self._process.stdin.write(options + "\n")
         self._process.stdin.flush()
         late = threading.Timer(_START_S, self._process.kill)
         late.start()

@@ -84,19 +84,19 @@ class WeblakeService:
         Bodies and API keys are not recorded. `status` is None if no response was sent, and `fault` is the id of the
         rule that was applied, or None.
         """
-        return list(self._control.get("requests")["requests"])
+        return list(self._control.send("GET", "requests")["requests"])
 
     def counts(self) -> dict[str, int]:
         """Return counters of this test: `batch_scrape_started`, `crawl_started`, `pages_billed` and others."""
-        return dict(self._control.get("counts")["counts"])
+        return dict(self._control.send("GET", "counts")["counts"])
 
     def deliveries(self) -> list[dict[str, Any]]:
         """Return this test's webhooks, newest first: webhookId, jobId, type, url, state, tries, answer, nextTryAt."""
-        return list(self._control.get("deliveries")["deliveries"])
+        return list(self._control.send("GET", "deliveries")["deliveries"])
 
     def now(self) -> datetime:
         """Return the time of the service's clock, in UTC."""
-        return read_time(str(self._control.get("clock")["now"]))
+        return read_time(str(self._control.send("GET", "clock")["now"]))
 
     def advance(self, seconds: float) -> datetime:
         """Advance the service's clock and return its time: jobs and caches age, webhooks are retried.
@@ -110,29 +110,27 @@ class WeblakeService:
         """Reset the service, as before each test: jobs, pages, usage, faults, logs, clock; the API key is kept."""
         self._control.send("POST", "reset")
 
-    def begin(self) -> None:
-        """Prepare the service for a test."""
-        self.reset()
-
     def close_clients(self) -> None:
         """Close all clients that `client` has returned."""
         while self._clients:
             self._clients.pop().close()
 
-    def told(self) -> str:
+    def report(self) -> str:
         """Return the report for a failed test: the last requests and the faults."""
         try:
             requests, rules = self.requests(), self.faults.rules()
         except RuntimeError as error:
             return str(error)
         left = len(requests) - _SHOWN
-        lines = [f"{self.url} was asked {len(requests)} times" + (f"; the last {_SHOWN}:" if left > 0 else "")]
+        lines = [f"{self.url} received {len(requests)} requests" + (f"; the last {_SHOWN}:" if left > 0 else "")]
         lines += [_line(one) for one in requests[-_SHOWN:]]
-        lines += [f"rule {rule['id']} struck {rule['hit']} of {rule['seen']} times: {rule['effect']}" for rule in rules]
+        lines += [
+            f"rule {rule['id']} applied {rule['hit']} of {rule['seen']} times: {rule['effect']}" for rule in rules
+        ]
         return "\n".join(lines)
 
 
 def _line(request: dict[str, Any]) -> str:
     status = "---" if request["status"] is None else request["status"]
-    fault = f"  (rule {request['fault']} struck)" if request["fault"] is not None else ""
+    fault = f"  (rule {request['fault']} applied)" if request["fault"] is not None else ""
     return f"  {status} {request['method']} {request['path'][:200]}{fault}"

@@ -8,14 +8,14 @@ from types import MappingProxyType, TracebackType
 
 from typing_extensions import Self
 
-from weblake.loopback import Answer, Asked, LoopbackServer
-from weblake.testing.site_hindrances import Hindrances, checked
+from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
+from weblake.testing.site_failures import SiteFailures, checked
 from weblake.testing.site_index import index_file, plain
 from weblake.testing.site_pages import BLOCKED, HTML, SitePage, changed, known_pages, render
-from weblake.testing.site_trouble import Trouble, file_texts
+from weblake.testing.site_special_paths import FILE_TEXTS, SpecialPaths
 
 _NOTHING = b"<!doctype html><title>Not found</title><main><h1>Not found</h1></main>"
-_NOT_FOUND = Answer(404, _NOTHING, {"Content-Type": HTML})
+_NOT_FOUND = LoopbackResponse(404, _NOTHING, {"Content-Type": HTML})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class SiteRequest:
     headers: Mapping[str, str]
 
 
-class WeblakeSite(Hindrances):
+class WeblakeSite(SiteFailures):
     """The test site; it responds to requests from `start` to `stop`.
 
     Args:
@@ -38,11 +38,11 @@ class WeblakeSite(Hindrances):
 
     def __init__(self, seed: int = 1) -> None:
         self._seed = seed
-        self._server = LoopbackServer(self._answer, "weblake-test-site")
+        self._server = LoopbackServer(self._respond, "weblake-test-site")
         super().__init__(self._server.stopping)
         self._pages = {page.path: page for page in known_pages(seed)}
-        self._trouble = Trouble(seed, self.url, self._pages, self._server.stopping)
-        self._added: dict[str, Answer] = {}
+        self._special = SpecialPaths(self.url, self._pages, self._server.stopping)
+        self._added: dict[str, LoopbackResponse] = {}
         self._requests: list[SiteRequest] = []
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class WeblakeSite(Hindrances):
     @property
     def files(self) -> Mapping[str, tuple[str, ...]]:
         """The texts in the files of the site, by path: PDF, DOCX, text, CSV, JSON."""
-        return file_texts(self._seed)
+        return FILE_TEXTS
 
     @property
     def blocked(self) -> str:
@@ -75,7 +75,7 @@ class WeblakeSite(Hindrances):
         A crawl of `url` finds exactly these, by links or by the sitemap (added pages by the sitemap only).
         """
         with self._lock:
-            added = [path for path, answer in self._added.items() if _is_page(answer) and path not in self._pages]
+            added = [path for path, response in self._added.items() if _is_page(response) and path not in self._pages]
             return [self.url + path for path in (*self._pages, *added) if path.startswith(below)]
 
     def add(
@@ -89,9 +89,9 @@ class WeblakeSite(Hindrances):
     ) -> str:
         """Add or replace the response of a path and return its URL; a redirect is a status and a Location header."""
         whole = body.encode() if isinstance(body, str) else body
-        answer = Answer(status, whole, {"Content-Type": content_type, **(headers or {})})
+        response = LoopbackResponse(status, whole, {"Content-Type": content_type, **(headers or {})})
         with self._lock:
-            self._added[checked(path)] = answer
+            self._added[checked(path)] = response
         return self.url + path
 
     def remove(self, path: str) -> None:
@@ -141,28 +141,28 @@ class WeblakeSite(Hindrances):
     ) -> None:
         self.stop()
 
-    def _answer(self, asked: Asked) -> Answer:
+    def _respond(self, request: LoopbackRequest) -> LoopbackResponse:
         with self._lock:
-            self._requests.append(SiteRequest(asked.method, asked.target, MappingProxyType(asked.headers)))
-        instead = self._met(asked)
+            self._requests.append(SiteRequest(request.method, request.target, MappingProxyType(request.headers)))
+        instead = self._failure(request)
         if instead is None:
-            return self._found(asked)
-        if instead.cut_at is not None:
-            return replace(self._found(asked), cut_at=instead.cut_at)
+            return self._found(request)
+        if instead.truncate_at is not None:
+            return replace(self._found(request), truncate_at=instead.truncate_at)
         return instead
 
-    def _found(self, asked: Asked) -> Answer:
-        for name in (asked.target, asked.path):
+    def _found(self, request: LoopbackRequest) -> LoopbackResponse:
+        for name in (request.target, request.path):
             with self._lock:
                 added, page = self._added.get(name), self._pages.get(name)
             if added is not None:
                 return added
             if page is not None:
-                return Answer(200, render(page, self.url), {"Content-Type": HTML})
-            if name in self._trouble.answers:
-                return self._trouble.answers[name](asked)
-        return index_file(asked.path, self.url, self.urls) or _NOT_FOUND
+                return LoopbackResponse(200, render(page, self.url), {"Content-Type": HTML})
+            if name in self._special.responses:
+                return self._special.responses[name](request)
+        return index_file(request.path, self.url, self.urls) or _NOT_FOUND
 
 
-def _is_page(answer: Answer) -> bool:
-    return answer.status == 200 and answer.headers["Content-Type"].startswith("text/html")
+def _is_page(response: LoopbackResponse) -> bool:
+    return response.status == 200 and response.headers["Content-Type"].startswith("text/html")

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
-from weblake.loopback import Answer
+from weblake.loopback import LoopbackResponse
 
 _NAMESPACE = "http://www.sitemaps.org/schemas/sitemap/0.9"
 _ROBOTS = """User-agent: slowbot
@@ -20,7 +20,7 @@ Sitemap: {base}/sitemap.xml
 """
 
 
-def index_file(path: str, base: str, urls: Callable[[], Sequence[str]]) -> Answer | None:
+def index_file(path: str, base: str, urls: Callable[[], Sequence[str]]) -> LoopbackResponse | None:
     """Return one of the files, or None; the sitemap is an index of two sitemaps, and the second (news) is gzipped."""
     news = f"{base}/news/"
     if path == "/robots.txt":
@@ -32,16 +32,16 @@ def index_file(path: str, base: str, urls: Callable[[], Sequence[str]]) -> Answe
     if path == "/sitemap-news.xml.gz":
         packed = _xml("urlset", "url", [url for url in urls() if url.startswith(news)]).body
         assert isinstance(packed, bytes)
-        return Answer(200, gzip.compress(packed, mtime=0), {"Content-Type": "application/gzip"})
+        return LoopbackResponse(200, gzip.compress(packed, mtime=0), {"Content-Type": "application/gzip"})
     return None
 
 
-def plain(text: str) -> Answer:
+def plain(text: str) -> LoopbackResponse:
     """Return the response of a text file."""
-    return Answer(200, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
+    return LoopbackResponse(200, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
 
 
-def _xml(root: str, entry: str, urls: Iterable[str]) -> Answer:
+def _xml(root: str, entry: str, urls: Iterable[str]) -> LoopbackResponse:
     entries = "".join(f"<{entry}><loc>{escape(url)}</loc></{entry}>\n" for url in urls)
     text = f'<?xml version="1.0" encoding="UTF-8"?>\n<{root} xmlns="{_NAMESPACE}">\n{entries}</{root}>\n'
-    return Answer(200, text.encode(), {"Content-Type": "application/xml"})
+    return LoopbackResponse(200, text.encode(), {"Content-Type": "application/xml"})

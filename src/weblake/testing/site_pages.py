@@ -1,6 +1,6 @@
 """The readable pages of the test site: the site of a small company, generated from a seed.
 
-Each page can be reached by links from `/` and is in the sitemap. site_trouble.py has the unusual paths of the site.
+Each page can be reached by links from `/` and is in the sitemap. site_special_paths.py has its special paths.
 """
 
 from __future__ import annotations

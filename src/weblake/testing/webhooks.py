@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import Self
 
 from weblake.api import webhooks
-from weblake.loopback import Answer, Asked, LoopbackServer
+from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 #: The secret with which weblake_service signs.
 SECRET = "test-webhook-secret"  # noqa: S105
@@ -50,7 +50,7 @@ class Delivery:
 class _Plan:
     """The response to the next deliveries."""
 
-    answer: Answer
+    response: LoopbackResponse
     seconds: float
     #: Number of remaining deliveries; None for all.
     left: int | None
@@ -112,21 +112,23 @@ class WeblakeWebhooks:
         with self._changed:
             if self._until(lambda: len(found()) >= count, timeout):
                 return found()[count - 1]
-            came = ", ".join(f"{one.type} ({one.answered or 'no answer'})" for one in self._deliveries) or "nothing"
+            arrived = (
+                ", ".join(f"{one.type} ({one.answered or 'no response'})" for one in self._deliveries) or "nothing"
+            )
         wanted = f"{count} deliveries of {event or 'any kind'}" + (f" of job {job}" if job else "")
-        raise AssertionError(f"Waited {timeout:g} s for {wanted}. What came: {came}.")
+        raise AssertionError(f"Waited {timeout:g} s for {wanted}. What came: {arrived}.")
 
     def answer(self, status: int, *, times: int | None = None) -> None:
         """Respond to the next deliveries with this status; to all of them if `times` is None."""
-        self._plan(_Plan(Answer(status), 0.0, times))
+        self._plan(_Plan(LoopbackResponse(status), 0.0, times))
 
     def delay(self, seconds: float, *, times: int | None = None) -> None:
         """Delay the responses to the next deliveries by `seconds`."""
-        self._plan(_Plan(Answer(_TAKEN), seconds, times))
+        self._plan(_Plan(LoopbackResponse(_TAKEN), seconds, times))
 
     def refuse(self, *, times: int | None = None) -> None:
         """Close the connection of the next deliveries without a response."""
-        self._plan(_Plan(Answer(hangs_up=True), 0.0, times))
+        self._plan(_Plan(LoopbackResponse(drop=True), 0.0, times))
 
     def accept(self) -> None:
         """Accept all deliveries again and discard planned responses."""
@@ -162,18 +164,18 @@ class WeblakeWebhooks:
             self._changed.wait(left)
         return True
 
-    def _receive(self, asked: Asked) -> Answer:
+    def _receive(self, request: LoopbackRequest) -> LoopbackResponse:
         with self._changed:
             plan = next((one for one in self._plans if one.left != 0), None)
             if plan is not None and plan.left is not None:
                 plan.left -= 1
         if plan is not None and plan.seconds:
             self._server.stopping.wait(plan.seconds)
-        answer = plan.answer if plan is not None else Answer(_TAKEN)
+        response = plan.response if plan is not None else LoopbackResponse(_TAKEN)
         with self._changed:
-            self._deliveries.append(_read(asked, self._secret, None if answer.hangs_up else answer.status))
+            self._deliveries.append(_read(request, self._secret, None if response.drop else response.status))
             self._changed.notify_all()
-        return answer
+        return response
 
 
 def _is(delivery: Delivery, event: str | None, job: str | None) -> bool:
@@ -181,33 +183,33 @@ def _is(delivery: Delivery, event: str | None, job: str | None) -> bool:
     return named and (job is None or job == delivery.id)
 
 
-def _read(asked: Asked, secret: str | None, answered: int | None) -> Delivery:
+def _read(request: LoopbackRequest, secret: str | None, answered: int | None) -> Delivery:
     try:
-        said = json.loads(asked.body)
+        event = json.loads(request.body)
     except ValueError:
-        said = None
-    if not isinstance(said, dict):
-        said = {}
+        event = None
+    if not isinstance(event, dict):
+        event = {}
     return Delivery(
-        type=str(said.get("type", "")),
-        id=str(said.get("id", "")),
-        webhook_id=said.get("webhookId"),
-        success=said.get("success"),
-        error=said.get("error"),
-        data=said.get("data") or [],
-        metadata=said.get("metadata") or {},
-        headers=asked.headers,
-        body=asked.body,
-        verified=_verified(asked, secret),
+        type=str(event.get("type", "")),
+        id=str(event.get("id", "")),
+        webhook_id=event.get("webhookId"),
+        success=event.get("success"),
+        error=event.get("error"),
+        data=event.get("data") or [],
+        metadata=event.get("metadata") or {},
+        headers=request.headers,
+        body=request.body,
+        verified=_verified(request, secret),
         answered=answered,
     )
 
 
-def _verified(asked: Asked, secret: str | None) -> bool:
+def _verified(request: LoopbackRequest, secret: str | None) -> bool:
     if secret is None:
         return False
     try:
-        webhooks.verify(asked.body, asked.headers.get(webhooks.SIGNATURE_HEADER.lower()), secret)
+        webhooks.verify(request.body, request.headers.get(webhooks.SIGNATURE_HEADER.lower()), secret)
     except webhooks.SignatureMismatch:
         return False
     return True

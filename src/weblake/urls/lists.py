@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -256,15 +256,3 @@ def _translate_arrow_errors(file: UrlFile, column: str) -> Iterator[None]:
 def _no_column(file: UrlFile, column: str, names: list[str]) -> FixRequest:
     has = f"; it has {', '.join(names[:10])}" if names else ", nor any other"
     return FixRequest(f"{file.name} has no column {column!r}{has}.", hint=Remedy("Name one with {column}."))
-
-
-def parquet_list(columns: Mapping[str, Sequence[str]]) -> bytes:
-    """Return the bytes of a Parquet file with these text columns, which `read_urls` can read; the list is in memory."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    # A page's title may hold half a surrogate pair, which cannot be encoded.
-    texts = {name: [text.encode(errors="replace").decode() for text in column] for name, column in columns.items()}
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({name: pa.array(column, pa.string()) for name, column in texts.items()}), sink)
-    return bytes(sink.getvalue())

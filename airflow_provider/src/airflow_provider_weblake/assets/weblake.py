@@ -81,11 +81,6 @@ def asset_uri(root: str | os.PathLike[str] | ObjectStoragePath, table: str = "do
     return urlunsplit(_address(storage, [*segments, table]))
 
 
-def create_asset(*, root: str, table: str = "documents", extra: dict[str, JsonValue] | None = None) -> Asset:
-    """Return the asset for a scheme and its arguments; lineage collectors call this."""
-    return weblake_asset(root, table, extra=extra)
-
-
 def sanitize_uri(uri: SplitResult) -> SplitResult:
     """Return the canonical form of an asset URI; Airflow calls this for every asset of the scheme.
 

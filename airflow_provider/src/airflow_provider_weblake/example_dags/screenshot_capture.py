@@ -55,32 +55,30 @@ with DAG(
         """Return the number of pictures in the load, and the number of pages without one."""
         import base64
 
+        from airflow.sdk import ObjectStoragePath
+
         import weblake
         from airflow_provider_weblake.storage import root_path
         from weblake.orchestration import open_dataset
 
-        storage = open_dataset(root_path(place)).storage
-        folder = f"load_date={day}"
+        files, folder = open_dataset(root_path(place)), f"load_date={day}"
         written: set[str] = set()
         without = 0
         load = weblake.read(root_path(ROOT), columns=["url", "screenshot"], loads=[receipt["load_id"]])
-        with storage.scratch() as directory:
-            # Small batches: a picture may have megabytes.
-            for batch in load.to_batches(batch_size=8):
-                for row in batch.to_pylist():
-                    head, _, data = (row["screenshot"] or "").partition(";base64,")
-                    if not data:
-                        without += 1  # such as a PDF
-                        continue
-                    name = f"{folder}/{file_name(row['url'])}.{head.rpartition('/')[2]}"
-                    ready = directory / "picture"
-                    ready.write_bytes(base64.b64decode(data))
-                    storage.replace(name, ready)
-                    written.add(name)
-        # Done last, so that a reader finds either the old pictures or the new ones at any time.
-        for name in storage.list(folder):
-            if name not in written:
-                storage.delete(name)
+        # Small batches: a picture may have megabytes.
+        for batch in load.to_batches(batch_size=8):
+            for row in batch.to_pylist():
+                head, _, data = (row["screenshot"] or "").partition(";base64,")
+                if not data:
+                    without += 1  # such as a PDF
+                    continue
+                name = f"{file_name(row['url'])}.{head.rpartition('/')[2]}"
+                files.write(f"{folder}/{name}", base64.b64decode(data))
+                written.add(name)
+        # Done last, so that a reader finds the old pictures or the new ones at any time.
+        for picture in (ObjectStoragePath(place) / folder).glob("*"):
+            if picture.name not in written:
+                picture.unlink()
         return {"load_id": receipt["load_id"], "pictures": len(written), "without": without}
 
     def file_name(url: str) -> str:

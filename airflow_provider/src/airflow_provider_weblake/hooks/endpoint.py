@@ -10,18 +10,18 @@ import ipaddress
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import weblake
 from airflow_provider_weblake.remedies import AIRFLOW
 from weblake.errors import AskPerson, InvalidOption
+from weblake.orchestration import RetryPolicy
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from weblake.orchestration import RetryPolicy
-
+    C = TypeVar("C", weblake.Client, weblake.AsyncClient)
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off", "none", "null"})
 
@@ -84,36 +84,25 @@ class Endpoint:
 
     def client(self, conn_id: str, policy: RetryPolicy | None = None) -> weblake.Client:
         """Return a new client; raise InvalidOption, naming the connection, if the URL or key cannot be used."""
-        try:
-            return weblake.Client(
-                self.base_url,
-                self.api_key,
-                insecure=self.insecure,
-                patience=policy or self._policy(),
-                http_options=self.http_options,
-            )
-        except InvalidOption as error:
-            raise _of_connection(conn_id, error) from None
+        return self._made(weblake.Client, conn_id, policy)
 
     def aclient(self, conn_id: str) -> weblake.AsyncClient:
         """Return a new client for an event loop; raise as `client` does."""
+        return self._made(weblake.AsyncClient, conn_id)
+
+    def _made(self, kind: type[C], conn_id: str, policy: RetryPolicy | None = None) -> C:
+        if policy is None and self.call_timeout_s is not None:
+            policy = RetryPolicy.lasting(self.call_timeout_s)
         try:
-            return weblake.AsyncClient(
+            return kind(
                 self.base_url,
                 self.api_key,
                 insecure=self.insecure,
-                patience=self._policy(),
+                patience=policy,
                 http_options=self.http_options,
             )
         except InvalidOption as error:
             raise _of_connection(conn_id, error) from None
-
-    def _policy(self) -> RetryPolicy | None:
-        if self.call_timeout_s is None:
-            return None
-        from weblake.orchestration import RetryPolicy
-
-        return RetryPolicy.lasting(self.call_timeout_s)
 
 
 def _of_connection(conn_id: str, error: InvalidOption) -> InvalidOption:
@@ -163,23 +152,19 @@ def _usual_scheme(host: str) -> str:
 
 def _flag(conn_id: str, name: str, value: object) -> bool:
     """Return a boolean field; in a URI it is a word."""
-    if isinstance(value, bool):
-        return value
     word = "" if value is None else str(value).strip().lower()
-    if word in _TRUE:
-        return True
-    if word in _FALSE:
-        return False
-    raise InvalidOption(
-        f"Connection {conn_id!r}: extra {name!r} is neither true nor false.", hint="Write true or false."
-    )
+    if word not in _TRUE | _FALSE:
+        raise InvalidOption(
+            f"Connection {conn_id!r}: extra {name!r} is neither true nor false.", hint="Write true or false."
+        )
+    return word in _TRUE
 
 
 def _seconds(conn_id: str, name: str, value: object) -> float | None:
-    if value is None or value == "":
+    if value in (None, ""):
         return None
     try:
-        seconds = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+        seconds = float(str(value))
     except ValueError:
         seconds = math.nan
     if not 0 < seconds <= 86_400:

@@ -90,13 +90,11 @@ class WeblakeHook(BaseHook):
         Returns whether it worked, and a message for the form: the credits left, or the error and what to do. The test
         fails after 20 seconds. The message never holds the key or a whole response.
         """
-        from weblake.orchestration import RetryPolicy
-
         try:
             with in_airflow_terms():
                 found = self.endpoint()
                 with found.client(
-                    self.weblake_conn_id, RetryPolicy(tries=2, until=time.monotonic() + TEST_S)
+                    self.weblake_conn_id, orchestration.RetryPolicy(tries=2, until=time.monotonic() + TEST_S)
                 ) as client:
                     left = client.credit_usage().data.remaining_credits
         except WeblakeError as error:

@@ -1,7 +1,8 @@
-"""The base class of all operators: connection, retry policy and remedies in Airflow's terms."""
+"""The base classes of the operators: connection, retry policy and remedies; the dataset that is landed in."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -9,14 +10,21 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_weblake import lineage
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy
+from airflow_provider_weblake.storage import dataset_of_task
+from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from airflow.sdk import RetryPolicy
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import Context, ObjectStoragePath, RetryPolicy
+    from openlineage.client.event_v2 import Dataset as LineageDataset
+    from openlineage.client.facet_v2 import RunFacet
 
     from weblake import Client
+    from weblake.orchestration import Dataset
 
 
 class WeblakeOperator(BaseOperator):
@@ -49,3 +57,57 @@ class WeblakeOperator(BaseOperator):
         """Return a context manager for a client, in which errors are worded for Airflow."""
         with in_airflow_terms(), self.hook.get_conn() as client:
             yield client
+
+
+class DatasetOperator(WeblakeOperator):
+    """An operator that lands files of a dataset, and tells the task's assets and OpenLineage what has landed.
+
+    :param to: The dataset's root: a local path, or a storage URL whose user part names an Airflow connection, as in
+        `s3://aws_default@lake/web`, or an ObjectStoragePath (templated).
+    """
+
+    template_fields: Sequence[str] = (*WeblakeOperator.template_fields, "to")
+
+    def __init__(self, *, to: str | ObjectStoragePath | None = None, **kwargs: object) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self.to = to
+        self.landed: dict[str, object] | None = None
+
+    def dataset(self) -> Dataset:
+        """Return the dataset that the task lands in, its root rendered."""
+        if not self.to:
+            raise InvalidOption("`to` is empty.", hint="Give the root of the dataset to land in.")
+        return dataset_of_task(self.to)
+
+    def hosts(self) -> Sequence[str]:
+        """Return URLs whose hosts are the inputs of what has landed."""
+        return ()
+
+    def tell_landed(
+        self, context: Context, landed: dict[str, object], partitions: Sequence[str] = ()
+    ) -> dict[str, object]:
+        """Report what has landed to the task's assets, and return it for XCom."""
+        self.landed = landed
+        lineage.outlets_changed(context, landed, self.to, partitions=partitions)
+        return landed
+
+    def get_openlineage_facets_on_complete(
+        self, task_instance: object
+    ) -> OperatorLineage[LineageDataset, RunFacet] | None:
+        """Return the OpenLineage metadata: files, rows, columns, hosts and the job."""
+        if self.landed is None or self.to is None:
+            return None
+        return lineage.openlineage_of(self.landed, self.to, self.hosts())
+
+
+def number_of(name: str, given: float | str | None) -> float | None:
+    """Return an argument as a number; a template leaves a number as text, and no value as an empty text or "None"."""
+    if given is None or (isinstance(given, str) and given.strip().lower() in ("", "none")):
+        return None
+    try:
+        number = float(given)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise InvalidOption(f"{name} is {given!r}.", hint="Give a number, or a template that renders to one.")
+    return number

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 from urllib.parse import quote
 
@@ -15,13 +12,14 @@ from airflow_provider_weblake import lineage
 from airflow_provider_weblake.operators.base import WeblakeOperator
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.storage import small_file
-from weblake import errors, orchestration
+from weblake import errors
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_weblake.storage import SmallFile
     from weblake import Client
+    from weblake.options import MapOptions
 
 T = TypeVar("T", dict[str, object], list[str])
 
@@ -30,7 +28,6 @@ XCOM_BYTES = 48_000
 #: Characters of the output of a page's code that an error message includes.
 TOLD = 300
 
-_COLUMNS = ("url", "title", "description")
 #: Characters that a page's URL must not bring into a list: it has one URL a line and `#` for comments.
 _BREAKS_LINES = re.compile(r"[\s\x00-\x1f\x7f\x85\u2028\u2029]")
 #: Fields of a response that give access to the browser without an API key.
@@ -49,9 +46,8 @@ class WeblakeMapOperator(WeblakeOperator):
     :param url: The site (templated).
     :param options: Options of map by their snake_case names, as in :class:`weblake.options.MapOptions`: `search`,
         `sitemap`, `include_subdomains`, `limit` and so on; `timeout` is in milliseconds (templated).
-    :param to: The file to write: a local path, or a storage URL such as `s3://aws_default@lake/lists/{{ ds }}.txt`. One
-        URL a line; `.csv` and `.parquet` also have the titles and descriptions. Without it the list goes into XCom,
-        which takes 48 kB, some hundreds of URLs (templated).
+    :param to: The text file to write: a local path, or a storage URL such as `s3://aws_default@lake/{{ ds }}.txt`, with
+        one URL a line. Without it the list goes into XCom, which takes 48 kB, some hundreds of URLs (templated).
     :param weblake_conn_id: The connection. Default `weblake_default` (templated).
     """
 
@@ -62,7 +58,7 @@ class WeblakeMapOperator(WeblakeOperator):
         self,
         *,
         url: str,
-        options: Mapping[str, object] | None = None,
+        options: MapOptions | None = None,
         to: str | ObjectStoragePath | None = None,
         **kwargs: object,
     ) -> None:
@@ -74,19 +70,18 @@ class WeblakeMapOperator(WeblakeOperator):
     def execute(self, context: Context) -> dict[str, object] | list[str]:
         """Map the site; return the URLs, or their count and the file."""
         with self.service() as client:
-            options = _options(self.options, not_here=("url",))
-            file = _target(self.to, (".txt", ".csv", ".parquet", ""))
-            found = client.map_site(self.url, **options)  # type: ignore[arg-type]
+            file = small_file(self.to) if self.to else None  # checked before anything is paid
+            if file is not None and file.name.lower().endswith((".csv", ".parquet")):  # it would be read as such
+                raise errors.InvalidOption(f"The list {file.name} is text.", hint="Name the file with .txt.")
+            found = client.map_site(self.url, **(self.options or {}))
             if found.warning:
                 self.log.warning("The service says of the map of %s: %s", self.url, found.warning[:TOLD])
-            rows = [
-                (url, link.title or "", link.description or "") for link in found.links if (url := _one_line(link.url))
-            ]
-            self.log.info("%s has %d URLs.", self.url, len(rows))
+            urls = [url for link in found.links if (url := _one_line(link.url))]
+            self.log.info("%s has %d URLs.", self.url, len(urls))
             if file is None:
-                return _fits_xcom([url for url, _, _ in rows], f"The map of {self.url} ({len(rows)} URLs)")
-            file.write(_listed(rows, PurePosixPath(file.name).suffix.lower()))
-            done: dict[str, object] = {"count": len(rows), "file": file.name}
+                return _fits_xcom(urls, f"The map of {self.url} ({len(urls)} URLs)")
+            file.write("".join(f"{url}\n" for url in urls).encode(errors="replace"))
+            done: dict[str, object] = {"count": len(urls), "file": file.name}
             lineage.outlets_changed(context, done)
             return done
 
@@ -96,10 +91,9 @@ class WeblakeInteractOperator(WeblakeOperator):
 
     A browser is billed by the minute until it is stopped. So it is stopped when the task ends, with or without an
     error, and when the task is killed; if the worker is killed outright, only the service's own time limit stops it.
-    Neither call
-    can be looked up afterwards: without a clear answer, the code may have run and may have been billed, and the task
-    fails with `OutcomeUnknown`, which ends its retries. A stopped browser cannot be resumed (410): to try again, clear
-    the task that scraped the page together with this one.
+    Neither call can be looked up afterwards: without a clear answer, the code may have run and may have been billed,
+    and the task fails with `OutcomeUnknown`, which ends its retries. A stopped browser cannot be resumed (410): to try
+    again, clear the task that scraped the page together with this one.
 
     Returns the response's `output`, `result`, `stdout`, `stderr`, `exit_code`, and `stopped`, `session_seconds` and
     `credits_billed` from the stop of the browser; with `to` the texts are in the file. The addresses of the live
@@ -153,7 +147,7 @@ class WeblakeInteractOperator(WeblakeOperator):
     def execute(self, context: Context) -> dict[str, object]:
         """Run the code or prompt, stop the browser, and return the response."""
         with self.service() as client:
-            file = _target(self.to, (".json", ""))
+            file = small_file(self.to) if self.to else None
             if self.stop:
                 # Made now because on_kill interrupts arbitrary code and must not look up a connection then.
                 self._closer = self.hook.get_conn()
@@ -233,54 +227,10 @@ def _unknown(why: str, error: errors.WeblakeError | None = None) -> errors.Outco
     )
 
 
-def _options(given: Mapping[str, object] | None, not_here: Sequence[str]) -> dict[str, object]:
-    if given is not None and not isinstance(given, Mapping):
-        raise errors.InvalidOption(
-            f"`options` is a {type(given).__name__}.", hint="Give a dict, by snake_case name, or None."
-        )
-    options = {str(name): value for name, value in (given or {}).items()}
-    for name in not_here:
-        if name in options:
-            raise errors.InvalidOption(
-                f"`options` holds {name!r}, which has a parameter of its own.", hint=f"Give it as {name}=…"
-            )
-    return options
-
-
-def _target(to: str | ObjectStoragePath | None, endings: Sequence[str]) -> SmallFile | None:
-    """Return the file to write, checked before anything is paid; a template may have rendered an empty name."""
-    if to is None or to == "":
-        return None
-    file = small_file(to)
-    ending = PurePosixPath(file.name).suffix.lower()
-    if ending in (".parquet", ".csv", ".json", ".txt") and ending not in endings:
-        fitting = ", ".join(each for each in endings if each)
-        raise errors.InvalidOption(f"{file.name} is not written as {ending}.", hint=f"Name the file with {fitting}.")
-    return file
-
-
 def _one_line(url: str | None) -> str:
     """Return a URL as one line of a list, line breaks percent-encoded; empty for one that reads as a comment."""
     text = _BREAKS_LINES.sub(lambda found: quote(found[0]), (url or "").strip())
     return "" if text.startswith("#") else text
-
-
-def _listed(rows: Sequence[tuple[str, str, str]], ending: str) -> bytes:
-    if ending == ".parquet":
-        return orchestration.parquet_list({name: [row[at] for row in rows] for at, name in enumerate(_COLUMNS)})
-    return _as_csv(rows) if ending == ".csv" else _as_text(rows)
-
-
-def _as_text(rows: Sequence[tuple[str, str, str]]) -> bytes:
-    return "".join(f"{url}\n" for url, _, _ in rows).encode(errors="replace")
-
-
-def _as_csv(rows: Sequence[tuple[str, str, str]]) -> bytes:
-    text = io.StringIO(newline="")
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(_COLUMNS)
-    lines.writerows(rows)
-    return text.getvalue().encode(errors="replace")
 
 
 def _kept(reply: Mapping[str, object], file: SmallFile | None) -> dict[str, object]:

@@ -54,8 +54,7 @@ class WeblakeBatchScrapeOperator(JobOperator):
     def load_request(self) -> LoadRequest:
         """Return one load request for all URLs."""
         self._read = read_urls_or_shard(self.urls, self.column)
-        naming = orchestration.Naming(partition=self.partition_keys())
-        return orchestration.batch_request(self._read, naming, **(self.options or {}))
+        return orchestration.batch_request(self._read, self.naming(), **(self.options or {}))
 
     def hosts(self) -> Sequence[str]:
         """Return the URLs."""
@@ -82,8 +81,7 @@ class WeblakeCrawlOperator(JobOperator):
 
     def load_request(self) -> LoadRequest:
         """Return the load request of the crawl; `max_credits` lowers its limit."""
-        naming = orchestration.Naming(partition=self.partition_keys())
-        return orchestration.crawl_request(self.url, naming, self.terms(), **(self.options or {}))
+        return orchestration.crawl_request(self.url, self.naming(), self.terms(), **(self.options or {}))
 
     def hosts(self) -> Sequence[str]:
         """Return the start URL of the crawl."""
@@ -110,4 +108,4 @@ class WeblakeLandOperator(JobOperator):
 
     def load_request(self) -> LoadRequest:
         """Return the load request of the existing job."""
-        return orchestration.existing_job_request(self.kind, str(self.job_id).strip(), self.partition_keys())
+        return orchestration.existing_job_request(self.kind, str(self.job_id).strip(), self.naming().partition)

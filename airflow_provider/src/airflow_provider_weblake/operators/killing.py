@@ -51,20 +51,20 @@ class Killing:
             return
         known, state = self._state()
         if not known:
-            self._log.warning("This task is being stopped, and Airflow does not say why: %s goes on.", self._job.words)
+            self._log.warning("This task is being stopped, and Airflow does not say why: %s goes on.", self._job)
         elif state in UNWANTED:
             self._cancel(f"its task is {state or 'cleared'}")
         else:
-            self._log.info("This task is stopped as %s: %s goes on, and a retry lands it.", state, self._job.words)
+            self._log.info("This task is stopped as %s: %s goes on, and a retry lands it.", state, self._job)
 
     def _cancel(self, why: str) -> None:
         try:
             with in_airflow_terms():
                 self._client.run(orchestration.cancel(self._job, self._client.retry))
         except errors.WeblakeError as error:
-            self._log.warning("%s is not wanted (%s) and could not be cancelled: %s", self._job.words, why, error)
+            self._log.warning("%s is not wanted (%s) and could not be cancelled: %s", self._job, why, error)
         else:
-            self._log.info("Cancelled %s: %s.", self._job.words, why)
+            self._log.info("Cancelled %s: %s.", self._job, why)
 
     def _state(self) -> tuple[bool, str | None]:
         """Return whether Airflow answered, and the state; in a thread, since the interrupted code may be asking."""

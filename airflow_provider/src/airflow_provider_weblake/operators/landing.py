@@ -3,7 +3,7 @@
     which generation -> landed already? -> intent, start, job id on record -> over? -> (defer) -> land -> receipt
 
 Each run begins at the first step and follows the ledger of the dataset, so a worker may be killed at any point.
-`weblake.orchestration.choose_generation` defines the effects of a Clear and of a retry.
+`weblake.orchestration.place` defines the effects of a Clear and of a retry.
 """
 
 from __future__ import annotations
@@ -19,28 +19,24 @@ from typing import TYPE_CHECKING, ClassVar
 from airflow.sdk import conf
 from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 
-from airflow_provider_weblake.lineage import openlineage_of, outlets_changed, partitions_of
-from airflow_provider_weblake.links.weblake import WeblakeJobLink
-from airflow_provider_weblake.operators.base import WeblakeOperator
+from airflow_provider_weblake.lineage import partitions_of
+from airflow_provider_weblake.links.weblake import JOB_URL_KEY, WeblakeJobLink
+from airflow_provider_weblake.operators.base import DatasetOperator, number_of
 from airflow_provider_weblake.operators.killing import Killing
-from airflow_provider_weblake.storage import dataset_of_task
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
 
 if TYPE_CHECKING:
-    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context, ObjectStoragePath
-    from openlineage.client.event_v2 import Dataset as LineageDataset
-    from openlineage.client.facet_v2 import RunFacet
 
     from weblake import Client
     from weblake.orchestration import Dataset, Intent, Job, LandedLoad, LoadRequest, Terms
 
-#: The XCom keys under which a started job can be found at once, while the task still waits.
-JOB_ID, JOB_URL = "job_id", "weblake_job_url"
 #: Seconds by which Airflow's timeout of the deferral follows the trigger's own deadline; it only acts if the trigger
 #: fails.
 NET_S = 900.0
+#: Seconds after the start in which the service may not find the job yet.
+UNSEEN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +46,11 @@ class Load:
     dataset: Dataset
     request: LoadRequest
     terms: Terms
-    generation: int
 
 
-class LandingOperator(WeblakeOperator):
+class LandingOperator(DatasetOperator):
     """Lands one load, paid once; base class of the operators for jobs and pages.
 
-    :param to: The dataset's root: a local path, or a storage URL whose user part names an Airflow connection, as in
-        `s3://aws_default@lake/web`, or an ObjectStoragePath (templated).
     :param partition: Path keys and values in place of `load_date`, such as `{"day": "{{ ds }}"}`; a later load of this
         task with the same values takes the earlier one's place (templated).
     :param allow_partial: Stores the available pages of a load whose counts do not add up, with `complete: false`.
@@ -70,7 +63,7 @@ class LandingOperator(WeblakeOperator):
         consumers with a partitioned timetable; default False.
     """
 
-    template_fields: Sequence[str] = (*WeblakeOperator.template_fields, "to", "partition", "max_credits")
+    template_fields: Sequence[str] = (*DatasetOperator.template_fields, "partition", "max_credits")
     template_fields_renderers: ClassVar[dict[str, str]] = {"partition": "json", "options": "json"}
 
     def __init__(
@@ -85,24 +78,17 @@ class LandingOperator(WeblakeOperator):
         asset_partitions: bool = False,
         **kwargs: object,
     ) -> None:
-        super().__init__(**kwargs)  # type: ignore[arg-type]
-        self.to = to
+        super().__init__(to=to, **kwargs)
         self.asset_partitions = asset_partitions
         self.partition = partition
         self.allow_partial = allow_partial
         self.missing_ratio = missing_ratio
         self.fail_ratio = fail_ratio
         self.max_credits = max_credits
-        self.receipt: dict[str, object] | None = None
-        self._service = ""
 
     @abstractmethod
     def load_request(self) -> LoadRequest:
         """Return the load request, made from the rendered fields."""
-
-    def hosts(self) -> Sequence[str]:
-        """Return URLs whose hosts are this load's inputs, for lineage."""
-        return ()
 
     def execute(self, context: Context) -> dict[str, object]:
         """Land the load and return its receipt."""
@@ -120,14 +106,8 @@ class LandingOperator(WeblakeOperator):
     def prepare(self, context: Context, client: Client, generation: int | None = None) -> Load:
         """Return the load that this execution is for."""
         request, terms = self.load_request(), self.terms()
-        self._service = client.service
-        dataset = dataset_of_task(self.to)
-        task = task_of(context)
-        if request.job_id is not None:
-            return Load(dataset, orchestration.place_existing_job(request, task), terms, 0)
-        if generation is None:
-            generation = orchestration.choose_generation(client, dataset, task, terms)
-        return Load(dataset, orchestration.place(request, task, generation), terms, generation)
+        dataset = self.dataset()
+        return Load(dataset, orchestration.place(client, dataset, request, task_of(context), terms, generation), terms)
 
     def terms(self) -> Terms:
         """Return the operator's tolerances and limits in the form of the core."""
@@ -135,32 +115,21 @@ class LandingOperator(WeblakeOperator):
             allow_partial=self.allow_partial,
             missing_ratio=self.missing_ratio,
             fail_ratio=self.fail_ratio,
-            max_credits=_credits(self.max_credits),
+            max_credits=number_of("max_credits", self.max_credits),
         )
 
-    def partition_keys(self) -> dict[str, str] | None:
-        """Return the partition with every value as text, as templates leave it."""
-        return {key: str(value) for key, value in self.partition.items()} if self.partition else None
+    def naming(self) -> orchestration.Naming:
+        """Return the partition in the form of the core: every value is text, as templates leave it."""
+        keys = {key: str(value) for key, value in self.partition.items()} if self.partition else None
+        return orchestration.Naming(partition=keys)
 
     def finish(self, context: Context, landing: LandedLoad) -> dict[str, object]:
         """Report a landed load to the log, the task's assets and XCom; return the receipt."""
-        self.receipt = landing.receipt.to_dict()
+        receipt = landing.receipt.to_dict()
         if landing.landed_at is not None:
             self.log.info("Load %s had landed before, at %s.", landing.receipt.load_id, landing.landed_at)
-        self.log.info("Landed: %s", json.dumps(self.receipt))
-        partitions = partitions_of(self.receipt) if self.asset_partitions else ()
-        outlets_changed(context, self.receipt, root=self.to, partitions=partitions)
-        return self.receipt
-
-    def get_openlineage_facets_on_complete(
-        self, task_instance: object
-    ) -> OperatorLineage[LineageDataset, RunFacet] | None:
-        """Return the OpenLineage metadata: files, rows, columns, hosts and the job."""
-        if self.receipt is None:
-            return None
-        job_id = self.receipt.get("job_id")
-        job = str(job_id) if job_id else None
-        return openlineage_of(self.receipt, self.to, job, self.hosts(), service=self._service)
+        self.log.info("Landed: %s", json.dumps(receipt))
+        return self.tell_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())
 
 
 class JobOperator(LandingOperator):
@@ -244,56 +213,54 @@ class JobOperator(LandingOperator):
                 client, load.dataset, load.request, max_credits=load.terms.max_credits, on_message=self.log.warning
             )
             intent, job, _ = started_load
-            self._started(context, load.request, intent, job)
+            self._tell_started(context, intent, job)
             if not self.wait_for_completion:
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
             ends_at = intent.created_seconds() + load.terms.timeout_s
             if self.deferrable and time.time() < ends_at and self._goes_on(client, load, job):
-                self._wait_in_triggerer(load, intent, job, ends_at)
+                self._wait_in_triggerer(load, job, ends_at)
             terms = load.terms
             if not self.owns_job:  # its time runs over all tries, too, and only the waiting ends with it
                 terms = replace(terms, timeout_s=max(1.0, ends_at - time.time()))
             return self.finish(context, self.land(client, load, terms, started_load))
 
-    def _started(self, context: Context, request: LoadRequest, intent: Intent, job: Job) -> None:
+    def _tell_started(self, context: Context, intent: Intent, job: Job) -> None:
+        """Put the job's id and page into XCom and the log at once, while the task still waits."""
         if self.cancel_on_kill:
-            ref = orchestration.JobRef(request.kind, job.job_id)
+            ref = orchestration.JobRef(job.kind, job.job_id)
             self._killing = Killing(ref, self.hook, context["ti"], self.log)
         # Only the embedded service says that it replays a start.
-        url = self.hook.job_url(request.kind, job.job_id, has_console=bool(intent.replay))
+        url = self.hook.job_url(job.kind, job.job_id, has_console=bool(intent.replay))
         self.log.info("Job %s of load %s: %s", job.job_id, job.load_id, url)
-        context["ti"].xcom_push(key=JOB_ID, value=job.job_id)
-        context["ti"].xcom_push(key=JOB_URL, value=url)
+        context["ti"].xcom_push(key="job_id", value=job.job_id)
+        context["ti"].xcom_push(key=JOB_URL_KEY, value=url)
 
     def _goes_on(self, client: Client, load: Load, job: Job) -> bool:
         """Return whether the job still runs; one check here avoids a deferral for a job that has ended."""
         try:
             head = client.run(orchestration.get_status(orchestration.JobRef(job.kind, job.job_id), client.retry))
         except errors.JobGone:
-            return job.age_s() < orchestration.UNSEEN_S
+            return job.age_s() < UNSEEN_S
         except errors.RetryLater:
             return True  # the trigger waits longer than a worker does
-        over = orchestration.over_budget(head, load.terms.max_credits)
-        return not over and not orchestration.is_terminal(head.get("status"))
+        return not orchestration.is_over(head, load.terms.max_credits)
 
-    def _wait_in_triggerer(self, load: Load, intent: Intent, job: Job, ends_at: float) -> None:
+    def _wait_in_triggerer(self, load: Load, job: Job, ends_at: float) -> None:
+        assert load.request.slot is not None  # it has been placed
         self.defer(
-            trigger=self._trigger(load.request.kind, job.job_id, ends_at, load.terms),
+            trigger=WeblakeJobTrigger(
+                weblake_conn_id=self.weblake_conn_id,
+                kind=job.kind,
+                job_id=job.job_id,
+                deadline=ends_at,
+                max_credits=load.terms.max_credits,
+                poll_interval=float(self.poll_interval),
+                owns_job=self.owns_job,
+                cancel_on_kill=self.cancel_on_kill,
+            ),
             method_name="execute_complete",
-            kwargs={"generation": load.generation},
+            kwargs={"generation": load.request.slot.generation},
             timeout=timedelta(seconds=ends_at - time.time() + NET_S),
-        )
-
-    def _trigger(self, kind: str, job_id: str, ends_at: float, terms: Terms) -> WeblakeJobTrigger:
-        return WeblakeJobTrigger(
-            weblake_conn_id=self.weblake_conn_id,
-            kind=kind,
-            job_id=job_id,
-            deadline=ends_at,
-            max_credits=terms.max_credits,
-            poll_interval=float(self.poll_interval),
-            owns_job=self.owns_job,
-            cancel_on_kill=self.cancel_on_kill,
         )
 
 
@@ -305,18 +272,6 @@ def task_of(context: Context) -> orchestration.Task:
     ti = context["ti"]
     map_index = -1 if ti.map_index is None else ti.map_index
     return orchestration.Task(("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")
-
-
-def _credits(given: float | str | None) -> float | None:
-    """Return a limit of credits as a number; a template leaves it as text."""
-    if given is None or (isinstance(given, str) and given.strip().lower() in ("", "none")):
-        return None
-    try:
-        return float(given)
-    except ValueError:
-        raise errors.InvalidOption(
-            f"max_credits is {given!r}.", hint="Give a number of credits, or a template that renders to one."
-        ) from None
 
 
 def _seconds(given: timedelta | float) -> float:

@@ -34,8 +34,7 @@ class WeblakeScrapeOperator(LandingOperator):
 
     def load_request(self) -> LoadRequest:
         """Return the load request of one page."""
-        naming = orchestration.Naming(partition=self.partition_keys())
-        return orchestration.scrape_request(self.url, naming, **(self.options or {}))
+        return orchestration.scrape_request(self.url, self.naming(), **(self.options or {}))
 
     def hosts(self) -> Sequence[str]:
         """Return the URL of the page."""
@@ -66,5 +65,4 @@ class WeblakeParseOperator(LandingOperator):
             raise errors.InvalidOption(
                 f"{path} is no file on this worker.", hint="Give a path that the worker can read."
             )
-        naming = orchestration.Naming(partition=self.partition_keys())
-        return orchestration.parse_request(path, naming, **(self.options or {}))
+        return orchestration.parse_request(path, self.naming(), **(self.options or {}))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy
-from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger, event_of
+from airflow_provider_weblake.triggers.stored import event_of
+from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
 
 if TYPE_CHECKING:
@@ -80,13 +81,7 @@ class JobSensor(BaseSensorOperator):
             # Replaced instead of changed, because the object belongs to the class.
             self.start_trigger_args = dataclasses.replace(
                 self.start_trigger_args,
-                trigger_kwargs={
-                    "weblake_conn_id": weblake_conn_id,
-                    "kind": self.kind,
-                    "job_id": job_id,
-                    "poll_interval": self.poke_interval,
-                    "ends_task": True,
-                },
+                trigger_kwargs=self._trigger_arguments(job_id),
                 timeout=timedelta(seconds=self.timeout),
             )
 
@@ -94,22 +89,8 @@ class JobSensor(BaseSensorOperator):
         """Wait in the worker, or defer to the triggerer."""
         if not self.deferrable:
             return super().execute(context)
-        try:
-            found = self.poke(context)
-        except AirflowException as error:
-            if self.soft_fail or self.never_fail:  # as a sensor that never leaves the worker does
-                raise AirflowSkipException(str(error)) from error
-            raise
-        if found:
-            return found.xcom_value
         self.defer(
-            trigger=WeblakeJobTrigger(
-                weblake_conn_id=self.weblake_conn_id,
-                kind=self.kind,
-                job_id=self._id(),
-                poll_interval=self.poke_interval,
-                ends_task=True,
-            ),
+            trigger=WeblakeJobTrigger(**self._trigger_arguments(self._id())),
             method_name="execute_complete",
             timeout=timedelta(seconds=self.timeout),
         )
@@ -128,9 +109,9 @@ class JobSensor(BaseSensorOperator):
                 self.log.info("Not there yet: %s", error)
                 return PokeReturnValue(is_done=False)
             except errors.RetryLater as error:
-                self.log.warning("%s cannot be asked about now: %s", job.words, error)
+                self.log.warning("%s cannot be asked about now: %s", job, error)
                 return PokeReturnValue(is_done=False)
-        if not orchestration.is_terminal(head.get("status")):
+        if not orchestration.is_over(head):
             return PokeReturnValue(is_done=False)
         self._judge(str(head.get("status")).lower())
         return PokeReturnValue(is_done=True, xcom_value=event_of(job, "completed", head))
@@ -142,6 +123,15 @@ class JobSensor(BaseSensorOperator):
             return event
         return self.poke(context).xcom_value  # `dag.test()` passes on only the status of such a trigger
 
+    def _trigger_arguments(self, job_id: str) -> dict[str, Any]:
+        return {
+            "weblake_conn_id": self.weblake_conn_id,
+            "kind": self.kind,
+            "job_id": job_id,
+            "poll_interval": self.poke_interval,
+            "ends_task": True,
+        }
+
     def _first_look(self, context: Context) -> bool:
         """Return whether the job was never polled before: a job that has just been started may not be found yet."""
         return not self.reschedule or context["ti"].get_first_reschedule_date(context) is None
@@ -152,8 +142,8 @@ class JobSensor(BaseSensorOperator):
         job = orchestration.JobRef(self.kind, str(self.job_id))
         if status in ("failed", "cancelled", "gone"):
             how = "is unknown to the service, or has expired" if status == "gone" else f"ended as {status}"
-            raise AirflowFailException(f"The {job.words} {how}.")
-        raise AirflowException(f"The {job.words} could not be watched ({status}); the trigger's log says why.")
+            raise AirflowFailException(f"The {job} {how}.")
+        raise AirflowException(f"The {job} could not be watched ({status}); the trigger's log says why.")
 
     def _id(self) -> str:
         return orchestration.existing_job_request(self.kind, str(self.job_id).strip()).job_id or ""

@@ -9,10 +9,12 @@ hold ids, numbers and the connection's name; Airflow runs one trigger for equal 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from airflow_provider_weblake.triggers.stored import event_of
 from airflow_provider_weblake.triggers.watching import Memory, Question, Watcher
 from weblake import orchestration
 from weblake.errors import InvalidOption
@@ -20,12 +22,12 @@ from weblake.errors import InvalidOption
 if TYPE_CHECKING:
     from weblake import AsyncClient
 
-_HERE = "airflow_provider_weblake.triggers.events"
 _REPORTS = ("credits", "tokens")
 #: Characters of a target that an event carries.
 _TARGET_CHARS = 500
 
 
+@dataclass(eq=False, repr=False)
 class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
     """Fires once for each usage period that has closed.
 
@@ -33,36 +35,20 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
     (`2026-10`), `period_start`, `period_end` (ISO 8601, UTC) and `total`: credits or tokens. The last period that was
     fired is kept in the asset's state, so that a restart repeats none and loses none, also if several closed in the
     meantime. A period for which the service reports nothing never fires. Reading usage costs no credits.
-
-    :param weblake_conn_id: the connection; `weblake_default` by default.
-    :param report: `credits` (default) or `tokens`.
-    :param poll_interval: seconds between polls, at least 1; an hour by default.
-    :param fire_latest: whether a new watcher fires the newest period that had closed before it began; by default it
-        only records that period.
     """
 
-    def __init__(
-        self,
-        weblake_conn_id: str = "weblake_default",
-        report: str = "credits",
-        poll_interval: float = 3600.0,
-        fire_latest: bool = False,
-    ) -> None:
-        super().__init__(weblake_conn_id, poll_interval)
-        self.report = _one_of("report", report, _REPORTS)
-        self.fire_latest = fire_latest
+    #: The connection.
+    weblake_conn_id: str = "weblake_default"
+    #: `credits` or `tokens`.
+    report: str = "credits"
+    #: Seconds between polls, at least 1.
+    poll_interval: float = 3600.0
+    #: Whether a new watcher fires the newest period that had closed before it began; else it only records that period.
+    fire_latest: bool = False
 
-    def serialize(self) -> tuple[str, dict[str, object]]:
-        """Return the class path and the arguments, which are names and numbers."""
-        return (
-            f"{_HERE}.WeblakeUsagePeriodTrigger",
-            {
-                "weblake_conn_id": self.weblake_conn_id,
-                "report": self.report,
-                "poll_interval": self.poll_interval,
-                "fire_latest": self.fire_latest,
-            },
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check("report", self.report, _REPORTS)
 
     def subject(self) -> str:
         """Return the name of the report."""
@@ -90,6 +76,7 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
         return {"last_period_start": last}, fired
 
 
+@dataclass(eq=False, repr=False)
 class WeblakeJobsCompletedTrigger(Watcher[orchestration.PollRound]):
     """Fires once for each job of a kind that completes after the watcher has begun, by whichever client it was started.
 
@@ -102,41 +89,25 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.PollRound]):
     within the second or two between an event and the write of the state; landing a job twice changes nothing. A watcher
     follows 600 running jobs at a time (the oldest; others when there is room) and remembers the last 400 ended ones by
     id, older ones by time. No job is lost in an outage of the triggerer of up to 24 hours.
-
-    :param weblake_conn_id: the connection; `weblake_default` by default.
-    :param kind: `batch_scrape` (default) or `crawl`.
-    :param poll_interval: seconds between polls, at least 1; a minute by default.
-    :param target: only jobs with this URL in the activity list; `*` matches any characters. All jobs by default.
-    :param statuses: the final statuses to fire on, of `completed`, `failed` and `cancelled`; only `completed` by
-        default.
     """
 
-    def __init__(
-        self,
-        weblake_conn_id: str = "weblake_default",
-        kind: str = "batch_scrape",
-        poll_interval: float = 60.0,
-        target: str | None = None,
-        statuses: Sequence[str] = ("completed",),
-    ) -> None:
-        super().__init__(weblake_conn_id, poll_interval)
-        self.kind = _one_of("kind", kind, tuple(orchestration.JOB_KINDS))
-        self.target = target
-        given = [statuses] if isinstance(statuses, str) else statuses
-        self.statuses = list(dict.fromkeys(_one_of("statuses", status, orchestration.JOB_ENDS) for status in given))
+    #: The connection.
+    weblake_conn_id: str = "weblake_default"
+    #: `batch_scrape` or `crawl`.
+    kind: str = "batch_scrape"
+    #: Seconds between polls, at least 1.
+    poll_interval: float = 60.0
+    #: Only jobs with this URL in the activity list; `*` matches any characters. None for all jobs.
+    target: str | None = None
+    #: The final statuses to fire on: `completed`, `failed`, `cancelled`.
+    statuses: Sequence[str] = ("completed",)
 
-    def serialize(self) -> tuple[str, dict[str, object]]:
-        """Return the class path and the arguments, which are names and numbers."""
-        return (
-            f"{_HERE}.WeblakeJobsCompletedTrigger",
-            {
-                "weblake_conn_id": self.weblake_conn_id,
-                "kind": self.kind,
-                "poll_interval": self.poll_interval,
-                "target": self.target,
-                "statuses": self.statuses,
-            },
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check("kind", self.kind, tuple(orchestration.JOB_KINDS))
+        self.statuses = [self.statuses] if isinstance(self.statuses, str) else list(dict.fromkeys(self.statuses))
+        for status in self.statuses:
+            _check("statuses", status, orchestration.JOB_ENDS)
 
     def subject(self) -> str:
         """Return the kind of the jobs."""
@@ -163,12 +134,7 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.PollRound]):
 
     def _event(self, job: orchestration.ListedJob, head: Mapping[str, object]) -> Memory:
         return {
-            "kind": self.kind,
-            "job_id": job.job_id,
-            "status": head.get("status"),
-            "completed": _number(head.get("completed")),
-            "total": _number(head.get("total")),
-            "credits_used": _number(head.get("creditsUsed")),
+            **event_of(orchestration.JobRef(self.kind, job.job_id), str(head.get("status")), head),
             "created_at": _iso(datetime.fromtimestamp(job.created / 1000, timezone.utc)),
             "target": _target_text(job.target),
         }
@@ -188,14 +154,9 @@ def _iso(time: datetime) -> str:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _number(value: object) -> float | int | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:
+def _check(name: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise InvalidOption(f"{name} is {value!r}.", hint=f"Give one of {', '.join(allowed)}.")
-    return value
 
 
 def _target_text(target: str | None) -> str | None:

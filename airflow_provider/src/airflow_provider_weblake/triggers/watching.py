@@ -15,22 +15,24 @@ import logging
 import random
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
-from typing_extensions import Self
 
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.remedies import AIRFLOW
+from airflow_provider_weblake.triggers.stored import serialized
 from weblake import aio
 from weblake.errors import InvalidOption, RetryLater, WeblakeError
 
 if TYPE_CHECKING:
+    from airflow.sdk.execution_time.context import AssetStateStoreAccessor
+
     from weblake import AsyncClient
 
 S = TypeVar("S")
@@ -47,38 +49,23 @@ FIRST_REPEAT_S = 30.0
 RETRY_AFTER_MOST_S = 3600.0
 #: Seconds that the state store may take for one write: it no longer answers a triggerer that shuts down.
 WRITE_S = 15.0
-#: Pauses between tries to read the state; together far below the 300 s in which Airflow wants an event handled.
-_READ_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
 #: The minimum interval between two polls, in seconds.
 LEAST_INTERVAL_S = 1.0
 #: Errors of the connection, the service or the network that end one poll.
 _TROUBLE = (WeblakeError, AirflowException, AirflowRuntimeError, OSError, TimeoutError)
 
 
-class Store(Protocol):
-    """The two methods of Airflow's asset state store that are used."""
-
-    async def aget(self, key: str, default: None = None) -> object:
-        """Return the value of a key."""
-
-    async def aset(self, key: str, value: Memory) -> None:
-        """Write the value of a key."""
-
-
+@dataclass
 class Look(Generic[S]):
     """The result of one poll, as each watcher gets it."""
 
-    def __init__(self, seen: S) -> None:
-        self.seen = seen
-        self._keep: list[Callable[[], Awaitable[None]]] = []
-
-    def when_stored(self, keep: Callable[[], Awaitable[None]]) -> None:
-        """Register a callback for the time when the events of this result are in Airflow's database."""
-        self._keep.append(keep)
+    seen: S
+    #: Called when the events of this result are in Airflow's database.
+    when_stored: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
     async def stored(self) -> None:
         """Persist watcher state after Airflow has stored the events; a failed write is repeated after the next poll."""
-        for keep in self._keep:
+        for keep in self.when_stored:
             try:
                 async with aio.timeout(WRITE_S):
                     await keep()
@@ -86,32 +73,34 @@ class Look(Generic[S]):
                 _LOG.warning("A watcher's state could not be stored; the next poll tries again: %r", error)
 
 
+@dataclass
 class Polls(SharedStreamProducer, Generic[S]):
     """Polls the service repeatedly and retries after temporary errors."""
 
-    def __init__(self, weblake_conn_id: str, poll_interval: float, ask: Question[S]) -> None:
-        self._conn_id = weblake_conn_id
-        self._interval = poll_interval
-        self._ask = ask
+    weblake_conn_id: str
+    poll_interval: float
+    ask: Question[S]
 
     async def open_stream(self) -> AsyncIterator[tuple[Look[S], Look[S]]]:
         """Yield each result twice: for the watchers, and for `advance`."""
         failures = 0
-        async with _SharedClient(self._conn_id) as held:
-            while True:
-                try:
-                    look = Look(await self._ask(await held.client()))
-                except _TROUBLE as error:
-                    failures += 1
-                    if failures >= MAX_FAILURES:
-                        raise
-                    pause = self._repeat_after(error, failures)
-                    _LOG.warning("Poll failed, %d in a row, again in %.0f s: %s", failures, pause, _error_text(error))
-                else:
-                    failures = 0
-                    yield look, look
-                    pause = _jittered(self._interval)
-                await asyncio.sleep(pause)
+        while True:
+            try:
+                async with shared_client(
+                    self.weblake_conn_id
+                ) as client:  # read for each poll, so that a changed key is used
+                    look = Look(await self.ask(client))
+            except _TROUBLE as error:
+                failures += 1
+                if failures >= MAX_FAILURES:
+                    raise
+                pause = self._repeat_after(error, failures)
+                _LOG.warning("Poll failed, %d in a row, again in %.0f s: %s", failures, pause, _error_text(error))
+            else:
+                failures = 0
+                yield look, look
+                pause = _jittered(self.poll_interval)
+            await asyncio.sleep(pause)
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Persist watcher state for results whose events Airflow has stored."""
@@ -121,48 +110,24 @@ class Polls(SharedStreamProducer, Generic[S]):
                 await item.broker_payload.stored()
 
     def _repeat_after(self, error: BaseException, failures: int) -> float:
-        pause = _jittered(min(self._interval, FIRST_REPEAT_S * 2.0 ** (failures - 1)))
+        pause = _jittered(min(self.poll_interval, FIRST_REPEAT_S * 2.0 ** (failures - 1)))
         asked = error.retry_after if isinstance(error, RetryLater) else None
         return max(pause, min(asked or 0.0, RETRY_AFTER_MOST_S))
 
 
-class _SharedClient:
-    """The client of a connection for successive polls.
-
-    The connection is read for each poll, so that a changed key is used. The previous client is released only after
-    that: if nothing has changed, it is the same client, with its open connections.
-    """
-
-    def __init__(self, weblake_conn_id: str) -> None:
-        self._conn_id = weblake_conn_id
-        self._held = AsyncExitStack()
-
-    async def client(self) -> AsyncClient:
-        async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(shared_client(self._conn_id))
-            await self._held.aclose()
-            self._held = stack.pop_all()
-        return client
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._held.aclose()
-
-
 class Watcher(BaseEventTrigger, Generic[S]):
-    """Base of the event triggers; subclasses define the question and how to follow its answers."""
+    """Base of the event triggers, which are dataclasses; they define the question and how to follow its answers."""
 
-    def __init__(self, weblake_conn_id: str, poll_interval: float) -> None:
+    weblake_conn_id: str
+    poll_interval: float
+
+    def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        if not poll_interval >= LEAST_INTERVAL_S:
+        if not self.poll_interval >= LEAST_INTERVAL_S:
             raise InvalidOption(
-                f"poll_interval is {poll_interval}, and at least {LEAST_INTERVAL_S:.0f} second was expected.",
+                f"poll_interval is {self.poll_interval}, and at least {LEAST_INTERVAL_S:.0f} second was expected.",
                 hint="Give seconds.",
             )
-        self.weblake_conn_id = weblake_conn_id
-        self.poll_interval = poll_interval
         #: The content of the state store, as far as it is known.
         self._kept: Memory | None = None
 
@@ -182,18 +147,14 @@ class Watcher(BaseEventTrigger, Generic[S]):
     def follow(self, memory: Memory | None, seen: S) -> tuple[Memory | None, list[Memory]]:
         """Return the new memory after this result, and the events to fire. No I/O."""
 
+    def serialize(self) -> tuple[str, dict[str, object]]:
+        """Return the class path and the arguments, which are names and numbers."""
+        return serialized(self)
+
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield events for as long as the asset is watched, with a poll of its own."""
-
-        async def looks() -> AsyncIterator[Look[S]]:
-            async with aclosing(self._polls().open_stream()) as stream:  # type: ignore[type-var]  # a generator
-                async for look, _ in stream:
-                    yield look
-                    await look.stored()  # the consumer has taken the events and asks for more
-
-        async with aclosing(looks()) as stream:  # type: ignore[type-var]
-            async for event in self.filter_shared_stream(stream):
-                yield event
+        """Raise NotImplementedError: Airflow calls `filter_shared_stream` of a trigger with a `shared_stream_key`."""
+        raise NotImplementedError
+        yield
 
     def shared_stream_key(self) -> Hashable:
         """Return the class, the connection, the subject and the interval."""
@@ -202,7 +163,7 @@ class Watcher(BaseEventTrigger, Generic[S]):
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, object]) -> SharedStreamProducer:
         """Return the poll that watchers with one key share."""
-        return cls(**kwargs)._polls()  # type: ignore[arg-type]  # its own serialised arguments
+        return cls(**kwargs)._polls()  # its own serialised arguments
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Look[S]]) -> AsyncIterator[TriggerEvent]:
         """Yield the events of each result that are new to this watcher."""
@@ -211,13 +172,13 @@ class Watcher(BaseEventTrigger, Generic[S]):
             memory, events = self.follow(memory, look.seen)
             if memory is not None and memory != self._kept:
                 # Registered before the events are yielded: afterwards this result may already be stored.
-                look.when_stored(partial(self.keep, memory))
+                look.when_stored.append(partial(self.keep, memory))
             for event in events:
                 yield TriggerEvent(event)
 
     async def keep(self, memory: Memory) -> None:
         """Write the memory into the state store of every asset that is watched."""
-        note = {**memory, "noted_at": datetime.now(timezone.utc).isoformat(timespec="milliseconds")}
+        note: dict[str, Any] = {**memory, "noted_at": datetime.now(timezone.utc).isoformat(timespec="milliseconds")}
         for store in self._stores():
             await store.aset(self._key, note)
         self._kept = memory
@@ -230,7 +191,7 @@ class Watcher(BaseEventTrigger, Generic[S]):
         of = json.dumps([self.weblake_conn_id, self.subject(), *self.choice()])
         return f"{type(self).__name__}_{hashlib.sha256(of.encode()).hexdigest()[:16]}"
 
-    def _stores(self) -> list[Store]:
+    def _stores(self) -> list[AssetStateStoreAccessor]:
         """Return one store for each asset: Airflow runs one trigger for all assets watched with the same arguments."""
         given = self.asset_state_store
         if given is None:
@@ -243,19 +204,10 @@ class Watcher(BaseEventTrigger, Generic[S]):
         stores = self._stores()
         if not stores:
             self.log.warning("There is no asset state store: what was fired is forgotten when the triggerer restarts.")
-        notes = [note for store in stores if isinstance(note := await self._read_one(store), dict)]
+        notes = [note for store in stores if isinstance(note := await store.aget(self._key), dict)]
         # An asset that was added later has no state yet, or an outdated one.
         newest = max(notes, key=lambda note: str(note.get("noted_at")), default=None)
         return None if newest is None else {name: value for name, value in newest.items() if name != "noted_at"}
-
-    async def _read_one(self, store: Store) -> object:
-        for pause in _READ_AGAIN_S:
-            try:
-                return await store.aget(self._key)
-            except _TROUBLE as error:
-                self.log.warning("The watcher's state cannot be read, again in %.0f s: %s", pause, _error_text(error))
-                await asyncio.sleep(pause)
-        return await store.aget(self._key)
 
 
 def _jittered(seconds: float) -> float:

@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowException
@@ -20,11 +20,10 @@ from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.task_state import GOES_ON, state_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
+from airflow_provider_weblake.triggers.stored import event_of, serialized
 from weblake import aio, errors, orchestration
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from weblake import AsyncClient
 
 __all__ = ["WeblakeJobTrigger", "WeblakeJobsCompletedTrigger", "WeblakeUsagePeriodTrigger"]
@@ -43,54 +42,40 @@ NO_DEADLINE_S = 30 * 24 * 3600.0
 #: Seconds after the start in which "not found" is tolerated.
 UNSEEN_S = 30.0
 
-#: The largest number that is accepted as a count.
-MOST = 1 << 53
-
 #: Cancels in progress. An event loop keeps only weak references to its tasks.
 _KILLING: set[asyncio.Task[None]] = set()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class WeblakeJobTrigger(BaseTrigger):
     """Fires once, when a job has ended, its deadline has come, its credits are used up, or it cannot be asked about.
 
     The event is a small dict: `status` (completed, failed, cancelled, deadline, over_budget, gone or unknown), `kind`,
     `job_id`, `completed`, `total`, `credits_used`. Temporary errors are retried up to the deadline; after other errors,
     such as a refused key, the connection is read anew, and the status is `unknown` if that does not help.
-
-    :param weblake_conn_id: The connection.
-    :param kind: batch_scrape or crawl.
-    :param job_id: The job's UUID.
-    :param deadline: Seconds since 1970 at which waiting ends; None leaves that to the deferral's own timeout.
-    :param max_credits: The credits that the job may use.
-    :param poll_interval: Seconds between polls at most.
-    :param owns_job: Whether the job is cancelled at its deadline and over its budget.
-    :param cancel_on_kill: Whether it is cancelled when a person marks or clears the deferred task.
-    :param ends_task: Whether a completed job ends the task with success, without a worker.
     """
 
-    def __init__(
-        self,
-        *,
-        weblake_conn_id: str,
-        kind: str,
-        job_id: str,
-        deadline: float | None = None,
-        max_credits: float | None = None,
-        poll_interval: float = 30.0,
-        owns_job: bool = False,
-        cancel_on_kill: bool = False,
-        ends_task: bool = False,
-    ) -> None:
+    #: The connection.
+    weblake_conn_id: str
+    #: batch_scrape or crawl.
+    kind: str
+    #: The job's UUID.
+    job_id: str
+    #: Seconds since 1970 at which waiting ends; None leaves that to the deferral's own timeout.
+    deadline: float | None = None
+    #: The credits that the job may use.
+    max_credits: float | None = None
+    #: Seconds between polls at most.
+    poll_interval: float = 30.0
+    #: Whether the job is cancelled at its deadline and over its budget.
+    owns_job: bool = False
+    #: Whether it is cancelled when a person marks or clears the deferred task.
+    cancel_on_kill: bool = False
+    #: Whether a completed job ends the task with success, without a worker.
+    ends_task: bool = False
+
+    def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.weblake_conn_id = weblake_conn_id
-        self.kind = kind
-        self.job_id = job_id
-        self.deadline = deadline
-        self.max_credits = max_credits
-        self.poll_interval = poll_interval
-        self.owns_job = owns_job
-        self.cancel_on_kill = cancel_on_kill
-        self.ends_task = ends_task
         #: The counts of the last response; whether one came since the connection was read; and whether the last poll
         #: failed.
         self._head: dict[str, object] = {}
@@ -98,20 +83,7 @@ class WeblakeJobTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, object]]:
         """Return the class path and the arguments: ids, numbers and the connection's name."""
-        return (
-            "airflow_provider_weblake.triggers.weblake.WeblakeJobTrigger",
-            {
-                "weblake_conn_id": self.weblake_conn_id,
-                "kind": self.kind,
-                "job_id": self.job_id,
-                "deadline": self.deadline,
-                "max_credits": self.max_credits,
-                "poll_interval": self.poll_interval,
-                "owns_job": self.owns_job,
-                "cancel_on_kill": self.cancel_on_kill,
-                "ends_task": self.ends_task,
-            },
-        )
+        return serialized(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the job, and yield the one event."""
@@ -133,7 +105,7 @@ class WeblakeJobTrigger(BaseTrigger):
             return
         # Airflow repeats its cancel every second until this trigger is gone, and each one interrupts what is awaited
         # here: a slow cancel request to the service would never be sent.
-        killing = asyncio.create_task(self._kill(), name=f"cancel {self._job.words}")
+        killing = asyncio.create_task(self._kill(), name=f"cancel {self._job}")
         _KILLING.add(killing)
         killing.add_done_callback(_KILLING.discard)
         await asyncio.shield(killing)
@@ -155,7 +127,7 @@ class WeblakeJobTrigger(BaseTrigger):
             except (errors.WeblakeError, AirflowException) as error:
                 # A key may have been changed, or the connection may be unreadable for a moment. If that persists, a
                 # worker checks it: it names the error, or continues if only the triggerer is at fault.
-                self.log.warning("%s cannot be asked about: %s", self._job.words, error)
+                self.log.warning("%s cannot be asked about: %s", self._job, error)
                 if asked_twice and not self._answered:
                     return "unknown"
                 asked_twice, self._answered = True, False
@@ -167,51 +139,46 @@ class WeblakeJobTrigger(BaseTrigger):
         while True:
             try:
                 with in_airflow_terms():
-                    head = await client.run(self._flow(client, until, min(first, self.poll_interval)))
+                    head = await client.run(
+                        orchestration.wait(
+                            self._job,
+                            client.retry,
+                            until=until,
+                            unseen_s=0.0 if self._head else UNSEEN_S,
+                            first_s=min(first, self.poll_interval),
+                            poll_s=self.poll_interval,
+                            max_credits=self.max_credits if self.owns_job else None,
+                            progress=self._seen,
+                        )
+                    )
                 return str(head.get("status")).lower()
             except orchestration.OverBudget:
-                return await self._stop(client, "over_budget")
+                return await self._stop("over_budget")
             except errors.DeadlineExceeded:
-                return await self._stop(client, "deadline")
+                return await self._stop("deadline")
             except errors.JobGone:
                 return "gone"
             except errors.RetryLater as error:
                 if not self._in_trouble:
-                    self.log.warning("%s cannot be asked about now; it is asked again: %s", self._job.words, error)
+                    self.log.warning("%s cannot be asked about now; it is asked again: %s", self._job, error)
                 self._in_trouble, first = True, self.poll_interval
                 await self._pause(self.poll_interval)
-
-    def _flow(self, client: AsyncClient, until: float, first: float) -> orchestration.Flow[dict[str, object]]:
-        return orchestration.wait(
-            self._job,
-            client.retry,
-            until=until,
-            unseen_s=0.0 if self._head else UNSEEN_S,
-            first_s=first,
-            poll_s=self.poll_interval,
-            max_credits=self.max_credits if self.owns_job else None,
-            progress=self._seen,
-        )
 
     def _seen(self, found: Mapping[str, object]) -> None:
         """Keep the counts of a response, and log changes."""
         if found.get("status") != self._head.get("status") or self._in_trouble:
-            self.log.info("%s is %s.", self._job.words, found.get("status"))
+            self.log.info("%s is %s.", self._job, found.get("status"))
         self._answered, self._in_trouble = True, False
         self._head.update(found)
 
-    async def _stop(self, client: AsyncClient, why: str) -> str:
+    async def _stop(self, why: str) -> str:
         if self.owns_job:
-            async with self._in_time(why):
-                await self._cancel(client, why)
+            await self._cancel(why)
         return why
 
     async def _kill(self) -> None:
-        why = "its task was marked or cleared"
-        if await self._is_wanted():
-            return
-        async with self._in_time(why), shared_client(self.weblake_conn_id) as client:
-            await self._cancel(client, why)
+        if not await self._is_wanted():
+            await self._cancel("its task was marked or cleared")
 
     async def _is_wanted(self) -> bool:
         """Return whether the task still uses the job; also True if Airflow does not answer."""
@@ -222,27 +189,24 @@ class WeblakeJobTrigger(BaseTrigger):
             async with aio.timeout(ANSWER_S):
                 state = await asyncio.to_thread(state_of, ti)
         except Exception as error:  # noqa: BLE001  # after any error: without an answer nothing is cancelled
-            self.log.warning("This trigger is stopped, and Airflow does not say why: %s goes on.", self._job.words)
+            self.log.warning("This trigger is stopped, and Airflow does not say why: %s goes on.", self._job)
             self.log.debug("The state of the task is not known: %s", type(error).__name__)
             return True
         if state in GOES_ON:
-            self.log.info("This trigger is stopped, and its task is %s: %s goes on.", state, self._job.words)
+            self.log.info("This trigger is stopped, and its task is %s: %s goes on.", state, self._job)
         return state in GOES_ON
 
-    async def _cancel(self, client: AsyncClient, why: str) -> None:
-        await client.run(orchestration.cancel(self._job, client.retry))
-        self.log.info("Cancelled %s: %s.", self._job.words, why)
-
-    @asynccontextmanager
-    async def _in_time(self, why: str) -> AsyncIterator[None]:
-        """Log a cancel that fails or takes too long."""
+    async def _cancel(self, why: str) -> None:
+        """Cancel the job; log a cancel that fails or takes too long."""
         try:
             with in_airflow_terms():
-                async with aio.timeout(CANCEL_S):
-                    yield
+                async with aio.timeout(CANCEL_S), shared_client(self.weblake_conn_id) as client:
+                    await client.run(orchestration.cancel(self._job, client.retry))
         except (errors.WeblakeError, AirflowException, TimeoutError) as error:
             said = str(error) or f"no answer within {CANCEL_S:g} s"
-            self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job.words, why, said)
+            self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job, why, said)
+        else:
+            self.log.info("Cancelled %s: %s.", self._job, why)
 
     def _left(self) -> float:
         """Return the seconds to the deadline."""
@@ -252,22 +216,3 @@ class WeblakeJobTrigger(BaseTrigger):
         """Sleep for a time, at most the poll interval, plus jitter; never beyond the deadline."""
         spread = 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
         await asyncio.sleep(min(min(seconds, self.poll_interval) * spread, self._left()))
-
-
-def event_of(job: orchestration.JobRef, status: str, head: Mapping[str, object]) -> dict[str, JsonValue]:
-    """Return the event of a job: its status and its counts, no text. Airflow logs and stores every event as it is."""
-    return {
-        "status": status,
-        "kind": job.kind,
-        "job_id": job.job_id,
-        "completed": _number(head.get("completed")),
-        "total": _number(head.get("total")),
-        "credits_used": _number(head.get("creditsUsed")),
-    }
-
-
-def _number(value: object) -> float | int | None:
-    """Return a count that a database accepts: JSON has no infinity, and a service may send any digits."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MOST:
-        return None
-    return value

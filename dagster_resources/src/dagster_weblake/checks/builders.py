@@ -8,14 +8,15 @@ one of these, they look at the newer one. For freshness, give the asset a `dg.Fr
 # No postponed annotations: Dagster evaluates the annotation of a check's `context`.
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from dagster_weblake.checks import findings, usage_findings
+from dagster_weblake.checks import findings
 from dagster_weblake.checks.findings import Finding, Limits, Load
 from dagster_weblake.checks.latest import NothingLandedError, loads_of
-from dagster_weblake.metadata.text_format import amount, plain, text
+from dagster_weblake.metadata.text_format import amount, plain
 from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import InvalidOption
 
@@ -88,17 +89,16 @@ def build_document_checks(
     def document_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         wanted = {each.name for each in context.selected_asset_check_keys}
         dataset = _dataset(context, resource_key, to)
+        loads: list[Load] = []
+        why = ""
         try:
             with in_dagster_terms():
                 loads = loads_of(context, key, dataset)
         except NothingLandedError as error:
-            for name in names:
-                if name in wanted:
-                    yield _result(key, name, Finding(passed=False, says=str(error)), severity)
-            return
+            why = str(error)
         for name in names:
             if name in wanted:
-                yield _result(key, name, _worst(name, loads, limits), severity)
+                yield _result(key, name, _worst(name, loads, limits) if loads else Finding(why), severity)
 
     return document_checks
 
@@ -140,19 +140,18 @@ def build_usage_checks(
     wanted = report or str(target.metadata.get("weblake/report", "credits"))
     if wanted not in _REPORTS:
         raise InvalidOption(f"There is no usage report {plain(wanted, 40)!r}.", hint=f"Reports: {', '.join(_REPORTS)}.")
-    spec = dg.AssetCheckSpec(
-        "usage_under_budget",
-        asset=key,
-        description=usage_findings.usage_under_budget.__doc__,
-        blocking=blocking,
-    )
+    check = findings.usage_under_budget
 
-    @dg.multi_asset_check(
-        name=_op_name(key, "usage_checks"), specs=[spec], can_subset=True, required_resource_keys={resource_key}
+    @dg.asset_check(
+        asset=key,
+        name=check.__name__,
+        description=check.__doc__,
+        blocking=blocking,
+        required_resource_keys={resource_key},
     )
-    def usage_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        finding = usage_findings.usage_under_budget(_dataset(context, resource_key, to), wanted, most)
-        yield _result(key, spec.name, finding, severity)
+    def usage_checks(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        finding = check(_dataset(context, resource_key, to), wanted, most)
+        return _result(key, check.__name__, finding, severity)
 
     return usage_checks
 
@@ -169,13 +168,12 @@ def _names(checks: Iterable[str] | None, limits: Limits) -> list[str]:
     if checks is None:
         return known
     asked = [checks] if isinstance(checks, str) else list(checks)
-    for name in asked:
-        if name == "credits_under_budget" and name not in known:
-            raise InvalidOption("credits_under_budget has no budget.", hint="Give max_credits.")
-        if name not in known:
-            raise InvalidOption(f"There is no check {plain(name, 40)!r}.", hint=f"Checks: {', '.join(known)}.")
-    if not asked:
-        raise InvalidOption("No check is wanted.", hint=f"Name some of {', '.join(known)}, or leave `checks` out.")
+    unknown = [name for name in asked if name not in known]
+    if unknown or not asked:
+        raise InvalidOption(
+            f"There is no check {plain(unknown[0], 40)!r}." if unknown else "No check is wanted.",
+            hint=f"Checks: {', '.join(known)}; credits_under_budget needs max_credits.",
+        )
     return [name for name in known if name in asked]
 
 
@@ -217,14 +215,12 @@ def _worst(name: str, loads: Sequence[Load], limits: Limits) -> Finding:
         finding = findings.find(name, load, limits)
         if not finding.passed:
             break
-    about = {"load_id": text(load.receipt.load_id)}
+    about: dict[str, float | str | dg.MetadataValue] = {"load_id": plain(load.receipt.load_id)}
     if load.partition is not None:
-        about["partition"] = text(load.partition)
+        about["partition"] = plain(load.partition)
     if len(loads) > 1:
-        about["loads"] = dg.MetadataValue.int(len(loads))
-    return Finding(
-        passed=finding.passed, says=finding.says, metadata={**finding.metadata, **about}, unknown=finding.unknown
-    )
+        about["loads"] = len(loads)
+    return replace(finding, metadata={**finding.metadata, **about})
 
 
 def _result(key: dg.AssetKey, name: str, finding: Finding, severity: dg.AssetCheckSeverity) -> dg.AssetCheckResult:
@@ -232,7 +228,7 @@ def _result(key: dg.AssetKey, name: str, finding: Finding, severity: dg.AssetChe
         passed=finding.passed,
         asset_key=key,
         check_name=name,
-        metadata=finding.metadata,
+        metadata=dict(finding.metadata),
         severity=dg.AssetCheckSeverity.WARN if finding.unknown else severity,
         description=plain(finding.says),
     )

@@ -1,25 +1,26 @@
-"""The finding of each check of a landed load: a sentence, numbers and the first offenders, without events or runs.
+"""The finding of each check: a sentence, numbers and the first offenders, without events or runs.
 
     the receipt alone            rows_above_zero, error_ratio, credits_under_budget
     the documents' file          duplicate_urls (its url column), schema_matches (its footer)
     every file of the receipt    receipt_matches_files (sizes and footers; of a file that was compacted the load's rows)
+    the month's file             usage_under_budget
 
 A file that cannot be read gives a finding, never a traceback.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from dagster_weblake.metadata.columns import type_name
-from dagster_weblake.metadata.text_format import format_table, number, plain, real, text
+from dagster_weblake.metadata.text_format import amount, format_table, number, plain
+from weblake import orchestration
 from weblake.errors import WeblakeError
 
 if TYPE_CHECKING:
@@ -27,21 +28,21 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     import weblake
-    from weblake import orchestration
 
 #: Offenders that a finding names at most.
 FIRST = 10
 _BATCH_ROWS = 8192
+_RESTORE = "Restore it from a backup, or land the load anew."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one check."""
 
-    passed: bool
     #: The finding as a sentence.
     says: str
-    metadata: Mapping[str, dg.MetadataValue] = field(default_factory=dict)
+    metadata: Mapping[str, float | str | dg.MetadataValue] = field(default_factory=dict)
+    passed: bool = False
     #: Whether the check could not be decided: such a finding warns, whatever the severity of the check.
     unknown: bool = False
 
@@ -86,9 +87,9 @@ def opened(dataset: orchestration.Dataset, name: str) -> Iterator[pq.ParquetFile
     import pyarrow.parquet as pq
 
     try:
-        if not dataset.storage.exists(name):
+        if not dataset.exists(name):
             raise UnreadableError(f"{name} is gone.")
-        with dataset.storage.open_input(name) as source, pq.ParquetFile(source) as file:
+        with dataset.open(name) as source, pq.ParquetFile(source) as file:
             yield file
     except (WeblakeError, OSError, ValueError, pa.ArrowException) as error:
         raise UnreadableError(f"{name} cannot be read: {plain(error, 300)}") from error
@@ -96,52 +97,39 @@ def opened(dataset: orchestration.Dataset, name: str) -> Iterator[pq.ParquetFile
 
 def rows_above_zero(load: Load, limits: Limits) -> Finding:
     """At least `min_rows` documents have landed."""
-    rows = load.receipt.stored
+    rows, submitted = load.receipt.stored, load.receipt.submitted
     return Finding(
+        f"{number(rows)} of {number(submitted)} submitted pages are documents; at least {number(limits.min_rows)} must "
+        "be.",
+        {"rows": rows, "min_rows": limits.min_rows, "submitted": submitted},
         passed=rows >= limits.min_rows,
-        says=f"{number(rows)} of {number(load.receipt.submitted)} submitted pages are documents; "
-        f"at least {number(limits.min_rows)} must be.",
-        metadata={"rows": _int(rows), "min_rows": _int(limits.min_rows), "submitted": _int(load.receipt.submitted)},
     )
 
 
 def error_ratio(load: Load, limits: Limits) -> Finding:
     """At most `max_error_ratio` of the submitted pages failed, were rejected or are missing."""
-    receipt = load.receipt
+    receipt, most = load.receipt, limits.max_error_ratio
     errors = receipt.failed + receipt.rejected + receipt.missing
     ratio = errors / receipt.submitted if receipt.submitted else 0.0
-    counts = {name: _int(getattr(receipt, name)) for name in ("failed", "rejected", "missing", "robots_blocked")}
+    counts = {name: getattr(receipt, name) for name in ("submitted", "failed", "rejected", "missing", "robots_blocked")}
     return Finding(
-        passed=ratio <= limits.max_error_ratio,
-        says=f"{number(errors)} of {number(receipt.submitted)} submitted pages ({ratio:.1%}) failed, were rejected or "
-        f"are missing; {limits.max_error_ratio:.1%} may. Pages that robots.txt keeps out do not count.",
-        metadata={
-            "error_ratio": real(ratio),
-            "max_error_ratio": real(limits.max_error_ratio),
-            "errors": _int(errors),
-            "submitted": _int(receipt.submitted),
-            **counts,
-        },
+        f"{number(errors)} of {number(receipt.submitted)} submitted pages ({ratio:.1%}) failed, were rejected or are "
+        f"missing; {most:.1%} may. Pages that robots.txt keeps out do not count.",
+        {"error_ratio": ratio, "max_error_ratio": float(most), "errors": errors, **counts},
+        passed=ratio <= most,
     )
 
 
 def duplicate_urls(load: Load, limits: Limits) -> Finding:
     """At most `max_duplicate_urls` rows have a URL that an earlier row of the load has."""
-    file = load.documents
-    extra, twice = (0, {}) if file is None else _repeats(load, file.path)
-    rows = sorted(twice.items(), key=lambda item: (-item[1], item[0]))
-    metadata = {
-        "duplicate_urls": _int(extra),
-        "max_duplicate_urls": _int(limits.max_duplicate_urls),
-        "rows": _int(file.rows if file else 0),
-    }
-    if rows:
-        metadata["first_duplicates"] = format_table(("url", "rows"), rows)
+    file, most = load.documents, limits.max_duplicate_urls
+    extra, repeated = (0, []) if file is None else _repeats(load, file.path)
+    rows = file.rows if file else 0
+    named = {"first_duplicates": format_table(("url", "rows"), repeated)} if repeated else {}
     return Finding(
-        passed=extra <= limits.max_duplicate_urls,
-        says=f"{number(extra)} of {number(file.rows if file else 0)} rows repeat the URL of another row; "
-        f"{number(limits.max_duplicate_urls)} may.",
-        metadata=metadata,
+        f"{number(extra)} of {number(rows)} rows repeat the URL of another row; {number(most)} may.",
+        {"duplicate_urls": extra, "max_duplicate_urls": most, "rows": rows, **named},
+        passed=extra <= most,
     )
 
 
@@ -149,24 +137,21 @@ def schema_matches(load: Load, limits: Limits) -> Finding:
     """The documents' file has exactly the columns that this weblake writes."""
     from weblake import orchestration
 
-    wanted = orchestration.TABLES["documents"]
+    wanted = orchestration.table_schema("documents")
     if load.documents is None:
-        return Finding(passed=True, says="The load has no documents, and so no file of them.")
+        return Finding("The load has no documents, and so no file of them.", passed=True)
     with opened(load.dataset, load.documents.path) as file:
         schema = file.schema_arrow
     if schema.equals(wanted):
-        return Finding(
-            passed=True,
-            says=f"The file has the {len(wanted)} columns of the table.",
-            metadata={"columns": _int(len(schema.names))},
-        )
+        return Finding(f"The file has the {len(wanted)} columns of the table.", {"columns": len(wanted)}, passed=True)
     odd = _differences(schema, wanted)
+    names = ", ".join(plain(name, 60) for name, *_ in odd[:3]) + (", …" if len(odd) > 3 else "")
+    named = f"{len(odd)} differ ({names})" if odd else "they are in another order"
     return Finding(
-        passed=False,
-        says=f"The file's columns are not those that this weblake writes: {_named(odd)}. Another version or program "
-        "wrote it; upgrade, or land the load anew.",
-        metadata={
-            "columns": _int(len(schema.names)),
+        f"The file's columns are not those that this weblake writes: {named}. Another version or program wrote it; "
+        "upgrade, or land the load anew.",
+        {
+            "columns": len(schema.names),
             "differences": format_table(("column", "in the file", "in the table"), odd[:FIRST]),
         },
     )
@@ -179,42 +164,39 @@ def receipt_matches_files(load: Load, limits: Limits) -> Finding:
     rows = load.documents.rows if load.documents else 0
     if rows != receipt.stored:
         odd.append(("documents", f"the receipt says {number(receipt.stored)} documents, its file {number(rows)}"))
-    metadata = {"files": _int(len(receipt.files)), "mismatches": _int(len(odd))}
+    counts = {"files": len(receipt.files), "mismatches": len(odd)}
     if not odd:
-        return Finding(passed=True, says=f"All {len(receipt.files)} files are as the receipt says.", metadata=metadata)
+        return Finding(f"All {len(receipt.files)} files are as the receipt says.", counts, passed=True)
     return Finding(
-        passed=False,
-        says=f"{plain(odd[0][0], 200)}: {odd[0][1]}. Restore it from a backup, or land the load anew.",
-        metadata=metadata | {"first_mismatches": format_table(("file", "what is wrong"), odd[:FIRST])},
+        f"{plain(odd[0][0], 200)}: {odd[0][1]}. {_RESTORE}",
+        {**counts, "first_mismatches": format_table(("file", "what is wrong"), odd[:FIRST])},
     )
 
 
 def credits_under_budget(load: Load, limits: Limits) -> Finding:
     """The job used no more than `max_credits`."""
     assert limits.max_credits is not None
-    used, most = load.receipt.credits_used, real(limits.max_credits)
+    used, most = load.receipt.credits_used, float(limits.max_credits)
     if used is None:
-        return Finding(
-            passed=False,
-            says="The service did not say what the job cost.",
-            metadata={"max_credits": most},
-            unknown=True,
-        )
+        return Finding("The service did not say what the job cost.", {"max_credits": most}, unknown=True)
     return Finding(
-        passed=used <= limits.max_credits,
-        says=f"The job used {number(used)} credits; {number(limits.max_credits)} may be used.",
-        metadata={"credits_used": real(used), "max_credits": most},
+        f"The job used {number(used)} credits; {number(most)} may be used.",
+        {"credits_used": float(used), "max_credits": most},
+        passed=used <= most,
     )
 
 
-#: Every check by its name, in the order in which they are shown.
+#: Every check of a load by its name, in the order in which they are shown.
 CHECKS: Mapping[str, Callable[[Load, Limits], Finding]] = {
-    "rows_above_zero": rows_above_zero,
-    "error_ratio": error_ratio,
-    "duplicate_urls": duplicate_urls,
-    "schema_matches": schema_matches,
-    "receipt_matches_files": receipt_matches_files,
-    "credits_under_budget": credits_under_budget,
+    each.__name__: each
+    for each in (
+        rows_above_zero,
+        error_ratio,
+        duplicate_urls,
+        schema_matches,
+        receipt_matches_files,
+        credits_under_budget,
+    )
 }
 
 
@@ -223,22 +205,37 @@ def find(check: str, load: Load, limits: Limits) -> Finding:
     try:
         return CHECKS[check](load, limits)
     except UnreadableError as error:
-        return Finding(
-            passed=False,
-            says=f"{error} Restore it from a backup, or land the load anew.",
-            metadata={"load_id": text(load.receipt.load_id)},
-        )
+        return Finding(f"{error} {_RESTORE}")
 
 
-def _named(odd: list[tuple[str, str, str]]) -> str:
-    names = ", ".join(plain(name, 60) for name, *_ in odd[:3])
-    return f"{len(odd)} differ ({names}{', …' if len(odd) > 3 else ''})" if odd else "they stand in another order"
+def usage_under_budget(dataset: orchestration.Dataset, report: str, budget: float) -> Finding:
+    """The current month has used no more than its budget so far."""
+    unit = report.removesuffix("_by_key")
+    month = f"{datetime.now(timezone.utc):%Y-%m}"
+    name = f"usage_periods/report={report}/period={month}/usage.parquet"
+    limit: dict[str, float | str | dg.MetadataValue] = {"budget": float(budget), "period": month}
+    if not dataset.exists(name):
+        says = f"No usage of {month} has landed yet ({name} is not there). Materialize the asset for this month."
+        return Finding(says, limit, unknown=True)
+    try:
+        with opened(dataset, name) as file:
+            table = file.read(columns=[f"total_{unit}", "reported_at"])
+    except UnreadableError as error:
+        return Finding(f"{error} Materialize the asset for {month} again.", limit)
+    used = sum(amount(value) or 0.0 for value in table.column(f"total_{unit}").to_pylist())
+    reported = max((at for at in table.column("reported_at").to_pylist() if at is not None), default=None)
+    if reported is not None:
+        limit["reported_at"] = dg.MetadataValue.timestamp(reported)
+    when = f", reported {reported:%Y-%m-%d %H:%M} UTC" if reported is not None else ""
+    return Finding(
+        f"{month} has used {number(used)} of {number(budget)} {unit} so far{when}.",
+        {**limit, unit: used, "left": budget - used},
+        passed=used <= budget,
+    )
 
 
 def _mismatch(load: Load, file: weblake.LandedFile) -> str:
     """Return what is wrong with a file of a receipt; empty if it matches."""
-    from weblake import orchestration
-
     # Such a file also holds other loads, and is rewritten without those that newer loads have replaced.
     shared = orchestration.is_compacted(file.path)
     try:
@@ -247,7 +244,7 @@ def _mismatch(load: Load, file: weblake.LandedFile) -> str:
             if shared:
                 mine = orchestration.load_batches(parquet, file.path, load.receipt.load_id, ["load_id"], _BATCH_ROWS)
                 rows = sum(batch.num_rows for batch in mine)
-        found = file.bytes if shared else load.dataset.storage.size(file.path)
+        found = file.bytes if shared else load.dataset.size(file.path)
     except UnreadableError as error:
         return str(error).removeprefix(f"{file.path} ").rstrip(".")
     except WeblakeError as error:
@@ -267,47 +264,16 @@ def _differences(schema: pa.Schema, wanted: pa.Schema) -> list[tuple[str, str, s
     return odd
 
 
-def _repeats(load: Load, name: str) -> tuple[int, dict[str, int]]:
-    """Return the count of rows that repeat a URL, and the most repeated URLs; memory is a few numbers for each row."""
-    digests = array("Q", (digest for _, digest in _urls(load, name)))
-    extra, most = _most_repeated(digests)
-    named: dict[str, int] = {}
-    if most:
-        for url, digest in _urls(load, name):
-            rows = most.pop(digest, None)
-            if rows is not None:
-                named[url] = rows
-            if not most:
-                break
-    return extra, named
-
-
-def _most_repeated(digests: array[int]) -> tuple[int, dict[int, int]]:
+def _repeats(load: Load, name: str) -> tuple[int, list[tuple[str, int]]]:
+    """Return the count of rows that repeat a URL, and the most repeated URLs with their rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
-
-    if len(digests) < 2:
-        return 0, {}
-    ordered = pa.Array.from_buffers(pa.uint64(), len(digests), [None, pa.py_buffer(digests)]).sort()
-    again = ordered[1:].filter(pc.equal(ordered[1:], ordered[:-1]))
-    counts = pc.value_counts(again)
-    first = (
-        pc.select_k_unstable(counts.field(1), FIRST, [("", "descending")]) if len(counts) else pa.array([], pa.uint64())
-    )
-    return len(again), {each["values"]: each["counts"] + 1 for each in counts.take(first).to_pylist()}
-
-
-def _urls(load: Load, name: str) -> Iterator[tuple[str, int]]:
-    from weblake import orchestration
 
     with opened(load.dataset, name) as file:
         if "url" not in file.schema_arrow.names:
             raise UnreadableError(f"{name} has no column url.")
-        for batch in orchestration.load_batches(file, name, load.receipt.load_id, ["url"], _BATCH_ROWS):
-            for url in batch.column(0).to_pylist():
-                if url is not None:
-                    yield str(url), int.from_bytes(blake2b(str(url).encode(), digest_size=8).digest(), "little")
-
-
-def _int(value: int) -> dg.MetadataValue:
-    return dg.MetadataValue.int(value)
+        batches = list(orchestration.load_batches(file, name, load.receipt.load_id, ["url"], _BATCH_ROWS))
+        counts = pa.chunked_array([batch.column(0) for batch in batches], pa.string()).drop_null().value_counts()
+    repeated = counts.filter(pc.greater(counts.field("counts"), 1)).to_pylist()
+    ordered = sorted(((each["values"], each["counts"]) for each in repeated), key=lambda item: (-item[1], item[0]))
+    return sum(rows - 1 for _, rows in ordered), ordered[:FIRST]

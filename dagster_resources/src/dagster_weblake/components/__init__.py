@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dagster_weblake.components.batch_scrape import WeblakeBatchScrapeComponent
-from dagster_weblake.components.crawl import WeblakeCrawlComponent
+from dagster_weblake.components.jobs import WeblakeBatchScrapeComponent, WeblakeCrawlComponent
 from dagster_weblake.components.usage import WeblakeUsageComponent
 
 __all__ = ["WeblakeBatchScrapeComponent", "WeblakeCrawlComponent", "WeblakeUsageComponent"]

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import dagster as dg
 from pydantic import PrivateAttr, model_validator
 from typing_extensions import Self
 
-from dagster_weblake import landing
-from dagster_weblake.assets import build_weblake_assets
+from dagster_weblake.assets import build_weblake_assets, run_step
 from dagster_weblake.components.attributes import (
     ResolvedAsset,
     ResolvedBackfillPolicy,
     ResolvedResource,
     ResolvedRetryPolicy,
-    text_attribute,
+    about,
 )
-from dagster_weblake.components.placing import Block
-from dagster_weblake.execution import materialize
+from dagster_weblake.components.block import Block
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
-from dagster_weblake.keywords import StepOptions
-from dagster_weblake.requests import LandingRequest, Request
+from dagster_weblake.requests import Request
 from dagster_weblake.resource import WeblakeResource
-from dagster_weblake.specs import Wait, build_weblake_specs, job_key
+from dagster_weblake.specs import Wait, build_weblake_specs
+from dagster_weblake.validation import check
+from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
     from dagster_weblake.landing import Result
@@ -37,28 +36,25 @@ class LandingComponent(dg.Component, Block, ABC):
     asset: ResolvedAsset
     to: Annotated[
         str | None,
-        text_attribute(
-            "The dataset's root, where it is not the resource's: a path or a storage URL.", ["s3://lake/web"]
-        ),
+        about("The dataset's root, if it is not the resource's: a path or a storage URL.", "s3://lake/web"),
     ] = None
-    pool: Annotated[
-        str | None,
-        text_attribute("The concurrency pool of the steps that talk to the service.", ["weblake"]),
-    ] = None
+    pool: Annotated[str | None, about("The concurrency pool of the steps that call the service.", "weblake")] = None
     retry_policy: ResolvedRetryPolicy = DEFAULT_RETRIES
     backfill_policy: ResolvedBackfillPolicy = None
     resource_key: Annotated[
         str | None,
-        text_attribute(
-            "The key of the project's WeblakeResource, `weblake` by default; or what the component's own resource is "
-            "to be known by for others, which is nothing by default.",
-            ["weblake"],
+        about(
+            "The key of the project's WeblakeResource, default `weblake`; or the key under which other definitions can "
+            "use the component's own resource, default none.",
+            "weblake",
         ),
     ] = None
     resource: ResolvedResource = None
 
     #: Attributes whose environment variables are resolved by the run: `resource` and `options` may hold secrets.
     late = frozenset({"resource", "options"})
+    #: The attribute that a wrong threshold of the checks is in.
+    threshold: ClassVar[str] = "checks"
     #: The key of the asset that holds the data; set when the definitions are built.
     _data_key: dg.AssetKey | None = PrivateAttr(default=None)
 
@@ -72,18 +68,13 @@ class LandingComponent(dg.Component, Block, ABC):
         """Return how the asset waits for its job, if the request is a job."""
         return "step"
 
-    @property
-    def partitions(self) -> dg.PartitionsDefinition[str] | None:
-        """Return the partitions, if the asset's block has none."""
-        return None
-
     @model_validator(mode="after")
-    def _is_one_that_can_be_built(self) -> Self:
-        if self.partitions is not None and self.asset.partitions_def is not None:
-            raise ValueError("partitions_def stands in the asset's block, too: leave one of them out.")
-        request = self.request
-        if isinstance(request, LandingRequest):
-            request.terms()
+    def _can_be_built(self) -> Self:
+        check(self.request)
+        try:
+            self._checks(self.asset, "weblake")
+        except InvalidOption as error:
+            raise ValueError(f"{self.threshold}: {error}") from None
         return self
 
     def get_asset_spec(self, request: Request) -> dg.AssetSpec:
@@ -92,18 +83,10 @@ class LandingComponent(dg.Component, Block, ABC):
         It is called once, when the definitions are built. With `wait: sensor` the spec of `<key>_job` is derived from
         it: the group, owners, tags, upstream assets and automation condition belong to the job.
 
-        Example:
-            .. code-block:: python
-
-                class OurCrawl(WeblakeCrawlComponent):
-                    def get_asset_spec(self, request: Request) -> dg.AssetSpec:
-                        spec = super().get_asset_spec(request)
-                        return spec.merge_attributes(tags={"site": urlsplit(request.url).hostname})
-
         Args:
             request: The request, such as a CrawlRequest.
         """
-        return build_weblake_specs(self.asset, request, to=self.to, partitions_def=self.partitions)[0]
+        return build_weblake_specs(self.asset, request, to=self.to)[0]
 
     def execute(
         self, context: dg.AssetExecutionContext, weblake: WeblakeResource, request: Request
@@ -112,19 +95,9 @@ class LandingComponent(dg.Component, Block, ABC):
 
         With `wait: step` there is one step: it starts the job, waits and lands. With `wait: sensor` there are two, in
         two runs, and this is the body of both: first that of `<key>_job`, which starts, then that of `<key>`, which
-        lands; `context.asset_key` distinguishes them. In the step that starts, changing the request changes what is
-        bought; in the one that only lands, only its limits and tolerances count. A step that is retried executes again,
-        and does not buy again what it has bought.
-
-        Example:
-            .. code-block:: python
-
-                class OurCrawl(WeblakeCrawlComponent):
-                    def execute(self, context, weblake, request):
-                        for result in super().execute(context, weblake, request):
-                            if context.asset_key == self.asset.key:
-                                notify(result.metadata["weblake/stored"])
-                            yield result
+        lands; `context.asset_key` distinguishes them. In the step that starts, changing the request changes the job
+        that is paid; in the one that only lands, only its limits and tolerances have an effect. A step that is retried
+        executes again, and pays only for what was not paid before.
 
         Args:
             context: The context of the step.
@@ -140,23 +113,26 @@ class LandingComponent(dg.Component, Block, ABC):
             dagster.RetryRequested: The service named a time to wait.
         """
         key = context.asset_key
-        if self.waiting == "step":
-            yield from materialize(context, weblake, request, key=key, to=self.to)
-            return
-        assert isinstance(request, LandingRequest)
-        assert self._data_key is not None, "the definitions of this component are not built"
-        if key == self._data_key:
-            yield from landing.collect(context, weblake, request, key, self.to, job_key(key))
-        else:
-            yield from landing.start(context, weblake, request, key, self.to, self._data_key)
+        data = self._data_key or key
+        yield from run_step(context, weblake, request, key=key, data=data, wait=self.waiting, to=self.to)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the assets, with the checks, the sensor and the resource that the attributes ask for."""
         request, spec = self.request, self.get_asset_spec(self.request)
         self._data_key = spec.key
-        key = self._own_resource_key(spec)
+        # Dagster refuses two resources under one key, so each component's own resource has a key of its own.
+        own = "weblake" if self.resource is None else f"weblake__{spec.key.to_python_identifier()}"
+        key = self.resource_key or own
         assets = build_weblake_assets(
-            spec, request, wait=self.waiting, to=self.to, execute=self._steps, **self._step_options(key)
+            spec,
+            request,
+            wait=self.waiting,
+            to=self.to,
+            execute=self._steps,
+            backfill_policy=self.backfill_policy,
+            pool=self.pool,
+            retry_policy=self.retry_policy,
+            resource_key=key,
         )
         return dg.Definitions(
             assets=assets,
@@ -175,17 +151,3 @@ class LandingComponent(dg.Component, Block, ABC):
 
     def _sensors(self, assets: list[dg.AssetsDefinition], resource_key: str) -> list[dg.SensorDefinition]:
         return []
-
-    def _step_options(self, resource_key: str) -> StepOptions:
-        return StepOptions(
-            backfill_policy=self.backfill_policy,
-            pool=self.pool,
-            retry_policy=self.retry_policy,
-            resource_key=resource_key,
-        )
-
-    def _own_resource_key(self, spec: dg.AssetSpec) -> str:
-        if self.resource_key is not None:
-            return self.resource_key
-        # Dagster refuses two resources under one key, so each component's own resource has a key of its own.
-        return "weblake" if self.resource is None else f"weblake__{spec.key.to_python_identifier()}"

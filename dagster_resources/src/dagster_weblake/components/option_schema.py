@@ -12,7 +12,6 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from pydantic import BaseModel
 from typing_extensions import Required
 
 Schema = dict[str, object]
@@ -22,44 +21,14 @@ _TEMPLATE: Schema = {"type": "string", "pattern": r"\{\{|\{%"}
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
 
 
-def templated(schema: Schema) -> Schema:
+def _templated(schema: Schema) -> Schema:
     """Return a schema that also accepts templates, and keeps the specific errors of all other values."""
     return {"if": _TEMPLATE, "else": schema}
 
 
-def in_place_of_union(schema: Schema) -> Schema:
-    """Return a schema that replaces the `anyOf` which pydantic writes for an attribute.
-
-    For a wrong value, a validator of a union reports only that no member matches, and not why.
-    """
-    return {"anyOf": [{}], **schema}
-
-
-def tagged_blocks(blocks: object) -> Schema:
-    """Return the schema of an attribute that is null or a block of a union of models, selected by their `type`.
-
-    An error of a block then refers to its own type, such as an attribute that it lacks.
-    """
-    found = {_tag(each): each.model_json_schema() for each in get_args(get_args(blocks)[0])}
-    known: Schema = {"required": ["type"], "properties": {"type": {"enum": list(found)}}}
-    known["allOf"] = [
-        {
-            "if": {"properties": {"type": {"const": tag}}, "required": ["type"]},
-            "then": {"additionalProperties": False, **schema},
-        }
-        for tag, schema in found.items()
-    ]
-    return in_place_of_union(templated({"type": ["object", "null"], "if": {"type": "object"}, "then": known}))
-
-
-def _tag(model: type[BaseModel]) -> str:
-    (tag,) = get_args(model.model_fields["type"].annotation)
-    return str(tag)
-
-
 def options_schema(options: type) -> Schema:
     """Return the schema of a class of options, such as `weblake.options.CrawlOptions`."""
-    return templated(_object(options))
+    return _templated(_object(options))
 
 
 def _object(cls: type) -> Schema:
@@ -69,7 +38,7 @@ def _object(cls: type) -> Schema:
         if get_origin(hint) is Required:
             required.append(name)
             hint = get_args(hint)[0]
-        properties[name] = templated(_schema(hint))
+        properties[name] = _templated(_schema(hint))
     found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**found, "required": required} if required else found
 
@@ -83,9 +52,9 @@ def _schema(hint: object) -> Schema:
     if origin is Literal:
         return {"enum": [word for value in args for word in _spellings(value)]}
     if origin is Sequence:
-        return {"type": "array", "items": templated(_schema(args[0]))}
+        return {"type": "array", "items": _templated(_schema(args[0]))}
     if origin is Mapping:
-        values = templated(_schema(args[1])) if args[1] is not object else True
+        values = _templated(_schema(args[1])) if args[1] is not object else True
         return {"type": "object", "additionalProperties": values}
     if isinstance(hint, type) and is_typeddict(hint):
         return _object(hint)
@@ -124,7 +93,7 @@ def _tagged(objects: Sequence[type]) -> Schema:
     if not all(tags.values()):
         return _object(objects[0]) if len(objects) == 1 else {"type": "object"}
     words = [word for each in tags.values() for word in each]
-    known: Schema = {"type": "object", "required": ["type"], "properties": {"type": templated({"enum": words})}}
+    known: Schema = {"type": "object", "required": ["type"], "properties": {"type": _templated({"enum": words})}}
     known["allOf"] = [
         {"if": {"properties": {"type": {"enum": each}}, "required": ["type"]}, "then": _object(cls)}
         for cls, each in tags.items()

@@ -8,6 +8,7 @@ from dagster_weblake.metadata.loads import (
     definition_metadata,
     load_metadata,
     load_named_by,
+    named_loads,
     started_metadata,
 )
 from dagster_weblake.metadata.usage import usage_metadata
@@ -18,6 +19,7 @@ __all__ = [
     "definition_metadata",
     "load_metadata",
     "load_named_by",
+    "named_loads",
     "started_metadata",
     "usage_metadata",
 ]

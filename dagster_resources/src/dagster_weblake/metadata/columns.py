@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -57,30 +58,17 @@ def column_schema(table: str) -> dg.TableSchema:
     """
     from weblake import orchestration
 
-    return dg.TableSchema(columns=[_column(field) for field in orchestration.TABLES[table]])
+    return dg.TableSchema(columns=[_column(field) for field in orchestration.table_schema(table)])
 
 
 def _column(field: pa.Field) -> dg.TableColumn:
     """Return one column. A struct's fields are in its description: as a type they are too wide for the page's table."""
-    import pyarrow as pa
-
-    description = DESCRIPTIONS.get(field.name)
-    if not pa.types.is_struct(field.type):
-        return dg.TableColumn(field.name, type_name(field.type), description=description)
-    inner = ", ".join(f"{each.name} {type_name(each.type)}" for each in field.type)
-    return dg.TableColumn(field.name, "struct", description=f"{description} Fields: `{inner}`.")
+    description, kind = DESCRIPTIONS.get(field.name), type_name(field.type)
+    if not kind.startswith("struct<"):
+        return dg.TableColumn(field.name, kind, description=description)
+    return dg.TableColumn(field.name, "struct", description=f"{description} Fields: `{kind[7:-1]}`.")
 
 
 def type_name(kind: pa.DataType) -> str:
     """Return the name of an Arrow type without element names: `list<string>`, not `list<element: string>`."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{field.name}: {type_name(field.type)}' for field in kind)}>"
-    if pa.types.is_map(kind):
-        return f"map<{type_name(kind.key_type)}, {type_name(kind.item_type)}>"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"list<{type_name(kind.value_type)}>"
-    if pa.types.is_timestamp(kind):
-        return f"timestamp({kind.unit}, {kind.tz})" if kind.tz else f"timestamp({kind.unit})"
-    return str(kind)
+    return re.sub("<(element|item): ", "<", str(kind))

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import dagster as dg
 
@@ -17,8 +19,7 @@ import dagster as dg
 from dagster._core.definitions.metadata.metadata_set import NamespacedMetadataSet
 
 from dagster_weblake.metadata.columns import column_schema
-from dagster_weblake.metadata.files import file_uri, sizes, table_uri
-from dagster_weblake.metadata.text_format import amount, format_table, plain, real, text
+from dagster_weblake.metadata.text_format import amount, format_table, plain, typed
 from weblake import orchestration
 from weblake.compat import read_time
 
@@ -32,8 +33,13 @@ if TYPE_CHECKING:
 
 #: Rows and columns of the preview; rows of the outcomes.
 PREVIEW_ROWS, PREVIEW_COLUMNS, OUTCOME_ROWS = 5, ("url", "title", "status_code", "content_type"), 10
+#: Events that are read at once.
+EVENTS = 500
 #: Different reasons that are counted separately, however many a site returns, and characters of one.
 _REASONS, _REASON = 1000, 120
+#: Characters that are not percent-encoded in a file's URI. Readers differ in whether they decode it, so as few as
+#: possible are encoded.
+_SAFE = "/=@:+,!~"
 #: Counts that every load reports, so that their plots have no gaps, and those that it reports if they are not 0.
 _COUNTS, _RARE_COUNTS = ("submitted", "stored", "failed"), ("robots_blocked", "rejected", "missing", "duplicates")
 
@@ -120,6 +126,27 @@ def load_named_by(record: dg.EventLogRecord) -> str | None:
     return entry.value if entry is not None and isinstance(entry.value, str) else None
 
 
+def named_loads(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str] | None = None, *, pages: int | None = None
+) -> Iterator[tuple[str, dg.EventLogRecord]]:
+    """Yield the loads that an asset's materializations name, with the events, newest first.
+
+    Args:
+        instance: The instance of the event log.
+        key: The asset.
+        partitions: Only events of these partitions; default all. A database limits the number of values.
+        pages: The number of pages of events that are searched after the newest event; default all.
+    """
+    wanted = dg.AssetRecordsFilter(key, asset_partitions=partitions)
+    cursor: str | None = None
+    for limit in chain([1], repeat(EVENTS) if pages is None else [EVENTS] * pages):  # the newest one is usually enough
+        page = instance.fetch_materializations(wanted, limit=limit, cursor=cursor)
+        yield from ((load, record) for record in page.records if (load := load_named_by(record)) is not None)
+        if not page.has_more:
+            return
+        cursor = page.cursor
+
+
 def load_metadata(
     dataset: orchestration.Dataset, landing: orchestration.LandedLoad, *, partitioned: bool, job_url: str = ""
 ) -> dict[str, dg.MetadataValue]:
@@ -137,42 +164,25 @@ def load_metadata(
     receipt = landing.receipt
     files = {file.path.partition("/")[0]: file for file in receipt.files}
     documents, page_errors = files.get("documents"), files.get("page_errors")
-    metadata: dict[str, dg.MetadataValue] = {
-        "weblake/load_id": text(receipt.load_id),
-        **_job(receipt.job_id, job_url),
-        "weblake/kind": text(receipt.kind),
-        "weblake/status": text(receipt.status),
-        "weblake/complete": dg.MetadataValue.bool(receipt.complete),
-        "weblake/landed_at": dg.MetadataValue.timestamp(_landed_at(dataset, landing)),
-        "dagster/column_schema": dg.MetadataValue.table_schema(column_schema("documents")),
-        "dagster/partition_row_count" if partitioned else "dagster/row_count": dg.MetadataValue.int(
-            documents.rows if documents else 0
-        ),
-    }
     counts = {name: int(getattr(receipt, name)) for name in (*_COUNTS, *_RARE_COUNTS)}
-    metadata |= {
-        f"weblake/{name}": dg.MetadataValue.int(count) for name, count in counts.items() if count or name in _COUNTS
-    }
-    metadata |= sizes(dataset, receipt.files)
-    used = amount(receipt.credits_used)
-    if used is not None:
-        metadata["weblake/credits_used"] = real(used)
-    if documents is not None:
-        metadata["dagster/uri"] = dg.MetadataValue.text(file_uri(dataset, documents.path))
-        metadata |= _preview(dataset, documents.path, receipt.load_id)
-    if page_errors is not None:
-        metadata["weblake/page_errors_uri"] = dg.MetadataValue.text(file_uri(dataset, page_errors.path))
-        metadata |= _outcomes(dataset, page_errors.path, receipt.load_id)
-    return metadata
-
-
-def _job(job_id: str | None, job_url: str) -> dict[str, dg.MetadataValue]:
-    told: dict[str, dg.MetadataValue] = {}
-    if job_url:
-        told["weblake/job"] = dg.MetadataValue.url(job_url)
-    if job_id:
-        told["weblake/job_id"] = text(job_id)
-    return told
+    return typed(
+        {
+            "weblake/load_id": receipt.load_id,
+            "weblake/job": _link(job_url),
+            "weblake/job_id": receipt.job_id,
+            "weblake/kind": receipt.kind,
+            "weblake/status": receipt.status,
+            "weblake/complete": receipt.complete,
+            "weblake/landed_at": _landed_at(dataset, landing),
+            **table_facts(dataset, "documents", receipt.files, documents.rows if documents else 0, partitioned),
+            **{f"weblake/{name}": count for name, count in counts.items() if count or name in _COUNTS},
+            "weblake/credits_used": amount(receipt.credits_used),
+            "dagster/uri": _uri(dataset, documents),
+            **({} if documents is None else _preview(dataset, documents.path, receipt.load_id)),
+            "weblake/page_errors_uri": _uri(dataset, page_errors),
+            **({} if page_errors is None else _outcomes(dataset, page_errors.path, receipt.load_id)),
+        }
+    )
 
 
 def started_metadata(
@@ -194,23 +204,21 @@ def started_metadata(
         max_credits: The credits at which it is cancelled; None for no limit.
         job_url: The address of the job's page, if it has one.
     """
-    metadata: dict[str, dg.MetadataValue] = {
-        "weblake/load_id": text(intent.load_id),
-        **_job(job.job_id, job_url),
-        "weblake/kind": text(intent.kind),
-        "weblake/root": dg.MetadataValue.text(dataset.storage.url),
-        "weblake/deadline": dg.MetadataValue.timestamp(deadline),
-    }
-    if intent.submitted is not None:
-        metadata["weblake/submitted"] = dg.MetadataValue.int(intent.submitted)
-    if job.rejected:
-        metadata["weblake/rejected"] = dg.MetadataValue.int(len(job.rejected))
-    if max_credits is not None:
-        metadata["weblake/max_credits"] = real(max_credits)
     kind = orchestration.JOB_KINDS.get(intent.kind)
-    if kind is not None:
-        metadata["weblake/cancel_with"] = text(f"weblake cancel {kind.command} {job.job_id}")
-    return metadata
+    return typed(
+        {
+            "weblake/load_id": intent.load_id,
+            "weblake/job": _link(job_url),
+            "weblake/job_id": job.job_id,
+            "weblake/kind": intent.kind,
+            "weblake/root": dg.MetadataValue.text(dataset.url),
+            "weblake/deadline": dg.MetadataValue.timestamp(deadline),
+            "weblake/submitted": intent.submitted,
+            "weblake/rejected": len(job.rejected) or None,
+            "weblake/max_credits": amount(max_credits),
+            "weblake/cancel_with": None if kind is None else f"weblake cancel {kind.command} {job.job_id}",
+        }
+    )
 
 
 def activity_metadata(
@@ -225,26 +233,49 @@ def activity_metadata(
         date: The day that is materialized, YYYY-MM-DD; None for all at once.
     """
     wanted = [file for file in files if date is None or f"/activity_date={date}/" in f"/{file.path}"]
-    metadata: dict[str, dg.MetadataValue] = {
-        "weblake/entries": dg.MetadataValue.int(entries),
-        "dagster/partition_row_count" if date else "dagster/row_count": dg.MetadataValue.int(
-            sum(file.rows for file in wanted)
-        ),
-        "dagster/column_schema": dg.MetadataValue.table_schema(column_schema("activity")),
+    uri = _uri(dataset, wanted[0] if wanted else None) if date else table_uri(dataset, "activity")
+    facts = table_facts(dataset, "activity", wanted, sum(file.rows for file in wanted), date is not None)
+    return typed({"weblake/entries": entries, **facts, "dagster/uri": uri})
+
+
+def table_facts(
+    dataset: orchestration.Dataset, table: str, files: Sequence[weblake.LandedFile], rows: int, partitioned: bool
+) -> dict[str, object]:
+    """Return the columns of a table, and the rows, bytes and root of landed files."""
+    return {
+        "dagster/column_schema": column_schema(table),
+        "dagster/partition_row_count" if partitioned else "dagster/row_count": rows,
+        "weblake/root": dg.MetadataValue.text(dataset.url),
+        "weblake/bytes": sum(file.bytes for file in files),
     }
-    metadata |= sizes(dataset, wanted)
-    if date is None:
-        metadata["dagster/uri"] = dg.MetadataValue.text(table_uri(dataset, "activity"))
-    elif wanted:
-        metadata["dagster/uri"] = dg.MetadataValue.text(file_uri(dataset, wanted[0].path))
-    return metadata
+
+
+def file_uri(dataset: orchestration.Dataset, name: str) -> dg.MetadataValue:
+    """Return the full address of a file of a dataset, without credentials: `file:///…` if it is local."""
+    local = dataset.local_path(name)
+    if local is not None:
+        return dg.MetadataValue.text(f"file://{quote(str(local), safe=_SAFE)}")
+    return dg.MetadataValue.text(f"{dataset.url.rstrip('/')}/{name}")
+
+
+def table_uri(dataset: orchestration.Dataset, name: str) -> dg.MetadataValue:
+    """Return the full address of a folder, with a slash at its end."""
+    return dg.MetadataValue.text(f"{file_uri(dataset, name).value}/")
+
+
+def _uri(dataset: orchestration.Dataset, file: weblake.LandedFile | None) -> dg.MetadataValue | None:
+    return None if file is None else file_uri(dataset, file.path)
+
+
+def _link(url: str) -> dg.MetadataValue | None:
+    return dg.MetadataValue.url(url) if url else None
 
 
 def _landed_at(dataset: orchestration.Dataset, landing: orchestration.LandedLoad) -> datetime:
     at = landing.landed_at
     if at is None:
-        done = dataset.ledger.done(landing.receipt.load_id)
-        at = str(done["at"]) if done is not None else None
+        landed = orchestration.LoadState(dataset, landing.receipt.load_id).landed
+        at = landed.landed_at if landed is not None else None
     return datetime.now(timezone.utc) if at is None else read_time(at)
 
 
@@ -283,7 +314,7 @@ def _batches(
     from weblake import orchestration
 
     try:
-        with dataset.storage.open_input(name) as source, pq.ParquetFile(source) as file:
+        with dataset.open(name) as source, pq.ParquetFile(source) as file:
             for batch in orchestration.load_batches(file, name, load_id, columns, rows):
                 yield batch.select(list(columns))
     except Exception:  # noqa: BLE001 - storage libraries raise their own errors, and the preview is optional

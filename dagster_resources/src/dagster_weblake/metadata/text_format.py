@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 import dagster as dg
 
@@ -29,14 +31,24 @@ def plain(value: object, most: int = MAX_TEXT) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def text(value: object) -> dg.MetadataValue:
-    """Return a text value of metadata, as `plain` formats it."""
-    return dg.MetadataValue.text(plain(value))
+def typed(given: Mapping[str, object]) -> dict[str, dg.MetadataValue]:
+    """Return plain values as Dagster's metadata, without those that are None.
 
-
-def real(value: float) -> dg.MetadataValue:
-    """Return a number of metadata that Dagster plots; its own float takes no int, which budgets often are."""
-    return dg.MetadataValue.float(float(value))
+    A text is formatted by `plain`; a float stays one if it is whole, so that its plot has one type.
+    """
+    makers: Mapping[type, Callable[[Any], dg.MetadataValue]] = {
+        bool: dg.MetadataValue.bool,
+        int: dg.MetadataValue.int,
+        float: dg.MetadataValue.float,
+        str: lambda value: dg.MetadataValue.text(plain(value)),
+        datetime: dg.MetadataValue.timestamp,
+        dg.TableSchema: dg.MetadataValue.table_schema,
+    }
+    return {
+        name: value if isinstance(value, dg.MetadataValue) else makers[type(value)](value)
+        for name, value in given.items()
+        if value is not None
+    }
 
 
 def cell(value: object) -> str:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from dagster_weblake.metadata.columns import column_schema
-from dagster_weblake.metadata.files import file_uri, sizes, table_uri
-from dagster_weblake.metadata.text_format import amount, format_table, number, plain, real, text
+from dagster_weblake.metadata.loads import file_uri, table_facts, table_uri
+from dagster_weblake.metadata.text_format import amount, format_table, number, plain, typed
 from weblake import orchestration
 
 if TYPE_CHECKING:
@@ -101,37 +100,26 @@ def usage_metadata(
     wanted = [file for file in files if period is None or f"/period={period}/" in f"/{file.path}"]
     month = next((each for each in reversed(months) if period in (None, each.name)), None)
     used = month.total if month else 0.0
-    rows = "dagster/partition_row_count" if period else "dagster/row_count"
-    # The asset's page shows the entries in this order.
-    metadata = {f"weblake/{unit}": real(used)}
-    if budget is not None:
-        metadata |= {"weblake/budget": real(budget), "weblake/over_budget": dg.MetadataValue.bool(used > budget)}
-    metadata |= _month_shown(found, months, month, unit)
-    if month is not None:
-        metadata |= _limits(month)
-    metadata |= {
-        "weblake/report": text(found.name),
-        "weblake/reported_at": dg.MetadataValue.timestamp(found.reported_at),
-        rows: dg.MetadataValue.int(sum(file.rows for file in wanted)),
-        **sizes(dataset, wanted),
-        "dagster/column_schema": dg.MetadataValue.table_schema(column_schema("usage_periods")),
-    }
     if period is None:
-        metadata["dagster/uri"] = text(table_uri(dataset, f"usage_periods/report={found.name}"))
-    elif wanted:
-        metadata["dagster/uri"] = text(file_uri(dataset, wanted[0].path))
-    return metadata
-
-
-def _limits(month: Month) -> dict[str, dg.MetadataValue]:
-    limits: dict[str, dg.MetadataValue] = {
-        "weblake/period": text(month.name),
-        "weblake/period_open": dg.MetadataValue.bool(month.open),
-    }
-    for name, when in (("period_start", month.start), ("period_end", month.end)):
-        if when is not None:
-            limits[f"weblake/{name}"] = dg.MetadataValue.timestamp(when)
-    return limits
+        uri: dg.MetadataValue | None = table_uri(dataset, f"usage_periods/report={found.name}")
+    else:
+        uri = file_uri(dataset, wanted[0].path) if wanted else None
+    # The asset's page shows the entries in this order.
+    return typed(
+        {
+            f"weblake/{unit}": float(used),
+            "weblake/budget": amount(budget),
+            "weblake/over_budget": None if budget is None else used > budget,
+            **_month_shown(found, months, month, unit),
+            **({} if month is None else {"weblake/period": month.name, "weblake/period_open": month.open}),
+            "weblake/period_start": month and month.start,
+            "weblake/period_end": month and month.end,
+            "weblake/report": found.name,
+            "weblake/reported_at": found.reported_at,
+            **table_facts(dataset, "usage_periods", wanted, sum(file.rows for file in wanted), period is not None),
+            "dagster/uri": uri,
+        }
+    )
 
 
 def _month_shown(
@@ -145,7 +133,7 @@ def _month_shown(
         if found.split:
             shown["usage_by_key"] = _by_key(month, unit)
         else:
-            shown["usage_by_key"] = text("The service did not split the report by key.")
+            shown["usage_by_key"] = dg.MetadataValue.text("The service did not split the report by key.")
     return shown
 
 

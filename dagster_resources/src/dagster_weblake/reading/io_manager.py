@@ -6,7 +6,7 @@ input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,11 +49,9 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
     - `columns`: the columns wanted; all by default.
     - `loads`: `latest` (default) for the newest load of the asset or of each partition, `all` for every load of it that
       has not been replaced or deleted, `table` for the whole table, including loads of other writers.
-    - `keys`: path keys and their values, such as `{"day": "{partition_key}"}`, in place of loads.
     - `allow_missing_partitions`: True leaves out partitions that were never materialized.
-    - `to`: another root.
 
-    An asset's spec may say `weblake/table`, `weblake/to`, `weblake/loads` and `weblake/keys` for all its readers.
+    An asset's spec may say `weblake/table`, `weblake/to` (another root) and `weblake/loads` for all its readers.
 
     ```python
     @dg.asset(ins={"docs": dg.AssetIn(metadata={"columns": ["url", "markdown"]})})
@@ -66,19 +64,16 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
     ```
     """
 
-    root: str = Field(description="The dataset's root: a local path, s3://, gs:// or abfs://. Where assets landed.")
+    root: str = Field(description="The dataset's root: a local path, s3://, gs:// or abfs://.")
     storage_options: dict[str, Any] | None = Field(
         default=None,
         repr=False,
-        description="For the file system of a storage URL, as fsspec takes them. Default: what its backend reads from "
-        "the environment or the machine's role, which is where credentials belong.",
+        description="Options for the file system of a storage URL, in the form of fsspec. Default: the credentials of "
+        "the machine's environment or role.",
     )
 
     def __init__(self, **data: object) -> None:
-        options = data.get("storage_options")
-        if isinstance(options, Mapping):
-            data["storage_options"] = {name: secret_config.hide(value) for name, value in options.items()}
-        super().__init__(**data)
+        super().__init__(**secret_config.hidden(data))
 
     def load_input(self, context: dg.InputContext) -> object:
         """Return the rows of the input, in the type that it is annotated with.
@@ -89,7 +84,7 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
         """
         with _translate_errors():
             form = _form(context)
-            options = self._options()
+            options: Any = secret_config.resolve(self.storage_options)
             rows = rows_of(context, self.root, options)
             reading = weblake.read(
                 rows.root,
@@ -116,11 +111,6 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
                 allow_retries=False,
             )
 
-    def _options(self) -> Mapping[str, object] | None:
-        if self.storage_options is None:
-            return None
-        return {name: secret_config.resolve(value) for name, value in self.storage_options.items()}
-
 
 def _form(context: dg.InputContext) -> Callable[[weblake.Reading], object]:
     kind = _annotation(context)
@@ -146,23 +136,15 @@ def _annotation(context: dg.InputContext) -> object:
 
 
 def _tell(context: dg.InputContext, rows: Rows, reading: weblake.Reading, value: object) -> None:
+    """Log what was loaded. Metadata of the input would be an observation that hides the asset's materializations."""
     count = rows.count if rows.count is not None else _rows(value)
-    facts: dict[str, object] = {"weblake/table": rows.table, "weblake/root": reading.storage.url}
-    what = f"the table {rows.table} of {reading.storage.url}"
+    what = f"the table {rows.table} of {reading.url}"
     if rows.loads is not None:
-        facts["weblake/loads"] = len(rows.loads)
-        if len(rows.loads) == 1:
-            facts["weblake/load_id"] = rows.loads[0]
         what += f", {', '.join(rows.loads[:3]) or 'no load'}{' and more' if len(rows.loads) > 3 else ''}"
     if rows.keys:
-        facts["weblake/keys"] = {name: list(values) for name, values in rows.keys.items()}
-        what += f", {facts['weblake/keys']}"
-    if count is not None:
-        facts["weblake/rows"] = count
+        keys = {name: list(values) for name, values in rows.keys.items()}
+        what += f", {keys}"
     context.log.info(f"Loaded {what}{'' if count is None else f': {count} rows'} as {type(value).__name__}.")
-    # Dagster records the metadata as an observation of one partition, and refuses it for several.
-    if context.has_asset_key and (not context.has_asset_partitions or len(context.asset_partition_keys) == 1):
-        context.add_input_metadata(facts)
 
 
 def _rows(value: object) -> int | None:

@@ -10,8 +10,9 @@ of events.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
@@ -23,7 +24,7 @@ from dagster_weblake.remedies import DAGSTER, in_dagster_terms
 from dagster_weblake.sensors import ticks
 from dagster_weblake.sensors.job_events import Followed, StartedJob, read_new, read_started
 from dagster_weblake.sensors.own_runs import OwnRun, own_run
-from dagster_weblake.sensors.ticks import Asset
+from dagster_weblake.sensors.ticks import CallableSensor
 from dagster_weblake.specs import job_key
 from weblake import orchestration
 from weblake.errors import InvalidOption, JobGone, WeblakeError
@@ -31,6 +32,8 @@ from weblake.errors import InvalidOption, JobGone, WeblakeError
 if TYPE_CHECKING:
     from dagster_weblake.resource import WeblakeResource
 
+#: An asset: its definition, its spec or its key, as text `prefix/name`.
+Asset = dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey | str
 #: Concurrent status polls, and concurrent reads of the ledger.
 AT_ONCE = 16
 #: Jobs that one tick polls. The others are polled in the next ticks.
@@ -72,17 +75,23 @@ def build_collect_sensor(
     Raises:
         InvalidOption: None of the definitions has an asset that only starts jobs.
     """
-    followed = _pairs(assets, to)
+    pairs = _pairs(assets, to)
+    if name is None:
+        name = f"{pairs[0].data.to_python_identifier()}_collect" if len(pairs) == 1 else "weblake_collect"
+    sensor = name
 
-    sensor = ticks.name_of(name, (pair.data for pair in followed), "collect")
-    return ticks.sensor(
-        sensor,
-        lambda context, resource: _Tick(context, resource, followed, sensor).run(),
-        "Has finished jobs of the service collected.",
-        keys=(pair.data for pair in followed),
-        resource_key=resource_key,
+    def evaluate(context: dg.SensorEvaluationContext, **_: object) -> dg.SensorResult:
+        # A direct call passes the resources as arguments as well.
+        return _Tick(context, getattr(context.resources, resource_key), pairs, sensor).run()
+
+    return CallableSensor(
+        name=sensor,
+        evaluation_fn=evaluate,
+        asset_selection=dg.AssetSelection.assets(*(pair.data for pair in pairs)),
+        required_resource_keys={resource_key},
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
+        description="Has finished jobs of the service collected.",
     )
 
 
@@ -99,25 +108,21 @@ def _pairs(assets: Asset | Sequence[Asset], to: str | None) -> list[_Pair]:
     one = isinstance(assets, dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey | str)
     found: dict[dg.AssetKey, _Pair] = {}
     for asset in cast("Sequence[Asset]", [assets] if one else assets):
-        for pair in _pairs_of(asset, to):
-            found[pair.job] = pair
+        if isinstance(asset, dg.AssetKey | str):
+            data = dg.AssetKey.from_user_string(asset) if isinstance(asset, str) else asset
+            found[data] = _Pair(job_key(data), data, to)
+            continue
+        for spec in asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset]:
+            starts, own = (spec.metadata.get(f"weblake/{name}") for name in ("starts", "to"))
+            if isinstance(starts, str):
+                data = dg.AssetKey.from_user_string(starts)
+                found[data] = _Pair(spec.key, data, own if to is None and isinstance(own, str) else to)
     if not found:
         raise InvalidOption(
             "None of these assets has its jobs collected by a sensor.",
             hint='Give assets that were made with wait="sensor"; with wait="step" the step itself waits.',
         )
     return list(found.values())
-
-
-def _pairs_of(asset: Asset, to: str | None) -> Iterable[_Pair]:
-    if isinstance(asset, dg.AssetsDefinition | dg.AssetSpec):
-        for spec in [asset] if isinstance(asset, dg.AssetSpec) else ticks.specs_of(asset):
-            starts = spec.metadata.get("weblake/starts")
-            if isinstance(starts, str):
-                yield _Pair(spec.key, dg.AssetKey.from_user_string(starts), ticks.root_of(spec, to))
-    else:
-        data, _ = ticks.the_one(asset)
-        yield _Pair(job_key(data), data, to)
 
 
 @dataclass(slots=True)
@@ -129,21 +134,21 @@ class _Tick:
     pairs: Sequence[_Pair]
     sensor: str
     memory: Followed = field(init=False)
-    until: float = field(default_factory=ticks.deadline)
+    until: float = field(default_factory=lambda: time.monotonic() + ticks.TICK_S)
     #: The reason why a poll or a read failed, if one did.
     trouble: WeblakeError | None = None
     #: The final statuses of jobs by their ids, as far as they were polled in this tick.
     states: dict[str, object] = field(default_factory=dict)
 
     def run(self) -> dg.SensorResult:
-        self.memory = Followed.read(ticks.remembered(self.context) or {})
+        self.memory = Followed.read(ticks.remembered(self.context))
         for pair in self.pairs:
             read_new(self.context.instance, pair.job, self.memory)
         asked, pending = self._jobs(self.memory.asked), self._jobs(self.memory.pending)
         over = self._over(pending)
         requests = self._requests([*asked, *over])
         left = sum(len(self.memory.pending.get(pair.job.to_user_string(), ())) for pair in self.pairs)
-        cursor = ticks.written(self.memory.write())
+        cursor = json.dumps(self.memory.write(), separators=(",", ":"))
         if requests:
             return dg.SensorResult(run_requests=requests, cursor=cursor)
         return dg.SensorResult(skip_reason=self._skip_text(left), cursor=cursor)
@@ -233,7 +238,7 @@ class _Tick:
                 return None
             try:
                 with in_dagster_terms():
-                    return orchestration.find(datasets[pair.to], job.load_id) is None
+                    return orchestration.LoadState(datasets[pair.to], job.load_id).landed is None
             except WeblakeError as error:
                 self.trouble = error
                 # A temporary failure of the storage must not cause a run; a permanent one is reported by the run.
@@ -244,14 +249,14 @@ class _Tick:
 
     def _drop(self, pair: _Pair, job: StartedJob) -> None:
         self.context.log.warning(
-            f"The sensor gives up {job.ref.words}: {pair.data.to_user_string()} has no partition {job.partition!r} now."
+            f"The sensor gives up {job.ref}: {pair.data.to_user_string()} has no partition {job.partition!r} now."
             f" Once it has, materialize it there: load {job.load_id} lands without being bought again."
         )
         self.memory.forget(pair.job, job.event)
 
     def _leave(self, pair: _Pair, job: StartedJob) -> None:
         self.context.log.info(
-            f"No run is requested for {job.ref.words}: run {job.run_id}, which started it, has failed to land it, and "
+            f"No run is requested for {job.ref}: run {job.run_id}, which started it, has failed to land it, and "
             f"says why. Materialize {pair.job.to_user_string()} to start another job."
         )
         self.memory.forget(pair.job, job.event)
@@ -264,6 +269,6 @@ class _Tick:
 def _is_over(job: StartedJob, answers: orchestration.PollResults, now: float) -> bool:
     head = answers.heads.get(job.job_id)
     if head is not None:
-        return orchestration.is_terminal(head.get("status")) or orchestration.over_budget(head, job.max_credits)
+        return orchestration.is_over(head, job.max_credits)
     # Gone: expired, or of another team. The run gets the same error, and reports it where users see it.
     return isinstance(answers.errors.get(job.job_id), JobGone) and now - job.started_at > UNSEEN_S

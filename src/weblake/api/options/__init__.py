@@ -9,70 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from weblake.api.options.checks import Reader, to_wire_names
-from weblake.api.options.requests import (
-    RULES,
-    ActivityOptions,
-    AgentOptions,
-    AgentRequest,
-    BatchScrapeOptions,
-    BatchScrapeRequest,
-    BrowserFilter,
-    BrowserOptions,
-    ChunkQuery,
-    CrawlOptions,
-    CrawlParamsPreviewRequest,
-    CrawlRequest,
-    ExecuteOptions,
-    ExecuteRequest,
-    ExtractOptions,
-    ExtractRequest,
-    InteractOptions,
-    Labels,
-    MapOptions,
-    MapRequest,
-    PageOptions,
-    ParseOptions,
-    ScrapeOptions,
-    ScrapeRequest,
-    SearchOptions,
-    SearchRequest,
-    UsageOptions,
-    sent_by_sdk,
-)
-from weblake.api.options.values import url_problem
-
-__all__ = [
-    "ActivityOptions",
-    "AgentOptions",
-    "AgentRequest",
-    "BatchScrapeOptions",
-    "BatchScrapeRequest",
-    "BrowserFilter",
-    "BrowserOptions",
-    "ChunkQuery",
-    "CrawlOptions",
-    "CrawlParamsPreviewRequest",
-    "CrawlRequest",
-    "ExecuteOptions",
-    "ExecuteRequest",
-    "ExtractOptions",
-    "ExtractRequest",
-    "InteractOptions",
-    "Labels",
-    "MapOptions",
-    "MapRequest",
-    "PageOptions",
-    "ParseOptions",
-    "ScrapeOptions",
-    "ScrapeRequest",
-    "SearchOptions",
-    "SearchRequest",
-    "UsageOptions",
-    "check_query_names",
-    "from_wire",
-    "to_wire",
-    "url_problem",
-]
+from weblake.api.options.requests import *  # noqa: F403
+from weblake.api.options.requests import RULES, sent_by_sdk
+from weblake.api.options.values import url_problem as url_problem
 
 
 def to_wire(cls: type, options: Mapping[str, object]) -> dict[str, object]:
@@ -86,10 +25,7 @@ def to_wire(cls: type, options: Mapping[str, object]) -> dict[str, object]:
         InvalidOption: A name is unknown, a type is wrong, a value is out of range, or two options exclude each other.
             The message names the option in snake_case.
     """
-    checked = Reader(RULES, wire=False).top(cls, options)
-    named = to_wire_names(cls, checked)
-    assert isinstance(named, dict)
-    return named
+    return to_wire_names(cls, Reader(RULES, wire=False).top(cls, options))
 
 
 def check_query_names(cls: type, names: Iterable[str]) -> None:

@@ -171,9 +171,9 @@ def _leaf_words(shape: Shape) -> str:
     return " ".join(part for part in (name, span, unit) if part)
 
 
-def _span(shape: Shape, begin: str) -> str:
+def _span(shape: Shape, preposition: str) -> str:
     if shape.low is not None and shape.high is not None:
-        return f"{begin}{shape.low} to {shape.high}"
+        return f"{preposition}{shape.low} to {shape.high}"
     if shape.high is not None:
         return f"of at most {shape.high}"
     if shape.low is not None:

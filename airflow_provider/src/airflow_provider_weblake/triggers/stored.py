@@ -1,0 +1,43 @@
+"""What Airflow stores of a trigger: its arguments, and its events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import signature
+from typing import TYPE_CHECKING
+
+from airflow.triggers.base import BaseTrigger
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from weblake.orchestration import JobRef
+
+#: The largest number that is accepted as a count.
+MOST = 1 << 53
+
+
+def serialized(trigger: BaseTrigger) -> tuple[str, dict[str, object]]:
+    """Return the path of a trigger's class, and its arguments: each is an attribute of the same name."""
+    kind = type(trigger)
+    arguments = {name: getattr(trigger, name) for name in signature(kind).parameters}
+    return f"{kind.__module__}.{kind.__qualname__}", arguments
+
+
+def event_of(job: JobRef, status: str, head: Mapping[str, object]) -> dict[str, JsonValue]:
+    """Return the event of a job: its status and its counts, no text. Airflow logs and stores every event as it is."""
+    return {
+        "status": status,
+        "kind": job.kind,
+        "job_id": job.job_id,
+        "completed": _number(head.get("completed")),
+        "total": _number(head.get("total")),
+        "credits_used": _number(head.get("creditsUsed")),
+    }
+
+
+def _number(value: object) -> float | int | None:
+    """Return a count that a database accepts: JSON has no infinity, and a service may send any digits."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MOST:
+        return None
+    return value

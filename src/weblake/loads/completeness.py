@@ -1,0 +1,93 @@
+"""Whether a staged load is complete enough to be published, under the terms of the caller."""
+
+from __future__ import annotations
+
+from weblake.dataset.root import LandedLoad
+from weblake.errors import (
+    CreditsExhausted,
+    DeadlineExceeded,
+    JobEnded,
+    JobGone,
+    LoadIncomplete,
+    WeblakeError,
+)
+from weblake.loads.load_request import Terms
+from weblake.loads.staging import Staged
+from weblake.receipt import Receipt
+from weblake.remedies import Remedy
+
+#: Most missing URLs that a message names.
+NAMED = 3
+
+
+def limit_error(receipt: Receipt, terms: Terms, *, late: bool) -> WeblakeError | None:
+    """Return the error of the limit that stopped the job, or None; computed from the receipt, so a later run agrees."""
+    if receipt.status != "cancelled":
+        return None  # a job that ended by itself is paid for: a limit cannot save anything, so it lands
+    kept = Remedy("What it had scraped is kept: {allow_partial} publishes it.")
+    if terms.max_credits is not None and (receipt.credits_used or 0.0) > terms.max_credits:
+        return CreditsExhausted(
+            f"Job {receipt.job_id} had used {receipt.credits_used:g} credits, more than the limit of "
+            f"{terms.max_credits:g}, and was cancelled.",
+            hint=kept,
+        )
+    if late and terms.ends_job:
+        return DeadlineExceeded(
+            f"The time limit passed before job {receipt.job_id} ended, with {receipt.stored} documents; "
+            "it was cancelled.",
+            hint=kept,
+        )
+    return None
+
+
+def completeness_error(staged: Staged, terms: Terms) -> WeblakeError | None:
+    """Return the error of a load that is too incomplete to publish, or None."""
+    receipt, account = staged.receipt, staged.account
+    if staged.gone is not None:
+        return JobGone(
+            f"Job {receipt.job_id} expired while it was read, after {receipt.stored} documents. {staged.gone.message}",
+            hint=Remedy("What had been read is kept: {allow_partial} publishes it; {another_job} starts another job."),
+            status=staged.gone.status,
+            code=staged.gone.code,
+        )
+    if receipt.status != "completed":
+        return JobEnded(
+            f"Job {receipt.job_id} ended as {receipt.status!r} with {receipt.stored} documents."
+            + (f" The service says: {staged.said}" if staged.said else ""),
+            hint=Remedy("{allow_partial} publishes them; {another_job} starts another job."),
+            job_status=receipt.status,
+        )
+    if account.foreign:
+        return LoadIncomplete(
+            f"Job {receipt.job_id} holds {account.foreign} documents of pages that were not submitted, "
+            f"and {account.missing} that were are missing; nothing was published.",
+            hint=Remedy("It may be another job than the one that was meant; {allow_partial} publishes it as it is."),
+        )
+    if account.missing > terms.missing_ratio * account.submitted:
+        names = account.missing_urls()
+        named = f": {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}" if names else ""
+        return LoadIncomplete(
+            f"{account.missing} of {account.submitted} pages are missing{named}; nothing was published.",
+            hint=Remedy("{allow_partial} publishes what there is; {missing_ratio} sets a tolerance."),
+        )
+    if account.failed > terms.fail_ratio * account.submitted:
+        return LoadIncomplete(
+            f"{account.failed} of {account.submitted} pages failed, more than the tolerance of {terms.fail_ratio:g}; "
+            "nothing was published.",
+            hint=Remedy("{allow_partial} publishes what there is."),
+        )
+    return None
+
+
+def require_documents(landing: LandedLoad) -> LandedLoad:
+    """Return the load if it has at least one document; raise LoadIncomplete otherwise."""
+    receipt = landing.receipt
+    if receipt.stored == 0:
+        error = LoadIncomplete(
+            f"None of the {receipt.submitted} pages could be stored: {receipt.failed} failed, "
+            f"{receipt.robots_blocked} blocked by robots.txt, {receipt.rejected} rejected, {receipt.missing} missing.",
+            hint=Remedy("The reasons are in page_errors; {another_job} tries again."),
+        )
+        error.receipt = receipt
+        raise error
+    return landing

@@ -1,0 +1,121 @@
+"""Record the intent of a load, and start its job or find the job that an earlier run started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from weblake.api.operation import Operation
+from weblake.dataset.ledger import Intent, Job, Start, new_nonce, utc_now
+from weblake.dataset.root import Dataset
+from weblake.loads import list_sources, sent_lists, starts
+from weblake.loads.crawl_costs import find_possible_cost
+from weblake.loads.download import FlowRunner
+from weblake.loads.load_request import LoadRequest, check_cost, note
+
+#: The result of `start_load`: the intent, the job, and the document if the start response contained it.
+StartedLoad: TypeAlias = tuple[Intent, Job, bytes | None]
+
+
+def start_load(
+    client: FlowRunner,
+    dataset: Dataset,
+    request: LoadRequest,
+    *,
+    max_credits: float | None = None,
+    until: float | None = None,
+    on_message: Callable[[str], None] = note,
+) -> StartedLoad:
+    """Record the intent and start its job, or return the job that an earlier run started.
+
+    `until` is the deadline of the reads before and after a start, in monotonic seconds; a start has its own deadline.
+    `on_message` is called with the possible cost of a crawl without a limit, before its start.
+
+    Raises:
+        CreditsExhausted: The job is not started yet, and would cost more than `max_credits`.
+        StorageRefused: The root cannot hold the load; nothing was paid.
+        WeblakeError: The service refused the start, or it is unknown whether the job was started.
+    """
+    ledger = dataset.ledger
+    if max_credits is not None:
+        last = ledger.last_start(request.load_id)
+        if last is None or last.void:  # a started job is already paid for, so the limit does not apply
+            check_cost(request.pages, request.price, max_credits)
+    possible = find_possible_cost(client, dataset, request)
+    if possible is not None:
+        on_message(f"{possible} Give a `limit`, or `max_credits`.")
+    intent, is_new = ledger.intent(request.load_id), False
+    if intent is None:
+        dataset.preflight(request.partition, request.load_id)
+        replay = client.run(starts.preflight(client.retry, until)) if request.start is not None else None
+        ours = new_intent(request, client.service, replay)
+        intent = ledger.record_intent(ours)
+        is_new = intent.writer == ours.writer
+    if request.start is None:
+        assert request.job_id is not None
+        at = utc_now()
+        ledger.own(request.kind, request.job_id, request.load_id)
+        job = Job(load_id=request.load_id, job_id=request.job_id, kind=request.kind, at=at, writer=new_nonce())
+        return intent, ledger.record_job(job), None
+    plan = starts.Plan(
+        intent,
+        request.start,
+        request.endpoint,
+        is_new,
+        until,
+        client.service,
+        request_sha256=request.request_sha,
+        first_target=request.first_target,
+        keep_urls=partial(_keep_urls, dataset, request),
+        rebuild=partial(_rebuild_request, dataset, request, intent),
+    )
+    job, document = client.run(starts.start(plan, ledger, client.retry))
+    return intent, job, document
+
+
+def _keep_urls(dataset: Dataset, request: LoadRequest) -> str | None:
+    """Store the list of URLs of a batch before it is sent."""
+    if request.with_urls is None or request.submitted is None:
+        return None
+    if request.source is not None:
+        list_sources.note(dataset, request.source, request.load_id)
+    return sent_lists.keep(dataset.storage, request.load_id, request.submitted)
+
+
+def _rebuild_request(
+    dataset: Dataset, request: LoadRequest, intent: Intent, start: Start
+) -> Callable[[str], Operation[object]] | None:
+    """Return a function that builds the request of a recorded start, or None if it had other options than this one."""
+    sent = start.request_sha256 or intent.request_sha256
+    if sent == request.request_sha:
+        return request.start
+    if start.urls is None or request.with_urls is None:
+        return None
+    same = request.with_urls(sent_lists.read(dataset.storage, request.load_id, start.urls))
+    return same.start if same.request_sha == sent else None
+
+
+def new_intent(request: LoadRequest, service: str, replay: bool | None) -> Intent:
+    """Return the intent of a request; `replay` is whether the service declares that it replays starts."""
+    slot = request.slot
+    return Intent(
+        writer=new_nonce(),
+        load_id=request.load_id,
+        kind=request.kind,
+        endpoint=request.endpoint or "",
+        service=service,
+        created_at=utc_now(),
+        request_sha256=request.request_sha,
+        submitted=len(request.submitted) if request.submitted is not None else None,
+        first_target=request.first_target,
+        urls=sent_lists.digest_of_request(request),
+        partition=dict(request.partition) if request.partition is not None else None,
+        slot=slot.name if slot else None,
+        slot_has_partition=slot.has_partition if slot else False,
+        generation=slot.generation if slot else 0,
+        run=slot.run if slot else None,
+        occasion=slot.occasion if slot else None,
+        task=slot.task if slot else (),
+        replay=replay,
+    )

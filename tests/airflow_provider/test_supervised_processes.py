@@ -1,4 +1,4 @@
-"""Tests of what the labs are trusted with: no process outlives its owner, and a wrapped secret is found."""
+"""The processes and searches that the labs rely on: no process outlives its owner, and a wrapped secret is found."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-import lab_grep
-import lab_processes
+import database_search
 import pytest
+import supervised_processes
 from cryptography.fernet import Fernet
-from lab_processes import lives
+from supervised_processes import lives
 
 pytestmark = pytest.mark.system
 
 
 def poll(done: Callable[[], object], timeout: float = 20) -> None:
-    """Waits until something is so."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + timeout
     while not done():
         assert time.monotonic() < deadline, "not in time"
@@ -32,7 +32,7 @@ OWNER = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {here!r})
-from lab_processes import Processes
+from supervised_processes import Processes
 processes = Processes()
 processes.remove_at_end(Path({directory!r}))
 # One that leaves the session, whose parent then ends: only the token finds it.
@@ -47,7 +47,7 @@ def test_processes_end_with_their_owner(tmp_path: Path, number: int) -> None:
     pids, directory = tmp_path / "pids", tmp_path / "gone later"
     pids.mkdir()
     directory.mkdir()
-    code = OWNER.format(here=str(Path(lab_processes.__file__).parent), directory=str(directory), pids=str(pids))
+    code = OWNER.format(here=str(Path(supervised_processes.__file__).parent), directory=str(directory), pids=str(pids))
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         leader = int(owner.stdout.readline())
@@ -60,7 +60,7 @@ def test_processes_end_with_their_owner(tmp_path: Path, number: int) -> None:
 
 
 def test_the_end_of_one_process_leaves_the_others(tmp_path: Path) -> None:
-    processes = lab_processes.Processes()
+    processes = supervised_processes.Processes()
     try:
         env = {"PATH": "/usr/bin:/bin"}
         stubborn = processes.start("stubborn", ["sh", "-c", "trap '' TERM; sleep 600 & wait"], env, tmp_path / "log")
@@ -93,9 +93,9 @@ def test_what_is_wrapped_is_searched(tmp_path: Path) -> None:
         "encrypted and compressed": zlib.compress(secret),
     }
     for name, data in wrapped.items():
-        assert lab_grep.in_bytes(data, text, key), name
-        assert not lab_grep.in_bytes(data, "another", key), name
-    assert not lab_grep.in_bytes(secret, text, Fernet.generate_key().decode())
+        assert database_search.in_bytes(data, text, key), name
+        assert not database_search.in_bytes(data, "another", key), name
+    assert not database_search.in_bytes(secret, text, Fernet.generate_key().decode())
     (tmp_path / "a needle in a name").write_text("nothing")
     (tmp_path / "file").write_bytes(b"\xff\x00" + text.encode())
-    assert len(lab_grep.in_files([tmp_path], "needle")) == 2
+    assert len(database_search.in_files([tmp_path], "needle")) == 2

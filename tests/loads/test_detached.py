@@ -15,7 +15,7 @@ from weblake.api import operations
 from weblake.api.operation import Operation
 from weblake.dataset import layout
 from weblake.jobs.polling import JobRef
-from weblake.loads import detached, load_request, starts
+from weblake.loads import detached, load, load_request, starts
 from weblake.loads.load_request import LoadRequest, Naming
 
 URLS = [f"http://pages.test/{n}" for n in range(4)]
@@ -46,7 +46,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 def test_what_was_sent_is_known_to_whoever_lands_it(lab: Lab) -> None:
     request = lab.batch([*URLS, URLS[0], "ftp://pages.test/no"])
-    intent, job = detached.detach(lab.client, lab.dataset, request)
+    intent, job, _ = load.start_load(lab.client, lab.dataset, request)
     assert (intent.load_id, job.load_id, len(lab.kept())) == (request.load_id, request.load_id, 1)
     receipt = detached.collect(lab.client, lab.dataset, request.load_id, SOON).receipt
     assert (receipt.submitted, receipt.stored, receipt.rejected) == (6, 5, 1)
@@ -59,7 +59,7 @@ def test_what_was_sent_is_known_to_whoever_lands_it(lab: Lab) -> None:
 
 def test_a_crawl_needs_no_list(lab: Lab) -> None:
     request = load_request.crawl("http://pages.test/", Naming(), limit=2)
-    detached.detach(lab.client, lab.dataset, request)
+    load.start_load(lab.client, lab.dataset, request)
     assert lab.kept() == []
     assert detached.collect(lab.client, lab.dataset, request.load_id, SOON).receipt.stored >= 1
 
@@ -72,9 +72,9 @@ def test_a_crawl_needs_no_list(lab: Lab) -> None:
 )
 def test_asked_again_it_is_the_same_job_and_the_list_with_which_it_was_started(lab: Lab) -> None:
     first = lab.batch(URLS)
-    _, job = detached.detach(lab.client, lab.dataset, first)
+    _, job, _ = load.start_load(lab.client, lab.dataset, first)
     other = lab.named(URLS[:1], first.load_id)
-    assert detached.detach(lab.client, lab.dataset, other)[1].job_id == job.job_id
+    assert load.start_load(lab.client, lab.dataset, other)[1].job_id == job.job_id
     assert detached.collect(lab.client, lab.dataset, first.load_id, SOON).receipt.submitted == len(URLS)
 
 
@@ -82,8 +82,8 @@ def test_a_list_whose_start_was_refused_gives_way_to_the_next(lab: Lab) -> None:
     first = lab.batch(URLS)
     lab.service.faults({"match": {"method": "POST"}, "effect": {"status": 402}})
     with pytest.raises(errors.CreditsExhausted):
-        detached.detach(lab.client, lab.dataset, first)
-    detached.detach(lab.client, lab.dataset, lab.named(URLS[:2], first.load_id))
+        load.start_load(lab.client, lab.dataset, first)
+    load.start_load(lab.client, lab.dataset, lab.named(URLS[:2], first.load_id))
     assert detached.collect(lab.client, lab.dataset, first.load_id, SOON).receipt.submitted == 2
 
 
@@ -94,7 +94,7 @@ def test_what_is_missing_is_told_by_the_list(lab: Lab) -> None:
         """The start as a service takes it that loses a page: one more was sent than it knows of."""
         return load_request.with_key(operations.start_batch_scrape(URLS), key)
 
-    detached.detach(lab.client, lab.dataset, replace(request, start=loses_a_page))
+    load.start_load(lab.client, lab.dataset, replace(request, start=loses_a_page))
     with pytest.raises(errors.LoadIncomplete, match=r"1 of 5 pages are missing: http://pages\.test/lost"):
         detached.collect(lab.client, lab.dataset, request.load_id, SOON)
     assert len(lab.kept()) == 1  # for the one who allows it
@@ -113,7 +113,7 @@ def test_what_is_missing_is_told_by_the_list(lab: Lab) -> None:
 @pytest.mark.parametrize("damage", ["gone", "cut"])
 def test_a_list_that_is_gone_or_damaged_is_told(lab: Lab, damage: str) -> None:
     request = lab.batch(URLS)
-    detached.detach(lab.client, lab.dataset, request)
+    load.start_load(lab.client, lab.dataset, request)
     (name,) = lab.kept()
     path = lab.root / name
     path.unlink() if damage == "gone" else path.write_bytes(path.read_bytes()[:20])
@@ -130,7 +130,7 @@ def test_what_was_never_started_cannot_be_collected(lab: Lab) -> None:
 def test_a_job_that_is_cancelled_meanwhile_is_refused(lab: Lab) -> None:
     lab.web.held.add("*")
     request = lab.batch(URLS)
-    _, job = detached.detach(lab.client, lab.dataset, request)
+    _, job, _ = load.start_load(lab.client, lab.dataset, request)
     lab.client.run(starts.cancel(JobRef(job.kind, job.job_id), lab.client.retry))
     lab.web.held.clear()
     with pytest.raises(errors.JobEnded):

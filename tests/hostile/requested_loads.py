@@ -55,13 +55,13 @@ class RequestedLoad:
     def land(self, client: SteppedClient, dataset: Dataset) -> LandedLoad:
         if self.kind == "detached":
             request = self.request()
-            detached.detach(client, dataset, request)
+            load.start_load(client, dataset, request)
             return detached.collect(client, dataset, request.load_id, TERMS)
         return load.land(client, dataset, self.placed(client, dataset), TERMS)
 
     def start(self, client: SteppedClient, dataset: Dataset) -> None:
         if self.kind == "detached":
-            detached.detach(client, dataset, self.request())
+            load.start_load(client, dataset, self.request())
         else:
             load.start_load(client, dataset, self.placed(client, dataset))
 

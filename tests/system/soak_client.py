@@ -101,7 +101,7 @@ class Landings:
         dataset = open_dataset(self.root)
         hook = {"url": self.hooks.url, "events": ["completed"]}
         request = load_request.batch(self.urls(name), Naming(), webhook=hook)  # type: ignore[typeddict-item]
-        _, job = detached.detach(self.client, dataset, request)
+        _, job, _ = load.start_load(self.client, dataset, request)
         with self.lock:
             self.told.add(job.job_id)
         waiting = wait(JobRef(job.kind, job.job_id), self.watcher.retry, until=time.monotonic() + 120, poll_s=0.5)

@@ -8,7 +8,7 @@ a retry continues with it. The process gets the same signal for all of them, so 
 from __future__ import annotations
 
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowTaskTimeout
@@ -49,10 +49,13 @@ class Killing:
         if isinstance(sys.exc_info()[1], AirflowTaskTimeout):
             self._cancel("its execution_timeout has passed")
             return
-        known, state = self._state()
-        if not known:
+        try:
+            state = self._state()
+        except Exception as error:  # noqa: BLE001  # after any error: without an answer nothing is cancelled
             self._log.warning("This task is being stopped, and Airflow does not say why: %s goes on.", self._job)
-        elif state in UNWANTED:
+            self._log.debug("The state of the task is not known: %s", type(error).__name__)
+            return
+        if state in UNWANTED:
             self._cancel(f"its task is {state or 'cleared'}")
         else:
             self._log.info("This task is stopped as %s: %s goes on, and a retry lands it.", state, self._job)
@@ -66,14 +69,10 @@ class Killing:
         else:
             self._log.info("Cancelled %s: %s.", self._job, why)
 
-    def _state(self) -> tuple[bool, str | None]:
-        """Return whether Airflow answered, and the state; in a thread, since the interrupted code may be asking."""
+    def _state(self) -> str | None:
+        """Return the task's state as Airflow tells it; in a thread, since the interrupted code may be asking."""
         asking = ThreadPoolExecutor(1)
         try:
-            answer: Future[str | None] = asking.submit(state_of, self._ti)
-            return True, answer.result(ANSWER_S)
-        except Exception as error:  # noqa: BLE001  # after any error: without an answer nothing is cancelled
-            self._log.debug("The state of the task is not known: %s", type(error).__name__)
-            return False, None
+            return asking.submit(state_of, self._ti).result(ANSWER_S)
         finally:
             asking.shutdown(wait=False)

@@ -1,7 +1,6 @@
 """Both clients over a real socket: each operation, what went out, and what came back."""
 
 import asyncio
-import importlib.util
 import json
 import threading
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import contract_samples as it
 import contract_validation
 import pytest
 from catalogue import proves
@@ -18,12 +18,6 @@ from catalogue import proves
 import weblake
 from weblake.api import operations
 from weblake.errors import AskPerson, InvalidOption
-
-spec = importlib.util.spec_from_file_location("contract_samples", Path(__file__).with_name("contract_samples.py"))
-assert spec is not None
-assert spec.loader is not None
-it = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(it)
 
 KEY = "test-key-of-the-clients"
 

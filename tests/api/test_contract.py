@@ -1,24 +1,17 @@
 """Options and operations against the packaged contract: what is tried is taken from the contract itself."""
 
-import importlib.util
 import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+import contract_samples as it
 import pytest
 
 from weblake.api import operations, options
 from weblake.api.operation import Operation
 from weblake.errors import InvalidOption
-
-spec = importlib.util.spec_from_file_location("contract_samples", Path(__file__).with_name("contract_samples.py"))
-assert spec is not None
-assert spec.loader is not None
-it = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(it)
 
 Schema = dict[str, Any]
 JOB, SESSION = it.JOB, "session_1"

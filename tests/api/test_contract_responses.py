@@ -1,20 +1,13 @@
 """Models against the packaged contract: every property of every response arrives under its snake_case name."""
 
-import importlib.util
 import inspect
-from pathlib import Path
 from typing import Any
 
+import contract_samples as it
 import pytest
 
 from weblake.api import models, operations
 from weblake.api.models import Model
-
-spec = importlib.util.spec_from_file_location("contract_samples", Path(__file__).with_name("contract_samples.py"))
-assert spec is not None
-assert spec.loader is not None
-it = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(it)
 
 Schema = dict[str, Any]
 IDS = {"job_id": it.JOB, "session_id": "session"}

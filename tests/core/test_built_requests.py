@@ -24,7 +24,7 @@ def test_a_query_follows_the_path_below_the_base(base: str) -> None:
 @pytest.mark.parametrize("path", ["@there.test/", "v2/x", "", ".there.test"])
 def test_a_path_without_a_slash_is_refused(base: str, path: str) -> None:
     with pytest.raises(InvalidOption):
-        HttpTransport(BaseUrl.parse(base), None)._build(Request("GET", path))
+        HttpTransport(BaseUrl.parse(base), ApiKey("test-key"))._build(Request("GET", path))
 
 
 def test_headers_of_one_request_are_not_in_the_next() -> None:

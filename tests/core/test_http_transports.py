@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stream_server import stream_server
 
-from weblake.credentials import BaseUrl
+from weblake.credentials import ApiKey, BaseUrl
 from weblake.http import transport as transports
 from weblake.http.aiohttp_transport import MAX_FIELD
 from weblake.http.pools import AsyncPoolTransport
@@ -60,13 +60,13 @@ async def sending(way: str, service: Service) -> AsyncIterator[Send]:
     async with stream_server(service.serve) as port:
         base = BaseUrl.parse(f"http://127.0.0.1:{port}")
         if way == "blocking":
-            blocking = transports.HttpTransport(base, None)
+            blocking = transports.HttpTransport(base, ApiKey("test-key"))
             try:
                 yield lambda request: asyncio.to_thread(blocking.send, request)
             finally:
                 blocking.close()
         else:
-            awaited = transports.AsyncHttpTransport(base, None)
+            awaited = transports.AsyncHttpTransport(base, ApiKey("test-key"))
             try:
                 yield awaited.send
             finally:

@@ -20,7 +20,7 @@ from polling import until
 from supervised_processes import lives
 
 from weblake import Client
-from weblake.demo.site import site_pages, title_of
+from weblake.demo.site import site_pages
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 import dagster_screenshots as screenshots
@@ -170,7 +170,8 @@ def test_a_load_tells_where_it_lies_how_it_came_out_and_how_it_begins(seen: Seen
     pages = site_pages(seen.site_url)
     for url, title, status_code, _ in rows:
         page = pages[url.removeprefix(seen.site_url)]
-        assert (title, status_code) == (title_of(page), "200")
+        assert status_code == "200"
+        assert f"<title>{title}</title>" in page.body.decode()
 
 
 def test_the_checks_say_what_they_have_found(seen: Seen) -> None:

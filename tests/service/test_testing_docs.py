@@ -129,7 +129,7 @@ def test_the_tables_list_every_effect() -> None:
 
 
 def test_the_table_lists_every_special_path_of_the_site(weblake_site: WeblakeSite) -> None:
-    table = TEXT.partition("| path | what it answers |")[2].partition("\n\n")[0]
+    table = TEXT.partition("| path | response |")[2].partition("\n\n")[0]
     listed: set[str] = set()
     for cell in re.findall(r"^\| (`/.*?) \|", table, re.MULTILINE):
         folder = ""

@@ -200,7 +200,8 @@ class NamingOptions(PartitionOptions):
 
 def add_command(to: typer.Typer, command: Callable[..., None]) -> None:
     """Add a function as a command of its name, with the options of its groups in place of the groups."""
-    hints = get_type_hints(command, include_extras=True)
+    # Not get_type_hints, which on Python 3.10 wraps a parameter with the default None in Optional.
+    hints = inspect.get_annotations(command, eval_str=True)
     groups: dict[str, Any] = {each: hint for each, hint in hints.items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():

@@ -86,12 +86,6 @@ def site_pages(base: str) -> dict[str, Page]:
     return pages
 
 
-def title_of(page: Page) -> str:
-    """Return the title of an HTML page; empty if it has none."""
-    found = _TITLE.search(page.body.decode(page.content_type.partition("charset=")[2]))
-    return found[1] if found else ""
-
-
 def _contents() -> Iterator[tuple[str, str]]:
     """Yield the path and the content of each HTML file."""
     for file in sorted(_FOLDER.rglob("*.html")):

@@ -48,9 +48,7 @@ MAX_POLLS = 64
 class _Requests:
     """Base class of both transports: builds requests and converts exceptions to NoResponse."""
 
-    def __init__(
-        self, base: BaseUrl, key: ApiKey | None, client: Any, kind: str, options: HttpOptions | None, user_agent: str
-    ) -> None:
+    def __init__(self, base: BaseUrl, key: ApiKey, client: Any, kind: str, options: HttpOptions | None) -> None:
         self.base = base
         self._key = key
         self._client = client
@@ -58,14 +56,19 @@ class _Requests:
         self._options = options or HttpOptions()
         #: None for a caller's client, which has its own proxies.
         self._proxy = self._options.proxy_for(base) if client is None else None
-        self._user_agent = user_agent
         self._ssl: ssl.SSLContext | None = None
-        self._headers = self._own_headers()
+        self._headers: dict[str, Any] = {
+            "host": base.netloc,
+            "accept": "application/json",
+            # On loopback, compression costs more CPU time than it saves in transfer.
+            "accept-encoding": "identity" if is_loopback(base.host) else "gzip",
+            "user-agent": "weblake",
+            "authorization": key.header(),
+        }
 
     def redact_key(self, error: WeblakeError) -> None:
         """Remove the API key from an error's texts, because a service may repeat it in a message."""
-        if self._key is not None:
-            self._key.redact_error(error)
+        self._key.redact_error(error)
 
     def _ssl_context(self) -> ssl.SSLContext | None:
         over_tls = self.base.scheme == "https" or (self._proxy is not None and self._proxy.url.scheme == "https")
@@ -73,25 +76,12 @@ class _Requests:
             self._ssl = self._options.ssl_context()
         return self._ssl
 
-    def _own_headers(self) -> dict[str, Any]:
-        headers: dict[str, Any] = {
-            "host": self.base.netloc,
-            "accept": "application/json",
-            # On loopback, compression costs more CPU time than it saves in transfer.
-            "accept-encoding": "identity" if is_loopback(self.base.host) else "gzip",
-            "user-agent": self._user_agent,
-        }
-        if self._key is not None:
-            headers["authorization"] = self._key.header()
-        return headers
-
     def _build(self, request: Request, client_headers: Any = ()) -> Any:
         """Return the HTTP library's request object; `client_headers` are the headers of a caller's client."""
         _LOG.debug("request %s %s", request.method, request.path)
         # A request's headers override the common ones, and those override the client's. The key is never overridden.
         headers = {**dict(client_headers), **self._headers, **dict(request.headers)}
-        if self._key is not None:
-            headers["authorization"] = self._headers["authorization"]
+        headers["authorization"] = self._headers["authorization"]
         url = self.base.join(request.path)
         if request.query:
             url += "?" + str(self._library.QueryParams(list(request.query)))
@@ -141,9 +131,7 @@ class _Requests:
             if "ConnectTimeout" in failed:
                 limit = min(CONNECT_S, limit)
             return NoResponse(f"no complete answer from {where} within {limit:g} s", sent)
-        text = one_line(text_of(error))
-        if self._key is not None:
-            text = self._key.redact(text)
+        text = self._key.redact(one_line(text_of(error)))
         if "ProxyError" in failed and "407" in text:
             reason = f"{where}: the proxy asks for a user name and a password (407)"
             hint = "Check them in the proxy's URL: http://user:password@host:port, percent-encoded."
@@ -159,7 +147,6 @@ class HttpTransport(_Requests):
         key: The API key, sent as a bearer token.
         http_client: An httpx or httpx2 client to send with; it is not closed.
         options: Proxy and TLS settings, used if `http_client` is None.
-        user_agent: The User-Agent header of all requests.
 
     Raises:
         InvalidOption: The proxy cannot be used, or `http_client` is not a blocking client.
@@ -168,13 +155,12 @@ class HttpTransport(_Requests):
     def __init__(
         self,
         base: BaseUrl,
-        key: ApiKey | None,
+        key: ApiKey,
         *,
         http_client: HttpClient | None = None,
         options: HttpOptions | None = None,
-        user_agent: str = "weblake",
     ) -> None:
-        super().__init__(base, key, http_client, "Client", options, user_agent)
+        super().__init__(base, key, http_client, "Client", options)
         self._pools: dict[bool, PoolTransport] = {}
         self._pid = os.getpid()
 
@@ -251,13 +237,12 @@ class AsyncHttpTransport(_Requests):
     def __init__(
         self,
         base: BaseUrl,
-        key: ApiKey | None,
+        key: ApiKey,
         *,
         http_client: AsyncHttpClient | None = None,
         options: HttpOptions | None = None,
-        user_agent: str = "weblake",
     ) -> None:
-        super().__init__(base, key, http_client, "AsyncClient", options, user_agent)
+        super().__init__(base, key, http_client, "AsyncClient", options)
         # Importing aiohttp can take a second, which must not count for a request's deadline.
         self._make_pool = _async_transport(base, self._proxy) if http_client is None else AsyncPoolTransport
         self._pools: dict[bool, httpx.AsyncBaseTransport] = {}

@@ -5,7 +5,7 @@ it does not reach through a `Dataset` to the storage and the ledger behind it (t
 
     place -> find_landed -> start_load -> get_status or wait -> land           one task lands a load
     place -> start_load          LoadState, poll_all -> collect                one task starts it, another one lands it
-    cancel                                                                     nobody wants the job any more
+    cancel                                                                     the job is not needed any more
     EndedJobs and WatcherState, history                                        news since a cursor
     report, activity -> land_report, land_activity                             reports on the team
     url_shards -> read_shard, read_urls                                        lists of URLs
@@ -198,22 +198,22 @@ class LoadState:
 
     @property
     def intent(self) -> Intent | None:
-        """The intent; None if nobody has begun the load."""
+        """The intent; None if the load has not begun."""
         return self.dataset.ledger.intent(self.load_id)
 
     @property
     def last_start(self) -> Start | None:
-        """The newest request that was to start the job; `void` if there is evidence that it started none."""
+        """The newest start request, or None; its `void` is set if there is evidence that it started no job."""
         return self.dataset.ledger.last_start(self.load_id)
 
     @property
     def job(self) -> Job | None:
-        """The job."""
+        """The job, or None if none is on record."""
         return self.dataset.ledger.job(self.load_id)
 
     @property
     def landed(self) -> LandedLoad | None:
-        """The receipt and the time of landing; also of a load that is published and has no done record yet."""
+        """The receipt and the time of landing, or None; also of a published load that has no done record yet."""
         from weblake.dataset import landed_loads
 
         return landed_loads.find(self.dataset, self.load_id)
@@ -253,7 +253,7 @@ def history(
 
 
 def is_over(head: Mapping[str, object], max_credits: float | None = None) -> bool:
-    """Return whether nobody need wait for a job with this status any more: it has ended, or used too many credits."""
+    """Return whether a job with this status has ended, or has used more credits than `max_credits`."""
     return models.is_terminal(head.get("status")) or polling.over_budget(head, max_credits)
 
 

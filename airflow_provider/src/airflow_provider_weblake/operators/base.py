@@ -60,7 +60,7 @@ class WeblakeOperator(BaseOperator):
 
 
 class DatasetOperator(WeblakeOperator):
-    """An operator that lands files of a dataset, and tells the task's assets and OpenLineage what has landed.
+    """An operator that lands files of a dataset, and reports them to the task's assets and OpenLineage.
 
     :param to: The dataset's root: a local path, or a storage URL whose user part names an Airflow connection, as in
         `s3://aws_default@lake/web`, or an ObjectStoragePath (templated).
@@ -83,7 +83,7 @@ class DatasetOperator(WeblakeOperator):
         """Return URLs whose hosts are the inputs of what has landed."""
         return ()
 
-    def tell_landed(
+    def report_landed(
         self, context: Context, landed: dict[str, object], partitions: Sequence[str] = ()
     ) -> dict[str, object]:
         """Report what has landed to the task's assets, and return it for XCom."""

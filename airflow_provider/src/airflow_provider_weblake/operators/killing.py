@@ -70,7 +70,7 @@ class Killing:
             self._log.info("Cancelled %s: %s.", self._job, why)
 
     def _state(self) -> str | None:
-        """Return the task's state as Airflow tells it; in a thread, since the interrupted code may be asking."""
+        """Return the task's state from Airflow; in a thread, since the interrupted code may be sending a request."""
         asking = ThreadPoolExecutor(1)
         try:
             return asking.submit(state_of, self._ti).result(ANSWER_S)

@@ -129,7 +129,7 @@ class LandingOperator(DatasetOperator):
         if landing.landed_at is not None:
             self.log.info("Load %s had landed before, at %s.", landing.receipt.load_id, landing.landed_at)
         self.log.info("Landed: %s", json.dumps(receipt))
-        return self.tell_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())
+        return self.report_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())
 
 
 class JobOperator(LandingOperator):
@@ -213,7 +213,7 @@ class JobOperator(LandingOperator):
                 client, load.dataset, load.request, max_credits=load.terms.max_credits, on_message=self.log.warning
             )
             intent, job, _ = started_load
-            self._tell_started(context, intent, job)
+            self._report_started(context, intent, job)
             if not self.wait_for_completion:
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
             ends_at = intent.created_seconds() + load.terms.timeout_s
@@ -224,7 +224,7 @@ class JobOperator(LandingOperator):
                 terms = replace(terms, timeout_s=max(1.0, ends_at - time.time()))
             return self.finish(context, self.land(client, load, terms, started_load))
 
-    def _tell_started(self, context: Context, intent: Intent, job: Job) -> None:
+    def _report_started(self, context: Context, intent: Intent, job: Job) -> None:
         """Put the job's id and page into XCom and the log at once, while the task still waits."""
         if self.cancel_on_kill:
             ref = orchestration.JobRef(job.kind, job.job_id)

@@ -83,7 +83,7 @@ class WeblakeUsageOperator(DatasetOperator):
             }
             if over:
                 self._over(current, budget)
-            return self.tell_landed(context, done) if files else done
+            return self.report_landed(context, done) if files else done
 
     def _over(self, current: float, budget: float | None) -> None:
         text = f"{current:g} {self.report} are used in the running month, over the budget of {budget:g}."
@@ -120,7 +120,7 @@ class WeblakeActivityOperator(DatasetOperator):
             files = orchestration.land_activity(entries, dataset)
             self.log.info("%d calls of the last 24 hours, in %d files.", len(entries), len(files))
             done: dict[str, object] = {"entries": len(entries), "files": [asdict(file) for file in files]}
-            return self.tell_landed(context, done) if files else done
+            return self.report_landed(context, done) if files else done
 
 
 def _totals(found: Report) -> tuple[dict[str, list[float]], float]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weblake.api.models import is_terminal, parse_time
     from weblake.dataset.compacted_files import load_batches
     from weblake.dataset.layout import is_compacted
-    from weblake.dataset.ledger import Intent, Job
+    from weblake.dataset.records import Intent, Job
     from weblake.dataset.root import open_dataset
     from weblake.jobs.ended_jobs import ENDS as JOB_ENDS
     from weblake.jobs.ended_jobs import MAX_OVER, EndedJobs, ListedJob, PollResults, PollRound, WatcherState, poll_all
@@ -56,10 +56,10 @@ _HOMES = {
     "Dataset": "weblake.loads.publishing:Dataset",
     "EndedJobs": "weblake.jobs.ended_jobs:EndedJobs",
     "Flow": "weblake.steps:Flow",
-    "Intent": "weblake.dataset.ledger:Intent",
+    "Intent": "weblake.dataset.records:Intent",
     "Interface": "weblake.remedies:Interface",
     "JOB_ENDS": "weblake.jobs.ended_jobs:ENDS",
-    "Job": "weblake.dataset.ledger:Job",
+    "Job": "weblake.dataset.records:Job",
     "JobRef": "weblake.jobs.polling:JobRef",
     "HistoryEntry": "weblake.loads.publishing:HistoryEntry",
     "LandedLoad": "weblake.loads.publishing:LandedLoad",

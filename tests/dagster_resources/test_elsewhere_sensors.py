@@ -21,7 +21,7 @@ from dagster_weblake import (
     build_weblake_assets,
 )
 from dagster_weblake.sensors import elsewhere_jobs, ticks
-from weblake.dataset.ledger import Intent, Start
+from weblake.dataset.records import Intent, Start
 from weblake.errors import InvalidOption
 
 pytestmark = pytest.mark.system

@@ -18,8 +18,8 @@ from typing import TypeVar
 from unittest import mock
 from urllib.parse import urlencode
 
-from weblake import background, steps
-from weblake.dataset import ledger
+from weblake import steps
+from weblake.dataset import records
 from weblake.jobs.retry import Retry
 from weblake.loads import download, load
 from weblake.steps import Flow, NoReply, Reply, Request
@@ -81,9 +81,8 @@ class Clock:
         dates = SimpleNamespace(now=self.now, fromisoformat=datetime.fromisoformat)
         clock = SimpleNamespace(monotonic=self.monotonic)
         with ExitStack() as stack:
-            for module in (load, download):
-                stack.enter_context(mock.patch.object(module, "time", clock))
-            stack.enter_context(mock.patch.object(ledger, "datetime", dates))
+            stack.enter_context(mock.patch.object(load, "time", clock))
+            stack.enter_context(mock.patch.object(records, "datetime", dates))
             stack.enter_context(mock.patch.object(download, "run_in_thread", done_at_once))
             yield
 
@@ -91,7 +90,10 @@ class Clock:
 def done_at_once(work: Callable[[], T]) -> Future[T]:
     """Do the work at once and return a future of its result: `background.run_in_thread` without a thread."""
     made: Future[T] = Future()
-    background._complete(made, work, BaseException)
+    try:
+        made.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - as in the thread, the future has it
+        made.set_exception(error)
     return made
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from weblake.dataset.layout import LEDGER
-from weblake.dataset.ledger import Intent, Job, Start
+from weblake.dataset.records import Intent, Job, Start
 from weblake.jobs.ended_jobs import ListedJob
 from weblake.loads.ledger_watch import LedgerNews
 from weblake.loads.publishing import Dataset

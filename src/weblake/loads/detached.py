@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weblake.api.job_kinds import JOB_KINDS, job_kind
-from weblake.dataset.ledger import Intent, Job
+from weblake.dataset.records import Intent, Job
 from weblake.errors import AskPerson, JobGone
 from weblake.loads import intents, load
 from weblake.loads.download import FlowRunner

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from weblake.compat import read_time
 from weblake.dataset.identity import job_load_id
-from weblake.dataset.ledger import Intent, Ledger, Start
+from weblake.dataset.ledger import Ledger
 from weblake.dataset.ledger_listing import DONE, JOB, OWNER, START, id_of, read_each, steps
+from weblake.dataset.records import Intent, Start
 from weblake.errors import StorageRefused
 from weblake.loads.submitted_urls import url_key
 
@@ -122,7 +123,7 @@ class LedgerNews:
 
     def _read_done(self, load_id: str) -> None:
         try:
-            done = self._ledger.done_record(load_id)
+            done = self._ledger.done(load_id)
         except StorageRefused as error:
             self._tell(error)
             return

@@ -244,7 +244,7 @@ def _landed_at(dataset: orchestration.Dataset, landing: orchestration.LandedLoad
     at = landing.landed_at
     if at is None:
         done = dataset.ledger.done(landing.receipt.load_id)
-        at = str(done["at"]) if done is not None else None
+        at = done.at if done is not None else None
     return datetime.now(timezone.utc) if at is None else read_time(at)
 
 

@@ -125,7 +125,7 @@ def _current(dataset: orchestration.Dataset, load_id: str, context: dg.InputCont
             hint="Its materialization says where it did (weblake/root): give the io manager that root, "
             'or the input: AssetIn(metadata={"to": "..."}).',
         )
-    return weblake.Receipt.from_dict(done)
+    return weblake.Receipt.from_dict(done.receipt)
 
 
 def _count(receipt: weblake.Receipt, table: str) -> int:

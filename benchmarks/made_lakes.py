@@ -23,7 +23,7 @@ import pyarrow as pa
 from made_jobs import SYLLABLES
 
 from weblake.dataset import layout
-from weblake.dataset.ledger import Done, Intent, Job
+from weblake.dataset.records import Done, Intent, Job
 from weblake.receipt import LandedFile, Receipt
 from weblake.tables import arrays, schemas
 from weblake.tables.parquet import ParquetFile

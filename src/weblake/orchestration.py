@@ -28,8 +28,8 @@ from weblake.api import models
 from weblake.api.job_kinds import JOB_KINDS as JOB_KINDS
 from weblake.api.models import parse_time as parse_time
 from weblake.dataset.layout import is_compacted as is_compacted
-from weblake.dataset.ledger import Intent as Intent
-from weblake.dataset.ledger import Job as Job
+from weblake.dataset.records import Intent as Intent
+from weblake.dataset.records import Job as Job
 from weblake.dataset.root import Dataset as Dataset
 from weblake.dataset.root import LandedLoad as LandedLoad
 from weblake.dataset.root import open_dataset as open_dataset
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
     from weblake.api.models import ActivityEntry
     from weblake.client import Client
-    from weblake.dataset.ledger import Start
+    from weblake.dataset.records import Start
     from weblake.loads.intents import StartedLoad as StartedLoad
     from weblake.loads.orphans import Orphan
     from weblake.loads.publishing import HistoryEntry as HistoryEntry

@@ -14,7 +14,8 @@ from task_lab import RETRY, TaskLab, task_lab
 
 import weblake
 from weblake.dataset import layout, ledger_archive, ledger_listing
-from weblake.dataset.ledger import LEDGER, Ledger, Start
+from weblake.dataset.ledger import LEDGER, Ledger
+from weblake.dataset.records import Start
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
 from weblake.loads import orphans

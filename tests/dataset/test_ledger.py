@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from weblake.dataset import ledger_listing
-from weblake.dataset.ledger import Done, Intent, Job, Ledger, Retired, Start, Void, new_nonce, utc_now
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Done, Intent, Job, Retired, Start, Void, new_nonce, utc_now
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import Storage, open_storage
 
@@ -79,7 +80,7 @@ def test_a_load_from_intent_to_retirement(ledger: Ledger, storage: Storage) -> N
     assert ledger.done(LOAD) is None
     receipt = {"load_id": LOAD, "job_id": found.job_id, "stored": 3, "files": [{"path": "a", "rows": 3, "bytes": 9}]}
     done = ledger.record_done(LOAD, receipt, retired=[OTHER])
-    assert done == {**receipt, "at": done["at"], "retired": [OTHER]}
+    assert (done.receipt, done.retired) == (receipt, (OTHER,))
     assert ledger.done(LOAD) == done
     assert ledger.record_retired(LOAD, OTHER).by == OTHER
     assert ledger.retired(LOAD).by == OTHER  # type: ignore[union-attr]

@@ -12,7 +12,8 @@ from catalogue import proves
 
 import weblake
 from weblake.api.models import JobError, JobErrors
-from weblake.dataset.ledger import Intent, Ledger
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Intent
 from weblake.errors import InvalidOption
 from weblake.loads import publishing, recovery
 from weblake.loads.accounting import Reconciler

@@ -19,7 +19,7 @@ from unittest import mock
 from urllib.parse import urlencode
 
 from weblake import steps
-from weblake.dataset import ledger
+from weblake.dataset import records
 from weblake.jobs.retry import Retry
 from weblake.loads import download, load
 from weblake.steps import Flow, NoResponse, Request, Response
@@ -82,7 +82,7 @@ class Clock:
         clock = SimpleNamespace(monotonic=self.monotonic)
         with ExitStack() as stack:
             stack.enter_context(mock.patch.object(load, "time", clock))
-            stack.enter_context(mock.patch.object(ledger, "datetime", dates))
+            stack.enter_context(mock.patch.object(records, "datetime", dates))
             stack.enter_context(mock.patch.object(download, "run_in_thread", run_immediately))
             yield
 

@@ -14,7 +14,7 @@ from unittest import mock
 
 from simulated_service import Content, SimulatedClient, SimulatedService
 
-from weblake.dataset import layout, ledger
+from weblake.dataset import layout, ledger, records
 from weblake.dataset.root import open_dataset
 from weblake.loads import generations, load, load_request
 from weblake.loads.generations import Task
@@ -24,7 +24,7 @@ from weblake.storage import Storage
 from weblake.storage.objects import ObjectStorage
 
 TERMS = Terms(timeout_s=60)
-NEXT_VERSION = ledger.VERSION + 1
+NEXT_VERSION = records.VERSION + 1
 PLAIN_CREATE = ObjectStorage.create
 
 #: Functions that damage the bytes of a record, by name.
@@ -100,6 +100,7 @@ def newer_weblake(dataset: Dataset) -> Iterator[None]:
     with (
         mock.patch.object(type(dataset.storage), "create", written),
         mock.patch.object(ledger, "VERSION", NEXT_VERSION),
+        mock.patch.object(records, "VERSION", NEXT_VERSION),
     ):
         yield
 
@@ -111,6 +112,7 @@ def this_weblake(dataset: Dataset) -> Iterator[None]:
     with (
         mock.patch.object(type(dataset.storage), "create", PLAIN_CREATE),
         mock.patch.object(ledger, "VERSION", NEXT_VERSION - 1),
+        mock.patch.object(records, "VERSION", NEXT_VERSION - 1),
     ):
         yield
     assert type(dataset.storage).create is written

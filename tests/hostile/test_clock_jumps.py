@@ -65,7 +65,7 @@ def test_p8_a_load_takes_as_long_as_without_clock_jumps(tmp_path: Path, by: floa
 
 @proves(
     "P8",
-    at="src/weblake/dataset/ledger.py",
+    at="src/weblake/dataset/records.py",
     line="        return max(0.0, (datetime.now(timezone.utc) - self.created()).total_seconds())",
     becomes="        return (datetime.now(timezone.utc) - self.created()).total_seconds()",
     case="-315576000.0",

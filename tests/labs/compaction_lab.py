@@ -9,7 +9,7 @@ from pathlib import Path
 
 import weblake
 from weblake.api.models import JobError, JobErrors
-from weblake.dataset.ledger import Intent, Job
+from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import open_dataset
 from weblake.loads import publishing
 from weblake.loads.accounting import Reconciler

@@ -16,7 +16,8 @@ from typing import Any
 from start_service_model import BEGAN, Service, reply, stamp
 
 from weblake.api.operation import Operation
-from weblake.dataset.ledger import Intent, Ledger
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Intent
 from weblake.errors import WeblakeError
 from weblake.jobs.retry import Retry
 from weblake.loads import starts

@@ -15,7 +15,8 @@ from polling import until
 
 from weblake import Terms, read
 from weblake.api import operations
-from weblake.dataset.ledger import Intent, Ledger
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Intent
 from weblake.dataset.root import open_dataset
 from weblake.errors import OutcomeUnknown
 from weblake.jobs.retry import Retry

@@ -19,7 +19,7 @@ import weblake
 from weblake import Client, Terms, errors
 from weblake.cli.orphans import advice
 from weblake.dataset.identity import job_load_id
-from weblake.dataset.ledger import Start, new_nonce, utc_now
+from weblake.dataset.records import Start, new_nonce, utc_now
 from weblake.jobs.polling import JobRef
 from weblake.loads import generations, intents, load, load_request, orphans, starts
 from weblake.loads.generations import Task

@@ -18,7 +18,8 @@ from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 import weblake
 from weblake import Terms, errors
 from weblake.dataset import layout
-from weblake.dataset.ledger import Ledger, Start
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Start
 from weblake.loads import detached, intents, load, load_request, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming
 

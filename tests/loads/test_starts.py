@@ -32,23 +32,9 @@ ALONE = (Process(),)
 TOGETHER, BEHIND = (Process(), Process()), (Process(), Process(ready=BEGAN + 1))
 
 
-class InOrder:
-    """Readers that take no turns of their own."""
-
-    def __init__(self, _: int) -> None:
-        self.map = map
-
-    def __enter__(self) -> InOrder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture(autouse=True)
 def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock of our own, no chance, and short seconds."""
-    monkeypatch.setattr(ledger, "ThreadPoolExecutor", InOrder)
     monkeypatch.setattr(ledger, "utc_now", lambda: stamp(BEGAN))
     monkeypatch.setattr(secrets, "token_hex", lambda size: "00" * size)
     monkeypatch.setattr(lost_starts, "list_activity", functools.cache(lost_starts.list_activity))

@@ -122,36 +122,10 @@ class _StorageFiles(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has 
 
     open_input_stream = open_input_file
 
-    def get_file_info_selector(self, selector: fs.FileSelector) -> NoReturn:
-        _refuse()
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise NotImplementedError(
+            "A table that weblake has landed is read only here: land with weblake.land and the like."
+        )
 
-    def create_dir(self, path: str, recursive: bool) -> NoReturn:
-        _refuse()
-
-    def delete_dir(self, path: str) -> NoReturn:
-        _refuse()
-
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> NoReturn:
-        _refuse()
-
-    def delete_root_dir_contents(self) -> NoReturn:
-        _refuse()
-
-    def delete_file(self, path: str) -> NoReturn:
-        _refuse()
-
-    def move(self, src: str, dest: str) -> NoReturn:
-        _refuse()
-
-    def copy_file(self, src: str, dest: str) -> NoReturn:
-        _refuse()
-
-    def open_output_stream(self, path: str, metadata: object) -> NoReturn:
-        _refuse()
-
-    def open_append_stream(self, path: str, metadata: object) -> NoReturn:
-        _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise NotImplementedError("A table that weblake has landed is read only here: land with weblake.land and the like.")
+    create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = delete_file = _refuse
+    move = copy_file = open_output_stream = open_append_stream = get_file_info_selector = _refuse

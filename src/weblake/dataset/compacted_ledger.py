@@ -13,11 +13,11 @@ from itertools import chain
 
 import msgspec
 
-from weblake.dataset import layout, ledger_archive
+from weblake.dataset import layout, ledger_archive, parallel
 from weblake.dataset.compaction_record import changed
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.ledger_listing import INTENT, LATER_START, VOID, LoadRecords, do_each, id_of, names_of, read_each
+from weblake.dataset.ledger_listing import INTENT, LATER_START, VOID, LoadRecords, id_of, names_of, read_each
 from weblake.dataset.merging import strange
 from weblake.storage import Storage
 
@@ -101,7 +101,7 @@ class LedgerCopy:
         for folder, intents in ((layout.LEDGER, False), (layout.SLOTS, None), (layout.LEDGER, True)):
             names = (name for page in self._source.pages(folder) for name in page)
             wanted = (name for name in names if intents in (None, name.count(".") == 1) and not self._is_gone(name))
-            for _ in do_each(wanted, lambda name: self._copy_one(name, moved)):
+            for _ in parallel.in_order(wanted, lambda name: self._copy_one(name, moved)):
                 pass
 
     def _is_gone(self, name: str) -> bool:

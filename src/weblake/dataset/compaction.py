@@ -28,9 +28,10 @@ from weblake.dataset.compaction_record import (
     parquet_files,
     read,
 )
-from weblake.dataset.ledger import Ledger, utc_now
+from weblake.dataset.ledger import Ledger
 from weblake.dataset.ledger_listing import DONE, INTENT, id_of, read_each
 from weblake.dataset.merging import LedgerContents, Merge, Moved, copy_file, strange
+from weblake.dataset.records import utc_now
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import RootPath, Storage, open_storage
 from weblake.tables import schemas

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weblake.dataset.ledger import Intent
+from weblake.dataset.records import Intent
 from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset, LandedLoad
 from weblake.errors import StorageRefused
 from weblake.receipt import LandedFile, Receipt
@@ -20,7 +20,7 @@ def find(dataset: Dataset, load_id: str) -> LandedLoad | None:
     Raises:
         StorageRefused: A record of the load, or its file, cannot be read.
     """
-    done = dataset.ledger.done_record(load_id)
+    done = dataset.ledger.done(load_id)
     if done is not None:
         return LandedLoad(Receipt.from_dict(done.receipt), done.at)
     intent = dataset.ledger.intent(load_id)

@@ -17,167 +17,21 @@ request body or API key is stored, because headers may hold cookies. Lists of UR
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.compat import read_time
+from weblake.dataset import parallel
 from weblake.dataset.identity import checked_load_id, job_load_id
 from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger_archive import LedgerArchive
+from weblake.dataset.records import VERSION, Done, Intent, Job, Owner, Record, Retired, Start, Void, utc_now
 from weblake.errors import StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import Storage
-
-#: The version of all records that this module writes.
-VERSION = 1
-#: Number of records that are read concurrently.
-READERS = 16
-
-_TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|\+00:00)$"
-
-LoadId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}$")]
-#: A time in UTC, ISO 8601, such as 2026-11-21T06:00:00+00:00.
-UtcTime = Annotated[str, msgspec.Meta(pattern=_TIME)]
-#: A string that is not empty.
-Text = Annotated[str, msgspec.Meta(min_length=1)]
-
-
-def new_nonce() -> str:
-    """Return a random nonce that distinguishes a record from an equal record of another writer."""
-    return secrets.token_hex(8)
-
-
-def utc_now() -> str:
-    """Return the current UTC time in the format of records."""
-    return datetime.now(timezone.utc).isoformat()
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """Base of all records. Fields that a later version adds are ignored when a record is read."""
-
-    load_id: LoadId
-    version: int = msgspec.field(default_factory=lambda: VERSION)
-    writer: str = msgspec.field(default_factory=new_nonce)
-
-
-class Intent(Record, frozen=True, kw_only=True):
-    """A load that is about to be bought."""
-
-    #: The kind of job: batch_scrape, crawl, scrape or parse.
-    kind: Text
-    #: The endpoint name of such jobs in the service's activity list.
-    endpoint: str
-    created_at: UtcTime
-    request_sha256: str
-    #: The base URL of the service without credentials, for display only.
-    service: str | None = None
-    submitted: int | None = None
-    first_target: str | None = None
-    #: The digest of the list of URLs to be sent; a later run of the load may send another list.
-    urls: str | None = None
-    #: Path keys and values in their order; None for the default, `load_date`.
-    partition: dict[str, str] | None = None
-    slot: str | None = None
-    slot_has_partition: bool = False
-    generation: int = 0
-    #: The id of the orchestrator's run.
-    run: str | None = None
-    #: The cause of the request: equal for retries, different for another request by a person.
-    occasion: str | None = None
-    #: The orchestrator's name of the work (Slot.task); empty in records of earlier versions.
-    task: tuple[str, ...] = ()
-    #: Whether the service declared that it replays starts by idempotency key; None if it was not queried.
-    replay: bool | None = None
-
-    def created(self) -> datetime:
-        """Return `created_at` as an aware datetime in UTC."""
-        return read_time(self.created_at)
-
-    def created_seconds(self) -> float:
-        """Return `created_at` in seconds since the epoch."""
-        return self.created().timestamp()
-
-    def age_s(self) -> float:
-        """Return the age of this record in seconds by this machine's clock; never negative."""
-        return max(0.0, (datetime.now(timezone.utc) - self.created()).total_seconds())
-
-
-class Start(Record, frozen=True, kw_only=True):
-    """A start request that is about to be sent."""
-
-    n: Annotated[int, msgspec.Meta(ge=1)]
-    #: The idempotency key of the request.
-    key: Text
-    at: UtcTime
-    #: The digest of the list of URLs that is sent (loads/sent_lists.py); None for a request without a list.
-    urls: str | None = None
-    #: The digest of the request, and the target that the activity list would show for it.
-    request_sha256: str | None = None
-    first_target: str | None = None
-    #: Whether a record states that this start started nothing.
-    void: bool = False
-
-    def at_seconds(self) -> float:
-        """Return `at` in seconds since the epoch."""
-        return read_time(self.at).timestamp()
-
-
-class Void(Record, frozen=True, kw_only=True):
-    """Evidence that a start request started no job."""
-
-    n: int
-    why: str
-    at: UtcTime
-
-
-class Job(Record, frozen=True, kw_only=True):
-    """The job of a load, started or found in the activity list."""
-
-    job_id: Text
-    kind: Text
-    at: UtcTime
-    #: URLs that the service rejected when the job was started.
-    rejected: tuple[str, ...] = ()
-    #: The digests of the list of URLs that the job was started with, and of the request.
-    urls: str | None = None
-    request_sha256: str | None = None
-    #: Whether the job was found in the activity list after the response to its start was lost.
-    adopted: bool = False
-
-    def age_s(self) -> float:
-        """Return the age of this record in seconds by this machine's clock; never negative."""
-        return max(0.0, (datetime.now(timezone.utc) - read_time(self.at)).total_seconds())
-
-
-class Owner(Record, frozen=True, kw_only=True):
-    """The load that a job belongs to, or as which it is landed; prevents another load from claiming the job."""
-
-    job_id: Text
-    owner: LoadId
-    at: UtcTime
-
-
-class Done(Record, frozen=True, kw_only=True):
-    """A load that has landed."""
-
-    at: UtcTime
-    receipt: dict[str, object]
-    #: Older loads of its slot that it replaced.
-    retired: tuple[LoadId, ...] = ()
-
-
-class Retired(Record, frozen=True, kw_only=True):
-    """A load that a later one has replaced."""
-
-    by: LoadId
-    at: UtcTime
-
 
 R = TypeVar("R", bound=Record)
 S = TypeVar("S", bound=msgspec.Struct)
@@ -275,28 +129,22 @@ class Ledger:
         filed = job_load_id(kind, job_id)
         return self._record(Owner(load_id=filed, job_id=job_id, owner=load_id, at=utc_now()), step)[0].owner
 
-    def done(self, load_id: str) -> dict[str, object] | None:
-        """Return the receipt of a landed load with `at` and, if it replaced other loads, `retired`; or None."""
-        found = self.done_record(load_id)
-        return _flat(found) if found else None
-
-    def done_record(self, load_id: str) -> Done | None:
+    def done(self, load_id: str) -> Done | None:
         """Return the record that a load has landed, or None."""
         return self._read(load_id, ".done", Done)
 
     def files(self, load_ids: Sequence[str]) -> set[str]:
         """Return the paths of the files that these loads landed; they hold the rows unless the loads were retired."""
-        with ThreadPoolExecutor(READERS) as readers:
-            found = readers.map(lambda load_id: self._read(load_id, ".done", Done), load_ids)
-            listed = [done.receipt.get("files") for done in found if done is not None]
+        found = parallel.in_order(load_ids, self.done)
+        listed = [done.receipt.get("files") for done in found if done is not None]
         return {str(file["path"]) for files in listed if isinstance(files, list) for file in files}
 
     def record_done(
         self, load_id: str, receipt: Mapping[str, object], *, retired: Sequence[str] = (), at: str | None = None
-    ) -> dict[str, object]:
-        """Record that a load has landed; return the recorded receipt as `done` does. `at`: default now."""
+    ) -> Done:
+        """Record that a load has landed and return the recorded record. `at`: default now."""
         record = Done(load_id=load_id, at=at or utc_now(), receipt=dict(receipt), retired=tuple(retired))
-        return _flat(self._record(record, ".done")[0])
+        return self._record(record, ".done")[0]
 
     def retired(self, load_id: str) -> Retired | None:
         """Return the record that a later load has replaced this one, or None."""
@@ -417,7 +265,3 @@ class _Versioned(msgspec.Struct):
 
 def _record_name(load_id: str, step: str) -> str:
     return f"{LEDGER}/{checked_load_id(load_id)}{step}.json"
-
-
-def _flat(done: Done) -> dict[str, object]:
-    return {**done.receipt, "at": done.at, **({"retired": list(done.retired)} if done.retired else {})}

@@ -11,10 +11,9 @@ keep their records in the ledger until the next compaction.
 from __future__ import annotations
 
 import gzip
-import threading
 import zlib
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -41,8 +40,8 @@ class LedgerArchive:
         self._count: int | None = None
         #: Whether the root is known to be the complete result of a compaction; once True it stays True.
         self.is_whole = False
-        self._shards: OrderedDict[int, Mapping[str, bytes]] = OrderedDict()
-        self._lock = threading.Lock()
+        #: Returns the records of one shard, by their names below the ledger.
+        self.shard: Callable[[int], Mapping[str, bytes]] = lru_cache(_HELD)(self._read_shard)
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a record, by its name below the root, or None if it is not archived.
@@ -66,12 +65,7 @@ class LedgerArchive:
             self.is_whole = data is not None
         return self._count
 
-    def shard(self, number: int) -> Mapping[str, bytes]:
-        """Return the records of one shard, by their names below the ledger."""
-        with self._lock:
-            if number in self._shards:
-                self._shards.move_to_end(number)
-                return self._shards[number]
+    def _read_shard(self, number: int) -> Mapping[str, bytes]:
         name = layout.retired_path(number)
         data = self._storage.read(name)
         if data is None:
@@ -80,12 +74,7 @@ class LedgerArchive:
             records = msgspec.json.decode(gzip.decompress(data), type=dict[str, msgspec.Raw])
         except (OSError, EOFError, zlib.error, msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._damaged(name) from error
-        found = {own: bytes(record) for own, record in records.items()}
-        with self._lock:
-            self._shards[number] = found
-            while len(self._shards) > _HELD:
-                self._shards.popitem(last=False)
-        return found
+        return {own: bytes(record) for own, record in records.items()}
 
     def _damaged(self, name: str, how: str = "damaged") -> StorageRefused:
         return StorageRefused(

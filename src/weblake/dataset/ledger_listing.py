@@ -1,27 +1,25 @@
 """Reads the whole ledger of a root: for lists of loads, compaction and watchers. Landing a load never does this.
 
-A ledger may hold millions of records. Names are listed in pages and kept as one number and a few flags per load (about
-100 bytes). Records are read once, stored in a temporary file, and yielded one load at a time. An unreadable record is
+A ledger may hold a hundred thousand loads. Names are listed in pages and kept as one number and a few flags per load
+(about 100 bytes). Records are read once; to sort them, their JSON is kept (about 1 KB a load). An unreadable record is
 reported with its load and does not affect other loads.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
-from itertools import chain, islice
-from typing import IO, TypeVar
+from datetime import datetime, timezone
+from itertools import chain
+from typing import TypeVar
 
 import msgspec
 
 from weblake.compat import read_time
+from weblake.dataset import parallel
 from weblake.dataset.layout import LEDGER, check_whole
-from weblake.dataset.ledger import READERS, Done, Intent, Ledger, Retired
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Done, Intent, Retired
 from weblake.errors import StorageRefused
 
 #: Flags of the records that exist of a load.
@@ -39,11 +37,8 @@ _NAME = re.compile(
     rf"{LEDGER}/(?P<load_id>[0-9a-f]{{16}})(?P<step>\.start-[1-9]\d*(?:\.void)?|\.owner|\.lander|\.job|\.done|"
     r"\.retired)?\.json"
 )
-#: Number of items that are submitted to the threads at a time.
-_AT_ONCE = 256
-#: Maximum bytes of records in memory; beyond that they are in a temporary file.
-_IN_MEMORY = 8 << 20
-_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
+#: Time of a load with an unreadable record: before all others.
+_UNKNOWN = datetime.min.replace(tzinfo=timezone.utc)
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -95,14 +90,16 @@ def loads(ledger: Ledger) -> Iterator[LoadRecords]:
     Loads with an unreadable record come first.
 
     Raises:
-        StorageRefused: The root cannot be listed, or the machine's temporary directory has no space for the records.
+        StorageRefused: The root cannot be listed.
     """
     known = steps(ledger)
-    with _Waiting() as waiting:
-        for records in chain(archived_loads(ledger), loads_of(ledger, known)):
-            waiting.add(records)
-        known.clear()
-        yield from waiting.in_order()
+    found: list[tuple[datetime, str, bytes]] = []
+    for records in chain(archived_loads(ledger), loads_of(ledger, known)):
+        at = read_time(records.at()) if records.at() else _UNKNOWN
+        found.append((at, records.load_id, msgspec.json.encode(records)))  # a third of the memory of the objects
+    known.clear()
+    for _, _, encoded in sorted(found):
+        yield msgspec.json.decode(encoded, type=LoadRecords)
 
 
 def loads_of(ledger: Ledger, known: Mapping[int, int]) -> Iterator[LoadRecords]:
@@ -111,7 +108,7 @@ def loads_of(ledger: Ledger, known: Mapping[int, int]) -> Iterator[LoadRecords]:
     def read(item: tuple[int, int]) -> LoadRecords:
         load_id = id_of(item[0])
         try:
-            done = ledger.done_record(load_id) if item[1] & DONE else None
+            done = ledger.done(load_id) if item[1] & DONE else None
             intent = ledger.intent(load_id) if done is None else None
             retired = ledger.retired(load_id) if item[1] & RETIRED else None
         except StorageRefused as error:
@@ -123,7 +120,7 @@ def loads_of(ledger: Ledger, known: Mapping[int, int]) -> Iterator[LoadRecords]:
 
 def has_landed(ledger: Ledger, known: Mapping[int, int], load_id: str) -> bool:
     """Return whether a load has landed, according to the result of `steps`, the ledger or the archive."""
-    return bool(known.get(int(load_id, 16), 0) & DONE) or ledger.done_record(load_id) is not None
+    return bool(known.get(int(load_id, 16), 0) & DONE) or ledger.done(load_id) is not None
 
 
 def archived_loads(ledger: Ledger) -> Iterator[LoadRecords]:
@@ -147,59 +144,9 @@ def archived_loads(ledger: Ledger) -> Iterator[LoadRecords]:
 
 def read_each(ledger: Ledger, items: Iterable[A], read: Callable[[A], B]) -> Iterator[B]:
     """Yield the result of `read` for each item, in order; `read` is called in several threads."""
-    local = ledger.storage.local_path("x") is not None  # local reads are bound by the processor, not by a network
-    return do_each(items, read, max(2, os.cpu_count() or 1) if local else READERS)
-
-
-def do_each(items: Iterable[A], do: Callable[[A], B], threads: int = READERS) -> Iterator[B]:
-    """Yield the result of `do` for each item, in order; `threads` threads process a limited number of items ahead."""
-    left = iter(items)
-    with ThreadPoolExecutor(threads, "weblake-ledger") as pool:
-        while some := [*islice(left, _AT_ONCE)]:
-            yield from pool.map(do, some)
+    return parallel.in_order(items, read, threads=parallel.readers(ledger.storage))
 
 
 def id_of(number: int) -> str:
     """Return the load id of an integer that `steps` returned."""
     return f"{number:016x}"
-
-
-class _Waiting:
-    """Temporary file of load records that sorts them by time."""
-
-    def __init__(self) -> None:
-        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed by __exit__
-        self._bytes = 0
-        #: Of each load: microseconds since 1970, load id and offset in the file, packed into one integer for sorting.
-        self._order: list[int] = []
-
-    def __enter__(self) -> _Waiting:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def add(self, records: LoadRecords) -> None:
-        at = (read_time(records.at()) - _EPOCH) // _MICROSECOND if records.at() else -1 << 60
-        self._order.append((at << 104) | (int(records.load_id, 16) << 40) | self._bytes)
-        with _translate_errors():
-            self._bytes += self._file.write(msgspec.json.encode(records) + b"\n")
-
-    def in_order(self) -> Iterator[LoadRecords]:
-        self._order.sort()
-        for each in self._order:
-            with _translate_errors():
-                self._file.seek(each & ((1 << 40) - 1))
-                line = self._file.readline()
-            yield msgspec.json.decode(line, type=LoadRecords)
-
-
-@contextmanager
-def _translate_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageRefused(
-            f"The records of the ledger could not be sorted in {tempfile.gettempdir()}: {error.strerror or error}.",
-            hint="Free space there, or set TMPDIR to a directory with space.",
-        ) from error

@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from weblake.dataset import compacted_files, layout
-from weblake.dataset.prefetch import each_ahead
+from weblake.dataset import compacted_files, layout, parallel
 from weblake.errors import StorageRefused
 from weblake.storage import Storage
 from weblake.tables import parquet
@@ -96,7 +95,7 @@ class Merge:
         output: _Output | None = None
         with self._target.scratch() as scratch:
             try:
-                for _, each in each_ahead(names, lambda name: self._describe(name, schema), AHEAD, AHEAD):
+                for each in parallel.in_order(names, lambda name: self._describe(name, schema), most=AHEAD):
                     if each.loads is not None and not each.loads:
                         yield Moved(each.name, each.bytes, None, 0, 0)
                     elif each.loads and set(each.loads) <= held.keys():

@@ -8,14 +8,12 @@ that at most one row group of it is in memory. The number and the bytes of prefe
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
 from typing import IO, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from weblake.dataset import parallel
 from weblake.dataset.arrow_files import opened
 from weblake.storage import Storage
 
@@ -24,8 +22,6 @@ T = TypeVar("T")
 Source: TypeAlias = IO[bytes] | pa.BufferReader
 #: Maximum bytes of a file that is prefetched.
 SMALL = 256 << 10
-#: Files that are read concurrently over a network; on a local root the number is that of the processors.
-READERS = 16
 #: Minimum number of files for which threads are started.
 FEW = 4
 
@@ -41,31 +37,14 @@ def in_order(storage: Storage, names: Sequence[str], read: Callable[[str, Source
             with opened(storage, name) as source:
                 yield from read(name, source)
         return
-    readers = READERS if storage.local_path("x") is None else max(2, os.cpu_count() or 1)
-    for name, made in each_ahead(names, lambda name: _small(storage, read, name), readers, 2 * readers):
+    threads = parallel.readers(storage)
+    small = parallel.in_order(names, lambda name: _small(storage, read, name), threads=threads, most=2 * threads)
+    for name, made in zip(names, small, strict=True):
         if made is not None:
             yield from made
             continue
         with opened(storage, name) as source:
             yield from read(name, source)
-
-
-def each_ahead(names: Iterable[str], do: Callable[[str], T], threads: int, most: int) -> Iterator[tuple[str, T]]:
-    """Yield each name with the result of `do`, in order; `threads` threads work on at most `most` names ahead."""
-    waiting: deque[tuple[str, Future[T]]] = deque()
-    left = iter(names)
-    with ThreadPoolExecutor(threads, "weblake-read") as pool:
-        try:
-            while True:
-                for name in islice(left, most - len(waiting)):
-                    waiting.append((name, pool.submit(do, name)))
-                if not waiting:
-                    return
-                name, future = waiting.popleft()
-                yield name, future.result()
-        finally:
-            for _, future in waiting:
-                future.cancel()
 
 
 def _small(storage: Storage, read: Callable[[str, Source], Iterable[T]], name: str) -> list[T] | None:

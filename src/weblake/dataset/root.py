@@ -10,7 +10,8 @@ from typing import IO
 
 from weblake.dataset import layout
 from weblake.dataset.layout import Layout
-from weblake.dataset.ledger import Intent, Ledger
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Intent
 from weblake.dataset.slots import Slots
 from weblake.receipt import Receipt
 from weblake.storage import RootPath, Storage, open_storage

@@ -23,8 +23,9 @@ import msgspec
 from weblake.compat import read_time
 from weblake.dataset import layout, ledger_listing
 from weblake.dataset.identity import load_id_of
-from weblake.dataset.ledger import Intent, Ledger, Record, UtcTime, new_nonce, utc_now
+from weblake.dataset.ledger import Ledger
 from weblake.dataset.ledger_listing import DONE, RETIRED
+from weblake.dataset.records import Intent, Record, UtcTime, new_nonce, utc_now
 from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
 from weblake.storage import Storage
@@ -154,7 +155,7 @@ class Slots:
         intent = self.ledger.intent(load_id)
         if intent is None or intent.slot is None:
             return None
-        done = self.ledger.done_record(load_id)
+        done = self.ledger.done(load_id)
         return None if done is None else _entry(intent, done.receipt, done.at)
 
     def from_readable_records(self, load_id: str) -> SlotEntry | None:

@@ -78,9 +78,6 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         return cls(tries=cls().tries + more, timeouts=cls().timeouts + more, wait_s=seconds)
 
 
-#: The former name of RetryPolicy; kept because docs/testing.md documented it.
-Patience = RetryPolicy
-
 #: The default policy of a single call.
 SINGLE = RetryPolicy()
 

@@ -40,6 +40,6 @@ def find_possible_cost(client: FlowRunner, dataset: Dataset, request: LoadReques
     if not request.unlimited_pages or client.service == _EMBEDDED:
         return None
     last = dataset.ledger.last_start(request.load_id)
-    if (last is not None and not last.void) or dataset.ledger.done_record(request.load_id) is not None:
+    if (last is not None and not last.void) or dataset.ledger.done(request.load_id) is not None:
         return None
     return PossibleCost(request.unlimited_pages, request.price)

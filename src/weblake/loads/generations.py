@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset import layout
-from weblake.dataset.ledger import Intent, Job
+from weblake.dataset.records import Intent, Job
 from weblake.errors import AskPerson, JobGone
 from weblake.jobs.polling import JobRef, get_status, over_budget
 from weblake.loads import publishing, starts

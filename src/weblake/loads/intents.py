@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeAlias
 
 from weblake.api.operation import Operation
-from weblake.dataset.ledger import Intent, Job, Start, new_nonce, utc_now
+from weblake.dataset.records import Intent, Job, Start, new_nonce, utc_now
 from weblake.dataset.root import Dataset
 from weblake.loads import list_sources, sent_lists, starts
 from weblake.loads.crawl_costs import find_possible_cost

@@ -17,7 +17,7 @@ import msgspec
 from weblake.dataset import layout
 from weblake.dataset.identity import load_id_of
 from weblake.dataset.landed_loads import find, find_job
-from weblake.dataset.ledger import Record
+from weblake.dataset.records import Record
 from weblake.dataset.root import DOCUMENTS, Dataset
 from weblake.errors import StorageRefused
 from weblake.home import home

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from weblake.api.job_kinds import JOB_KINDS
-from weblake.dataset.ledger import Intent, Job
+from weblake.dataset.records import Intent, Job
 from weblake.errors import DeadlineExceeded, LoadIncomplete, StorageRefused, WeblakeError
 from weblake.jobs.polling import JobRef, OverBudget, wait
 from weblake.loads import list_sources, publishing, recovery, sent_lists, starts

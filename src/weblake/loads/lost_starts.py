@@ -10,7 +10,8 @@ from weblake.api.operation import Operation
 from weblake.api.operations import list_activity
 from weblake.api.options import ActivityOptions
 from weblake.api.options.values import uuid_problem
-from weblake.dataset.ledger import Intent, Ledger
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Intent
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
 from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
 from weblake.loads.load_request import Endpoint

@@ -16,8 +16,8 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.client import Client
 from weblake.compat import read_time
 from weblake.dataset import layout, ledger_listing
-from weblake.dataset.ledger import Intent, Job
 from weblake.dataset.ledger_listing import DONE, INTENT
+from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import open_dataset
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
 from weblake.jobs.polling import JobRef, get_status

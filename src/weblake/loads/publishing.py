@@ -19,7 +19,7 @@ from weblake.dataset import layout, ledger_listing
 from weblake.dataset.landed_loads import find as find
 from weblake.dataset.landed_loads import find_job as find_job
 from weblake.dataset.landed_loads import receipt_of
-from weblake.dataset.ledger import Intent
+from weblake.dataset.records import Intent
 from weblake.dataset.root import DOCUMENTS as DOCUMENTS
 from weblake.dataset.root import PAGE_ERRORS as PAGE_ERRORS
 from weblake.dataset.root import Dataset as Dataset

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from weblake.dataset import layout
 from weblake.dataset.landed_loads import find_published, with_files
-from weblake.dataset.ledger import Intent
+from weblake.dataset.records import Intent
 from weblake.dataset.root import Dataset, LandedLoad
 from weblake.dataset.slots import group_of_intent, rivals
 from weblake.loads.retirement import is_there, retire
@@ -19,7 +19,7 @@ def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
     ledger = dataset.ledger
     receipt = with_files(dataset, intent, receipt)
     if intent.slot is None:
-        return Receipt.from_dict(ledger.record_done(intent.load_id, receipt.to_dict()))
+        return Receipt.from_dict(ledger.record_done(intent.load_id, receipt.to_dict()).receipt)
     entry = dataset.slots.add(intent, receipt)
     older, newer = rivals(entry, dataset.slots.others(entry))
     if newer is not None:  # before the done record, because a run that finds that one relies on the records
@@ -30,7 +30,7 @@ def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
         retire(dataset, other, by=intent.load_id)
     if newer is not None:
         retire(dataset, entry, by=newer.load_id)
-    return Receipt.from_dict(done)
+    return Receipt.from_dict(done.receipt)
 
 
 def recover(dataset: Dataset, load_id: str) -> LandedLoad | None:
@@ -39,7 +39,7 @@ def recover(dataset: Dataset, load_id: str) -> LandedLoad | None:
     Raises:
         StorageRefused: A record of the load, or its file, cannot be read.
     """
-    intent, done = dataset.ledger.intent(load_id), dataset.ledger.done_record(load_id)
+    intent, done = dataset.ledger.intent(load_id), dataset.ledger.done(load_id)
     if done is not None:
         if intent is not None and intent.slot is not None:
             _finish_retirements(dataset, intent, done.retired)

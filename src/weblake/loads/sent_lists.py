@@ -19,7 +19,7 @@ from hashlib import blake2b
 import msgspec
 
 from weblake.dataset import layout
-from weblake.dataset.ledger import Intent, Job
+from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
 from weblake.loads.load_request import LoadRequest

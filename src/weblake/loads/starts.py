@@ -25,7 +25,8 @@ from weblake.api.operation import Operation
 from weblake.api.operations import get_scrape, list_activity
 from weblake.api.start_responses import Verdict
 from weblake.dataset.identity import job_load_id
-from weblake.dataset.ledger import Intent, Job, Ledger, Start, new_nonce
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Intent, Job, Start, new_nonce
 from weblake.errors import (
     CreditsExhausted,
     JobGone,

@@ -39,7 +39,7 @@ DIRECTORY = "serve"
 _GENERATED = "generated"
 _RUNS_CODE = (
     "Code that comes with requests runs on this machine, as the user of this service and in no sandbox: "
-    "whoever has a key can do what this user can."
+    "a client with a key can do everything that this user can."
 )
 #: Maximum seconds from the signal to the end of the process.
 _LAST_SECONDS = 4.5

@@ -146,7 +146,7 @@ def until(what: str, look: Callable[[], Any], timeout: float = 60) -> Any:
 
 def test_every_block_is_tried_here() -> None:
     tried = {
-        "Begin": {"sh": 4, "python": 1},
+        "Getting started": {"sh": 4, "python": 1},
         "The resource": {"python": 1},
         "Assets": {"python": 2},
         "Components": {"sh": 1, "yaml": 3, "python": 1},
@@ -166,7 +166,7 @@ def test_every_block_is_tried_here() -> None:
 
 
 def test_the_first_asset_lands_a_site(page: Page) -> None:
-    page.define("Begin").run("docs")
+    page.define("Getting started").run("docs")
     assert page.rows("SELECT count(*), count(markdown), count(links) FROM read_parquet(?)") == [(6, 6, 6)]
 
 
@@ -288,7 +288,7 @@ def test_the_subclass_has_its_say(page: Page, capfd: pytest.CaptureFixture[str])
 
 @pytest.mark.system
 def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None:
-    export, serve, try_it, copy = blocks("Begin", "sh")
+    export, serve, try_it, copy = blocks("Getting started", "sh")
     assert export.startswith("export WEBLAKE_BASE_URL=")
     port = str(free_port())
     env = environment(tmp_path, DAGSTER_HOME=dagster_home(tmp_path))
@@ -352,7 +352,7 @@ def test_the_names_in_the_text_exist() -> None:
 
 
 def test_the_metadata_in_the_text_is_what_a_load_has(page: Page) -> None:
-    code = page.define("Begin")
+    code = page.define("Getting started")
     (made,) = code.run("docs").asset_materializations_for_node("docs")
     table = TEXT[TEXT.index("| of a load | |") : TEXT.index("| of usage | |")]
     listed = set(re.findall(r"`([\w/]+)`", table))

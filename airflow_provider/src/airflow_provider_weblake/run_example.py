@@ -42,9 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(200_000, 20, 50)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the home is removed on SIGTERM, too
     with _only_result_on_stdout() as result, _home(given.example):
-        told = run(given.example, given.params)
-        result.write(json.dumps(told, default=str) + "\n")
-    return 0 if told["state"] == "success" else 1
+        outcome = run(given.example, given.params)
+        result.write(json.dumps(outcome, default=str) + "\n")
+    return 0 if outcome["state"] == "success" else 1
 
 
 def run(example: str, params: Mapping[str, object]) -> dict[str, object]:

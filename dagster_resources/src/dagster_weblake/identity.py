@@ -142,8 +142,8 @@ class Lineage:
         """Return the backfill that requested the partition: after the newest that materialized it, or the first."""
         if len(self._backfills) > 1:
             wanted = dg.AssetRecordsFilter(reported_key, asset_partitions=None if partition is None else [partition])
-            told = self.instance.fetch_materializations(wanted, limit=_MOST).records
-            if run_ids := list({record.run_id for record in told if record.run_id}):
+            records = self.instance.fetch_materializations(wanted, limit=_MOST).records
+            if run_ids := list({record.run_id for record in records if record.run_id}):
                 within = dg.RunsFilter(run_ids=run_ids, tags={_BACKFILL: self._backfills[1:]})
                 told_in = {run.tags[_BACKFILL] for run in self.instance.get_runs(within)}
                 for later, backfill in pairwise(self._backfills):

@@ -44,23 +44,23 @@ class Progress:
         if not changed and not due:
             return
         self._status, self._done, self._at = status, done, time.monotonic()
-        told = progress_of(head)
-        if told:
+        message = progress_of(head)
+        if message:
             of = "" if self.partition is None else f" of {self.partition}"
-            self.context.log.info(f"The job{of}: {told}")
+            self.context.log.info(f"The job{of}: {message}")
 
 
 def progress_of(head: Mapping[str, object]) -> str:
     """Return a message about a job from the head of a poll; values of a wrong type are left out."""
-    told: list[str] = []
+    parts: list[str] = []
     status = head.get("status")
     if isinstance(status, str) and status.strip():
-        told.append(f"status {plain(status, _WORD)}")
+        parts.append(f"status {plain(status, _WORD)}")
     for name in ("total", "completed"):
         count = head.get(name)
         if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _LARGEST:
-            told.append(f"{name} {number(count)}")
+            parts.append(f"{name} {number(count)}")
     used = amount(head.get("creditsUsed"))
     if used is not None and used >= 0:
-        told.append(f"credits used {number(used)}")
-    return ", ".join(told)
+        parts.append(f"credits used {number(used)}")
+    return ", ".join(parts)

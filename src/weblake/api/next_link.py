@@ -68,5 +68,5 @@ def _elsewhere(link: object) -> MalformedReply:
     shown = one_line(link, 120) if isinstance(link, str) else type(link).__name__
     return MalformedReply(
         f"The service's `next` does not lead to another chunk of this job: {shown!r}.",
-        hint="Nothing was followed and nothing was published; report it to whoever runs the service.",
+        hint="Nothing was followed and nothing was published; report it to the operator of the service.",
     )

@@ -84,7 +84,9 @@ class ResultPager:
                 yield from sleep(min(pause, left))
         raise MalformedReply(
             f"{self.job} went back to {str(chunk.head.get('status'))[:40]!r} after it had ended.",
-            hint=Remedy("Nothing was published. {run_again}; if it stays so, tell whoever runs the service."),
+            hint=Remedy(
+                "Nothing was published. {run_again}; if the error persists, report it to the operator of the service."
+            ),
         )
 
     def record_new(self, documents: int) -> None:
@@ -94,7 +96,7 @@ class ResultPager:
             raise MalformedReply(
                 f"The chunks of {self.job} do not end: {len(self._visited)} were read, the last {self._stale} of "
                 "them without anything new.",
-                hint="Nothing was published; report it to whoever runs the service.",
+                hint="Nothing was published; report it to the operator of the service.",
             )
 
     def _advance(self, following: Query | None, *, empty: bool) -> None:
@@ -106,7 +108,7 @@ class ResultPager:
         elif following in self._visited:
             raise MalformedReply(
                 f"The chunks of {self.job} lead in a circle.",
-                hint="Nothing was published; report it to whoever runs the service.",
+                hint="Nothing was published; report it to the operator of the service.",
             )
         else:
             self._asked, self._repolled = following, False

@@ -156,8 +156,8 @@ def orphans(
 def open_loads(dataset: Dataset) -> Unlanded:
     """Return the open loads from the ledger alone; needs no service."""
     known = ledger_listing.steps(dataset.ledger)
-    begun = [ledger_listing.id_of(each) for each, has in known.items() if has & INTENT and not has & DONE]
-    found = [*ledger_listing.read_each(dataset.ledger, begun, lambda load_id: _found(dataset, load_id, known))]
+    unfinished = [ledger_listing.id_of(each) for each, has in known.items() if has & INTENT and not has & DONE]
+    found = [*ledger_listing.read_each(dataset.ledger, unfinished, lambda load_id: _found(dataset, load_id, known))]
     orphans = (each for each in found if isinstance(each, Orphan))
     return Unlanded(
         orphans=tuple(sorted(orphans, key=lambda each: (read_time(each.created_at), each.load_id))),

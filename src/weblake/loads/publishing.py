@@ -180,8 +180,8 @@ def _write_errors(staged: Staged) -> Path:
 
 def _is_of(errors: bytes | None, receipt: Receipt) -> bool:
     """Return whether this file of page errors was written with a load that has this receipt."""
-    told = None if errors is None else parquet.read_receipt(BytesIO(errors))
-    return told is not None and Receipt.from_dict(told) == replace(receipt, files=())
+    found = None if errors is None else parquet.read_receipt(BytesIO(errors))
+    return found is not None and Receipt.from_dict(found) == replace(receipt, files=())
 
 
 def _restore_errors(storage: Storage, errors: str, before: bytes | None, winner: Receipt, beside: Path) -> None:

@@ -294,7 +294,7 @@ def _record(
             f"The service answered the start of load {load_id} with job {job_id}, which load {owner} has.",
             hint=Remedy(
                 "Look at the team's activity: if there is one more job of it, {land} lands that one; "
-                "if there is none, tell whoever runs the service or its proxy, or {start_afresh}."
+                "if there is none, tell the operator of the service or its proxy, or {start_afresh}."
             ),
         )
     job = ledger.record_job(

@@ -295,8 +295,8 @@ class ObjectStorage:
         # Starting and aborting an upload proves the permission to write, and readers of the table see no object.
         bucket, _, key = path.partition("/")
         with self._translate_errors(f"publish {name}"):
-            begun = call("create_multipart_upload", Bucket=bucket, Key=key)
-            call("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=begun["UploadId"])
+            upload = call("create_multipart_upload", Bucket=bucket, Key=key)
+            call("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload["UploadId"])
 
     def _upload(self, local_file: Path, path: str, *, mode: str) -> None:
         if self._backend == "memory":

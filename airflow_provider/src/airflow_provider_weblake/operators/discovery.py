@@ -213,9 +213,9 @@ class WeblakeInteractOperator(WeblakeOperator):
             )
             return {"stopped": False}
         ms = closed.session_duration_ms
-        told = {"session_seconds": None if ms is None else ms / 1000, "credits_billed": closed.credits_billed}
-        self.log.info("Stopped the browser of scrape %s: %s", self.scrape_id, json.dumps(told))
-        return {"stopped": True} | {name: value for name, value in told.items() if value is not None}
+        summary = {"session_seconds": None if ms is None else ms / 1000, "credits_billed": closed.credits_billed}
+        self.log.info("Stopped the browser of scrape %s: %s", self.scrape_id, json.dumps(summary))
+        return {"stopped": True} | {name: value for name, value in summary.items() if value is not None}
 
 
 def _unknown(why: str, error: errors.WeblakeError | None = None) -> errors.OutcomeUnknown:

@@ -218,5 +218,5 @@ def _error_text(error: BaseException) -> str:
     """Return the log text of an error: only messages of weblake and Airflow are sure to hold no key."""
     if isinstance(error, WeblakeError):
         error.interface = AIRFLOW
-    told = isinstance(error, WeblakeError | AirflowException)
-    return f"{type(error).__name__}: {error}" if told else type(error).__name__
+    is_redacted = isinstance(error, WeblakeError | AirflowException)
+    return f"{type(error).__name__}: {error}" if is_redacted else type(error).__name__

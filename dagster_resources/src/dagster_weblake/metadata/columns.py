@@ -31,7 +31,7 @@ DESCRIPTIONS = {
     "concurrency_queue_duration_ms": "For how many milliseconds it waited.",
     "metadata": "Every metadata key, raw: strings as they are, anything else as JSON text.",
     "extra": "JSON object of the fields that have no column.",
-    "repaired": "A value had to be mended to be storable.",
+    "repaired": "A value had to be repaired to be storable.",
     "loaded_at": "When the load was put on record, UTC.",
     "outcome": "failed, robots_blocked, rejected or missing.",
     "code": "The service's code of the error.",

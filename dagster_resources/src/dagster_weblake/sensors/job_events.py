@@ -139,17 +139,17 @@ def read_started(instance: dg.DagsterInstance, key: dg.AssetKey, events: Sequenc
 
 
 def _started(record: dg.EventLogRecord) -> StartedJob | None:
-    told = record.asset_materialization
-    if told is None:
+    event = record.asset_materialization
+    if event is None:
         return None
-    values = {name: value.value for name, value in told.metadata.items() if name.startswith("weblake/")}
+    values = {name: value.value for name, value in event.metadata.items() if name.startswith("weblake/")}
     texts = [values.get(f"weblake/{name}") for name in ("load_id", "kind", "job_id")]
     if not all(isinstance(text, str) for text in texts) or texts[1] not in orchestration.JOB_KINDS:
         return None
     load_id, kind, job_id = map(str, texts)
     deadline, most = (_amount(values.get(f"weblake/{name}")) for name in ("deadline", "max_credits"))
     at, run_id = record.timestamp, record.run_id
-    return StartedJob(record.storage_id, at, load_id, kind, job_id, told.partition, deadline, most, run_id)
+    return StartedJob(record.storage_id, at, load_id, kind, job_id, event.partition, deadline, most, run_id)
 
 
 def _amount(value: object) -> float | None:

@@ -55,8 +55,8 @@ def _selects(instance: dg.DagsterInstance, run: dg.DagsterRun, key: dg.AssetKey)
 
 def _is_final(record: dg.EventLogRecord, load_id: str) -> bool:
     event = record.event_log_entry.dagster_event
-    told = None if event is None else event.step_failure_data.user_failure_data
-    if told is None:
+    failure = None if event is None else event.step_failure_data.user_failure_data
+    if failure is None:
         return False
-    facts = {name: value.value for name, value in told.metadata.items()}
+    facts = {name: value.value for name, value in failure.metadata.items()}
     return facts.get("weblake/load_id") == load_id and facts.get("weblake/error") in _FINAL

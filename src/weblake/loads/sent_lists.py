@@ -29,7 +29,7 @@ from weblake.storage import Storage
 #: Low gzip level, so that a million URLs are compressed within a second.
 _LEVEL = 3
 #: Message if the caller's request differs from the request that the job was started with.
-CHANGED = "has changed since the job was started; landing what was bought"
+CHANGED = "has changed since the job was started; landing what was sent"
 
 
 def digest_of(urls: Sequence[str]) -> str:

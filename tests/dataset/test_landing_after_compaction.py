@@ -98,7 +98,7 @@ def test_what_is_open_goes_on_and_is_not_bought_again(lab: LandingLab) -> None:
     with pytest.raises(errors.WeblakeError):
         load.land(lab.client, lab.dataset, refused, SOON)
     _, job, _ = load.start_load(lab.client, lab.dataset, running)
-    detached.detach(lab.client, lab.dataset, sent)
+    load.start_load(lab.client, lab.dataset, sent)
     lab.service.faults({"match": {"method": "POST"}, "effect": {"status": 402}})
     with pytest.raises(errors.CreditsExhausted):
         load.start_load(lab.client, lab.dataset, batch("not bought"))

@@ -50,6 +50,8 @@ class Request(msgspec.Struct, frozen=True):
     #: Reading stops when this returns True for the bytes so far: a poll needs a response's head, not its documents.
     #: The view that it gets is valid during the call only.
     enough: Callable[[memoryview], bool] | None = None
+    #: Returns the buffer for the body; its contents are overwritten.
+    buffer: Callable[[], bytearray] = bytearray
     #: Send on a new connection: on a pooled one that the server is closing, the outcome of a start would be unknown.
     fresh: bool = False
 

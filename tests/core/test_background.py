@@ -1,12 +1,205 @@
-"""A function that runs in a thread of its own: its result, or its error, is there for whoever waits for it."""
+"""What two threads make comes in its order, is never too far ahead, and ends when left."""
 
 from __future__ import annotations
 
 import threading
+import weakref
+from collections.abc import Callable, Iterator
 
 import pytest
+from polling import until
 
-from weblake.background import run_in_thread
+from weblake.background import run_in_thread, run_in_two_threads
+
+HELPER = "weblake-ahead"
+
+
+def counted(made: list[int], most: int, error: BaseException | None = None) -> Iterator[Callable[[], int]]:
+    for number in range(most):
+        made.append(number)
+        yield lambda number=number: number  # type: ignore[misc]
+    if error is not None:
+        raise error
+
+
+def helpers() -> int:
+    return sum(thread.name == HELPER for thread in threading.enumerate())
+
+
+def here() -> str:
+    return threading.current_thread().name
+
+
+def test_everything_comes_in_order() -> None:
+    assert list(run_in_two_threads(counted([], 500))) == list(range(500))
+    assert list(run_in_two_threads(counted([], 1))) == [0]
+    assert list(run_in_two_threads(counted([], 0))) == []
+    until(lambda: not helpers())
+
+
+@pytest.mark.parametrize("error", [ValueError("in its turn"), MemoryError(), StopIteration()])
+@pytest.mark.parametrize("before", [0, 1, 20])
+def test_an_error_comes_in_its_turn(error: Exception, before: int) -> None:
+    seen = list[int]()
+
+    def take() -> None:
+        for number in run_in_two_threads(counted([], before, error)):
+            seen.append(number)
+
+    with pytest.raises(RuntimeError if isinstance(error, StopIteration) else type(error)):
+        take()
+    assert seen == list(range(before))
+    until(lambda: not helpers())
+
+
+@pytest.mark.parametrize("slow", [HELPER, "MainThread", None])
+def test_what_goes_wrong_with_an_item_comes_in_its_turn(slow: str | None) -> None:
+    def made(number: int) -> int:
+        if here() == slow:
+            sum(range(50_000))
+        return 1 // (10 - number)
+
+    seen = []
+
+    def take() -> None:
+        for number in run_in_two_threads(iter([lambda number=number: made(number) for number in range(20)])):
+            seen.append(number)
+
+    with pytest.raises(ZeroDivisionError):
+        take()
+    assert len(seen) == 10
+
+
+@pytest.mark.parametrize("where", ["taking", "calling"])
+def test_what_interrupts_this_thread_is_raised_at_once(where: str) -> None:
+    """Whatever the other one is at."""
+    main, at_work, go_on = here(), threading.Event(), threading.Event()
+
+    def item() -> None:
+        if here() == main:
+            assert at_work.wait(30)
+            if where == "calling":
+                raise KeyboardInterrupt
+            return
+        at_work.set()
+        assert go_on.wait(30)
+
+    def items() -> Iterator[Callable[[], None]]:
+        while True:
+            if here() == main and where == "taking" and at_work.is_set():
+                raise KeyboardInterrupt
+            yield item
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run_in_two_threads(items()))
+    assert at_work.is_set()
+    go_on.set()
+    until(lambda: not helpers())
+
+
+@pytest.mark.parametrize("most", [2, 3, 7])
+def test_so_many_are_taken_ahead_and_no_more(most: int) -> None:
+    taken: list[int] = []
+    for number in run_in_two_threads(counted(taken, 50), most):
+        # This one is handed over, and has made room; the other thread fills it while this one is here.
+        until(lambda number=number: len(taken) == min(50, number + 1 + most))
+        assert len(taken) <= number + 1 + most
+
+
+def test_both_threads_make_items_side_by_side() -> None:
+    """No item is made before another one is in the making: one thread alone would wait for ever."""
+    two = threading.Barrier(2, timeout=30)
+
+    def item() -> str:
+        two.wait()
+        return here()
+
+    assert {*run_in_two_threads(iter([item] * 20))} == {here(), HELPER}
+
+
+def test_one_thread_at_a_time_takes_an_item() -> None:
+    inside = 0
+
+    class Items(Iterator[Callable[[], int]]):
+        def __init__(self) -> None:
+            self.left = 2_000
+
+        def __next__(self) -> Callable[[], int]:
+            nonlocal inside
+            inside += 1
+            assert inside == 1
+            self.left -= 1
+            number = self.left
+            sum(range(100))
+            inside -= 1
+            if number < 0:
+                raise StopIteration
+            return lambda: number
+
+    assert [*run_in_two_threads(Items())] == [*range(1_999, -1, -1)]
+
+
+def test_what_was_handed_over_is_held_by_nobody() -> None:
+    class Batch:
+        pass
+
+    def batches() -> Iterator[Callable[[], Batch]]:
+        for _ in range(6):
+            yield Batch
+
+    given = run_in_two_threads(batches(), 2)
+    seen = []
+    while (batch := next(given, None)) is not None:
+        seen.append(weakref.ref(batch))
+        del batch
+    until(lambda: all(ref() is None for ref in seen))
+
+
+def test_what_an_item_was_made_of_is_let_go_with_it() -> None:
+    class Documents:
+        def made(self) -> int:
+            return 1
+
+    alive: weakref.WeakSet[Documents] = weakref.WeakSet()
+
+    def items() -> Iterator[Callable[[], int]]:
+        for _ in range(10):
+            documents = Documents()
+            alive.add(documents)
+            work = documents.made
+            del documents
+            yield work
+            del work
+
+    for _ in run_in_two_threads(items(), 3):
+        until(lambda: len(alive) <= 1)  # what the generator has in its hands
+
+
+def test_left_early_it_makes_what_it_is_at_and_ends() -> None:
+    main, at_work, go_on = here(), threading.Event(), threading.Event()
+    taken: list[int] = []
+
+    def item(number: int) -> None:
+        if number and here() == main:
+            assert at_work.wait(30)
+        elif number:
+            at_work.set()
+            assert go_on.wait(30)
+
+    def items() -> Iterator[Callable[[], None]]:
+        for number in range(50):
+            taken.append(number)
+            yield lambda number=number: item(number)  # type: ignore[misc]
+
+    until(lambda: not helpers())  # those of other tests have ended
+    for _ in run_in_two_threads(items()):
+        assert at_work.wait(30)
+        break
+    assert helpers() == 1  # nobody waits for it
+    before = len(taken)
+    go_on.set()
+    until(lambda: not helpers())
+    assert len(taken) == before < 50
 
 
 def test_what_is_begun_runs_at_once_and_is_had_once() -> None:

@@ -122,3 +122,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starts, "MARGIN_S", -0.4 - starts.PROMPT_S)
     monkeypatch.setattr(starts, "BETWEEN_S", 0.05)
     monkeypatch.setattr(operation, "START_S", 0.5)
+
+
+@pytest.fixture(params=[0.0, 60.0], ids=["ahead", "in_turn"])
+def ahead_or_in_turn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks are asked for ahead, and one after the other: which it is hangs on how quickly they came."""
+    monkeypatch.setattr("weblake.loads.download.QUICK_S", request.param)

@@ -81,7 +81,8 @@ class Clock:
         dates = SimpleNamespace(now=self.now, fromisoformat=datetime.fromisoformat)
         clock = SimpleNamespace(monotonic=self.monotonic)
         with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(load, "time", clock))
+            for module in (load, download):
+                stack.enter_context(mock.patch.object(module, "time", clock))
             stack.enter_context(mock.patch.object(records, "datetime", dates))
             stack.enter_context(mock.patch.object(download, "run_in_thread", run_immediately))
             yield

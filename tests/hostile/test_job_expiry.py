@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from catalogue import proves
 from landing_commands import Lake, page_errors
 from scripted_job import JOB, Job, pages
 from scripted_service import ScriptedService, reply
+
+pytestmark = pytest.mark.usefixtures("ahead_or_in_turn")
 
 
 def test_a_job_that_appears_late_is_waited_for(service: ScriptedService, lake: Lake) -> None:
@@ -34,8 +37,8 @@ def expiring(service: ScriptedService) -> Job:
 @proves(
     "H20",
     at="src/weblake/loads/staging.py",
-    line="if not rows.taken or not download.has_expired():",
-    becomes="if True:",
+    line="if rows.file.rows and download.has_expired():",
+    becomes="if False:",
 )
 @proves("H20", at="src/weblake/loads/completeness.py", line="if staged.gone is not None:", becomes="if False:")
 def test_h20_documents_of_a_job_that_expires_are_kept_and_not_published(service: ScriptedService, lake: Lake) -> None:
@@ -58,8 +61,8 @@ def test_h20_a_job_that_expires_during_the_download_lands_partially_if_allowed(
 @proves(
     "H20",
     at="src/weblake/loads/staging.py",
-    line='gone, errors, head = error, JobErrors(), {**download.head, "status": EXPIRED}',
-    becomes="errors, head = JobErrors(), download.head",
+    line='return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone)',
+    becomes="return rows.close(JobErrors(), download.pager.head)",
 )
 def test_h20_a_job_that_expires_after_its_last_chunk_is_not_complete(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
@@ -72,8 +75,8 @@ def test_h20_a_job_that_expires_after_its_last_chunk_is_not_complete(service: Sc
 @proves(
     "H20",
     at="src/weblake/loads/staging.py",
-    line="if not rows.taken or not download.has_expired():",
-    becomes="if not rows.taken:",
+    line="if rows.file.rows and download.has_expired():",
+    becomes="if rows.file.rows:",
 )
 def test_h20_a_chunk_missing_on_one_server_is_read_by_the_next_run(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)

@@ -129,7 +129,7 @@ def test_h19_a_document_that_changes_between_reads_is_stored_once(service: Scrip
 
 @proves(
     "H19",
-    at="src/weblake/loads/download.py",
+    at="src/weblake/jobs/result_pages.py",
     line="self.head = chunk.head",
     becomes="self.head = self.head or chunk.head",
 )
@@ -180,7 +180,7 @@ def test_h21_documents_counted_but_not_delivered_are_missing(
 
 @proves(
     "H21",
-    at="src/weblake/loads/download.py",
+    at="src/weblake/jobs/result_pages.py",
     line="self.head = chunk.head",
     becomes="self.head = self.head or chunk.head",
 )

@@ -64,18 +64,27 @@ ELSEWHERE = {
 @proves(
     "H16",
     at="src/weblake/jobs/result_pages.py",
-    line="self._visited.add(asked)",
-    becomes="self._visited.add(asked); self._read = replace(self._read, request=replace(self._read.request, path='/' + "
-    "str(chunk.head['next']).partition('?')[0].split('/', 3)[-1] if 'next' in chunk.head else '/'))",
-    case="a proxy's prefix",
+    line="operation = replace(self._read, request=replace(self._read.request, query=asked))",
+    becomes="operation = replace(self._read, request=replace(self._read.request, query=asked, path='/' + "
+    "str(self.head['next']).partition('?')[0].split('/', 3)[-1] if asked else self._read.request.path))",
+    case="in_turn-a proxy's prefix",
+)
+@proves(
+    "H16",
+    at="src/weblake/loads/download.py",
+    line="self._next = self._start_prefetch(replace(request, query=following))",
+    becomes="self._next = self._start_prefetch(replace(request, query=following, path='/' + "
+    "str(head['next']).partition('?')[0].split('/', 3)[-1]))",
+    case="ahead-a proxy's prefix",
 )
 @proves(
     "H16",
     at="src/weblake/api/next_link.py",
     line='if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):',
     becomes="if not link.startswith('http:') or leads_to != path:",
-    case="another scheme",
+    case="ahead-another scheme",
 )
+@pytest.mark.usefixtures("ahead_or_in_turn")
 @pytest.mark.parametrize("link", OURS.values(), ids=OURS)
 def test_h16_only_the_query_of_a_next_link_is_used(
     service: ScriptedService, other_origin: ScriptedService, lake: Lake, link: str

@@ -1,12 +1,12 @@
-"""The next chunk, and in the end the list of errors, is on its way while a chunk is decoded."""
+"""The next chunk, and at the end the error list, is requested before the current chunk has arrived completely."""
 
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from landing_commands import Lake
-from polling import until
 from scripted_job import JOB, OTHER, Job, Page, page
 from scripted_service import Connection, Play, ScriptedService, encoded, head, reply
 
@@ -15,6 +15,30 @@ from weblake.loads import download
 
 #: More than one read of a socket returns, so that the head arrives without the documents.
 LONG = "word " * 40_000
+#: A duration so short that nothing else can have been requested meanwhile.
+NEVER_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Treat no response as too fast for prefetching, however fast this machine is."""
+    monkeypatch.setattr(download, "QUICK_S", 0.0)
+
+
+def held_back(service: ScriptedService, body: dict[str, object], until_asked: str, behind: int = -1000) -> Play:
+    """Play a chunk whose remaining bytes are sent once something else has been requested."""
+    data = encoded(body)
+    data = head(200, length=len(data), content_type="application/json") + data
+
+    def play(line: Connection) -> bool:
+        line.send(data[:behind])
+        ends = time.monotonic() + NEVER_S
+        while not service.asked(until_asked) and time.monotonic() < ends and not line.gone(0.01):
+            pass
+        line.send(data[behind:] if service.asked(until_asked) else b"")
+        return bool(service.asked(until_asked))
+
+    return play
 
 
 def long_pages(count: int) -> list[Page]:
@@ -25,22 +49,21 @@ def asked_once(service: ScriptedService, *names: str) -> bool:
     return [len(service.asked(name)) for name in names] == [1] * len(names)
 
 
-def test_the_next_chunk_and_then_the_errors_arrive_while_a_chunk_is_worked_on(
-    service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_chunk_is_requested_while_the_previous_one_arrives(service: ScriptedService, lake: Lake) -> None:
     documents = long_pages(6)
     job = Job(service, documents, cut=2)
-    following = iter([job.at(2), job.at(4), f"{job.read}/errors"])
-    record = download.Download.record_new
-
-    def wait(self: download.Download, new: int) -> None:
-        awaited = next(following)
-        until(lambda: service.asked(awaited))
-        record(self, new)
-
-    monkeypatch.setattr(download.Download, "record_new", wait)
+    job.always(2, held_back(service, job.chunks[2], job.at(4)))
+    job.always(4, held_back(service, job.chunks[4], f"{job.read}/errors"))
     lake.land(job=JOB, timeout=60).landed(documents)
-    assert next(following, None) is None
+    assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
+
+
+def test_the_error_list_is_requested_while_the_last_chunk_arrives(service: ScriptedService, lake: Lake) -> None:
+    documents = long_pages(6)
+    job = Job(service, documents, cut=2)
+    job.always(4, held_back(service, job.chunks[4], f"{job.read}/errors", behind=0))
+    lake.land(job=JOB, timeout=60).landed(documents)
+    assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
 
 
 @pytest.mark.parametrize("completed", [0, 10_000, "6", None])
@@ -54,7 +77,7 @@ def test_prefetching_does_not_rely_on_the_total(service: ScriptedService, lake: 
     assert asked_once(service, job.at(2), job.at(4), f"{job.read}/errors")
 
 
-def test_one_is_on_its_way_at_most(service: ScriptedService, lake: Lake) -> None:
+def test_at_most_two_pages_are_requested_at_a_time(service: ScriptedService, lake: Lake) -> None:
     documents = long_pages(12)
     job = Job(service, documents, cut=1)
     lock, now, most = threading.Lock(), 0, 0
@@ -79,7 +102,7 @@ def test_one_is_on_its_way_at_most(service: ScriptedService, lake: Lake) -> None
     for skip in range(1, 12):
         job.always(skip, counting(job.chunks[skip]))
     lake.land(job=JOB, timeout=60).landed(documents)
-    assert most == 1  # of chunks
+    assert most == 2  # of chunks
 
 
 def test_a_next_after_the_documents_is_followed(service: ScriptedService, lake: Lake) -> None:
@@ -142,3 +165,21 @@ def test_a_large_first_chunk_with_its_status_after_the_documents_is_read_complet
     job.chunks[0]["status"] = job.chunks[0].pop("status")
     lake.land(job=JOB).landed(documents)
     assert asked_once(service, job.at(0))
+
+
+def test_fast_responses_are_not_prefetched(
+    service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread would cost more than the wait; after a slow response among fast ones, prefetching resumes."""
+    monkeypatch.setattr(download, "QUICK_S", 10.0)
+    threads: list[object] = []
+    begin = download.run_in_thread
+    monkeypatch.setattr(download, "run_in_thread", lambda work: threads.append(work) or begin(work))
+    documents = [page(n) for n in range(40)]
+    lake.land(job=Job(service, documents, cut=2).job_id, timeout=60).landed(documents)
+    assert len(threads) <= 4  # the first one or two chunks, and the error list
+    monkeypatch.setattr(download, "QUICK_S", 0.0)
+    other = Job(service, documents, cut=2, job_id=OTHER)
+    lake.land(job=OTHER, timeout=60)
+    assert asked_once(service, other.at(38), f"{other.read}/errors")
+    assert len(threads) > 20

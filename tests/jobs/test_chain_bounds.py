@@ -96,7 +96,7 @@ READS: dict[str, Callable[[Retry, float], Flow[object]]] = {
     "the first poll": lambda rules, until: polling.wait(JOB, rules, until=until, keep=lambda reply: None),
     "a glance": lambda rules, until: polling.get_status(JOB, rules, RetryPolicy(until=until)),
     "a chunk": lambda rules, until: ResultPager(JOB, rules, until=until).read_chunk(),
-    "the list of errors": lambda rules, until: download.read_errors(JOB, rules, until),
+    "the list of errors": lambda rules, until: download._errors(JOB, rules, until),
     "a single read": lambda rules, until: rules.call(operations.credit_usage()),
 }
 

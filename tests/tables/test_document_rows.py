@@ -243,7 +243,7 @@ def rows_of(chunk: response_json.Documents) -> list[dict]:
     for parsed in batches.parse_all(chunk):
         assert parsed is not None
         batches.append(parsed)
-    batch = batches.flush()
+    batch = batches.flush()()
     batch.validate(full=True)
     assert batch.schema.equals(schemas.DOCUMENTS)
     return batch.to_pylist()

@@ -39,7 +39,7 @@ def rows_of(*raws: bytes) -> list[dict]:
         parsed = batches.parse(raw)
         assert parsed is not None, batches.malformed
         batches.append(parsed)
-    return batches.flush().to_pylist()
+    return batches.flush()().to_pylist()
 
 
 def row_of(document: object) -> dict:
@@ -132,34 +132,33 @@ def test_h24_an_entry_that_is_no_object_is_none_and_the_page_goes_on(entry: byte
     for parsed in found:
         if parsed is not None:
             batches.append(parsed)
-    assert batches.flush().column("position").to_pylist() == [0, 1]
+    assert batches.flush()().column("position").to_pylist() == [0, 1]
     with pytest.raises(MalformedReply):
         parse_alone(entry)
 
 
 def test_a_dropped_document_takes_no_position() -> None:
-    batches = document_rows.DocumentBatches(**LOAD, loaded_at=WHEN)
+    batches = document_rows.DocumentBatches(**LOAD, loaded_at=WHEN, position=7)
     parsed = [batches.parse(b'{"markdown":"%d"}' % number) for number in range(3)]
     assert parsed[0] is not None
     assert parsed[2] is not None
-    batches.append(parsed[0])
-    batches.append(parsed[2])
+    assert (batches.append(parsed[0]), batches.append(parsed[2])) == (7, 8)
     assert batches.pending_bytes == 2 * (len(b'"0"') + document_rows.ROW_BYTES)
-    batch = batches.flush()
+    batch = batches.flush()()
     assert batch.column("markdown").to_pylist() == ["0", "2"]
-    assert batch.column("position").to_pylist() == [0, 1]
-    assert (batches.pending_bytes, batches.position, batches.flush().num_rows) == (0, 2, 0)
+    assert batch.column("position").to_pylist() == [7, 8]
+    assert (batches.pending_bytes, batches.position, batches.flush()().num_rows) == (0, 9, 0)
 
 
 def test_identity_is_cheap_and_tells_documents_apart() -> None:
     raw = b'{"metadata":{"scrapeId":"s","sourceURL":"https://a.example/","url":["no text"]},"markdown":"x"}'
     parsed = parse_alone(raw)
-    assert (parsed.scrape_id, parsed.source_url, parsed.url) == ("s", "https://a.example/", None)
-    assert parse_alone(raw).digest == parsed.digest
+    assert parsed.identity == ("s", "https://a.example/", None, parsed.digest)
+    assert parse_alone(raw).identity == parsed.identity
     assert parse_alone(raw.replace(b'"x"', b'"y"')).digest != parsed.digest
     assert len(parsed.digest) == 16
     assert parse_alone(b'{"metadata":{"url":"\\ud800"}}').url == "�"
-    assert parse_alone(b"{}").scrape_id is None
+    assert parse_alone(b"{}").identity[:3] == (None, None, None)
 
 
 @pytest.mark.parametrize(("ms", "rounded"), [("1.5", 2), ("2.5", 2), ("-0.4", 0), ("9223372036854775807", 2**63 - 1)])
@@ -248,7 +247,7 @@ def test_decoding_imports_no_pandas(tmp_path: Path) -> None:
         batches.append(batches.parse(raw))
         batches.append(batches.parse(b"{}"))
         with parquet.ParquetFile(sys.argv[1], schemas.DOCUMENTS) as file:
-            file.write(batches.flush())
+            file.write(batches.flush()())
             file.close(b'{"load_id":"l"}')
         assert parquet.read_receipt(sys.argv[1]) == {"load_id": "l"}
         assert "pandas" not in sys.modules, "pandas was imported"

@@ -56,7 +56,7 @@ import pyarrow as pa
 batches = document_rows.DocumentBatches("load", "job", "crawl", datetime(2026, 11, 23))
 for _ in range(99):
     batches.append(batches.parse(b'{{"markdown":"m","metadata":{{"title":"t","statusCode":200,"og:x":["y"]}}}}'))
-assert batches.flush().num_rows == 99
+assert batches.flush()().num_rows == 99
 arrays.column(pa.string(), ["x"] * {arrays._MANY - 1})
 assert not {{"pyarrow.compute", "pandas"}} & set(sys.modules)
 arrays.column(pa.string(), ["x"] * {arrays._MANY})

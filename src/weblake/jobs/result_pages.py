@@ -5,7 +5,7 @@ A chunk ends at 10 MB or at 100 documents, whichever comes first; `next` is the 
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -35,26 +35,27 @@ MAX_CHUNKS = 100_000
 class ResultPager:
     """Pages through the chunks of a job once, from the first to the last.
 
-    Call `read_chunk` until `ended`: each call is a flow that reads one chunk. `record_new` detects a chain that repeats
-    itself. `first` is the response with the first chunk, if the caller already has it.
+    Call `read_chunk` until `ended`: each call is a flow that reads one chunk. Call `record_new` with the number of new
+    documents in the last chunk, so that a chain that repeats itself is detected.
     """
 
-    def __init__(self, job: JobRef, retry: Retry, *, until: float, first: Response | None = None) -> None:
+    def __init__(self, job: JobRef, retry: Retry, *, until: float, max_chunk: int = MAX_CHUNK) -> None:
         self.job = job
         self.ended = False
+        #: The head of the chunk read last: status, total, completed, creditsUsed, expiresAt …
+        self.head: Mapping[str, object] = {}
         self._retry = retry
         self._until = until
         self._policy = RetryPolicy(tries=8, cap_s=30.0, until=until)
         read = job.read()
-        self._read = replace(read, request=replace(read.request, max_body=MAX_CHUNK))
-        self._first = first
+        self._read = replace(read, request=replace(read.request, max_body=max_chunk))
         self._asked: Query = ()
         self._visited: set[Query] = set()
         self._stale = 0
         self._repolled = False
 
-    def read_chunk(self) -> Flow[response_json.Chunk]:
-        """Return the next chunk; its documents are undecoded, and there may be none.
+    def read_chunk(self) -> Flow[response_json.Documents]:
+        """Read the next chunk and return its documents, undecoded; possibly none.
 
         Raises:
             MalformedReply: The chain leads elsewhere, loops or does not end, or the job has not ended.
@@ -64,16 +65,13 @@ class ResultPager:
         asked = self._asked
         operation = replace(self._read, request=replace(self._read.request, query=asked))
         chunk = yield from self._ended_chunk(operation)
+        self.head = chunk.head
         self._visited.add(asked)
         self._advance(query_of(chunk.head.get("next"), operation.request.path), empty=not chunk.documents)
-        return chunk
+        return chunk.documents
 
     def _ended_chunk(self, operation: Operation[models.JobStatus]) -> Flow[response_json.Chunk]:
         """Return the chunk, read again until its status is final: one of several servers may lag behind the others."""
-        first, self._first = self._first, None
-        if first is not None:
-            with suppress(WeblakeError):  # requested again
-                return _chunk(operation.name, first)
         for pause in (*LAG_PAUSES_S, None):
             exchange = self._retry.exchange(operation, partial(_chunk, operation.name), self._policy)
             chunk = yield from with_read_errors(self.job, exchange)
@@ -89,10 +87,14 @@ class ResultPager:
             ),
         )
 
+    def is_new(self, query: Query) -> bool:
+        """Return whether no chunk at this address has been read."""
+        return query not in self._visited
+
     def record_new(self, documents: int) -> None:
-        """Record how many documents of a chunk were new; call it for each chunk but the last."""
+        """Record how many documents of the last chunk were new."""
         self._stale = 0 if documents else self._stale + 1
-        if self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS:
+        if not self.ended and (self._stale > MAX_STALE or len(self._visited) > MAX_CHUNKS):
             raise MalformedReply(
                 f"The chunks of {self.job} do not end: {len(self._visited)} were read, the last {self._stale} of "
                 "them without anything new.",

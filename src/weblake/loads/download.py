@@ -1,29 +1,42 @@
 """Download the results of a job that has ended: its chunks in order, with the next one prefetched, and its errors.
 
-While the caller works on a chunk, the next one is downloaded in another thread, and the list of errors with the last
-one (docs/decisions/059-one-writer-thread.md).
+The head of a chunk, before its documents, contains the address of the next chunk. So the next chunk is requested on a
+second connection as soon as that head has arrived, and the list of errors together with the last chunk or the one
+before it: a chain of chunks takes no longer than its round trips (docs/decisions/028-overlapping-landing.md).
+`result_pages.ResultPager` alone decides, in order, which chunk comes next and whether its address is valid; prefetching
+only saves waiting time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from weblake.api import response_json, responses
+from weblake.api import models, response_json, responses
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.models import JobError, JobErrors
+from weblake.api.next_link import Query, query_of
 from weblake.background import run_in_thread
 from weblake.errors import FixRequest, JobGone, MalformedReply
+from weblake.http.bodies import BufferPool
 from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.result_pages import ResultPager, with_read_errors
 from weblake.jobs.retry import Retry, RetryPolicy
-from weblake.steps import Flow, Response
+from weblake.steps import Flow, NoResponse, Request, Response, Send, send
 
 T = TypeVar("T")
+
+#: A function that is called with the part of a response body that has arrived so far.
+_Inspect = Callable[[response_json.JsonBytes], bool]
+
+#: Seconds; if chunks arrive faster than this, the next one is not prefetched: starting a thread would cost more time.
+QUICK_S = 0.004
 
 
 class FlowRunner(Protocol):
@@ -50,74 +63,159 @@ class Download:
     """
 
     def __init__(self, client: FlowRunner, job: JobRef, *, until: float, first: Response | None = None) -> None:
-        #: The head of the current chunk: status, total, completed, creditsUsed, expiresAt …
-        self.head: Mapping[str, object] = {}
-        self._job, self._client, self._until = job, client, until
-        self._pager = ResultPager(job, client.retry, until=until, first=first)
-        #: Whether the current chunk is the last; the pager may be one chunk ahead.
-        self._ended = False
+        self.pager = ResultPager(job, client.retry, until=until)
+        self._client = client
+        self._until = until
+        self._buffers = BufferPool()
+        self._body: bytes | bytearray = b""
+        self._next = None if first is None else _Prefetch((), lambda inspect: _inspected(first, inspect))
         self._errors: Future[JobErrors] | None = None
+        #: Whether the last response arrived within QUICK_S: then the next chunk is not prefetched.
+        self._quick = False
+        #: Numbers of documents: in all chunks so far, and in the last chunk.
+        self._documents = self._of_chunk = 0
 
     def chunks(self) -> Iterator[response_json.Documents]:
-        """Yield the documents of each chunk, undecoded; the caller calls `record_new` after each chunk.
+        """Yield the documents of each chunk, undecoded; the caller calls `pager.record_new` after each chunk.
 
         Raises:
             JobGone: The job, or the chunk, no longer exists.
             WeblakeError: As `ResultPager.read_chunk`.
         """
-        following = run_in_thread(self._read_chunk)
-        while not self._ended:
-            chunk, self._ended = following.result()
-            self.head = chunk.head
-            if self._ended:
-                self._errors = run_in_thread(self._read_errors)
-            else:
-                following = run_in_thread(self._read_chunk)
-            yield chunk.documents
-            del chunk  # frees the memory while the next chunk is awaited
-
-    def record_new(self, documents: int) -> None:
-        """Record how many documents of the current chunk were new; raise MalformedReply for a chain without an end."""
-        if not self._ended:
-            self._pager.record_new(documents)
+        while not self.pager.ended:
+            documents = self._client.run(_with_answers(self.pager.read_chunk(), self._answer_request))
+            self._of_chunk = len(documents)
+            self._documents += self._of_chunk
+            yield documents
+            del documents  # frees the memory while the next chunk is awaited
+            self._buffers.give(self._body)
 
     def errors(self) -> JobErrors:
         """Return the job's list of errors; call it after the last chunk. Raises as `chunks`."""
-        assert self._errors is not None
-        return self._errors.result()
+        return self._start_errors().result()
 
     def has_expired(self) -> bool:
         """Return whether the job itself is gone, and not only one chunk of it on one of several servers."""
-        policy = RetryPolicy(until=self._until)
+        job, retry = self.pager.job, self._client.retry
         try:
-            self._client.run(with_read_errors(self._job, get_status(self._job, self._client.retry, policy)))
+            self._client.run(with_read_errors(job, get_status(job, retry, RetryPolicy(until=self._until))))
         except JobGone:
             return True
         return False
 
-    def _read_chunk(self) -> tuple[response_json.Chunk, bool]:
-        return self._client.run(self._pager.read_chunk()), self._pager.ended
+    def _answer_request(self, request: Request) -> Response | NoResponse:
+        """Return the response to a request for a chunk, prefetched or not; start the prefetch of the next chunk."""
+        prefetch, self._next = self._next, None
+        if prefetch is None or prefetch.query != request.query:
+            if self._quick:
+                return self._keep_body(self._fetch(request))
+            prefetch = self._start_prefetch(request)
+        head = {} if self._quick else prefetch.head.result()
+        if models.is_terminal(head.get("status")):
+            with suppress(MalformedReply):  # the pager raises the same error later
+                following = query_of(head.get("next"), request.path)
+                if following is None:
+                    self._start_errors()
+                elif following != request.query and self.pager.is_new(following):
+                    self._next = self._start_prefetch(replace(request, query=following))
+        reply = prefetch.reply.result()
+        if self._next is not None and self._is_next_to_last(head):
+            self._start_errors()
+        return self._keep_body(reply)
 
-    def _read_errors(self) -> JobErrors:
-        return self._client.run(read_errors(self._job, self._client.retry, self._until))
+    def _is_next_to_last(self, head: Mapping[str, object]) -> bool:
+        """Return whether the next chunk is probably the last by the service's count; a wrong guess only costs time."""
+        completed = head.get("completed")
+        return isinstance(completed, int) and 0 <= completed - self._documents <= 2 * self._of_chunk
+
+    def _keep_body(self, reply: Response | NoResponse) -> Response | NoResponse:
+        """Return the response; keep its body, whose buffer is reused when its documents have been freed."""
+        self._body = reply.body if isinstance(reply, Response) else b""
+        return reply
+
+    def _start_prefetch(self, request: Request) -> _Prefetch:
+        return _Prefetch(request.query, lambda inspect: self._fetch(replace(request, enough=inspect)))
+
+    def _fetch(self, request: Request) -> Response | NoResponse:
+        began = time.monotonic()
+        try:
+            return self._client.run(send(replace(request, buffer=self._buffers.take)))
+        finally:
+            self._quick = time.monotonic() - began < QUICK_S
+
+    def _start_errors(self) -> Future[JobErrors]:
+        if self._errors is None:
+            flow = _errors(self.pager.job, self._client.retry, self._until)
+            self._errors = run_in_thread(partial(self._client.run, flow))
+        return self._errors
 
 
-def read_errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
+class _Prefetch:
+    """A request for one chunk, sent in its own thread."""
+
+    def __init__(self, query: Query, fetch: Callable[[_Inspect], Response | NoResponse]) -> None:
+        self.query = query
+        #: The fields before the documents, as soon as they have arrived; empty if there are none before the documents.
+        self.head: Future[Mapping[str, object]] = Future()
+        #: The response. It must not refer to this object: a reference cycle would keep a chunk in memory too long.
+        self.reply: Future[Response | NoResponse] = run_in_thread(partial(self._run, fetch))
+
+    def _run(self, fetch: Callable[[_Inspect], Response | NoResponse]) -> Response | NoResponse:
+        try:
+            return fetch(self._read_head)
+        finally:
+            self._set_head({})
+
+    def _read_head(self, body: response_json.JsonBytes) -> bool:
+        if not self.head.done():
+            head = response_json.read_head(body)
+            if head is not None:
+                self._set_head(head.fields)
+            elif len(body) > response_json.HEAD_BYTES:
+                self._set_head({})
+        return False  # read on to the end of the body
+
+    def _set_head(self, head: Mapping[str, object]) -> None:
+        if not self.head.done():
+            self.head.set_result(head)
+
+
+def _inspected(reply: Response, inspect: _Inspect) -> Response:
+    inspect(reply.body)
+    return reply
+
+
+def _with_answers(flow: Flow[T], answer: Callable[[Request], Response | NoResponse]) -> Flow[T]:
+    """Return a flow like `flow` whose requests are passed to `answer` instead of to the driver."""
+    came: object = None
+    try:
+        while True:
+            step = flow.send(came)
+            came = answer(step.request) if isinstance(step, Send) else (yield step)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    finally:
+        flow.close()
+
+
+def _errors(job: JobRef, retry: Retry, until: float) -> Flow[JobErrors]:
     """Return the job's list of errors; empty if the service has none: the account then shows missing pages."""
     try:
         operation = JOB_KINDS[job.kind].errors(job.job_id)
-        read = partial(_parse_errors, operation.name)
+        read = partial(_read_errors, operation.name)
         call = retry.exchange(operation, read, RetryPolicy(tries=8, cap_s=30.0, until=until))
         return (yield from with_read_errors(job, call))
     except FixRequest:
         return JobErrors()
     except JobGone:
-        # Raises JobGone if the job itself has expired.
-        yield from with_read_errors(job, get_status(job, retry, RetryPolicy(until=until)))
+        yield from with_read_errors(
+            job, get_status(job, retry, RetryPolicy(until=until))
+        )  # raises JobGone if the job itself has expired
         return JobErrors()
 
 
-def _parse_errors(what: str, reply: Response) -> JobErrors:
+def _read_errors(what: str, reply: Response) -> JobErrors:
     """Return the list of errors in a response; an entry that cannot be read counts as a failed page without a URL."""
     value = responses.value_of(reply, what)
     lists = (value.get("errors"), value.get("robotsBlocked")) if isinstance(value, dict) else ()

@@ -1,24 +1,26 @@
 """Write the results of an ended job to one checked Parquet file on scratch, and compute the load's account.
 
-Memory use is a few chunks and row groups, however large the job is: one thread writes row groups while the calling
-thread decodes documents and the next chunk is downloaded.
+Memory use is a few chunks and row groups, however large the job is: two threads encode row groups in parallel while the
+next chunk is downloaded.
 """
 
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
-from typing_extensions import Self
+import pyarrow as pa
 
 from weblake.api import response_json
 from weblake.api.models import JobErrors
+from weblake.background import run_in_two_threads
 from weblake.credentials import one_line
 from weblake.errors import JobGone, MalformedReply
 from weblake.jobs.polling import JobRef
@@ -29,12 +31,18 @@ from weblake.steps import Response
 from weblake.tables import schemas
 from weblake.tables.document_rows import DocumentBatches
 from weblake.tables.documents import Parsed
-from weblake.tables.parquet import ParquetFile, Written
+from weblake.tables.parquet import GROUP_BYTES, ParquetFile, Written
+from weblake.tables.row_groups import Gathering, RowGroup, row_group
 
 #: Status of a load whose job expired during the download; such a load is never complete.
 EXPIRED = "expired"
-#: JSON bytes of the documents of a batch, about a row group; and most batches that wait to be written.
-BATCH_BYTES, MOST_WAITING = 8 << 20, 1
+#: JSON bytes of the documents of a batch, and batches of a row group.
+BATCH_BYTES, BATCHES_A_GROUP = 4 << 20, 2
+#: Number of first row groups that consist of one batch, as do those of the last chunk: so neither thread waits at the
+#: beginning for its first row group, or at the end for the other thread's last one.
+FIRST_GROUPS = 2
+#: Seconds after which progress is reported even if no row group is full.
+SEEN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,10 @@ class Staged:
     said: str = ""
     #: The error, if the job expired during the download; otherwise None.
     gone: JobGone | None = None
+
+
+#: Row groups, and the number of documents taken so far.
+_Made: TypeAlias = tuple[Sequence[RowGroup], int]
 
 
 def stage_job(
@@ -87,51 +99,66 @@ def stage_job(
     """
     download = Download(client, JobRef(identity.kind, identity.job_id), until=until, first=first)
     del first  # so that it is freed with its chunk
-    gone: JobGone | None = None
-    with _Rows(identity, reconciler, scratch) as rows:
+    rows = _Rows(identity, reconciler, scratch / "documents.parquet")
+    with rows.file:
         try:
-            for chunk in download.chunks():
-                before = rows.taken
-                for document in rows.parse_all(chunk):
-                    rows.take(document)
-                download.record_new(rows.taken - before)
+            for made, taken in run_in_two_threads(_row_groups(rows, download)):
+                rows.write(made)
                 if on_chunk is not None:
-                    on_chunk(rows.taken)
-                del chunk
-            errors, head = download.errors(), download.head
-        except JobGone as error:
-            if not rows.taken or not download.has_expired():
-                raise
-            # The documents read so far may be all that can be saved.
-            gone, errors, head = error, JobErrors(), {**download.head, "status": EXPIRED}
-        return rows.close(errors, head, gone)
+                    on_chunk(taken)
+            errors = download.errors()
+        except JobGone as gone:
+            if rows.file.rows and download.has_expired():
+                return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone)
+            raise
+        return rows.close(errors, download.pager.head)
+
+
+def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]]:
+    """Yield functions that encode new documents as row groups of even size: small chunks joined, large ones split."""
+    seen = time.monotonic()
+    try:
+        for chunk in download.chunks():
+            before = rows.taken
+            if download.pager.ended:
+                rows.file.settle()
+            for document in rows.parse_all(chunk):
+                rows.take(document)
+                if rows.full(last=download.pager.ended):
+                    yield rows.flush()
+                    seen = time.monotonic()
+            download.pager.record_new(rows.taken - before)
+            if time.monotonic() - seen >= SEEN_S:
+                yield partial(_made, [], rows.taken)
+                seen = time.monotonic()
+    except JobGone:
+        yield rows.flush()  # the documents read so far may be all that can be saved
+        raise
+    yield rows.flush()
 
 
 def stage_document(identity: Identity, reconciler: Reconciler, scratch: Path, raw: bytes) -> Staged:
     """Write the single document of a scrape or parse to a file on scratch, and return the staged load."""
-    with _Rows(identity, reconciler, scratch) as rows:
+    rows = _Rows(identity, reconciler, scratch / "documents.parquet")
+    with rows.file:
         rows.take(rows.parse(raw))
+        rows.write(rows.flush()()[0])
         return rows.close(JobErrors(), {"status": "completed", "creditsUsed": _credits_of(raw)})
 
 
 class _Rows:
-    """Collects the new documents of a load in batches, which a second thread writes to one file."""
+    """Collects the new documents of a load in batches, and writes their row groups to one file."""
 
-    def __init__(self, identity: Identity, reconciler: Reconciler, scratch: Path) -> None:
+    def __init__(self, identity: Identity, reconciler: Reconciler, path: Path) -> None:
         self._identity = identity
         self._reconciler = reconciler
         self._batches = DocumentBatches(identity.load_id, identity.job_id, identity.kind, identity.loaded_at)
         self.parse, self.parse_all = self._batches.parse, self._batches.parse_all
-        self._file = ParquetFile(scratch / "documents.parquet", schemas.DOCUMENTS)
-        self._writer = ThreadPoolExecutor(1, "weblake-write")
-        self._written: deque[Future[None]] = deque()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._writer.shutdown()
-        self._file.abort()  # no effect on a closed file
+        #: Functions that return the batches of the next row group.
+        self._ready: list[Callable[[], pa.RecordBatch]] = []
+        #: Number of row groups so far.
+        self._groups = 0
+        self.file = ParquetFile(path, schemas.DOCUMENTS)
 
     def take(self, parsed: Parsed | None) -> None:
         """Add a document to the next batch if it is new; None counts as a malformed document."""
@@ -142,17 +169,31 @@ class _Rows:
         if self._reconciler.document(parsed.scrape_id, parsed.source_url, parsed.url, content):
             self._batches.append(parsed)
             if self._batches.pending_bytes >= BATCH_BYTES:
-                self._write_batch()
+                self._ready.append(self._batches.flush())
 
     @property
     def taken(self) -> int:
         """Number of documents taken so far."""
         return self._batches.position
 
+    def full(self, *, last: bool) -> bool:
+        """Return whether there are enough batches for a row group; `last` says that no chunk follows."""
+        return len(self._ready) >= (1 if last or self._groups < FIRST_GROUPS else BATCHES_A_GROUP)
+
+    def flush(self) -> Callable[[], _Made]:
+        """Return a function, for any thread, that encodes the documents taken since the last call as row groups."""
+        ready, self._ready = self._ready, []
+        self._groups += 1
+        if self._batches.pending_bytes:
+            ready.append(self._batches.flush())
+        return partial(_made, ready, self.taken)
+
+    def write(self, groups: Iterable[RowGroup]) -> None:
+        """Append row groups to the file."""
+        for group in groups:
+            self.file.append(group)
+
     def close(self, errors: JobErrors, head: Mapping[str, object], gone: JobGone | None = None) -> Staged:
-        self._write_batch()
-        while self._written:
-            self._written.popleft().result()
         account = self._reconciler.close(errors, head)
         credits_used = head.get("creditsUsed")
         receipt = Receipt(
@@ -170,15 +211,20 @@ class _Rows:
             duplicates=account.duplicates,
             credits_used=_amount(credits_used),
         )
-        written = self._file.close(json.dumps(receipt.to_dict(files=False)).encode())
+        written = self.file.close(json.dumps(receipt.to_dict(files=False)).encode())
         said = head.get("error")
         return Staged(written, account, receipt, one_line(said) if isinstance(said, str) else "", gone)
 
-    def _write_batch(self) -> None:
-        """Write the documents taken since the last call in the second thread, behind at most MOST_WAITING batches."""
-        while len(self._written) > MOST_WAITING:
-            self._written.popleft().result()
-        self._written.append(self._writer.submit(self._file.write, self._batches.flush()))
+
+def _made(ready: list[Callable[[], pa.RecordBatch]], taken: int) -> _Made:
+    """Encode batches as row groups; each batch is removed from the list, so that its documents are freed early."""
+    gathering, made = Gathering(GROUP_BYTES), list[RowGroup]()
+    while ready:
+        made += [row_group(schemas.DOCUMENTS, group) for group in gathering.add(ready.pop(0)())]
+    rest = gathering.rest()
+    if rest:
+        made.append(row_group(schemas.DOCUMENTS, rest))
+    return made, taken
 
 
 def _credits_of(raw: bytes) -> object:

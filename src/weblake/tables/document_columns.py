@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import suppress
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -18,25 +19,53 @@ from weblake.tables.documents import Parsed
 
 _METADATA = "metadata"
 _KNOWN = {*fields.FIELDS, _METADATA}
+#: Field name to (column, reader) of the columns whose values stay JSON text until the whole batch is decoded.
+_LEFT = {name: (column, read) for name, (column, read) in fields.FIELDS.items() if read in fields.ARROWS}
+_READ = dict(_LEFT.values())
 _PLAIN = {str, type(None)}
+#: The JSON texts of such columns, by column.
+Left: TypeAlias = Mapping[str, Sequence[Raw | None]]
 
 
-def columns(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
-    """Return the decoded columns of the documents; a column that is not in the result is null.
+def columns(documents: Sequence[Parsed]) -> tuple[dict[str, arrays.Values], Left]:
+    """Return the decoded columns of the documents, and the JSON texts from which `left_columns` makes the others.
 
-    A value that does not fit its column goes to `extra`. Raises UnicodeDecodeError if a document holds bytes that are
-    not UTF-8.
+    Columns in neither result are null. Raises UnicodeDecodeError if a document holds bytes that are not UTF-8.
     """
-    there = set[str]().union(*(document.fields for document in documents))
+    there = _there(documents)
+    left = {_LEFT[name][0]: [document.fields.get(name) for document in documents] for name in _LEFT.keys() & there}
+    return _columns(documents, there, fields.FIELDS.keys() - _LEFT.keys()), left
+
+
+def left_columns(left: Left) -> Mapping[str, arrays.Values]:
+    """Return the columns of these JSON texts; most of the work runs without the interpreter lock.
+
+    Raises UnicodeDecodeError for bytes that are not UTF-8, and one of fields.WRONG for a value that does not fit its
+    column.
+    """
+    made = texts.columns(left, schemas.DOCUMENTS)
+    if made is not None:
+        return made
+    fit = fields.Fit()
+    return {name: [None if raw is None else _READ[name](raw, fit) for raw in raws] for name, raws in left.items()}
+
+
+def all_columns(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
+    """Return all columns of documents that may have fields that do not fit their columns; these go to `extra`."""
+    return _columns(documents, _there(documents), fields.FIELDS.keys())
+
+
+def _there(documents: Sequence[Parsed]) -> Set[str]:
+    """Return the names of all fields that at least one document has."""
+    return set[str]().union(*(document.fields for document in documents))
+
+
+def _columns(documents: Sequence[Parsed], there: Set[str], names: Set[str]) -> dict[str, arrays.Values]:
     made: dict[str, arrays.Values] = {"repaired": [document.repaired for document in documents]}
-    many = {name: fields.FIELDS[name][0] for name in there & fields.READ_BY_ARROW}
-    raws = {column: [document.fields.get(name) for document in documents] for name, column in many.items()}
-    made |= texts.columns(raws, schemas.DOCUMENTS) or {}
     misfits: dict[int, set[str]] = {}
-    for name in there & fields.FIELDS.keys():
+    for name in there & names:
         column, read = fields.FIELDS[name]
-        if column not in made:
-            made[column] = _read(name, read, documents, misfits)
+        made[column] = _read(name, read, documents, misfits)
     made |= _metadata(documents)
     if misfits or not there <= _KNOWN or any(document.metadata is None for document in documents):
         made["extra"] = [_extra(document, misfits.get(row, ())) for row, document in enumerate(documents)]

@@ -6,15 +6,16 @@ together, a batch at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 
 from weblake.api import response_json
 from weblake.errors import MalformedReply
-from weblake.tables import arrays, schemas
-from weblake.tables.document_columns import columns
+from weblake.tables import arrays, fields, schemas
+from weblake.tables.document_columns import Left, all_columns, columns, left_columns
 from weblake.tables.documents import Parsed, parse, parse_odd
 
 #: Estimated minimum bytes of a row in all columns.
@@ -28,9 +29,9 @@ class DocumentBatches:
     time to time.
     """
 
-    def __init__(self, load_id: str, job_id: str, job_kind: str, loaded_at: datetime) -> None:
-        #: The position of the next document: the number of documents appended so far.
-        self.position = 0
+    def __init__(self, load_id: str, job_id: str, job_kind: str, loaded_at: datetime, *, position: int = 0) -> None:
+        #: The position of the next document: by default the number of documents appended so far.
+        self.position = position
         #: JSON bytes of the documents appended and not yet flushed, plus ROW_BYTES for each. A column of a batch must
         #: have less than 2 GB.
         self.pending_bytes = 0
@@ -53,22 +54,27 @@ class DocumentBatches:
                 parsed = None  # the caller counts it
             yield parsed
 
-    def append(self, document: Parsed) -> None:
-        """Append a document as the next row; it is decoded with the batch."""
+    def append(self, document: Parsed) -> int:
+        """Append a document as the next row and return its position; it is decoded with the batch."""
         self._documents.append(document)
         self.pending_bytes += document.size + ROW_BYTES
         self.position += 1
+        return self.position - 1
 
-    def flush(self) -> pa.RecordBatch:
-        """Return the documents appended since the last call as one batch, which may be empty."""
+    def flush(self) -> Callable[[], pa.RecordBatch]:
+        """Return a function that returns the documents appended since the last call as one batch, which may be empty.
+
+        The function may be called in any thread and runs mostly without the interpreter lock.
+        """
         documents, self._documents, self.pending_bytes = self._documents, [], 0
         count = len(documents)
         same = {**self._constant(count), "position": range(self.position - count, self.position)}
         try:
-            made = columns(documents)
+            made, left = columns(documents)
         except UnicodeDecodeError:
-            made = columns([_mended(document) for document in documents])
-        return arrays.column_batch(schemas.DOCUMENTS, count, {**made, **same})
+            return partial(_odd_batch, documents, same)
+        ready = arrays.made(schemas.DOCUMENTS, made | same)
+        return partial(_batch, documents, same, ready, left)
 
     def _constant(self, count: int) -> Mapping[str, pa.Array]:
         if count > self._columns_rows:
@@ -78,10 +84,28 @@ class DocumentBatches:
         return {name: column.slice(0, count) for name, column in self._columns.items()}
 
 
+def _batch(
+    documents: Sequence[Parsed], same: Mapping[str, arrays.Values], ready: Mapping[str, pa.Array], left: Left
+) -> pa.RecordBatch:
+    try:
+        return arrays.column_batch(schemas.DOCUMENTS, len(documents), {**ready, **left_columns(left)})
+    except (UnicodeDecodeError, *fields.WRONG):
+        return _odd_batch(documents, same)
+
+
+def _odd_batch(documents: Sequence[Parsed], same: Mapping[str, arrays.Values]) -> pa.RecordBatch:
+    """Return the batch of documents of which some hold bytes that are not UTF-8 or values of unexpected types."""
+    try:
+        made = all_columns(documents)
+    except UnicodeDecodeError:
+        made = all_columns([_mended(document) for document in documents])
+    return arrays.column_batch(schemas.DOCUMENTS, len(documents), {**made, **same})
+
+
 def _mended(document: Parsed) -> Parsed:
     """Return the document, parsed again with bytes that are not UTF-8 repaired if it holds any."""
     try:
-        columns([document])
+        all_columns([document])
     except UnicodeDecodeError:
         return parse_odd(document.texts, document.place)
     return document

@@ -9,22 +9,27 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import Self
 
+from weblake.background import run_in_thread
 from weblake.errors import StorageRefused
-from weblake.tables.row_groups import RowGroupBuffer, parquet_writer
+from weblake.tables.row_groups import MAGIC, Footer, Gathering, RowGroup, row_group
 from weblake.tables.schemas import SCHEMA_VERSION
 
 #: Maximum bytes of Arrow data of a row group. It is closed at half of this size, so a chunk of 10 MB is one row group.
 GROUP_BYTES = 16 << 20
+#: Minimum bytes written for which an fsync in a separate thread saves time.
+SETTLE_BYTES = 8 << 20
 
 #: Keys of the footer's metadata.
 RECEIPT_KEY = b"weblake.receipt"
@@ -53,13 +58,15 @@ class ParquetFile:
         self.schema = schema
         #: Rows received so far, written to disk or not.
         self.rows = 0
-        self._buffer = RowGroupBuffer(group_bytes)
+        self._gathering = Gathering(group_bytes)
+        self._footer = Footer(schema)
         self._open: IO[bytes] | None = None
-        self._writer: Any = None
+        #: The fsync of the first part of the file, if it was started.
+        self._settled: Future[None] | None = None
         with self._storage():
-            self._open = self.path.open("xb")
+            self._open = self.path.open("xb", buffering=0)
         with self._storage(), self._removed_on_error():
-            self._writer = parquet_writer(self._open, schema)
+            self._put(MAGIC)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch of exactly this schema; full row groups are written to disk."""
@@ -67,14 +74,27 @@ class ParquetFile:
         with self._storage(), self._removed_on_error():
             if not batch.schema.equals(self.schema):
                 raise ValueError(f"A batch for {self.path.name} has another schema than the file.")
-            for group in self._buffer.add(batch):
-                self._write_group(group)
+            for group in self._gathering.add(batch):
+                self._append(row_group(self.schema, group))
             self.rows += batch.num_rows
+
+    def append(self, group: RowGroup) -> None:
+        """Append a row group of this schema that was encoded by `row_group`, after all rows so far."""
+        self._must_be_open()
+        with self._storage(), self._removed_on_error():
+            self._flush()
+            self._append(group)
+            self.rows += group.rows
+
+    def settle(self) -> None:
+        """Start an fsync of the bytes written so far in another thread, so that `close` takes less time."""
+        if self._settled is None and self._open is not None and self._open.tell() >= SETTLE_BYTES:
+            self._settled = run_in_thread(partial(_sync, self.path))
 
     @property
     def progress(self) -> tuple[int, int]:
         """Bytes written to disk so far, and bytes of Arrow data in the incomplete row group."""
-        return self._must_be_open().tell(), self._buffer.bytes
+        return self._must_be_open().tell(), self._gathering.bytes
 
     def close(self, receipt_json: bytes | None = None, *, loads: Mapping[str, int] | None = None) -> Written:
         """Write the footer, sync the file to disk, verify it, and return its path, rows and bytes.
@@ -84,16 +104,17 @@ class ParquetFile:
         """
         file = self._must_be_open()
         with self._storage(), self._removed_on_error():
-            self._write_group(self._buffer.take())
+            self._flush()
             footer = {VERSION_KEY: str(SCHEMA_VERSION).encode()}
             if receipt_json is not None:
                 footer[RECEIPT_KEY] = receipt_json
             if loads is not None:
                 footer[LOADS_KEY] = json.dumps(list(loads.items())).encode()
-            self._writer.add_key_value_metadata(footer)
-            self._writer.close()
+            self._put(self._footer.written(footer))
             file.close()
             self._open = None
+            if self._settled is not None:
+                self._settled.result()  # the kernel reports an fsync error only once, so check this first result
             _sync(self.path)
             self._check(receipt_json, loads)
             return Written(self.path, self.rows, self.path.stat().st_size)
@@ -101,10 +122,8 @@ class ParquetFile:
     def abort(self) -> None:
         """Remove the file, unless `close` has returned it."""
         file, self._open = self._open, None
-        self._buffer.take()
+        self._gathering.rest()
         if file is not None:
-            if self._writer is not None:
-                self._writer.is_open = False  # or its destructor would write a footer to the closed file
             with suppress(OSError):
                 file.close()
             self.path.unlink(missing_ok=True)
@@ -122,10 +141,19 @@ class ParquetFile:
             raise ValueError(f"{self.path.name} is closed.")
         return self._open
 
-    def _write_group(self, batches: list[pa.RecordBatch]) -> None:
-        if batches:
-            table = pa.Table.from_batches(batches, schema=self.schema)
-            self._writer.write_table(table, row_group_size=table.num_rows)
+    def _put(self, part: bytes | pa.Buffer) -> None:
+        file, rest = self._must_be_open(), memoryview(part)
+        while rest:
+            rest = rest[file.write(rest) :]
+
+    def _flush(self) -> None:
+        group = self._gathering.rest()
+        if group:
+            self._append(row_group(self.schema, group))
+
+    def _append(self, group: RowGroup) -> None:
+        self._put(group.body)
+        self._footer.add(group)
 
     def _check(self, receipt_json: bytes | None, loads: Mapping[str, int] | None) -> None:
         try:

@@ -1,0 +1,101 @@
+"""A buffer is used again when nobody has a document in it any more, and never before."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+from weblake.api import response_json
+from weblake.http.bodies import BoundedBody, BufferPool
+from weblake.steps import Request
+from weblake.tables.documents import Parsed, parse
+
+
+def read(pool: BufferPool, text: bytes, *, parts: int = 7) -> bytes | bytearray:
+    """The body of this text, which comes in parts."""
+    body = BoundedBody([], Request("GET", "/", buffer=pool.take))
+    step = max(1, len(text) // parts)
+    for at in range(0, len(text), step):
+        assert not body.feed(text[at : at + step])
+    return body.response(200, 0.0).body
+
+
+def test_a_body_is_what_came_whatever_was_in_its_buffer() -> None:
+    pool = BufferPool()
+    dice = random.Random(3)
+    buffers = set[int]()
+    for _ in range(200):
+        text = dice.randbytes(dice.choice([1, 10, 1_000, 100_000, 300_000]))
+        body = read(pool, text)
+        assert body == text
+        buffers.add(id(body))
+        pool.give(body)
+        del body
+    assert len(buffers) == 1
+
+
+def test_what_looks_for_enough_sees_what_came_and_nothing_older() -> None:
+    pool = BufferPool()
+    pool.give(read(pool, b"o" * 1_000))
+    seen = []
+    body = BoundedBody([], Request("GET", "/", buffer=pool.take, enough=lambda view: seen.append(bytes(view)) or False))
+    body.feed(b"ab")
+    body.feed(b"c")
+    body.feed(b"de")
+    assert seen == [b"ab", b"abc", b"abcde"]
+    assert body.response(200, 0.0).body == b"abcde"
+
+
+def test_a_document_stays_as_it_came_while_others_arrive_where_it_lay() -> None:
+    pool = BufferPool()
+    dice = random.Random(11)
+    kept: list[tuple[int, Parsed]] = []
+    buffers = set[int]()
+    for number in range(300):
+        word = str(number)
+        text = b'{"status":"completed","data":[' + b",".join(
+            b'{"markdown":"%s","metadata":{"scrapeId":"%s"}}' % (word.encode() * 400, word.encode()) for _ in range(3)
+        )
+        body = read(pool, text + b"]}")
+        buffers.add(id(body))
+        chunk = response_json.read_chunk(body).documents
+        kept += [(number, parse(chunk, place)) for place in range(len(chunk))]
+        del chunk
+        pool.give(body)
+        del body
+        dice.shuffle(kept)
+        while len(kept) > 12:
+            kept.pop()
+        for of, parsed in kept:
+            assert bytes(parsed.fields["markdown"]) == b'"' + str(of).encode() * 400 + b'"'
+            assert parsed.scrape_id == str(of)
+    assert len(buffers) < 60  # of 300
+
+
+def test_two_who_take_at_once_never_get_the_same() -> None:
+    pool, trouble = BufferPool(), list[str]()
+
+    def use(mark: int) -> None:
+        for _ in range(2_000):
+            buffer = pool.take()
+            buffer[:] = bytes([mark]) * 64
+            if buffer != bytes([mark]) * 64:
+                trouble.append(f"{mark} lost its buffer")
+            pool.give(buffer)
+            del buffer
+
+    threads = [threading.Thread(target=use, args=(mark,)) for mark in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert trouble == []
+
+
+def test_a_buffer_that_did_not_come_from_here_is_left_alone() -> None:
+    pool = BufferPool()
+    stranger = bytearray(b"of somebody else")
+    for body in (stranger, b"bytes", b""):
+        pool.give(body)
+    assert pool.take() is not stranger
+    assert stranger == b"of somebody else"

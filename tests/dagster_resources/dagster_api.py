@@ -140,13 +140,18 @@ class DagsterApi(GraphqlClient):
     # Backfills
 
     def backfill(
-        self, asset_keys: Collection[str], partitions: Iterable[str], run_config: Mapping[str, Any] | None = None
+        self,
+        asset_keys: Collection[str],
+        partitions: Iterable[str],
+        run_config: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> str:
-        """Starts a backfill of these partitions and returns its id; Dagster looks at it every 30 seconds only."""
+        """Starts a backfill of these partitions and returns its id."""
         parameters = {
             "assetSelection": [_key(key) for key in _each(asset_keys)],
             "partitionNames": list(partitions),
             "runConfigData": dict(run_config or {}),
+            "tags": _tags(tags or {}),
         }
         field = """mutation launchPartitionBackfill(backfillParams: $params) {
             ... on LaunchBackfillSuccess { backfillId } }"""

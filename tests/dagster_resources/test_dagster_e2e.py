@@ -31,6 +31,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(420)]
 #: Months of usage that the other service has seen.
 MONTHS = 8
 NO_RETRY = {"dagster/max_retries": "0"}
+#: Run configuration of backfills: the steps run in the run's worker, which saves a process for each.
+IN_PROCESS = {"execution": {"config": {"in_process": {}}}}
 
 
 @dataclass
@@ -190,7 +192,7 @@ def test_nothing_waits_for_a_job_that_a_sensor_watches(world: World, held: Calla
 
 def test_a_backfill_over_eight_months_lands_each_with_its_own_numbers(world: World) -> None:
     dagster = world.dagster
-    backfill = dagster.backfill(["usage"], world.months)
+    backfill = dagster.backfill(["usage"], world.months, IN_PROCESS)
     assert dagster.wait_backfill(backfill) == "COMPLETED_SUCCESS"
     assert dagster.backfill_counts(backfill)["usage"]["materialized"] == MONTHS
     credits = {each.partition: each.metadata["weblake/credits"] for each in dagster.materializations("usage")}
@@ -204,9 +206,11 @@ def test_a_backfill_re_executed_from_failure_lands_the_jobs_of_the_first_one(wor
     dagster, before = world.dagster, world.started()
     unreadable = {"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "times": None, "effect": {"status": 401}}
     world.service.faults(unreadable)
-    backfill = dagster.backfill(["parts", "spans"], ["a", "b"])
-    assert dagster.wait_backfill(backfill) == "COMPLETED_FAILED"
-    world.service.faults()
+    backfill = dagster.backfill(["parts", "spans"], ["a", "b"], IN_PROCESS, NO_RETRY)
+    try:
+        assert dagster.wait_backfill(backfill) == "COMPLETED_FAILED"
+    finally:
+        world.service.faults()
     assert world.started() - before == 4
     again = dagster.reexecute_backfill(backfill)
     assert dagster.wait_backfill(again) == "COMPLETED_SUCCESS"

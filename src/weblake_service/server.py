@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ import uvicorn
 from typing_extensions import Self
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from weblake import aio
 from weblake.errors import InvalidOption
 from weblake_service.app import make_app
 from weblake_service.components import ServiceComponents, open_store, remember_first_key
@@ -40,6 +42,10 @@ _LOG = logging.getLogger("weblake.service")
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 #: Maximum seconds that requests in progress may take when the service stops.
 _GRACE = 3
+#: Seconds between two looks at requests in progress while the service stops.
+_LOOK_EVERY = 0.01
+#: Seconds between two updates of the date header of responses.
+_DATE_EVERY = 1
 #: Seconds that an idle connection is kept: longer than clients keep theirs, so that the client closes it.
 _KEEP_ALIVE = 75
 #: Maximum bytes of one websocket message.
@@ -201,7 +207,7 @@ class LocalService:
         if self._parts is not None:
             self._parts.faults.stopped.set()
         if self._server is not None:
-            self._server.should_exit = True
+            self._server.ask_to_stop()
 
     def _run(self, store: Store, listener: socket.socket) -> None:
         try:
@@ -259,16 +265,43 @@ class _Server(uvicorn.Server):
         )
         self._tell = started
         self._before = before
+        self._asked_to_stop = asyncio.Event()
+
+    def ask_to_stop(self) -> None:
+        """End `serve`; call it on the event loop."""
+        self.should_exit = True
+        self._asked_to_stop.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening."""
         await super().startup(sockets)
         self._tell()
 
+    async def main_loop(self) -> None:
+        """Renew the date header each second until the stop; uvicorn's own loop looks for a stop ten times a second."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with aio.timeout(_DATE_EVERY):
+                    await self._asked_to_stop.wait()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening; first end the browser sessions, while clients that save their profiles can still connect."""
+        """Stop listening, and give requests in progress time to finish, which uvicorn does even if there are none.
+
+        The browser sessions end first, while clients that save their profiles can still connect.
+        """
         await self._before()
-        await super().shutdown(sockets)
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        with suppress(TimeoutError):
+            async with aio.timeout(_GRACE):
+                while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - uvicorn has no event
+                    await asyncio.sleep(_LOOK_EVERY)
+        for task in self.server_state.tasks:
+            task.cancel()
 
 
 class _ClosableConnection(H11Protocol):

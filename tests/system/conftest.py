@@ -1,4 +1,4 @@
-"""A small site and a real service on loopback, and the command line as a separate process."""
+"""A small site and a real service on loopback, and the command line in this process or as a separate one."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_in_process import run_command
 
 from weblake_service.server import LocalService
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 CANARY = "canary-of-the-system-tests"
+PROGRAM = ("-m", "weblake")
 
 
 class Site(BaseHTTPRequestHandler):
@@ -98,16 +100,16 @@ class Run:
 
 @dataclass
 class CommandLine:
-    """Runs `python -m weblake` against one service."""
+    """Runs the command line against one service: in this process, or in one of its own if `program` is set."""
 
     env: dict[str, str] = field(default_factory=dict)
     ran: list[Run] = field(default_factory=list)
-    #: Arguments of Python.
-    program: tuple[str, ...] = ("-m", "weblake")
+    #: Arguments of Python, for a process of its own.
+    program: tuple[str, ...] = ()
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, *self.program, *args],
+            [sys.executable, *(self.program or PROGRAM), *args],
             env=os.environ | self.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -116,9 +118,13 @@ class CommandLine:
         )
 
     def __call__(self, *args: str) -> Run:
-        process = self.start(*args)
-        out, err = process.communicate(timeout=120)
-        run = Run(process.returncode, out, err)
+        if self.program:
+            process = self.start(*args)
+            out, err = process.communicate(timeout=120)
+            code = process.returncode
+        else:
+            code, out, err = run_command(args, self.env)
+        run = Run(code, out, err)
         self.ran.append(run)
         return run
 
@@ -126,6 +132,12 @@ class CommandLine:
 @pytest.fixture
 def weblake_command(service: LocalService) -> CommandLine:
     return CommandLine({"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": service.key, "NO_COLOR": "1"})
+
+
+@pytest.fixture
+def weblake_process(weblake_command: CommandLine) -> CommandLine:
+    """Return the command line as a separate process, for what depends on one."""
+    return replace(weblake_command, program=PROGRAM)
 
 
 @pytest.fixture

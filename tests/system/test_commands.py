@@ -16,8 +16,8 @@ import weblake
 
 
 @pytest.mark.smoke
-def test_a_crawl_lands_its_documents_and_page_errors(weblake_command: Any, site: str, tmp_path: Path) -> None:
-    run = weblake_command("crawl", f"{site}/", "--limit", "40", "--to", str(tmp_path / "lake"), "--json")
+def test_a_crawl_lands_its_documents_and_page_errors(weblake_process: Any, site: str, tmp_path: Path) -> None:
+    run = weblake_process("crawl", f"{site}/", "--limit", "40", "--to", str(tmp_path / "lake"), "--json")
     assert run.code == 0, run.err
     receipt = run.json
     assert (receipt["stored"], receipt["robots_blocked"], receipt["complete"]) == (30, 1, True)

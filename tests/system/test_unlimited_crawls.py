@@ -97,7 +97,14 @@ def test_any_limit_avoids_the_question(weblake_command: Any, site: str, tmp_path
     assert "up to" not in run.err
 
 
-@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("\x04", 1)], ids=repr)
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        pytest.param("y\n", 0, id="yes"),
+        pytest.param("\n", 1, id="default", marks=pytest.mark.system),
+        pytest.param("\x04", 1, id="end of input"),
+    ],
+)
 def test_an_unlimited_crawl_asks_on_a_terminal(
     weblake_command: Any, service: LocalService, site: str, tmp_path: Path, answer: str, code: int
 ) -> None:
@@ -134,3 +141,5 @@ def test_without_a_credit_report_the_question_is_still_asked(
     terminal.until(ASK)
     assert "could not be read" in terminal.said
     assert terminal.answer("n\n")[0] == 1
+    assert starts(service) == 0
+    assert not (tmp_path / "lake").exists()

@@ -133,9 +133,29 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def first(home: Path) -> Ran:
+def whole(home: Path) -> Ran:
+    """The demo for programs, with an Airflow and a Dagster, which take most of its time."""
+    return Ran("--to", "whole lake", "--json", cwd=home)
+
+
+@pytest.fixture(scope="module", params=["without", pytest.param("with", marks=pytest.mark.system)])
+def guests(request: pytest.FixtureRequest) -> bool:
+    """Whether the Airflow provider and the Dagster integration are installed."""
+    return bool(request.param == "with")
+
+
+@pytest.fixture(scope="module")
+def root(home: Path, guests: bool) -> Path:
+    return home / ("whole lake" if guests else "some lake")
+
+
+@pytest.fixture(scope="module")
+def first(request: pytest.FixtureRequest, home: Path, guests: bool, root: Path) -> Ran:
     """The demo for programs, into a directory that does not exist yet."""
-    return Ran("--to", "some lake", "--json", cwd=home)
+    if guests:
+        ran: Ran = request.getfixturevalue("whole")
+        return ran
+    return Ran("--to", root.name, "--json", cwd=home, code=WITHOUT_GUESTS)
 
 
 @pytest.fixture(scope="module")
@@ -144,12 +164,12 @@ def receipts(first: Ran) -> tuple[dict[str, object], dict[str, object]]:
     return crawl, batch
 
 
-def test_json_is_one_object_and_the_rest_goes_to_standard_error(first: Ran, home: Path) -> None:
+def test_json_is_one_object_and_the_rest_goes_to_standard_error(first: Ran, root: Path) -> None:
     assert first.code == 0, first.err
     assert first.out.count("\n") == 1
     told = json.loads(first.out)
     assert set(told) == {"root", "loads", "usage", "activity", "seconds"}
-    assert told["root"] == "some lake"
+    assert told["root"] == root.name
     assert 0 < told["seconds"] < ALLOWED_S
     assert [line.split()[1] for line in first.err.splitlines()] == [
         *("dataset", "site", "service", "crawl", "batch", "again", "airflow", "dagster", "usage", "activity")
@@ -158,15 +178,15 @@ def test_json_is_one_object_and_the_rest_goes_to_standard_error(first: Ran, home
     assert "\x1b" not in first.err + first.out
     files = [file for load in told["loads"] for file in load["files"]]
     for file in [*files, *told["usage"]["files"], *told["activity"]["files"]]:
-        path = home / "some lake" / file["path"]
+        path = root / file["path"]
         assert (path.stat().st_size, pq.read_metadata(path).num_rows) == (file["bytes"], file["rows"])
 
 
 def test_the_crawl_lands_what_the_site_holds(
-    receipts: tuple[dict[str, object], dict[str, object]], home: Path, expected: Expected
+    receipts: tuple[dict[str, object], dict[str, object]], root: Path, expected: Expected
 ) -> None:
     crawl, _ = receipts
-    glob = str(home / "some lake" / "documents/**/*.parquet")
+    glob = str(root / "documents/**/*.parquet")
     rows = duckdb.execute(
         "SELECT url, status_code FROM read_parquet(?) WHERE load_id = ?", [glob, crawl["load_id"]]
     ).fetchall()
@@ -176,36 +196,32 @@ def test_the_crawl_lands_what_the_site_holds(
     assert crawl["robots_blocked"] == len(expected.blocked) > 0
     assert crawl["submitted"] == len(expected.crawled) + len(expected.blocked)
     assert crawl["missing"] == 0
-    blocked = polars.read_parquet(home / "some lake" / "page_errors/**/*.parquet").filter(
-        polars.col("outcome") == "robots_blocked"
-    )
+    blocked = polars.read_parquet(root / "page_errors/**/*.parquet").filter(polars.col("outcome") == "robots_blocked")
     assert {_path(url) for url in blocked["url"]} == expected.blocked
 
 
 def test_the_batch_lands_what_was_asked_for(
-    receipts: tuple[dict[str, object], dict[str, object]], home: Path, expected: Expected
+    receipts: tuple[dict[str, object], dict[str, object]], root: Path, expected: Expected
 ) -> None:
     _, batch = receipts
     assert {name: batch[name] for name in expected.batch} == dict(expected.batch)
     assert min(expected.batch[name] for name in ("stored", "failed", "rejected")) > 0
     assert batch["submitted"] == expected.batch.total() == len(batch_urls(BASE))
     assert batch["complete"] is True
-    documents = polars.read_parquet(home / "some lake" / "documents/**/*.parquet").filter(
-        polars.col("load_id") == batch["load_id"]
-    )
+    documents = polars.read_parquet(root / "documents/**/*.parquet").filter(polars.col("load_id") == batch["load_id"])
     assert Counter(documents["status_code"]) == expected.batch_statuses
     sources = Counter(documents["source_url"])
     assert max(sources.values()) == 2, "one URL was asked for twice"
     errors = duckdb.execute(
         "SELECT outcome, count(*) FROM read_parquet(?) WHERE load_id = ? GROUP BY ALL",
-        [str(home / "some lake" / "page_errors/**/*.parquet"), batch["load_id"]],
+        [str(root / "page_errors/**/*.parquet"), batch["load_id"]],
     ).fetchall()
     assert dict(errors) == {name: expected.batch[name] for name in ("failed", "rejected")}
 
 
-def test_the_markdown_is_the_content_and_not_what_stands_around_it(first: Ran, home: Path) -> None:
+def test_the_markdown_is_the_content_and_not_what_stands_around_it(first: Ran, root: Path) -> None:
     assert first.code == 0
-    documents = polars.read_parquet(home / "some lake" / "documents/**/*.parquet")
+    documents = polars.read_parquet(root / "documents/**/*.parquet")
     texts = {_path(row["url"]): row for row in documents.iter_rows(named=True)}
     note = texts["/notes/the-flood-of-march"]
     assert note["title"] == "The flood of March"
@@ -219,17 +235,15 @@ def test_the_markdown_is_the_content_and_not_what_stands_around_it(first: Ran, h
     assert note["og_locale_alternate"] == ["uk_UA", "el_GR", "ar"]
 
 
-def test_usage_and_activity_land_too(first: Ran, home: Path, expected: Expected) -> None:
+def test_usage_and_activity_land_too(first: Ran, root: Path, guests: bool, expected: Expected) -> None:
     told = json.loads(first.out)
     by_key = {
         "nightly-crawl": len(expected.crawled),
         "hourly-batch": expected.batch["stored"],
-        "airflow": len(expected.notes),
-        "dagster": expected.assets,
+        **({"airflow": len(expected.notes), "dagster": expected.assets} if guests else {}),
     }
     assert told["usage"]["by_api_key"] == by_key
     assert told["usage"]["credits"] == sum(by_key.values())
-    root = home / "some lake"
     rows = duckdb.execute(
         "SELECT api_key, total_credits FROM read_parquet(?)",
         [str(root / "usage_periods/*=credits_by_key/**/*.parquet")],
@@ -240,22 +254,24 @@ def test_usage_and_activity_land_too(first: Ran, home: Path, expected: Expected)
     assert set(activity["id"]) == {load["job_id"] for load in told["loads"]}
 
 
-def test_airflow_lands_its_part_of_the_site_beside_the_other_loads(first: Ran, home: Path, expected: Expected) -> None:
-    receipt = json.loads(first.out)["loads"][2]
-    assert re.search(r"airflow\s+the DAG site_crawl_by_day, run by Airflow 3\.\d+\.\d+: 10 documents", first.err)
+@pytest.mark.system
+def test_airflow_lands_its_part_of_the_site_beside_the_other_loads(whole: Ran, home: Path, expected: Expected) -> None:
+    receipt = json.loads(whole.out)["loads"][2]
+    assert re.search(r"airflow\s+the DAG site_crawl_by_day, run by Airflow 3\.\d+\.\d+: 10 documents", whole.err)
     assert (receipt["stored"], receipt["complete"]) == (len(expected.notes), True)
     rows = duckdb.execute(
         "SELECT url FROM read_parquet(?) WHERE load_id = ?",
-        [str(home / "some lake/documents/**/*.parquet"), receipt["load_id"]],
+        [str(home / "whole lake/documents/**/*.parquet"), receipt["load_id"]],
     ).fetchall()
     assert {_path(url) for (url,) in rows} == expected.notes
     assert not (home / "mine").exists(), "the Airflow that somebody has set up is not touched"
 
 
-def test_dagster_lands_the_example_assets_beside_the_other_loads(first: Ran, home: Path, expected: Expected) -> None:
-    stations, watched, warnings = json.loads(first.out)["loads"][3:]
+@pytest.mark.system
+def test_dagster_lands_the_example_assets_beside_the_other_loads(whole: Ran, home: Path, expected: Expected) -> None:
+    stations, watched, warnings = json.loads(whole.out)["loads"][3:]
     said = rf"dagster\s+\d+ assets, made by Dagster 1\.\d+\.\d+: {expected.assets} documents, \d+ checks passed"
-    assert re.search(said, first.err)
+    assert re.search(said, whole.err)
     for receipt, paths in (
         (stations, expected.stations),
         (watched, expected.watched),
@@ -263,7 +279,7 @@ def test_dagster_lands_the_example_assets_beside_the_other_loads(first: Ran, hom
     ):
         rows = duckdb.execute(
             "SELECT url FROM read_parquet(?) WHERE load_id = ?",
-            [str(home / "some lake/documents/**/*.parquet"), receipt["load_id"]],
+            [str(home / "whole lake/documents/**/*.parquet"), receipt["load_id"]],
         ).fetchall()
         assert {_path(url) for (url,) in rows} == paths
         assert (receipt["stored"], receipt["complete"]) == (len(paths), True)
@@ -271,27 +287,6 @@ def test_dagster_lands_the_example_assets_beside_the_other_loads(first: Ran, hom
     assert 0 < len(expected.watched) < len(expected.stations), "the list was made of what the crawl had landed"
     assert not (home / "my dagster").exists(), "the Dagster that somebody has set up is not touched"
     assert not (home / "not here").exists()
-
-
-@pytest.mark.system
-def test_a_second_run_adds_its_loads_and_the_usage_is_that_of_both(first: Ran, home: Path, expected: Expected) -> None:
-    assert first.code == 0
-    root = home / "two runs"
-    shutil.copytree(home / "some lake", root)
-    second = Ran("--to", "two runs", "--json", cwd=home)
-    assert second.code == 0, second.err
-    assert "6 loads have landed before" in second.err
-    before, told = json.loads(first.out), json.loads(second.out)
-    assert not {load["load_id"] for load in before["loads"]} & {load["load_id"] for load in told["loads"]}
-    assert [load["stored"] for load in told["loads"]] == [load["stored"] for load in before["loads"]]
-    documents = polars.read_parquet(root / "documents/**/*.parquet")
-    assert told["usage"]["credits"] == 2 * before["usage"]["credits"]
-    # The DAG's second load of a day takes the place of its first.
-    replaced = before["loads"][2]
-    assert replaced["load_id"] not in set(documents["load_id"])
-    assert documents["load_id"].n_unique() == 11
-    assert documents.height == told["usage"]["credits"] - replaced["stored"]
-    assert told["activity"]["entries"] == 12
 
 
 def test_people_see_tables_and_charts_without_colours_where_nobody_looks(home: Path) -> None:
@@ -313,9 +308,9 @@ def test_people_see_tables_and_charts_without_colours_where_nobody_looks(home: P
         assert command in ran.out
 
 
-def test_the_commands_to_try_next_work_on_what_was_written(first: Ran, home: Path) -> None:
+def test_the_commands_to_try_next_work_on_what_was_written(first: Ran, home: Path, root: Path) -> None:
     assert first.code == 0
-    commands = dict(next_commands("some lake"))
+    commands = dict(next_commands(root.name))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
     def output(command: str) -> str:
@@ -326,21 +321,21 @@ def test_the_commands_to_try_next_work_on_what_was_written(first: Ran, home: Pat
         return done.stdout
 
     assert "crawl" in output(commands["what has landed"])
-    sql = shlex.split(commands["the files in DuckDB"])[2].replace("some lake", str(home / "some lake"))
+    sql = shlex.split(commands["the files in DuckDB"])[2].replace(root.name, str(root))
     assert {200, 404, 500} <= {status for status, _ in duckdb.sql(sql).fetchall()}
 
 
-@pytest.mark.parametrize("root", ["plain", "two words", "it's", 'a "b" $c'])
-def test_the_commands_to_try_next_survive_any_name(root: str) -> None:
-    for _, command in next_commands(root)[:2]:
+@pytest.mark.parametrize("name", ["plain", "two words", "it's", 'a "b" $c'])
+def test_the_commands_to_try_next_survive_any_name(name: str) -> None:
+    for _, command in next_commands(name)[:2]:
         words = shlex.split(command)
         assert len(words) == 3
-        assert root.replace("'", "''") in words[2] or root in words[2] or repr(root)[1:-1] in words[2]
+        assert name.replace("'", "''") in words[2] or name in words[2] or repr(name)[1:-1] in words[2]
 
 
 @pytest.mark.system
-def test_s1_no_key_is_written_or_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_s1_a_second_run_adds_its_loads_and_writes_no_key(
+    whole: Ran, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     keys = (f"test-canary-{number}" for number in range(1, 9))
     started: list[Sequence[str]] = []
@@ -358,20 +353,35 @@ def test_s1_no_key_is_written_or_printed(
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     monkeypatch.setattr("weblake_service.config.new_key", lambda: next(keys))
-    before = set(threading.enumerate())
-    run_demo(tmp_path / "lake")
+    threads = set(threading.enumerate())
+    root = tmp_path / "lake"
+    shutil.copytree(home / "whole lake", root)
+    run_demo(root, as_json=True)
+    shown = capfd.readouterr()
+
     assert next(keys) == "test-canary-5", "the four keys of the demo came from here"
     assert len(started) == 2
     assert "test-canary" not in " ".join([*started[0], *started[1]])
     assert os.listdir(scratch) == [], "the homes of Airflow and Dagster are gone"
-    told = capfd.readouterr()
-    assert "What landed" in told.out
-    assert not holds((told.out + told.err).encode(), "test-canary-")
-    files = [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
-    assert tmp_path / "lake" / DATABASE in files
+    assert not holds((shown.out + shown.err).encode(), "test-canary-")
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert root / DATABASE in files
     assert in_files([tmp_path], "test-canary-") == []
-    left = set(threading.enumerate()) - before
+    left = set(threading.enumerate()) - threads
     assert not [thread for thread in left if thread.name in ("demo site", "weblake service")]
+
+    assert "6 loads have landed before" in shown.err
+    before, told = json.loads(whole.out), json.loads(shown.out)
+    assert not {load["load_id"] for load in before["loads"]} & {load["load_id"] for load in told["loads"]}
+    assert [load["stored"] for load in told["loads"]] == [load["stored"] for load in before["loads"]]
+    documents = polars.read_parquet(root / "documents/**/*.parquet")
+    assert told["usage"]["credits"] == 2 * before["usage"]["credits"]
+    # The DAG's second load of a day takes the place of its first.
+    replaced = before["loads"][2]
+    assert replaced["load_id"] not in set(documents["load_id"])
+    assert documents["load_id"].n_unique() == 11
+    assert documents.height == told["usage"]["credits"] - replaced["stored"]
+    assert told["activity"]["entries"] == 12
 
 
 def test_a_missing_extra_is_named_before_anything_is_written(tmp_path: Path) -> None:

@@ -196,6 +196,8 @@ def test_a_job_survives_a_crash_of_the_service(
     assert receipt.stored == len(weblake_site.urls())
     assert service.counts()["pages_billed"] == receipt.stored
     assert "The service listens on" in service.log
+    service.stop()
+    assert "Fatal Python error" not in service.log
 
 
 @pytest.mark.system

@@ -12,6 +12,7 @@ import pytest
 import scrape_lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake_service.clock import iso
 from weblake_service.jobs import page_cache
@@ -79,7 +80,7 @@ def without_told(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "metadata": rest}
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150, 15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(BLOCKS, OPTIONS, OPTIONS, st.sampled_from(["/p", "/old", "/p?b=2&a=1"]))
 def test_a_hit_equals_a_fresh_scrape(
     lab: Any, blocks: list[str], first: dict[str, Any], then: dict[str, Any], path: str

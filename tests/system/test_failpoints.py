@@ -9,13 +9,16 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from catalogue import proves
-from crash_lab import Lab, visible
+from crash_lab import Lab, crash_lab, visible
 from failpoint_runs import Runs, every, failpoint_runs
 from tiers import part, swept
+
+from weblake_service.server import LocalService
 
 #: The last such point of a run that starts and lands one load; and whether the point after it is tried as well.
 IMPORTANT = (
@@ -29,9 +32,24 @@ ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
 SEED = os.environ.get("WEBLAKE_DISK_SEED", "6")
 
 
+@pytest.fixture(scope="module")
+def module_lab(site: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("failpoints")
+    with LocalService(folder / "service.db") as service:
+        env = {"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": service.key, "NO_COLOR": "1"}
+        with crash_lab(service, site, env, folder) as made:
+            yield made
+
+
 @pytest.fixture
-def runs(lab: Lab, tmp_path: Path) -> Iterator[Runs]:
-    with failpoint_runs(lab.env, tmp_path) as made:
+def lab(module_lab: Lab, tmp_path: Path) -> Lab:
+    """Return the lab of the module, with roots of this test."""
+    return replace(module_lab, tmp=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def runs(module_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    with failpoint_runs(module_lab.env, tmp_path_factory.mktemp("runs")) as made:
         yield made
 
 

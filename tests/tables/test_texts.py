@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake.tables import texts
 
@@ -26,7 +27,7 @@ LONG = 'word \u00e9 \U0001f600 " \\ / \b\f\n\r\t \x00 ' * 5000
     ),
     st.booleans(),
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_columns_are_what_python_reads(
     rows: list[tuple[str | None, str | None, list[str] | None]], ascii_only: bool
 ) -> None:

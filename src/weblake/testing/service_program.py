@@ -12,8 +12,10 @@ from weblake_service.serve import serve
 
 
 def _end_with_parent() -> None:
-    # The kernel closes the other end of the pipe when the parent ends for any reason.
-    sys.stdin.buffer.read()
+    # The kernel closes the other end of the pipe when the parent ends for any reason. A thread that waits in
+    # `sys.stdin.buffer` holds its lock, for which Python waits a second at its end, and then aborts.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
     os._exit(0)
 
 

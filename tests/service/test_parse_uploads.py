@@ -116,6 +116,7 @@ def test_a_file_over_the_limit_is_refused_with_the_reason(parsing: Any) -> None:
     assert (reply.status_code, reply.json()["code"]) == (413, "FILE_TOO_LARGE")
 
 
+@pytest.mark.system
 def test_a_file_of_exactly_the_limit_is_read(parsing: Any) -> None:
     def padded(length: int) -> bytes:
         padding = b"<< /Length %08d >>\nstream\n%s\nendstream" % (length, bytes(length))

@@ -6,9 +6,13 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_in_process import run_command
+
+from weblake import steps
 
 
 def run(script: str, tmp_path: Path, **environment: str) -> tuple[int, str]:
@@ -44,26 +48,47 @@ def test_a_closed_stream_or_a_deleted_directory_is_handled(tmp_path: Path, scrip
     assert len(said.splitlines()) <= 1
 
 
+@pytest.fixture
+def run_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """Return a function that runs a command in this process, and returns its exit code and standard error."""
+    for name in [name for name in os.environ if name.startswith("WEBLAKE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setitem(steps.run.__kwdefaults__, "sleep", lambda _: None)  # between the tries of a request
+
+    def run_it(*args: str, **environment: str) -> tuple[int, str]:
+        code, _, err = run_command(args, {"XDG_STATE_HOME": str(tmp_path / "state"), **environment})
+        return code, err.strip()
+
+    return run_it
+
+
+SERVICE = {"WEBLAKE_BASE_URL": "https://service.test", "WEBLAKE_API_KEY": "of-a-test"}
+
+
 @pytest.mark.parametrize("port", ["99999", "abc"])
-def test_a_proxy_with_an_invalid_port_is_reported(tmp_path: Path, port: str) -> None:
-    service = {"WEBLAKE_BASE_URL": "https://service.test", "WEBLAKE_API_KEY": "of-a-test"}
-    code, said = run("weblake usage credits", tmp_path, HTTPS_PROXY=f"http://user:hidden@127.0.0.1:{port}", **service)
+def test_a_proxy_with_an_invalid_port_is_reported(run_here: Callable[..., tuple[int, str]], port: str) -> None:
+    code, said = run_here("usage", "credits", HTTPS_PROXY=f"http://user:hidden@127.0.0.1:{port}", **SERVICE)
     assert (code, "names a proxy that weblake cannot use" in said, "hidden" in said) == (2, True, False)
 
 
-def test_missing_certificates_and_a_refusing_proxy_are_reported(tmp_path: Path) -> None:
-    service = {"WEBLAKE_BASE_URL": "https://service.test", "WEBLAKE_API_KEY": "of-a-test"}
-    code, said = run("weblake usage credits", tmp_path, SSL_CERT_FILE=str(tmp_path / "none"), **service)
-    assert (code, "the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read" in said) == (1, True)
-    code, said = run("weblake usage credits", tmp_path, HTTPS_PROXY="http://127.0.0.1:9", **service)
+def test_a_refusing_proxy_is_reported(run_here: Callable[..., tuple[int, str]]) -> None:
+    code, said = run_here("usage", "credits", HTTPS_PROXY="http://127.0.0.1:9", **SERVICE)
     assert (code, "https://service.test through the environment's proxy" in said) == (1, True)
 
 
-def test_deeply_nested_options_and_fault_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "deep").write_text("[" * 100_000)
-    code, said = run('weblake scrape http://a.test/ -o "formats=$(cat deep)"', tmp_path)
+def test_missing_certificates_are_reported(tmp_path: Path) -> None:
+    code, said = run("weblake usage credits", tmp_path, SSL_CERT_FILE=str(tmp_path / "none"), **SERVICE)
+    assert (code, "the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read" in said) == (1, True)
+
+
+def test_deeply_nested_options_and_fault_files_are_refused(
+    run_here: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
+    deep = "[" * 100_000
+    code, said = run_here("scrape", "http://a.test/", "-o", f"formats={deep}")
     assert (code, said) == (2, "weblake: formats is nested too deeply to be read. Nest it less.")
-    code, said = run("cp deep deep.json; weblake serve --faults deep.json --port 0", tmp_path)
+    (tmp_path / "deep.json").write_text(deep)
+    code, said = run("weblake serve --faults deep.json --port 0", tmp_path)
     assert (code, "The fault rules in deep.json cannot be used" in said) == (2, True)
 
 

@@ -18,6 +18,9 @@ RUN = """
 import atexit, os, signal, sys, time, weakref
 import weblake.demo
 from weblake import cli
+from weblake.cli import interrupts
+
+interrupts._AGAIN_S = 0.2
 
 def press():
     os.kill(os.getpid(), signal.SIGINT)
@@ -81,7 +84,7 @@ WHILE_IT_CLEANS_UP = """
         press()
         time.sleep(60)
     finally:
-        time.sleep(1.5)  # longer than the interrupt takes to come again
+        time.sleep(0.5)  # longer than the interrupt takes to come again
         print("cleaned up", flush=True)
 """
 

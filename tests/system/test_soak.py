@@ -1,7 +1,7 @@
 """Many loads with faults in one of twenty requests: the counts add up, and nothing is left behind.
 
-Three rounds by default, sixty under `nightly`. `uv run python benchmarks/soak.py --minutes 10` runs longer; its figures
-are in docs/soak.md.
+Three rounds under `system`, sixty under `nightly`. `uv run python benchmarks/soak.py --minutes 10` runs longer; its
+figures are in docs/soak.md.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from soak_lab import running_soak
     becomes="    drop = list",
     case="3",
 )
+@pytest.mark.system
 @pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])
 def test_the_counts_of_a_soak_add_up_and_nothing_is_left_behind(tmp_path: Path, rounds: int) -> None:
     with running_soak(tmp_path) as soak:

@@ -7,8 +7,8 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow.dataset as ds
+from failpoint_runs import Runs, failpoint_runs
 from syscall_sweep import Call, TracedRun, run
 
 import weblake
@@ -69,6 +70,9 @@ class Lab:
     tmp: Path
     urls: list[str]
     job: str
+    #: Runs the repeats, one at a time: a fork takes a quarter of the CPU time of a new process.
+    runs: Runs
+    repeating: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def stored(self) -> list[str]:
@@ -108,9 +112,10 @@ class Lab:
 
     def repeat(self, command: list[str], root: Path) -> dict[str, Any]:
         """Repeat an interrupted command without faults, and assert that it succeeds."""
-        ended = subprocess.run([*WEBLAKE, *command], env=self.env, capture_output=True, text=True, timeout=120)
-        assert ended.returncode == 0, f"the repeat failed: {ended.stderr}"
-        return self.check_complete(root, json.loads(ended.stdout))
+        with self.repeating:
+            ended = self.runs(None, command)
+        assert ended.code == 0, f"the repeat failed: {ended.err}"
+        return self.check_complete(root, json.loads(ended.out))
 
     def check_complete(self, root: Path, receipt: dict[str, Any]) -> dict[str, Any]:
         """Assert that a root contains this load and nothing else."""
@@ -137,9 +142,10 @@ def crash_lab(service: Any, site: str, env: Mapping[str, str], tmp: Path) -> Ite
     with socket.socket() as closed:  # bound and not listening: this page fails
         closed.bind(("127.0.0.1", 0))
         urls = [f"{site}/{n}" for n in range(3)] + [f"http://127.0.0.1:{closed.getsockname()[1]}/"]
-        lab = Lab(service, {**os.environ, **env}, tmp, urls, "")
-        lab.job = lab.repeat(lab.batch(tmp / "first"), tmp / "first")["job_id"]
-        yield lab
+        with failpoint_runs({**os.environ, **env}, tmp / "repeats") as runs:
+            lab = Lab(service, {**os.environ, **env}, tmp, urls, "", runs)
+            lab.job = lab.repeat(lab.batch(tmp / "first"), tmp / "first")["job_id"]
+            yield lab
 
 
 def unexpected_files(root: Path) -> set[str]:

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crash_lab import Lab
+if TYPE_CHECKING:
+    from crash_lab import Lab
 
 PROGRAM = Path(__file__).with_name("failpoints.py")
 
@@ -43,10 +44,14 @@ class Runs:
     tmp: Path
     count: Iterator[int] = field(default_factory=itertools.count)
 
-    def begin(self, root: Path, args: Sequence[str], at: int = 0, number: int = 0) -> Path:
-        """Start a run with a fault at its point `at` (none: 0), SIGKILL or an errno; return its log file."""
+    def begin(self, root: Path | None, args: Sequence[str], at: int = 0, number: int = 0) -> Path:
+        """Start a run with a fault at its point `at` (none: 0), SIGKILL or an errno; return its log file.
+
+        Without a root, the run is the command and nothing else: no points.
+        """
         log = self.tmp / f"points-{next(self.count)}"
-        order = {"root": str(root), "args": list(args), "at": at, "errno": number, "log": str(log)}
+        log.touch()
+        order = {"root": str(root or ""), "args": list(args), "at": at, "errno": number, "log": str(log)}
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
@@ -66,7 +71,7 @@ class Runs:
             path.unlink()
         return FailpointRun(code, out, err, points)
 
-    def __call__(self, root: Path, args: Sequence[str], at: int = 0, number: int = 0) -> FailpointRun:
+    def __call__(self, root: Path | None, args: Sequence[str], at: int = 0, number: int = 0) -> FailpointRun:
         return self.end(self.begin(root, args, at, number))
 
     def repeat(self, lab: Lab, root: Path, args: Sequence[str]) -> dict[str, Any]:

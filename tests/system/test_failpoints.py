@@ -47,10 +47,9 @@ def lab(module_lab: Lab, tmp_path: Path) -> Lab:
     return replace(module_lab, tmp=tmp_path)
 
 
-@pytest.fixture(scope="module")
-def runs(module_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    with failpoint_runs(module_lab.env, tmp_path_factory.mktemp("runs")) as made:
-        yield made
+@pytest.fixture
+def runs(module_lab: Lab) -> Runs:
+    return module_lab.runs
 
 
 def important_points(points: list[str]) -> list[int]:

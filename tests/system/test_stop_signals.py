@@ -65,11 +65,14 @@ def test_p9_a_load_stopped_at_a_change_drops_its_staging(lab: Lab, name: str, on
 
 @pytest.fixture
 def held(lab: Lab) -> Lab:
-    """Yield a lab whose service delays its response to the first poll of a job by half a minute."""
-    lab.service.faults(
-        {"match": {"method": "GET", "path": "/v2/batch/scrape/.*"}, "times": 1, "effect": {"latency_ms": 30000}}
-    )
+    """Return a lab whose service delays its response to the first poll of a job by half a minute."""
+    hold(lab, 30)
     return lab
+
+
+def hold(lab: Lab, seconds: int) -> None:
+    effect = {"latency_ms": 1000 * seconds}
+    lab.service.faults({"match": {"method": "GET", "path": "/v2/batch/scrape/.*"}, "times": 1, "effect": effect})
 
 
 def ended_well(lab: Lab, root: Path, job_id: str) -> None:
@@ -170,20 +173,21 @@ child.wait()
 """
 
 
-def test_p9_a_load_whose_parent_dies_is_stopped(held: Lab) -> None:
+def test_p9_a_load_whose_parent_dies_is_stopped(lab: Lab) -> None:
     """Its output is no longer read: it lands what was paid for, or ends with its staging removed."""
-    root = held.root("lake")
-    command = [*WEBLAKE, *held.batch(root)[:-1]]
+    hold(lab, 3)  # longer than the parent lives
+    root = lab.root("lake")
+    command = [*WEBLAKE, *lab.batch(root)[:-1]]
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, json.dumps(command)], env=held.env, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PARENT, json.dumps(command)], env=lab.env, stdout=subprocess.PIPE, text=True
     )
     assert parent.stdout is not None
     with parent, parent.stdout:
         pid, job_id = parent.stdout.readline().split()
         parent.kill()
-    held.service.faults()
+    lab.service.faults()
     state = Path(f"/proc/{pid}/stat")
     until(lambda: not state.exists() or state.read_text().split()[2] == "Z", 90)
     assert staging(root) == []
-    held.check_whole_or_absent(root)
-    ended_well(held, root, job_id)
+    lab.check_whole_or_absent(root)
+    ended_well(lab, root, job_id)

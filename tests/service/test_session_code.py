@@ -395,7 +395,7 @@ def test_an_unhandled_dialog_does_not_block_the_page(browser: str, home: str, tm
 @pytest.mark.system
 def test_code_gets_the_active_page(browser: str, tmp_path: Path) -> None:
     chromium_lab.alone(browser)
-    for number in range(4):
+    for number in range(2):
         run(f"agent-browser tab new 'data:text/html,<title>{number}</title>'", "bash", tmp_path, browser)
         said = {
             run(code, language, tmp_path, browser).value

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake.errors import InvalidOption
 from weblake_service import server
@@ -281,7 +282,7 @@ _VALUES = st.one_of(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(250), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     effect=st.dictionaries(st.sampled_from(_NAMES), _VALUES, max_size=3).filter(lambda one: not one.get("stall")),
     path=st.text(max_size=4),

@@ -99,7 +99,7 @@ def test_flattening_leaves_ordinary_pages_unchanged() -> None:
     assert limited(page) == page
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.sampled_from(
@@ -138,6 +138,7 @@ def test_any_bytes_are_converted_or_refused(body: bytes, content_type: str) -> N
         str(make(body, content_type).document["markdown"]).encode()
 
 
+@pytest.mark.system
 def test_a_large_page_takes_seconds() -> None:
     began = time.monotonic()
     text = markdown("<article>" + "<p>A paragraph with <a href='/x'>a link</a> in it.</p>" * 30_000 + "</article>")

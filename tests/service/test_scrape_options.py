@@ -11,6 +11,7 @@ import scrape_lab
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
+from tiers import examples
 
 from weblake_service.page.markdown import IMAGE_PLACEHOLDER, to_markdown, without_base64_images
 
@@ -209,7 +210,7 @@ WRAPS = ["{}", "<p>x {} y</p>", "<a href=/x>{}</a>", "<li>{}", "<table><tr><td>{
 SOURCES = [PIXEL, PIXEL.upper(), f"  {PIXEL}", "data:image/svg+xml;charset=utf-8;base64,PHN2Zz4=", "data:;base64,AA"]
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(150))
 @given(
     st.lists(
         st.tuples(st.sampled_from(WRAPS), st.sampled_from(SOURCES), st.text("ab c", max_size=5)), min_size=1, max_size=6
@@ -224,7 +225,7 @@ def test_no_base64_image_gets_into_markdown(images: list[tuple[str, str, str]]) 
         assert " ".join(alt.split()) in " ".join(markdown.split())
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(300))
 @given(st.text(alphabet="![]()\\<> ab", max_size=60))
 def test_markdown_without_base64_images_is_unchanged(text: str) -> None:
     assert without_base64_images(text) == text

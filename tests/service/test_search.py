@@ -9,6 +9,7 @@ import pytest
 import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 from typer.testing import CliRunner
 
 from weblake.cli import discovery
@@ -275,7 +276,7 @@ def test_the_index_is_bounded(make_bench: Any) -> None:
     assert len(urls(search(bench, "common", limit=100))) < 80
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(min_size=1, max_size=80), tbs=st.one_of(st.none(), st.text(max_size=12)))
 def test_any_query_gets_a_response(indexed: Any, query: str, tbs: str | None) -> None:
     body = {"query": query} if tbs is None else {"query": query, "tbs": tbs}

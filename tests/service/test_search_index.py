@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake_service.responses import ErrorResponse
 from weblake_service.store import schema, search_index
@@ -312,7 +313,7 @@ HOSTILE = st.text(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(500))
 @given(
     st.one_of(HOSTILE, st.text(min_size=1, max_size=200)), st.sampled_from(["", "site:", "inurl:", "-", 'intitle:"'])
 )
@@ -334,7 +335,7 @@ def test_any_query_succeeds(text: str, before: str) -> None:
     db.execute("SELECT 1 FROM search_words WHERE search_words MATCH ?", (query.expression(every=False) or '"a"',))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(200))
 @given(st.text(min_size=1, max_size=300))
 def test_any_text_is_indexed_and_removed(text: str) -> None:
     db = opened()

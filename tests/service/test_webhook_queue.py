@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake_service.jobs import webhook_queue
 from weblake_service.store import schema
@@ -112,7 +113,7 @@ def test_a_receiver_with_a_long_queue_does_not_block_others(db: sqlite3.Connecti
     assert [row["url"] for row in startable(db, 3.0, flying, at_once=5)] == ["https://b.test/"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(80, 4))
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=6), st.randoms())
 def test_events_of_each_job_arrive_in_order(jobs: list[tuple[int, int]], random: Any) -> None:
     db = new_database()

@@ -17,6 +17,7 @@ from catalogue import proves
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+from tiers import examples
 
 import weblake
 from weblake import Terms
@@ -94,7 +95,7 @@ class Deliveries(RuleBasedStateMachine):
 def test_s5_a_deduplicating_receiver_handles_each_delivery_once() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
-    run_state_machine_as_test(Deliveries, settings=settings(max_examples=60, stateful_step_count=25))
+    run_state_machine_as_test(Deliveries, settings=settings(max_examples=examples(150), stateful_step_count=25))
 
 
 @proves(

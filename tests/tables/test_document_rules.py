@@ -15,6 +15,7 @@ import pytest
 from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake.api import response_json
 from weblake.errors import MalformedReply
@@ -216,7 +217,7 @@ cells = {
 
 @pytest.mark.parametrize("kind", cells, ids=str)
 @given(data=st.data())
-@settings(max_examples=50)
+@settings(max_examples=examples(100))
 def test_a_column_is_what_pyarrow_itself_makes_of_the_values(kind: pa.DataType, data: st.DataObject) -> None:
     values = data.draw(st.lists(cells[kind] | st.none(), max_size=20))
     built = arrays.column(kind, values)

@@ -120,7 +120,7 @@ def test_a_footer_of_another_make_is_refused_and_not_guessed_at() -> None:
         moved(row_group(SCHEMA, [batch([{}])]).footer[:100], 5, 0)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.lists(st.integers(0, 300), max_size=9), max_size=9),
     st.integers(1, 2_000),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from both_clients import REMOTE_HOST
 from custom_http_clients import LIBRARIES, WITHOUT_AIOHTTP, send_with
 from landing_commands import KEY, Lake, leaks
 from scripted_service import ScriptedService
+from skipped_waits import SkippedWaits
 
 from weblake.api import operation
 from weblake.jobs import polling, result_pages
@@ -112,8 +114,14 @@ def remote_host_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten backoff and the waits of a lost start for commands that run in this process."""
+def unsynced_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out fsync in this process: no test here cuts the power, and a landing has 27 of them."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> SkippedWaits:
+    """Skip the waits between requests, and shorten the deadline of a start, for commands that run in this process."""
     monkeypatch.setattr("weblake.client.Retry", lambda: Retry(jitter=lambda: 0.0))
     monkeypatch.setattr(polling, "FIRST_POLL_S", 0.02)
     monkeypatch.setattr(load, "ELSEWHERE_S", 1.0)
@@ -122,6 +130,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starts, "MARGIN_S", -0.4 - starts.PROMPT_S)
     monkeypatch.setattr(starts, "BETWEEN_S", 0.05)
     monkeypatch.setattr(operation, "START_S", 0.5)
+    waits = SkippedWaits()
+    waits.install(monkeypatch)
+    return waits
 
 
 @pytest.fixture(params=[0.0, 60.0], ids=["ahead", "in_turn"])

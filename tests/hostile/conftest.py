@@ -58,11 +58,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(autouse=True)
-def http_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Select what sends the requests: weblake's own transports with or without aiohttp, or a client of the user."""
+def http_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Select and return what sends requests: weblake's transports with or without aiohttp, or a client of the user."""
     name: str | None = getattr(request, "param", None)
     if name is not None:
         send_with(name, monkeypatch)
+    return name
 
 
 @pytest.fixture
@@ -84,11 +85,15 @@ def other_origin() -> Iterator[ScriptedService]:
 
 @pytest.fixture
 def lake(
-    service: ScriptedService, other_origin: ScriptedService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: ScriptedService,
+    other_origin: ScriptedService,
+    http_client: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Lake]:
     """Yield a root whose commands call the service, and assert that no file or output contains the key."""
     env = {"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": KEY, "NO_COLOR": "1"}
-    made = Lake(tmp_path / "lake", monkeypatch, env)
+    made = Lake(tmp_path / "lake", monkeypatch, env, separate=http_client == WITHOUT_AIOHTTP)
     yield made
     assert leaks(made) == []
     assert all(seen.headers.get("authorization") == f"Bearer {KEY}" for seen in service.seen)

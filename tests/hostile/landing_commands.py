@@ -108,15 +108,28 @@ class Lake:
     monkeypatch: pytest.MonkeyPatch
     env: dict[str, str]
     outcomes: list[Outcome] = field(default_factory=list)
+    #: Whether commands with `process_in_system` run in a separate process.
+    separate: bool = False
 
     def land(self, *args: str, kind: str = "batch", job: str, **how: Any) -> Outcome:
         return self.run("land", kind, job, *args, **how)
 
-    def run(self, *args: str, timeout: float = 20.0, process: bool = False, slack: float = 15.0) -> Outcome:
-        """Run one landing command with --to, --json and --timeout, in this process unless `process`."""
+    def run(
+        self,
+        *args: str,
+        timeout: float = 20.0,
+        process: bool = False,
+        process_in_system: bool = False,
+        slack: float = 15.0,
+    ) -> Outcome:
+        """Run one landing command with --to, --json and --timeout, in this process unless `process`.
+
+        With `process_in_system` the default tier runs it in this process, and the tier `system` in a separate one too.
+        """
         argv = [*args, "--to", str(self.root), "--json", "--timeout", f"{timeout:g}"]
         begun = time.monotonic()
-        code, out, err = (_process if process else self.in_process)(argv, self.env)
+        separate = process or (process_in_system and self.separate)
+        code, out, err = (_process if separate else self.in_process)(argv, self.env)
         outcome = Outcome(self.root, code, out, err, time.monotonic() - begun)
         self.outcomes.append(outcome)
         assert outcome.seconds < timeout + slack, f"it took {outcome.seconds:.1f} s: {err}"

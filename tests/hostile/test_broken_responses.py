@@ -51,7 +51,7 @@ def test_h8_a_truncated_response_is_requested_again(service: ScriptedService, la
     job = Job(service, pages(4), cut=2)
     for skip in job.chunks:
         service.first(job.at(skip), play)
-    lake.land(job=JOB, process=play is CUT["reset in the body"]).landed(pages(4))
+    lake.land(job=JOB, process_in_system=play is CUT["reset in the body"]).landed(pages(4))
 
 
 STAYS = [

@@ -75,7 +75,7 @@ def test_h17_an_empty_last_chunk_is_requested_once_more(service: ScriptedService
 def test_h17_a_chunk_whose_next_is_itself_is_an_error(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunk(2, pages(2, first=2), 2)
-    lake.land(job=JOB, process=True).refused("MalformedReply", "circle")
+    lake.land(job=JOB).refused("MalformedReply", "circle")
     assert len(service.asked(job.at(2))) == 1
 
 

@@ -62,7 +62,7 @@ def test_h22_an_unknown_status_is_polled_again(service: ScriptedService, lake: L
 
 def test_h22_an_unknown_status_is_polled_until_the_timeout(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(3), word="paused")
-    lake.land(job=JOB, timeout=2, process=True).refused("DeadlineExceeded", "goes on at the service")
+    lake.land(job=JOB, timeout=2, process_in_system=True).refused("DeadlineExceeded", "goes on at the service")
     assert 2 <= len(service.asked(job.read)) < 30
 
 
@@ -172,7 +172,7 @@ def test_h21_documents_counted_but_not_delivered_are_missing(
     service: ScriptedService, lake: Lake, total: int, completed: int
 ) -> None:
     Job(service, pages(3), total=total, completed=completed)
-    printed = lake.land(job=JOB, process=total == completed).refused("LoadIncomplete", "2 of 5 pages are missing")
+    printed = lake.land(job=JOB, process_in_system=total == completed).refused("LoadIncomplete", "2 of 5 pages are missing")
     assert (printed["submitted"], printed["stored"], printed["missing"]) == (5, 3, 2)
     lake.land("--missing-ratio", "0.3", job=JOB).refused("LoadIncomplete")
     lake.land("--missing-ratio", "0.4", job=JOB).landed(pages(3), complete=False, missing=2)

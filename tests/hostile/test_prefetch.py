@@ -78,7 +78,7 @@ def test_prefetching_does_not_rely_on_the_total(service: ScriptedService, lake: 
 
 
 def test_at_most_two_pages_are_requested_at_a_time(service: ScriptedService, lake: Lake) -> None:
-    documents = long_pages(12)
+    documents = long_pages(7)
     job = Job(service, documents, cut=1)
     lock, now, most = threading.Lock(), 0, 0
 
@@ -99,7 +99,7 @@ def test_at_most_two_pages_are_requested_at_a_time(service: ScriptedService, lak
 
         return play
 
-    for skip in range(1, 12):
+    for skip in range(1, 7):
         job.always(skip, counting(job.chunks[skip]))
     lake.land(job=JOB, timeout=60).landed(documents)
     assert most == 2  # of chunks

@@ -11,7 +11,6 @@ import pytest
 from weblake.api import response_json
 from weblake.errors import MalformedReply
 
-
 #: What nothing can read, for a length.
 HOSTILE: dict[str, Callable[[int], bytes]] = {
     "opening": lambda n: b"[" * n,

@@ -12,7 +12,6 @@ from firecrawl import AsyncFirecrawl, Firecrawl
 from firecrawl.v2.types import ScrapeOptions
 from pydantic import BaseModel
 
-
 #: Seconds between the polls of the SDK.
 POLL_S = 0.05
 

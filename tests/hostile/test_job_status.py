@@ -174,7 +174,8 @@ def test_h21_documents_counted_but_not_delivered_are_missing(
     service: ScriptedService, lake: Lake, total: int, completed: int
 ) -> None:
     Job(service, pages(3), total=total, completed=completed)
-    printed = lake.land(job=JOB, process_in_system=total == completed).refused("LoadIncomplete", "2 of 5 pages are missing")
+    outcome = lake.land(job=JOB, process_in_system=total == completed)
+    printed = outcome.refused("LoadIncomplete", "2 of 5 pages are missing")
     assert (printed["submitted"], printed["stored"], printed["missing"]) == (5, 3, 2)
     lake.land("--missing-ratio", "0.3", job=JOB).refused("LoadIncomplete")
     lake.land("--missing-ratio", "0.4", job=JOB).landed(pages(3), complete=False, missing=2)

@@ -150,7 +150,7 @@ def test_a_first_chunk_too_large_to_buffer_is_requested_again(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(polling, "MOST_KEPT", 300_000)
-    documents = long_pages(40)
+    documents = long_pages(4)
     job = Job(service, documents)
     lake.land(job=JOB).landed(documents)
     assert len(service.asked(job.at(0))) == 2
@@ -160,7 +160,7 @@ def test_a_large_first_chunk_with_its_status_after_the_documents_is_read_complet
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(polling, "MOST_KEPT", 300_000)
-    documents = long_pages(40)
+    documents = long_pages(4)
     job = Job(service, documents)
     job.chunks[0]["status"] = job.chunks[0].pop("status")
     lake.land(job=JOB).landed(documents)

@@ -15,7 +15,7 @@ def test_chunks_of_100_documents_land(service: ScriptedService, lake: Lake) -> N
 
 
 def test_chunks_of_10_megabytes_land(service: ScriptedService, lake: Lake) -> None:
-    large = [page(n, markdown=f"{n} " * 2_000_000) for n in range(5)]
+    large = [page(n, markdown=f"{n} " * 2_000_000) for n in range(3)]
     Job(service, large, cut=2)
     lake.land(job=JOB).landed(large)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,17 @@ def remote_host_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 def unsynced_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out fsync in this process: no test here cuts the power, and a landing has 27 of them."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def _temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("temporary")
+
+
+@pytest.fixture(autouse=True)
+def separate_temporary_directory(_temporary_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use an empty directory for temporary files: a load into an object store looks at every entry of it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(_temporary_directory))
 
 
 @pytest.fixture(autouse=True)

@@ -445,5 +445,5 @@ def test_a_crawl_with_a_lost_start_is_found(service: ScriptedService, lake: Lake
 
 def test_a_slow_preflight_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     service.on(ACTIVITY, stall())
-    lake.run("batch", *URLS, timeout=1).refused("DeadlineExceeded")
+    lake.run("batch", *URLS, timeout=0.3).refused("DeadlineExceeded")
     assert service.asked(START) == []

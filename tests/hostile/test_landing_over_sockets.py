@@ -24,7 +24,7 @@ from weblake.errors import LoadIncomplete, WeblakeError
 from weblake.loads import load, load_request
 from weblake.loads.load_request import LoadRequest, Naming
 
-QUIET = settings(max_examples=examples(15, one_in=3), print_blob=True, suppress_health_check=list(HealthCheck))
+QUIET = settings(max_examples=examples(100, one_in=20), print_blob=True, suppress_health_check=list(HealthCheck))
 CASES = random_cases(WIRE_FAULTS, 8)
 
 

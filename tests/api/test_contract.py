@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import contract_samples as it
@@ -69,7 +70,9 @@ class Call:
             return json.loads(dict(request.upload.fields).get("options", "{}"))
         return json.loads(request.body) if request.body is not None else None
 
+    @cached_property
     def least(self) -> dict[str, Any]:
+        """The smallest body that the contract allows."""
         body: dict[str, Any] = it.samples(self.schema)[0] if self.schema else {}
         return {"prompt": "what"} if self.name == "start_extract" else body
 
@@ -89,7 +92,7 @@ def cases(call: Call, name: str) -> Iterator[dict[str, Any]]:
     """Bodies in which the option has each of its sample values."""
     part = call.schema["properties"][name]
     for value in it.samples(part):
-        body = {**call.least(), name: value}
+        body = {**call.least, name: value}
         if call.name == "interact" and name == "prompt":
             del body["code"]
         yield it.mended(body)
@@ -107,7 +110,7 @@ def test_every_operation_is_here_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("call", CALLS, ids=repr)
 def test_method_path_and_place_of_ids(call: Call) -> None:
-    operation = call.call(call.least())
+    operation = call.call(call.least)
     expected = call.path.replace("{sessionId}", SESSION).replace("{jobId}", JOB).replace("{id}", JOB)
     assert (operation.name, operation.request.method, operation.request.path) == (call.name, call.method, expected)
     assert operation.repeatable == (call.method in ("GET", "DELETE"))
@@ -118,7 +121,7 @@ def test_method_path_and_place_of_ids(call: Call) -> None:
         if name in inspect.signature(call.build).parameters:
             for hostile in ("", "../x", f"{JOB}/", f"{JOB}\n", "a b", "a?b", "%2e", None, 5, "x" * 129):
                 with pytest.raises(InvalidOption, match=name):
-                    call.build(**{name: hostile}, **call.least())
+                    call.build(**{name: hostile}, **call.least)
 
 
 @pytest.mark.parametrize(("call", "name"), OPTIONS, ids=str)
@@ -134,7 +137,7 @@ def test_every_value_of_an_option_arrives_as_it_is_documented(call: Call, name: 
 
 @pytest.mark.parametrize("call", WITH_BODY, ids=repr)
 def test_all_options_together(call: Call) -> None:
-    bodies = [it.mended(call.least() | body) for body in it.samples(call.schema) if body] or [call.least()]
+    bodies = [it.mended(call.least | body) for body in it.samples(call.schema) if body] or [call.least]
     if call.name == "interact":
         bodies = it.samples(call.schema)
     sent = set()
@@ -164,7 +167,7 @@ def test_what_the_contract_refuses_is_refused_here(call: Call, name: str) -> Non
 
 
 def mended_least(call: Call, name: str) -> dict[str, Any]:
-    least = call.least()
+    least = call.least
     return {} if call.name == "interact" and name == "prompt" else least
 
 
@@ -186,12 +189,12 @@ def test_headers() -> None:
     assert documented == {("start_batch_scrape", "x-idempotency-key"), ("start_crawl", "x-idempotency-key")}
     for call in CALLS:
         if call.name in ("start_batch_scrape", "start_crawl", "start_extract", "start_agent"):
-            request = call.call(call.least(), idempotency_key=JOB).request
+            request = call.call(call.least, idempotency_key=JOB).request
             assert request.headers == (("x-idempotency-key", JOB),)
             assert request.fresh
             assert request.deadline_s == 30
             with pytest.raises(InvalidOption, match="idempotency_key"):
-                call.call(call.least(), idempotency_key="no-uuid")
+                call.call(call.least, idempotency_key="no-uuid")
 
 
 def test_limits_that_stand_outside_the_schemas() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake.api import next_link
 from weblake.errors import MalformedReply
@@ -27,7 +28,7 @@ PIECES = [
 PIECES += ["&", "limit=2", "a=", "=b", "&&", ";", "#x", "%20", "+", "é", "[", "]", "\\", " ", "\n", "a=b=c", "-"]
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join) | st.text(max_size=9), st.booleans())
 def test_a_plain_link_is_read_as_any_other(text: str, whole: bool) -> None:
     link = f"https://h.example/v2/crawl/x?skip=1{text}" if whole else text

@@ -35,6 +35,7 @@ def dump(value: object, separators: tuple[str, str] = (",", ":"), *, ascii_only:
 
 
 @given(values, separators, st.booleans(), st.booleans())
+@settings(max_examples=examples(200))
 def test_good_json_is_what_the_standard_library_says(value, separators, ascii_only, marked) -> None:
     body = dump(value, separators, ascii_only=ascii_only)
     assert response_json.loads(b"\xef\xbb\xbf" * marked + body) == json.loads(body)
@@ -140,6 +141,7 @@ def test_depth_is_no_reason() -> None:
 
 
 @given(st.lists(st.tuples(texts, values), max_size=6), separators)
+@settings(max_examples=examples(200))
 def test_an_object_is_cut_into_its_fields_and_the_last_of_equal_keys_wins(pairs, separators) -> None:
     comma, colon = separators
     body = "{" + comma.join(f"{json.dumps(k)}{colon}{json.dumps(v)}" for k, v in pairs) + "}"
@@ -152,6 +154,7 @@ def test_an_object_is_cut_into_its_fields_and_the_last_of_equal_keys_wins(pairs,
 
 
 @given(st.lists(values, max_size=6), separators)
+@settings(max_examples=examples(200))
 def test_the_three_ways_to_cut_a_list_cut_alike(items, separators) -> None:
     view = memoryview(dump(items, separators))
     fast = [bytes(item) for item in response_json.split_array(view)]
@@ -182,6 +185,7 @@ def bodies(draw: st.DrawFn) -> tuple[bytes, dict[str, object], list[object]]:
 
 
 @given(bodies(), st.sampled_from(["", " \r\n", " " * 100]))
+@settings(max_examples=examples(200))
 def test_a_chunk_is_its_head_and_its_documents(drawn, after: str) -> None:
     body, head, items = drawn
     chunk = response_json.read_chunk(body + after.encode())
@@ -231,7 +235,7 @@ def test_what_is_no_status_is_malformed(body: bytes) -> None:
 
 
 @given(bodies(), st.booleans())
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(100, one_in=10))
 def test_a_truncated_chunk_is_malformed(drawn, odd: bool) -> None:
     body = drawn[0].replace(b'"data"', rb'"x":"\ud800","data"', 1) if odd else drawn[0]
     for end in range(len(body)):

@@ -20,7 +20,9 @@ from polling import until
 
 from weblake.testing.webhooks import WeblakeWebhooks
 
-FAST = {"poll_interval": 1, "timeout": 60}
+#: Seconds between the polls of the SDK.
+POLL_S = 0.05
+FAST = {"poll_interval": POLL_S, "timeout": 60}
 
 
 @pytest.fixture
@@ -160,7 +162,7 @@ def test_a_crawl_is_listed_while_it_runs_and_cancelled_at_once(client: Firecrawl
 def test_a_watcher_gets_the_end_of_a_job(client: Firecrawl, site: GatedSite) -> None:
     started = client.start_batch_scrape(site.pages(3, first=50))
     seen: list[str] = []
-    watcher = client.watcher(started.id, kind="batch", poll_interval=1, timeout=30)
+    watcher = client.watcher(started.id, kind="batch", poll_interval=POLL_S, timeout=30)
     watcher.add_listener(lambda job: seen.append(job.status))
     watcher.start()
     assert watcher._thread is not None
@@ -219,9 +221,9 @@ def test_the_asynchronous_client_works(served: Any, site: GatedSite) -> None:
         client = AsyncFirecrawl(api_key=served.key, api_url=served.url)
         urls = site.pages(3, first=300)
         assert (await client.scrape(urls[0], formats=["markdown"])).markdown.startswith("# Page 300")
-        job = await client.batch_scrape(urls, poll_interval=1, wait_timeout=60)
+        job = await client.batch_scrape(urls, poll_interval=POLL_S, wait_timeout=60)
         assert len(job.data) == 3
-        crawled = await client.crawl(url=f"{site.url}/", limit=2, poll_interval=1, timeout=60)
+        crawled = await client.crawl(url=f"{site.url}/", limit=2, poll_interval=POLL_S, timeout=60)
         assert len(crawled.data) == 2
         assert (await client.map(f"{site.url}/", limit=2)).links
         assert (await client.search("page", limit=1)).web

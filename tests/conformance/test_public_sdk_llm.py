@@ -12,6 +12,9 @@ from firecrawl import AsyncFirecrawl, Firecrawl
 from firecrawl.v2.types import ScrapeOptions
 from pydantic import BaseModel
 
+#: Seconds between the polls of the SDK.
+POLL_S = 0.05
+
 
 class Page(BaseModel):
     title: str
@@ -50,7 +53,7 @@ def test_changes_are_reported_by_field(client: Firecrawl, weblake_llm: Any, webl
 
 def test_a_batch_returns_json_of_a_schema(client: Firecrawl, weblake_llm: Any, weblake_site: Any) -> None:
     urls = weblake_site.urls("/news/")
-    job = client.batch_scrape(urls, formats=[{"type": "json", "schema": Page}], poll_interval=1, wait_timeout=60)
+    job = client.batch_scrape(urls, formats=[{"type": "json", "schema": Page}], poll_interval=POLL_S, wait_timeout=60)
     assert (job.status, job.credits_used) == ("completed", 5 * len(urls))
     assert all(page.json["title"] for page in job.data)
 
@@ -59,7 +62,7 @@ def test_an_extract_returns_data(client: Firecrawl, weblake_llm: Any, weblake_si
     weblake_llm.say({"title": "News"})
     found = client.extract(
         urls=[weblake_site.url + "/news/*"], prompt="The titles.", schema=Page.model_json_schema(), show_sources=True,
-        scrape_options=ScrapeOptions(only_main_content=True), poll_interval=1, timeout=60,
+        scrape_options=ScrapeOptions(only_main_content=True), poll_interval=POLL_S, timeout=60,
     )  # fmt: skip
     assert (found.success, found.status, found.data) == (True, "completed", {"title": "News"})
     assert found.credits_used == 1 + len(weblake_site.urls("/news/")) + 4
@@ -70,7 +73,7 @@ def test_an_agent_returns_data(client: Firecrawl, weblake_llm: Any, weblake_site
     weblake_llm.say({"action": "scrape", "url": weblake_site.url + "/about"})
     weblake_llm.say({"action": "finish", "data": {"title": "About", "words": None}})
     found = client.agent(
-        prompt="The title.", urls=[weblake_site.url], schema=Page, max_credits=50, poll_interval=1, timeout=60
+        prompt="The title.", urls=[weblake_site.url], schema=Page, max_credits=50, poll_interval=POLL_S, timeout=60
     )
     assert (found.status, found.data) == ("completed", {"title": "About", "words": None})
     assert (found.model, found.credits_used) == ("test-model", 5)
@@ -87,7 +90,7 @@ def test_a_prompt_becomes_crawl_parameters(client: Firecrawl, weblake_llm: Any, 
     weblake_llm.say({"includePaths": ["^/news/"], "limit": 2}, times=2)
     shown = client.crawl_params_preview(weblake_site.url, "Two pages of news.")
     assert (shown.include_paths, shown.limit) == (["^/news/"], 2)
-    job = client.crawl(weblake_site.url + "/news/", prompt="Two pages of news.", poll_interval=1, timeout=60)
+    job = client.crawl(weblake_site.url + "/news/", prompt="Two pages of news.", poll_interval=POLL_S, timeout=60)
     assert (job.status, job.completed) == ("completed", 2)
 
 
@@ -95,7 +98,7 @@ def test_the_asynchronous_client_works(weblake_service: Any, weblake_llm: Any, w
     async def main() -> None:
         client = AsyncFirecrawl(api_key=weblake_service.key, api_url=weblake_service.url)
         weblake_llm.say({"action": "finish", "data": {"a": 1}})
-        found = await client.agent(prompt="x", poll_interval=1, timeout=60)
+        found = await client.agent(prompt="x", poll_interval=POLL_S, timeout=60)
         assert (found.status, found.data) == ("completed", {"a": 1})
 
     asyncio.run(main())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from both_clients import REMOTE_HOST
 from custom_http_clients import LIBRARIES, WITHOUT_AIOHTTP, send_with
 from landing_commands import KEY, Lake, leaks
 from scripted_service import ScriptedService
+from skipped_waits import SkippedWaits
 
 from weblake.api import operation
 from weblake.jobs import polling, result_pages
@@ -56,11 +59,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(autouse=True)
-def http_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Select what sends the requests: weblake's own transports with or without aiohttp, or a client of the user."""
+def http_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Select and return what sends requests: weblake's transports with or without aiohttp, or a client of the user."""
     name: str | None = getattr(request, "param", None)
     if name is not None:
         send_with(name, monkeypatch)
+    return name
 
 
 @pytest.fixture
@@ -82,11 +86,15 @@ def other_origin() -> Iterator[ScriptedService]:
 
 @pytest.fixture
 def lake(
-    service: ScriptedService, other_origin: ScriptedService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: ScriptedService,
+    other_origin: ScriptedService,
+    http_client: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Lake]:
     """Yield a root whose commands call the service, and assert that no file or output contains the key."""
     env = {"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": KEY, "NO_COLOR": "1"}
-    made = Lake(tmp_path / "lake", monkeypatch, env)
+    made = Lake(tmp_path / "lake", monkeypatch, env, separate=http_client == WITHOUT_AIOHTTP)
     yield made
     assert leaks(made) == []
     assert all(seen.headers.get("authorization") == f"Bearer {KEY}" for seen in service.seen)
@@ -112,8 +120,25 @@ def remote_host_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten backoff and the waits of a lost start for commands that run in this process."""
+def unsynced_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out fsync in this process: no test here cuts the power, and a landing has 27 of them."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def _temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("temporary")
+
+
+@pytest.fixture(autouse=True)
+def separate_temporary_directory(_temporary_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use an empty directory for temporary files: a load into an object store looks at every entry of it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(_temporary_directory))
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> SkippedWaits:
+    """Skip the waits between requests, and shorten the deadline of a start, for commands that run in this process."""
     monkeypatch.setattr("weblake.client.Retry", lambda: Retry(jitter=lambda: 0.0))
     monkeypatch.setattr(polling, "FIRST_POLL_S", 0.02)
     monkeypatch.setattr(load, "ELSEWHERE_S", 1.0)
@@ -122,6 +147,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starts, "MARGIN_S", -0.4 - starts.PROMPT_S)
     monkeypatch.setattr(starts, "BETWEEN_S", 0.05)
     monkeypatch.setattr(operation, "START_S", 0.5)
+    waits = SkippedWaits()
+    waits.install(monkeypatch)
+    return waits
 
 
 @pytest.fixture(params=[0.0, 60.0], ids=["ahead", "in_turn"])

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +108,28 @@ class Lake:
     monkeypatch: pytest.MonkeyPatch
     env: dict[str, str]
     outcomes: list[Outcome] = field(default_factory=list)
+    #: Whether commands with `process_in_system` run in a separate process.
+    separate: bool = False
 
     def land(self, *args: str, kind: str = "batch", job: str, **how: Any) -> Outcome:
         return self.run("land", kind, job, *args, **how)
 
-    def run(self, *args: str, timeout: float = 20.0, process: bool = False, slack: float = 15.0) -> Outcome:
-        """Run one landing command with --to, --json and --timeout, in this process unless `process`."""
+    def run(
+        self,
+        *args: str,
+        timeout: float = 20.0,
+        process: bool = False,
+        process_in_system: bool = False,
+        slack: float = 15.0,
+    ) -> Outcome:
+        """Run one landing command with --to, --json and --timeout, in this process unless `process`.
+
+        With `process_in_system` the default tier runs it in this process, and the tier `system` in a separate one too.
+        """
         argv = [*args, "--to", str(self.root), "--json", "--timeout", f"{timeout:g}"]
         begun = time.monotonic()
-        code, out, err = (_process if process else self.in_process)(argv, self.env)
+        separate = process or (process_in_system and self.separate)
+        code, out, err = (_process if separate else self.in_process)(argv, self.env)
         outcome = Outcome(self.root, code, out, err, time.monotonic() - begun)
         self.outcomes.append(outcome)
         assert outcome.seconds < timeout + slack, f"it took {outcome.seconds:.1f} s: {err}"
@@ -123,11 +137,7 @@ class Lake:
 
     def in_process(self, argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
         from weblake import cli
-        from weblake.cli.tree import app
 
-        # A process adds the commands to the tree once; here that would be repeated.
-        app.registered_commands.clear()
-        app.registered_groups.clear()
         streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
         code = 0
         with self.monkeypatch.context() as patch:
@@ -160,6 +170,12 @@ def _process(argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
         return child.returncode, out.read().decode(), err.read().decode()
 
 
+@cache
+def database() -> duckdb.DuckDBPyConnection:
+    """Return the connection of this process, because opening one takes longer than a query."""
+    return duckdb.connect()
+
+
 def published(root: Path, table: str = "documents") -> list[Path]:
     """Return every file that a glob over the table finds."""
     return sorted(path for path in (root / table).rglob("*") if path.is_file())
@@ -170,7 +186,7 @@ def rows(root: Path) -> list[tuple[str, str]]:
     files = published(root)
     by_arrow = ds.dataset(root / "documents", partitioning="hive").to_table(columns=["source_url", "markdown"])
     pattern = f"{root}/documents/**/*.parquet"
-    by_duckdb = duckdb.connect().execute(f"select source_url, markdown from read_parquet('{pattern}')").fetchall()
+    by_duckdb = database().execute(f"select source_url, markdown from read_parquet('{pattern}')").fetchall()
     by_polars = pl.read_parquet(pattern).select("source_url", "markdown").rows()
     found = sorted(by_duckdb)
     assert found == sorted(by_polars) == sorted((r["source_url"], r["markdown"]) for r in by_arrow.to_pylist())

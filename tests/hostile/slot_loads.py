@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
+from fsspec.implementations.memory import MemoryFileSystem
 from simulated_service import Content, SimulatedClient, SimulatedService
 
 from weblake.dataset import layout, ledger, records
@@ -49,6 +50,8 @@ class Lab:
     """A simulated service and a root, in which tasks of an orchestrator land pages."""
 
     def __init__(self, *, replay: bool = True) -> None:
+        # The roots of earlier tests: all of them are one dictionary, which fsspec searches completely in most calls.
+        MemoryFileSystem.store.clear()
         self.world = SimulatedService(lambda urls: Content([page(url) for url in urls]), replay=replay)
         self.dataset = open_dataset(f"memory://{uuid.uuid4().hex}/lake")
 

@@ -51,7 +51,7 @@ def test_h8_a_truncated_response_is_requested_again(service: ScriptedService, la
     job = Job(service, pages(4), cut=2)
     for skip in job.chunks:
         service.first(job.at(skip), play)
-    lake.land(job=JOB, process=play is CUT["reset in the body"]).landed(pages(4))
+    lake.land(job=JOB, process_in_system=play is CUT["reset in the body"]).landed(pages(4))
 
 
 STAYS = [
@@ -175,7 +175,7 @@ SLOW_HEADS = {
 def test_h11_a_slow_service_ends_at_the_timeout(service: ScriptedService, lake: Lake, play: Play) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, play)
-    lake.land(job=JOB, timeout=0.8).refused("DeadlineExceeded", "time limit")
+    lake.land(job=JOB, timeout=0.3).refused("DeadlineExceeded", "time limit")
 
 
 @pytest.mark.own_transport
@@ -183,7 +183,7 @@ def test_h11_a_slow_service_ends_at_the_timeout(service: ScriptedService, lake: 
 def test_h11_endless_headers_end_at_the_timeout(service: ScriptedService, lake: Lake, play: Play) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, play)
-    lake.land(job=JOB, timeout=0.8).refused("DeadlineExceeded", "time limit")
+    lake.land(job=JOB, timeout=0.3).refused("DeadlineExceeded", "time limit")
 
 
 @pytest.mark.parametrize("name", ["nothing", "a body byte by byte"])
@@ -198,11 +198,11 @@ def test_h11_a_slow_poll_ends_at_the_timeout(service: ScriptedService, lake: Lak
 def test_h11_endless_headers_of_a_poll_end_at_the_timeout(service: ScriptedService, lake: Lake, name: str) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(0, SLOW_HEADS[name])
-    lake.land(job=JOB, timeout=0.8).refused("DeadlineExceeded", "time limit")
+    lake.land(job=JOB, timeout=0.3).refused("DeadlineExceeded", "time limit")
 
 
 def test_h11_a_slow_error_list_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     service.on(f"{job.read}/errors", drip(head(length=10_000) + b'{"errors": ['))
-    lake.land(job=JOB, timeout=1.5).refused("DeadlineExceeded", "was being read")
+    lake.land(job=JOB, timeout=1).refused("DeadlineExceeded", "was being read")
     assert len(service.asked(f"{job.read}/errors")) == 1

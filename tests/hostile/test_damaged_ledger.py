@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_job import url_of
 from simulated_service import Content, SimulatedClient, SimulatedService
+from tiers import examples
 
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
@@ -84,7 +85,7 @@ def test_p13_a_damaged_record_starts_no_job(step: str, kind: str) -> None:
     _check_no_second_start(step, lambda whole: DAMAGES[kind](whole, len(whole) // 2))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sampled_from(STEPS), st.sampled_from([*DAMAGES, "anything"]), st.data())
 def test_p13_no_damage_to_a_record_starts_a_second_job(step: str, kind: str, data: st.DataObject) -> None:
     def made(whole: bytes) -> bytes:

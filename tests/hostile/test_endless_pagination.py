@@ -75,7 +75,7 @@ def test_h17_an_empty_last_chunk_is_requested_once_more(service: ScriptedService
 def test_h17_a_chunk_whose_next_is_itself_is_an_error(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunk(2, pages(2, first=2), 2)
-    lake.land(job=JOB, process=True).refused("MalformedReply", "circle")
+    lake.land(job=JOB).refused("MalformedReply", "circle")
     assert len(service.asked(job.at(2))) == 1
 
 
@@ -161,7 +161,7 @@ def test_h17_the_number_of_chunks_with_new_documents_is_bounded(
 
 def test_h17_endless_chunks_of_new_documents_end_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     endless(service)
-    lake.land(job=JOB, timeout=2).refused("DeadlineExceeded", "time limit")
+    lake.land(job=JOB, timeout=0.5).refused("DeadlineExceeded", "time limit")
 
 
 def test_h17_a_running_job_whose_chunks_form_a_cycle_is_polled_with_pauses(

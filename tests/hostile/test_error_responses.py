@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
@@ -11,6 +10,7 @@ from catalogue import proves
 from landing_commands import KEY, Lake
 from scripted_job import JOB, Job, pages
 from scripted_service import Play, ReceivedRequest, ScriptedService, each, reply
+from skipped_waits import SkippedWaits
 
 HTML = "<!doctype html><html><head><title>502</title></head><body>\n<h1>Bad Gateway</h1>\n</body></html>"
 
@@ -59,7 +59,7 @@ def test_a_refusal_between_pages_publishes_nothing(
 ) -> None:
     job = Job(service, pages(6), cut=2)
     service.first(job.at(4), reply({"success": False, "error": "not any more"}, status))
-    lake.land(job=JOB, process=True).refused(kind, "not any more")
+    lake.land(job=JOB, process_in_system=True).refused(kind, "not any more")
     lake.land(job=JOB).landed(pages(6))
 
 
@@ -76,7 +76,7 @@ def test_s1_a_response_that_echoes_the_request_headers_does_not_leak_the_key(
     service: ScriptedService, lake: Lake
 ) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(f"Bearer {KEY}\n", content_type="text/plain"))
-    lake.land(job=JOB, process=True).refused("MalformedReply", "cannot be read")
+    lake.land(job=JOB, process_in_system=True).refused("MalformedReply", "cannot be read")
 
 
 @pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 599])
@@ -102,7 +102,7 @@ def test_a_timeout_during_an_outage_names_the_cause(service: ScriptedService, la
 
 def test_a_refused_connection_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     service.stop()
-    lake.land(job=JOB, timeout=1, process=True).refused("DeadlineExceeded", service.url)
+    lake.land(job=JOB, timeout=0.3, process_in_system=True).refused("DeadlineExceeded", service.url)
     lake.land(job=JOB).refused("ServiceUnreachable", service.url, "WEBLAKE_BASE_URL")
 
 
@@ -142,13 +142,13 @@ WAITS = {
 
 @pytest.mark.parametrize(("refuse", "least", "most"), WAITS.values(), ids=WAITS)
 def test_a_rate_limit_is_waited_out(
-    service: ScriptedService, lake: Lake, refuse: object, least: float, most: float
+    service: ScriptedService, lake: Lake, short_waits: SkippedWaits, refuse: object, least: float, most: float
 ) -> None:
     job = Job(service, pages(4), cut=2)
     times: list[float] = []
 
     def timed(_: ReceivedRequest) -> Play:
-        times.append(time.monotonic())
+        times.append(short_waits.monotonic())
         return refuse() if len(times) == 1 else reply(job.chunks[2])  # type: ignore[operator]
 
     job.always(2, each(timed))
@@ -167,7 +167,7 @@ def test_a_retry_after_beyond_the_timeout_fails_at_once(service: ScriptedService
     outcome = lake.land(job=JOB, timeout=60)
     outcome.refused("RateLimited", "again later")
     assert outcome.seconds < 15
-    lake.land(job=JOB, process=True).landed(pages(4))
+    lake.land(job=JOB, process_in_system=True).landed(pages(4))
 
 
 def test_an_endless_rate_limit_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
@@ -231,7 +231,7 @@ def test_h15_no_redirect_of_any_kind_is_followed(
 ) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(skip, reply("", status, location=f"{other_origin.url}{job.path}?skip={skip}"))
-    lake.land(job=JOB, process=status == 301).refused("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
+    lake.land(job=JOB, process_in_system=status == 301).refused("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
 
 
 @pytest.mark.parametrize(

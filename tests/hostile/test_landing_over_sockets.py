@@ -16,6 +16,7 @@ from landing_commands import KEY, published
 from scripted_job import JOB, url_of
 from simulated_jobs import Made, check_dataset_of, random_cases
 from simulated_service_sockets import WIRE_FAULTS, SimulatedServiceOverSockets
+from tiers import examples
 
 from weblake import Client, Terms
 from weblake.dataset.root import open_dataset
@@ -23,7 +24,7 @@ from weblake.errors import LoadIncomplete, WeblakeError
 from weblake.loads import load, load_request
 from weblake.loads.load_request import LoadRequest, Naming
 
-QUIET = settings(max_examples=15, print_blob=True, suppress_health_check=list(HealthCheck))
+QUIET = settings(max_examples=examples(100, one_in=20), print_blob=True, suppress_health_check=list(HealthCheck))
 CASES = random_cases(WIRE_FAULTS, 8)
 
 

@@ -12,6 +12,7 @@ from landing_commands import published
 from scripted_job import JOB, url_of
 from simulated_jobs import Made, check_dataset_of, random_cases
 from simulated_service import SimulatedClient, SimulatedService
+from tiers import examples
 
 from weblake.dataset.root import open_dataset
 from weblake.errors import LoadIncomplete, WeblakeError
@@ -42,7 +43,7 @@ def settle(
     raise AssertionError(f"it never ended: {error}")
 
 
-QUIET = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+QUIET = settings(max_examples=examples(60, one_in=4), suppress_health_check=[HealthCheck.too_slow])
 
 
 @proves(

@@ -28,6 +28,11 @@ POSITIONS = {
     "retired": {"", ".start-1", ".owner", ".job", ".lander", ".done", ".retired"},
 }
 
+#: Zeros cannot be decoded, as half a record cannot; test_damaged_ledger.py has them in the default tier.
+with_each_damage = pytest.mark.parametrize(
+    "damage", [pytest.param(name, marks=[pytest.mark.system] * (name == "all zeros")) for name in DAMAGES]
+)
+
 
 def load_at_step(lab: Lab, position: str) -> LoadRequest:
     request = lab.request("task", "run-1")
@@ -65,7 +70,7 @@ def step_of(name: str) -> str:
     becomes="            found = self.ledger.read_record(name, load_id, SlotEntry)",
     case="landed-slot entry-a newer version",
 )
-@pytest.mark.parametrize("damage", DAMAGES)
+@with_each_damage
 @pytest.mark.parametrize(
     ("position", "step"), [(at, step) for at, steps in POSITIONS.items() for step in sorted(steps)]
 )
@@ -324,7 +329,7 @@ def created(dataset: Dataset, load_id: str) -> str:
     return str(intent["created_at"])
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@with_each_damage
 @pytest.mark.parametrize("step", sorted(POSITIONS["landed"] - {".owner"}))
 def test_a_lost_start_is_looked_up_although_a_record_of_another_load_is_damaged(step: str, damage: str) -> None:
     """With a service that does not replay, the activity list decides, and the owner of each job is recorded."""
@@ -358,7 +363,7 @@ def test_a_lost_start_adopts_no_job_of_a_newer_worker() -> None:
     assert lab.visible == {lost.load_id, other.load_id}
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@with_each_damage
 @pytest.mark.parametrize("step", sorted(POSITIONS["retired"] | POSITIONS["void start"]))
 def test_lists_of_loads_name_the_unreadable_record_and_continue(step: str, damage: str) -> None:
     lab = Lab()

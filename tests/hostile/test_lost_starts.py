@@ -205,7 +205,7 @@ def test_h15_a_start_does_not_follow_a_redirect(
 )
 def test_h12_a_page_that_is_not_the_service_is_detected_before_the_start(service: ScriptedService, lake: Lake) -> None:
     service.on(ACTIVITY, reply("<html>Please log in</html>", content_type="text/html"))
-    lake.run("batch", *URLS, process=True).refused("MalformedReply", "base URL")
+    lake.run("batch", *URLS, process_in_system=True).refused("MalformedReply", "base URL")
     assert service.asked(START) == []
 
 
@@ -368,7 +368,7 @@ def test_h7_a_refused_start_started_nothing(
 ) -> None:
     Job(service, pages(2))
     service.on(START, reply({"success": False, "error": f"No: {KEY}"}, status), reply(STARTED))
-    lake.run("batch", *URLS, process=status == 402).refused(kind)
+    lake.run("batch", *URLS, process_in_system=status == 402).refused(kind)
     assert len(service.asked(START)) == 1
     lake.run("batch", *URLS).landed(pages(2))
     assert len(service.asked(START)) == 2
@@ -445,5 +445,5 @@ def test_a_crawl_with_a_lost_start_is_found(service: ScriptedService, lake: Lake
 
 def test_a_slow_preflight_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     service.on(ACTIVITY, stall())
-    lake.run("batch", *URLS, timeout=1).refused("DeadlineExceeded")
+    lake.run("batch", *URLS, timeout=0.3).refused("DeadlineExceeded")
     assert service.asked(START) == []

@@ -130,7 +130,7 @@ def test_a_next_link_to_another_path_is_refused_while_the_job_runs(
     job = Job(service, pages(4), cut=2)
     elsewhere = f"{other_origin.url}/v2/batch/scrape/{OTHER}?skip=2"
     service.first(job.read, job.before(data=pages(2), next=elsewhere))
-    lake.land(job=JOB, process=True).refused("MalformedReply", "does not lead to another chunk")
+    lake.land(job=JOB, process_in_system=True).refused("MalformedReply", "does not lead to another chunk")
 
 
 def test_chunks_are_read_below_the_path_of_the_base_url(
@@ -141,4 +141,4 @@ def test_chunks_are_read_below_the_path_of_the_base_url(
     for name in (job.at(0), job.at(2), f"{job.read}/errors"):
         service._script[name.replace("GET /", "GET /team/a/")] = service._script.pop(name)
     lake.env["WEBLAKE_BASE_URL"] = f"{service.url}/team/a/"
-    lake.land(job=JOB, process=True).landed(pages(4))
+    lake.land(job=JOB, process_in_system=True).landed(pages(4))

@@ -19,7 +19,7 @@ def failed(n: int, **more: object) -> dict[str, object]:
 def test_failed_and_blocked_pages_are_rows(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2), total=4)
     job.errors = {"errors": [failed(2)], "robotsBlocked": [url_of(3)]}
-    receipt = lake.land(job=JOB, process=True).landed(pages(2), failed=1, robots_blocked=1, missing=0)
+    receipt = lake.land(job=JOB).landed(pages(2), failed=1, robots_blocked=1, missing=0)
     first, second = sorted(page_errors(lake.root), key=lambda row: row["outcome"])
     assert (first["url"], first["outcome"], first["code"]) == (url_of(2), "failed", "SCRAPE_TIMEOUT")
     assert first["occurred_at"] == datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
@@ -117,7 +117,7 @@ def test_the_read_of_the_error_list_is_retried(service: ScriptedService, lake: L
 def test_a_job_with_only_failed_pages_fails(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, [], total=2)
     job.errors = {"errors": [failed(0)], "robotsBlocked": [url_of(1)]}
-    printed = lake.land(job=JOB, process=True).refused("LoadIncomplete", "None of the 2 pages")
+    printed = lake.land(job=JOB).refused("LoadIncomplete", "None of the 2 pages")
     assert (printed["failed"], printed["robots_blocked"], printed["stored"]) == (1, 1, 0)
     assert {row["outcome"] for row in page_errors(lake.root)} == {"failed", "robots_blocked"}
     service.seen.clear()

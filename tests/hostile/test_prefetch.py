@@ -78,7 +78,7 @@ def test_prefetching_does_not_rely_on_the_total(service: ScriptedService, lake: 
 
 
 def test_at_most_two_pages_are_requested_at_a_time(service: ScriptedService, lake: Lake) -> None:
-    documents = long_pages(12)
+    documents = long_pages(7)
     job = Job(service, documents, cut=1)
     lock, now, most = threading.Lock(), 0, 0
 
@@ -99,7 +99,7 @@ def test_at_most_two_pages_are_requested_at_a_time(service: ScriptedService, lak
 
         return play
 
-    for skip in range(1, 12):
+    for skip in range(1, 7):
         job.always(skip, counting(job.chunks[skip]))
     lake.land(job=JOB, timeout=60).landed(documents)
     assert most == 2  # of chunks
@@ -150,7 +150,7 @@ def test_a_first_chunk_too_large_to_buffer_is_requested_again(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(polling, "MOST_KEPT", 300_000)
-    documents = long_pages(40)
+    documents = long_pages(4)
     job = Job(service, documents)
     lake.land(job=JOB).landed(documents)
     assert len(service.asked(job.at(0))) == 2
@@ -160,7 +160,7 @@ def test_a_large_first_chunk_with_its_status_after_the_documents_is_read_complet
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(polling, "MOST_KEPT", 300_000)
-    documents = long_pages(40)
+    documents = long_pages(4)
     job = Job(service, documents)
     job.chunks[0]["status"] = job.chunks[0].pop("status")
     lake.land(job=JOB).landed(documents)

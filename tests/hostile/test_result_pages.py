@@ -15,7 +15,7 @@ def test_chunks_of_100_documents_land(service: ScriptedService, lake: Lake) -> N
 
 
 def test_chunks_of_10_megabytes_land(service: ScriptedService, lake: Lake) -> None:
-    large = [page(n, markdown=f"{n} " * 2_000_000) for n in range(5)]
+    large = [page(n, markdown=f"{n} " * 2_000_000) for n in range(3)]
     Job(service, large, cut=2)
     lake.land(job=JOB).landed(large)
 
@@ -28,7 +28,7 @@ def test_a_document_may_be_larger_than_a_chunk(service: ScriptedService, lake: L
 
 def test_a_crawl_is_read_at_its_own_path(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(5), cut=2, kind="crawl")
-    assert lake.land(kind="crawl", job=JOB, process=True).landed(pages(5))["kind"] == "crawl"
+    assert lake.land(kind="crawl", job=JOB, process_in_system=True).landed(pages(5))["kind"] == "crawl"
 
 
 def test_polls_of_a_running_job_do_not_fetch_its_documents_again(service: ScriptedService, lake: Lake) -> None:

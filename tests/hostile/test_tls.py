@@ -241,7 +241,7 @@ def test_h13_a_handshake_that_always_breaks_fails(
 def test_h13_an_endless_handshake_takes_the_timeout_of_one_connection(
     secure: SecureService, door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weblake.http.transport.CONNECT_S", 0.2)
+    monkeypatch.setattr("weblake.http.transport.CONNECT_S", 0.1)
     secure.breaks = [silent]
     begun = time.monotonic()
     assert isinstance(asked(secure.url, door), ServiceUnreachable)

@@ -84,7 +84,7 @@ def test_h30_rejected_urls_are_rows(service: ScriptedService, lake: Lake) -> Non
     Job(service, pages(1))
     bad = "https://site.test/page/1"
     service.on(START, reply(STARTED | {"invalidURLs": [bad, 7, None, "https://never.asked/"]}))
-    lake.run("batch", *urls(0, 1), process=True).landed(pages(1), submitted=2, rejected=1)
+    lake.run("batch", *urls(0, 1)).landed(pages(1), submitted=2, rejected=1)
     assert [(row["url"], row["outcome"]) for row in page_errors(lake.root)] == [(bad, "rejected")]
 
 
@@ -120,14 +120,14 @@ def test_documents_of_other_urls_are_not_published(service: ScriptedService, lak
 def test_missing_pages_are_named_and_kept_for_later(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(3))
     wanted = urls(0, 1, 2, 3, 4, 5, 6)
-    printed = lake.run("batch", *wanted, process=True).refused(
+    printed = lake.run("batch", *wanted).refused(
         "LoadIncomplete", "4 of 7 pages are missing", url_of(3), url_of(5), "…", "--allow-partial"
     )
     assert url_of(6) not in printed["error"]["message"]
     assert (printed["stored"], printed["missing"], printed["files"]) == (3, 4, [])
     assert list((lake.root / "_weblake/refused").rglob("*.parquet"))
     service.stop()
-    lake.run("batch", *wanted, "--allow-partial", process=True).landed(pages(3), complete=False, missing=4)
+    lake.run("batch", *wanted, "--allow-partial").landed(pages(3), complete=False, missing=4)
     assert sorted(row["url"] for row in page_errors(lake.root)) == urls(3, 4, 5, 6)
     assert not list((lake.root / "_weblake/refused").rglob("*.parquet"))
 
@@ -156,7 +156,7 @@ def test_fail_ratio_allows_failed_pages(service: ScriptedService, lake: Lake) ->
 def test_a_batch_with_only_failed_pages_publishes_page_errors(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, [])
     job.errors = {"errors": [{"url": url, "code": "SCRAPE_TIMEOUT", "error": "x"} for url in urls(0, 1)]}
-    printed = lake.run("batch", *urls(0, 1), process=True).refused("LoadIncomplete", "None of the 2 pages")
+    printed = lake.run("batch", *urls(0, 1)).refused("LoadIncomplete", "None of the 2 pages")
     assert (printed["submitted"], printed["failed"]) == (2, 2)
     assert len(page_errors(lake.root)) == 2
     service.seen.clear()
@@ -199,7 +199,7 @@ def test_a_repeated_load_lands_once(service: ScriptedService, lake: Lake) -> Non
     Job(service, pages(2))
     first = lake.run("batch", *urls(0, 1)).landed(pages(2))
     service.seen.clear()
-    again = lake.run("batch", *urls(0, 1), "--allow-partial", "--fail-ratio", "0", process=True)
+    again = lake.run("batch", *urls(0, 1), "--allow-partial", "--fail-ratio", "0")
     assert again.json == first
     assert again.code == 0
     assert "has landed already" in again.err

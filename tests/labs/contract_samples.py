@@ -150,11 +150,11 @@ def misfits(schema: Schema) -> list[Any]:
         near += ["x" * (schema.get("maxLength", 0) + 1), "", "ftp://example.com/", "not-a-uuid"]
         if "items" in branch:
             near += [[one] for one in misfits(branch["items"])]
-        for name, part in branch.get("properties", {}).items():
-            if "const" not in part:
-                near += [{**samples(branch)[0], name: one} for one in misfits(part)]
         if branch.get("properties"):
-            whole = samples(branch)[-1]
+            least, *_, whole = samples(branch)
+            for name, part in branch["properties"].items():
+                if "const" not in part:
+                    near += [{**least, name: one} for one in misfits(part)]
             near += [{**whole, "noSuchKey": 1}, *({k: v for k, v in whole.items() if k != gone} for gone in whole)]
     return near
 

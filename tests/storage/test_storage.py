@@ -69,10 +69,13 @@ def staged(storage: Storage, name: str, data: bytes) -> bool:
 @pytest.mark.parametrize("what", ["create", "publish"])
 def test_p5_of_racing_processes_exactly_one_wins_and_its_bytes_stay(any_root: str, what: str) -> None:
     storage = open_storage(any_root)
+    local = not any_root.startswith("s3:")
     winners = []
-    with racers(any_root, what, "abcd" if what == "create" else "ab") as processes:
+    # The S3 server takes one request at a time: there the condition of the request decides, and not the moment.
+    rounds = 24 if local else 8
+    with racers(any_root, what, "abcd" if what == "create" and local else "ab") as processes:
         assert all(process.stdout.readline() == "ready\n" for process in processes)
-        for n in range(24):
+        for n in range(rounds):
             name = f"_weblake/ledger/race-{n}.json" if what == "create" else f"documents/k={n % 3}/{n}.parquet"
             for process in processes:
                 process.stdin.write(f"{name} {time.monotonic() + 0.03}\n")
@@ -84,7 +87,7 @@ def test_p5_of_racing_processes_exactly_one_wins_and_its_bytes_stay(any_root: st
             data = storage.read(name)
             assert data == f"<{winner}>".encode() + winner.encode() * 9000 + b"</>"
             winners.append(winner)
-    assert len(storage.list("")) == 24
+    assert len(storage.list("")) == rounds
 
 
 @proves(

@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 from weblake.cli import interrupts
 from weblake.errors import InvalidOption, RetryLater, StorageRefused, WeblakeError
-
-if TYPE_CHECKING:
-    import typer
 
 _JSON = "--json"
 
@@ -28,16 +26,15 @@ def main() -> None:
         _run(_commands())
 
 
-def _commands() -> typer.Typer:
-    """Return the app with all commands."""
+@cache
+def _commands() -> Callable[..., object]:
+    """Return the command line with all commands; it is built once in a process, which takes 50 ms."""
     import typer
+    from typer.main import get_command
 
     from weblake.cli import compaction, discovery, jobs, landing, local, orphans, remote_browsers, reports, single_pages
     from weblake.cli.tree import add_command, app
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character is not an error
     browser = typer.Typer(help="Remote browser sessions.", no_args_is_help=True)
     webhook = typer.Typer(help="Webhook deliveries.", no_args_is_help=True)
     for group, commands in (
@@ -54,17 +51,17 @@ def _commands() -> typer.Typer:
             add_command(group, command)
     app.add_typer(browser, name="browser")
     app.add_typer(webhook, name="webhook")
-    return app
+    return get_command(app)
 
 
-def _run(app: Callable[..., None]) -> None:
+def _run(commands: Callable[..., object]) -> None:
     from weblake.cli.remedies import in_command_line_terms
     from weblake.cli.tree import BAD_USAGE, FAILED, Interrupted
     from weblake.output import show_error
 
     try:
         with in_command_line_terms():
-            app(prog_name="weblake")
+            commands(prog_name="weblake")
     except WeblakeError as error:
         show_error(error, as_json=_JSON in sys.argv[1:])
         if isinstance(error, Interrupted):
@@ -104,6 +101,9 @@ def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, _nothing(mode))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character is not an error
 
 
 def _nothing(mode: str) -> IO[str]:

@@ -16,11 +16,7 @@ def run_command(args: Sequence[str], env: Mapping[str, str]) -> tuple[int, str, 
     Return its exit code, standard output and standard error.
     """
     from weblake import cli
-    from weblake.cli.tree import app
 
-    # A process adds the commands to the tree once; here that would be repeated.
-    app.registered_commands.clear()
-    app.registered_groups.clear()
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
     code = 0
     with (

@@ -26,11 +26,13 @@ WHEN = datetime(2026, 11, 21, tzinfo=timezone.utc)
 ROWS_OF_A_GROUP = 10
 
 
-@pytest.fixture(params=["local", "s3", "memory"])
-def root(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(scope="module", params=["local", "s3", "memory"])
+def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     if request.param == "memory":
         return f"memory://{uuid.uuid4().hex}/lake"
-    return str(request.getfixturevalue(f"{request.param}_root"))
+    if request.param == "local":
+        return str(tmp_path_factory.mktemp("root") / "lake")
+    return str(request.getfixturevalue("module_s3_root"))
 
 
 def put(storage: Storage, name: str, schema: pa.Schema, rows: list[dict[str, object]], group: int = 1 << 20) -> None:
@@ -53,9 +55,9 @@ def document(load_id: str, n: int) -> dict[str, object]:
     }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def lake(root: str) -> str:
-    """Two loads under path keys that look like numbers, and two months of two usage reports."""
+    """Return a root that tests only read: two loads under path keys like numbers, two months of two usage reports."""
     storage = open_storage(root)
     Layout(storage).claim("documents", ("shop", "day"))
     for load_id, shop, count in ((OLD, "007", 25), (NEW, "8=ü", 5)):

@@ -105,7 +105,15 @@ def test_every_form_has_the_same_rows_and_columns(lake: str, form: str) -> None:
         assert found.schema.equals(reading.schema())
 
 
-@pytest.mark.parametrize("form", FORMS)
+#: What selects is the same for every storage: the other forms on S3 are tests of the system tier.
+SELECTIONS = [
+    pytest.param(root, form, marks=[pytest.mark.system] if root == "s3" and form not in ("table", "lazy") else [])
+    for root in ("local", "s3", "memory")
+    for form in FORMS
+]
+
+
+@pytest.mark.parametrize(("root", "form"), SELECTIONS, indirect=["root"])
 def test_loads_keys_and_columns_select(lake: str, form: str) -> None:
     columns = ["day", "position", "shop"]
     one = FORMS[form](weblake.read(lake, loads=[NEW, "2" * 16], columns=columns))

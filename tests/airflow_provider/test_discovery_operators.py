@@ -305,7 +305,7 @@ def test_on_kill_ends_the_browser_while_the_call_is_still_under_way(weblake_conn
 
     from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
 
-    interacting(weblake_connection, {"body": {"success": True, "result": "late"}}, after_ms=1_000)
+    interacting(weblake_connection, {"body": {"success": True, "result": "late"}}, after_ms=2_000)
     task = WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1")
     task.on_kill()  # nothing is under way yet
     results: list[dict[str, object]] = []

@@ -32,7 +32,7 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         return f"memory://{uuid.uuid4().hex}/lake"
     if request.param == "local":
         return str(tmp_path_factory.mktemp("root") / "lake")
-    return str(request.getfixturevalue("module_s3_root"))
+    return f"{request.getfixturevalue('module_s3_root')}-{uuid.uuid4().hex}"
 
 
 def put(storage: Storage, name: str, schema: pa.Schema, rows: list[dict[str, object]], group: int = 1 << 20) -> None:

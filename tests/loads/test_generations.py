@@ -227,7 +227,7 @@ def test_o1_other_runs_tasks_and_indexes_are_other_loads(lab: TaskLab) -> None:
 )
 def test_a_job_is_cancelled_at_its_own_deadline_and_what_it_had_is_kept(lab: TaskLab) -> None:
     lab.web.held.add(URLS[2])
-    terms = Terms(timeout_s=1.0, ends_job=True, poll_s=0.2)
+    terms = Terms(timeout_s=2.0, ends_job=True, poll_s=0.2)
     with pytest.raises(errors.DeadlineExceeded) as caught:
         lab.land(RETRY, terms)
     assert caught.value.receipt is not None
@@ -251,7 +251,7 @@ def test_a_job_that_completes_as_it_is_cancelled_lands(lab: TaskLab, monkeypatch
         return cancel(job, retry)
 
     monkeypatch.setattr(starts, "cancel", too_late)
-    landing = load.land(lab.client, lab.dataset, request, Terms(timeout_s=0.5, ends_job=True, poll_s=0.2))
+    landing = load.land(lab.client, lab.dataset, request, Terms(timeout_s=1.0, ends_job=True, poll_s=0.2))
     assert landing.receipt.complete
 
 

@@ -60,13 +60,14 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 # One request at a time: concurrent requests are handled by moto's dictionary, which proves nothing. The tests prove
-# that our requests are conditional.
+# that our requests are conditional. The application for S3 only: moto's dispatcher to all services looks through its
+# package directory twice for each request, a third of the request's CPU time.
 _SERVER = """
 import logging
-from moto.server import DomainDispatcherApplication, create_backend_app
+from moto.server import create_backend_app
 from werkzeug.serving import make_server
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
-server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=False)
+server = make_server("127.0.0.1", 0, create_backend_app("s3"), threaded=False)
 print(server.server_port, flush=True)
 server.serve_forever()
 """
@@ -87,9 +88,8 @@ def s3_endpoint() -> Iterator[str]:
         server.stdout.close()  # type: ignore[union-attr]
 
 
-@pytest.fixture
-def s3_root(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return an s3:// root in a new bucket; environment variables give access to it, also in child processes."""
+def new_s3_root(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Create a bucket, set environment variables that give access to it, and return an s3:// root in it."""
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
@@ -102,6 +102,19 @@ def s3_root(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     bucket = f"bucket-{uuid.uuid4().hex[:12]}"
     boto3.client("s3").create_bucket(Bucket=bucket)
     return f"s3://{bucket}/lake"
+
+
+@pytest.fixture
+def s3_root(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return an s3:// root in a new bucket; environment variables give access to it, also in child processes."""
+    return new_s3_root(s3_endpoint, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def module_s3_root(s3_endpoint: str) -> Iterator[str]:
+    """Yield an s3:// root for the tests of a module that only read it."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield new_s3_root(s3_endpoint, monkeypatch)
 
 
 @pytest.fixture

@@ -19,9 +19,11 @@ import pytest
 from catalogue import proves
 from compaction_lab import histories, intent, lake, land, load_id, rows, same_rows, tree
 from polling import until
+from typer.testing import CliRunner, Result
 
 import weblake
 from weblake.api.models import parse_time
+from weblake.cli import _commands
 from weblake.cli.compaction import bytes_of
 from weblake.dataset import layout, ledger_listing
 from weblake.dataset.ledger import LEDGER
@@ -105,11 +107,19 @@ FORMS: dict[str, Callable[[weblake.Reading], Any]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_reading_says_the_same_of_both_roots(tmp_path: Path, form: str) -> None:
-    old, new = str(tmp_path / "lake"), str(tmp_path / "new")
+@pytest.fixture(scope="module")
+def both_roots(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Return a root and its compacted copy, which tests only read."""
+    folder = tmp_path_factory.mktemp("both")
+    old, new = str(folder / "lake"), str(folder / "new")
     lake(old)
     weblake.compact(old, to=new, file_size=SIZE)
+    return old, new
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_reading_says_the_same_of_both_roots(both_roots: tuple[str, str], form: str) -> None:
+    old, new = both_roots
     some = [load_id(n) for n in (0, 3, 17, 39)]
     for more in (
         {},
@@ -275,18 +285,26 @@ def test_killed_anywhere_it_goes_on_and_comes_to_the_same(tmp_path: Path, monkey
 
 def test_a_killed_process_leaves_no_dataset_and_the_command_finishes_it(tmp_path: Path) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
-    lake(old, 150)
-    command = [sys.executable, "-m", "weblake", "compact", str(old), "--to", str(new), "--file-size", "30KB", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    lake(old, 80)
+    _commands()
+    from weblake.cli.tree import app
+
+    command = ["compact", str(old), "--to", str(new), "--file-size", "15KB", "--json"]
+    process = subprocess.Popen([sys.executable, "-m", "weblake", *command], stdout=subprocess.PIPE)
     until(lambda: list(new.glob("documents/*/*.parquet")))
     assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.communicate()
     refuses_to_be_used(new)
-    assert subprocess.run(command, check=True, capture_output=True).stdout.count(b"\n") == 1
+
+    def run_command(*arguments: str) -> Result:
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        return result
+
+    assert run_command(*command).stdout.count("\n") == 1
     same_rows(old, new)
-    again = subprocess.run(command, check=True, capture_output=True)
-    assert again.stdout == subprocess.run(command, check=True, capture_output=True).stdout, "it is done once"
+    assert run_command(*command).stdout == run_command(*command).stdout, "it is done once"
 
 
 def test_what_it_refuses(tmp_path: Path) -> None:
@@ -405,13 +423,13 @@ def test_what_is_not_on_record_is_copied_as_it_is(tmp_path: Path) -> None:
 
 def test_on_other_storages(storage: Any, tmp_path: Path) -> None:
     old = tmp_path / "first"
-    lake(old, 10)
+    lake(old, 6)
     there, back = storage.url, tmp_path / "back"
     weblake.compact(old, to=there, file_size=20_000)
     same_rows(old, there)
     some = [load_id(2), load_id(5)]
     assert rows(there, "documents", loads=some) == rows(old, "documents", loads=some)
-    assert weblake.compact(old, to=there, file_size=20_000).loads == 10
+    assert weblake.compact(old, to=there, file_size=20_000).loads == 6
     weblake.compact(there, to=back, file_size=10**9)
     same_rows(there, back)
     assert histories(open_dataset(back)) == histories(open_dataset(old))

@@ -26,11 +26,13 @@ WHEN = datetime(2026, 11, 21, tzinfo=timezone.utc)
 ROWS_OF_A_GROUP = 10
 
 
-@pytest.fixture(params=["local", "s3", "memory"])
-def root(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(scope="module", params=["local", "s3", "memory"])
+def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     if request.param == "memory":
         return f"memory://{uuid.uuid4().hex}/lake"
-    return str(request.getfixturevalue(f"{request.param}_root"))
+    if request.param == "local":
+        return str(tmp_path_factory.mktemp("root") / "lake")
+    return f"{request.getfixturevalue('module_s3_root')}-{uuid.uuid4().hex}"
 
 
 def put(storage: Storage, name: str, schema: pa.Schema, rows: list[dict[str, object]], group: int = 1 << 20) -> None:
@@ -53,9 +55,9 @@ def document(load_id: str, n: int) -> dict[str, object]:
     }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def lake(root: str) -> str:
-    """Two loads under path keys that look like numbers, and two months of two usage reports."""
+    """Return a root that tests only read: two loads under path keys like numbers, two months of two usage reports."""
     storage = open_storage(root)
     Layout(storage).claim("documents", ("shop", "day"))
     for load_id, shop, count in ((OLD, "007", 25), (NEW, "8=ü", 5)):
@@ -103,7 +105,15 @@ def test_every_form_has_the_same_rows_and_columns(lake: str, form: str) -> None:
         assert found.schema.equals(reading.schema())
 
 
-@pytest.mark.parametrize("form", FORMS)
+#: What selects is the same for every storage: the other forms on S3 are tests of the system tier.
+SELECTIONS = [
+    pytest.param(root, form, marks=[pytest.mark.system] if root == "s3" and form not in ("table", "lazy") else [])
+    for root in ("local", "s3", "memory")
+    for form in FORMS
+]
+
+
+@pytest.mark.parametrize(("root", "form"), SELECTIONS, indirect=["root"])
 def test_loads_keys_and_columns_select(lake: str, form: str) -> None:
     columns = ["day", "position", "shop"]
     one = FORMS[form](weblake.read(lake, loads=[NEW, "2" * 16], columns=columns))

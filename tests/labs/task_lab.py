@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import fake_web
+from shared_service import shared_service
 
 from weblake import Client, Terms
 from weblake.dataset.root import open_dataset
@@ -83,6 +83,5 @@ class TaskLab:
 @contextmanager
 def task_lab(folder: Path) -> Iterator[TaskLab]:
     """Yield a lab with a dataset in this folder."""
-    web = fake_web.FakeWeb()
-    with LocalService(web=lambda config: web) as service, Client(service.url, service.key) as client:
+    with shared_service() as (service, web), Client(service.url, service.key) as client:
         yield TaskLab(service, client, web, open_dataset(folder / "lake"))

@@ -114,7 +114,10 @@ def test_o2_after_a_failed_job_both_buy_again(lab: TaskLab, occasion: str) -> No
 @proves(
     "O2", at="src/weblake/loads/generations.py", line="return again  # to a retry", becomes="return True  # to a retry"
 )
-def test_o2_an_expired_job_is_bought_again_by_a_clear_and_named_by_a_retry(lab: TaskLab) -> None:
+def test_o2_an_expired_job_is_bought_again_by_a_clear_and_named_by_a_retry(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "JUST_STARTED_S", 0.5)
     job = lab.start(RETRY)
     deadline = time.monotonic() + 20
     while str(lab.client.run(get_status(job, lab.client.retry)).get("status")) != "completed":

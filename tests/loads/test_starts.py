@@ -143,6 +143,7 @@ def test_two_alive_at_once_pay_once(kind: str) -> None:
 
 
 @proves("3.1", at="src/weblake/loads/starts.py", line="attempt = 1 if self.intent.replay else n", becomes="attempt = n")
+@pytest.mark.system  # 7 s: two processes and two losses
 def test_one_that_is_told_to_wait_and_one_that_repeats_it_send_the_same_key() -> None:
     """Both are told to wait: then one starts anew while the other repeats the attempt before."""
     assert explored(World(batch(), "replay", paced_s=1), TOGETHER, crashes=0, losses=2)

@@ -94,7 +94,7 @@ def lake(
 ) -> Iterator[Lake]:
     """Yield a root whose commands call the service, and assert that no file or output contains the key."""
     env = {"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": KEY, "NO_COLOR": "1"}
-    made = Lake(tmp_path / "lake", monkeypatch, env, separate=http_client == WITHOUT_AIOHTTP)
+    made = Lake(tmp_path / "lake", env, separate=http_client == WITHOUT_AIOHTTP)
     yield made
     assert leaks(made) == []
     assert all(seen.headers.get("authorization") == f"Bearer {KEY}" for seen in service.seen)

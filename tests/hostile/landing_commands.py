@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import subprocess
@@ -20,7 +18,7 @@ import duckdb
 import polars as pl
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-import pytest
+from command_in_process import run_command
 from secret_search import holds, in_files
 
 #: Contains characters that percent-encoding changes.
@@ -105,7 +103,6 @@ class Lake:
     """One dataset root, and the commands that were run on it."""
 
     root: Path
-    monkeypatch: pytest.MonkeyPatch
     env: dict[str, str]
     outcomes: list[Outcome] = field(default_factory=list)
     #: Whether commands with `process_in_system` run in a separate process.
@@ -129,28 +126,11 @@ class Lake:
         argv = [*args, "--to", str(self.root), "--json", "--timeout", f"{timeout:g}"]
         begun = time.monotonic()
         separate = process or (process_in_system and self.separate)
-        code, out, err = (_process if separate else self.in_process)(argv, self.env)
+        code, out, err = (_process if separate else run_command)(argv, self.env)
         outcome = Outcome(self.root, code, out, err, time.monotonic() - begun)
         self.outcomes.append(outcome)
         assert outcome.seconds < timeout + slack, f"it took {outcome.seconds:.1f} s: {err}"
         return outcome
-
-    def in_process(self, argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:
-        from weblake import cli
-
-        streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
-        code = 0
-        with self.monkeypatch.context() as patch:
-            for name, text in env.items():
-                patch.setenv(name, text)
-            patch.setattr(sys, "argv", ["weblake", *argv])
-            with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
-                try:
-                    cli.main()
-                except SystemExit as end:
-                    code = int(end.code or 0)
-        out, err = (stream.buffer.getvalue().decode() for stream in streams)  # type: ignore[attr-defined]
-        return code, out, err
 
 
 def _process(argv: list[str], env: dict[str, str]) -> tuple[int, str, str]:

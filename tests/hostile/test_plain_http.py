@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from both_clients import REMOTE_HOST, Read, with_both_clients
 from catalogue import proves
+from command_in_process import run_command
 from landing_commands import KEY, Lake
 from scripted_service import ScriptedService
 
@@ -74,13 +75,13 @@ def test_s3_a_command_requires_insecure_for_plain_http_beyond_loopback(
         command += ["--base-url", url]
     else:
         env["WEBLAKE_BASE_URL"] = url
-    code, out, err = lake.in_process(command, env)
+    code, out, err = run_command(command, env)
     assert code == 2, out
     assert "in the clear" in err
     assert "--insecure" in err
     assert service.seen == []
     allowed = ([*command, "--insecure"], env) if how == "option" else (command, env | {"WEBLAKE_INSECURE": "1"})
-    lake.in_process(*allowed)
+    run_command(*allowed)
     assert service.seen, "an explicitly allowed request is sent"
 
 

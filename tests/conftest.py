@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,41 @@ def pytest_configure() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+#: Parts of the paths of tests that start whole servers: minutes for a file of a few tests.
+_SERVERS = ("e2e", "celery", "_lab.py", "tests/demo/", "test_fresh_project")
+_AIRFLOW = "tests/airflow_provider/"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what takes longest first: at the end of a run, one worker would wait for it and the others for that worker."""
+
+    def order(item: pytest.Item) -> int:
+        return 0 if any(part in item.nodeid for part in _SERVERS) else 1 if item.nodeid.startswith(_AIRFLOW) else 2
+
+    items.sort(key=order)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep each file of tests on one worker, as `--dist loadfile` does, and the files of the Airflow provider together.
+
+    The first task that Airflow runs in a process costs 6 s of imports.
+    """
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            together = file.startswith(_AIRFLOW) and not any(part in file for part in _SERVERS)
+            return _AIRFLOW if together else file
+
+    config.option.loadscopereorder = False  # the order of `pytest_collection_modifyitems`
+    return Scheduling(config, log)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

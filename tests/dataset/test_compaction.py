@@ -17,13 +17,12 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
+from command_in_process import run_command
 from compaction_lab import histories, intent, lake, land, load_id, rows, same_rows, tree
 from polling import until
-from typer.testing import CliRunner, Result
 
 import weblake
 from weblake.api.models import parse_time
-from weblake.cli import _commands
 from weblake.cli.compaction import bytes_of
 from weblake.dataset import layout, ledger_listing
 from weblake.dataset.ledger import LEDGER
@@ -256,8 +255,12 @@ def refuses_to_be_used(root: Path) -> None:
     at="src/weblake/dataset/compacted_ledger.py",
     line="for folder, intents in ((layout.LEDGER, False), (layout.SLOTS, None), (layout.LEDGER, True)):",
     becomes="for folder, intents in ((layout.LEDGER, True), (layout.SLOTS, None), (layout.LEDGER, False)):",
+    case="some",
 )
-def test_killed_anywhere_it_goes_on_and_comes_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", [pytest.param(9, id="some"), pytest.param(3, id="many", marks=pytest.mark.system)])
+def test_killed_anywhere_it_goes_on_and_comes_to_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
     old, whole = tmp_path / "lake", tmp_path / "whole"
     dataset = lake(old, 12)
     usage_of(dataset.storage)
@@ -267,7 +270,7 @@ def test_killed_anywhere_it_goes_on_and_comes_to_the_same(tmp_path: Path, monkey
         weblake.compact(old, to=whole, file_size=20_000)
     expected = tree(whole)
     del expected[layout.COMPACTED]  # it says when
-    points = [*range(1, len(changes), 3), len(changes) - 1, len(changes)]
+    points = [*range(1, len(changes), step), len(changes) - 1, len(changes)]
     for nth in points:
         new = tmp_path / f"new-{nth}"
         with monkeypatch.context() as patch:
@@ -286,9 +289,6 @@ def test_killed_anywhere_it_goes_on_and_comes_to_the_same(tmp_path: Path, monkey
 def test_a_killed_process_leaves_no_dataset_and_the_command_finishes_it(tmp_path: Path) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
     lake(old, 80)
-    _commands()
-    from weblake.cli.tree import app
-
     command = ["compact", str(old), "--to", str(new), "--file-size", "15KB", "--json"]
     process = subprocess.Popen([sys.executable, "-m", "weblake", *command], stdout=subprocess.PIPE)
     until(lambda: list(new.glob("documents/*/*.parquet")))
@@ -297,14 +297,14 @@ def test_a_killed_process_leaves_no_dataset_and_the_command_finishes_it(tmp_path
     process.communicate()
     refuses_to_be_used(new)
 
-    def run_command(*arguments: str) -> Result:
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 0, result.output
-        return result
-
-    assert run_command(*command).stdout.count("\n") == 1
+    outputs = []
+    for _ in range(3):
+        code, out, err = run_command(command, {})
+        assert code == 0, err
+        outputs.append(out)
     same_rows(old, new)
-    assert run_command(*command).stdout == run_command(*command).stdout, "it is done once"
+    assert outputs[0].count("\n") == 1
+    assert outputs[1] == outputs[2], "it is done once"
 
 
 def test_what_it_refuses(tmp_path: Path) -> None:

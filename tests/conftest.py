@@ -54,7 +54,7 @@ _AIRFLOW = "tests/airflow_provider/"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what takes longest first: at the end of a run, one worker would wait for it and the others for that worker."""
+    """Run what takes longest first, so that no worker is alone with it at the end of a run."""
 
     def order(item: pytest.Item) -> int:
         return 0 if any(part in item.nodeid for part in _SERVERS) else 1 if item.nodeid.startswith(_AIRFLOW) else 2

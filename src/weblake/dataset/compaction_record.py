@@ -156,7 +156,7 @@ def _digest_of(name: str, size: int = 0) -> int:
 
 def parquet_files(storage: Storage, table: str) -> list[str]:
     """Return the Parquet files of a table, sorted by folder, then by name."""
-    names = (name for name in storage.list(table) if name.endswith(".parquet"))
+    names = (name for name in storage.list(table) if layout.is_data(name))
     return sorted(names, key=lambda name: (folder_of(name), name))
 
 

@@ -34,6 +34,14 @@ SLOT_INDEX, EMPTY_SLOT_INDEX = f"{SLOTS}/index.json", b'{"version":1,"unreadable
 RETIRED = "_weblake/retired"
 #: The loads that have been removed, or are to be removed, from files that hold several loads.
 REMOVED = "_weblake/removed"
+#: The records of the Delta Lake and Iceberg tables of a dataset (registered_tables.py).
+TABLES = "_weblake/tables"
+#: Loads that have landed or were retired and that a table has not committed yet.
+UNCOMMITTED = "_weblake/uncommitted"
+#: Loads that a table has committed, added or removed.
+COMMITTED = "_weblake/committed"
+#: Retired loads whose files are kept because a table may still name them.
+KEPT = "_weblake/kept"
 #: Entries of the service's activity list that a run has read and that are not yet merged into a day's file.
 PENDING_ACTIVITY = "_weblake/activity"
 #: The records of `weblake compact` in the new root: the first at its start, the second when the root is complete.
@@ -63,6 +71,8 @@ FIXED_KEYS = {"usage_periods": ("report", "period"), "activity": ("activity_date
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
 _ESCAPED = re.compile(r"""["#%'*/:=?\\{}\[\]^]""")
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+#: The names of data files: of one load, of several, and of a report.
+_DATA = re.compile(r"[0-9a-f]{16}-(00000|compacted)\.parquet|(usage|activity)\.parquet")
 #: Hive's name for null: readers would return null for this value.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _MONTH, _DAY = re.compile(r"\d{4}-(0[1-9]|1[0-2])"), re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -121,6 +131,13 @@ def compacted_path(folder: str, load_id: str) -> str:
 def is_compacted(name: str) -> bool:
     """Return whether a file may hold several loads; any other file of weblake holds the load that it is named after."""
     return name.endswith(_COMPACTED)
+
+
+def is_data(name: str) -> bool:
+    """Return whether weblake has written a file of a table: the log of a Delta Lake table is in the same folder, and
+    its maintenance writes files of its own beside those of the loads.
+    """
+    return _DATA.fullmatch(name.rpartition("/")[2]) is not None and "/_" not in name
 
 
 def load_id_in(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weblake.dataset import arrow_files, compacted_files, layout, prefetch
+from weblake.dataset import arrow_files, compacted_files, layout, prefetch, registered_tables
 from weblake.dataset.identity import checked_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.errors import FeatureMissing, InvalidOption
@@ -189,7 +189,12 @@ class Reading:
         The ledger names the compacted files that hold a load; it is read only if `loads` is given.
         """
         layout.check_whole(self.storage)
-        names = [name for name in self.storage.list(self.table) if name.endswith(".parquet")]
+        kept = registered_tables.kept_loads(self.storage) if self.table in layout.LOAD_TABLES else ()
+        names = [
+            name
+            for name in self.storage.list(self.table)
+            if layout.is_data(name) and (layout.is_compacted(name) or layout.load_id_in(name) not in kept)
+        ]
         found = layout.keys_of(names[0]) if names else layout.Layout(self.storage).keys(self.table)
         schema = schemas.TABLES[self.table]
         for key in found:

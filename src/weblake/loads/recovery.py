@@ -5,7 +5,7 @@ Every step can be repeated, so the next run finishes what an interrupted run lef
 
 from __future__ import annotations
 
-from weblake.dataset import layout
+from weblake.dataset import layout, registered_tables
 from weblake.dataset.landed_loads import find_published, with_files
 from weblake.dataset.records import Intent
 from weblake.dataset.root import Dataset, LandedLoad
@@ -16,8 +16,9 @@ from weblake.receipt import Receipt
 
 def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
     """Record a published load as done, retire the loads that it replaces, and return its receipt with its files."""
-    ledger = dataset.ledger
+    ledger, tables = dataset.ledger, registered_tables.ids(dataset.storage)
     receipt = with_files(dataset, intent, receipt)
+    registered_tables.mark_uncommitted(dataset.storage, tables, intent.load_id, registered_tables.ADDED)
     if intent.slot is None:
         return Receipt.from_dict(ledger.record_done(intent.load_id, receipt.to_dict()).receipt)
     entry = dataset.slots.add(intent, receipt)
@@ -27,9 +28,9 @@ def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
     replaced = [other.load_id for other in older]
     done = ledger.record_done(intent.load_id, entry.receipt, retired=replaced, at=entry.at)
     for other in older:
-        retire(dataset, other, by=intent.load_id)
+        retire(dataset, other, by=intent.load_id, tables=tables)
     if newer is not None:
-        retire(dataset, entry, by=newer.load_id)
+        retire(dataset, entry, by=newer.load_id, tables=tables)
     return Receipt.from_dict(done.receipt)
 
 
@@ -77,4 +78,4 @@ def _finish_retirement(dataset: Dataset, intent: Intent, load_id: str, *, by: st
         entry = dataset.slots.from_readable_records(load_id)
         if entry is None or not is_there(dataset, entry):
             return
-    retire(dataset, entry, by=by)
+    retire(dataset, entry, by=by, tables=registered_tables.ids(dataset.storage))

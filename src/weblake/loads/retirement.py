@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from weblake.dataset import compacted_files, layout
+from collections.abc import Sequence
+
+from weblake.dataset import compacted_files, layout, registered_tables
 from weblake.dataset.root import DOCUMENTS, Dataset
 from weblake.dataset.slots import SlotEntry
 from weblake.receipt import Receipt
 
 
-def retire(dataset: Dataset, entry: SlotEntry, *, by: str) -> None:
+def retire(dataset: Dataset, entry: SlotEntry, *, by: str, tables: Sequence[str]) -> None:
     """Record that another load has replaced a load, and remove its files; safe to repeat.
 
     The records are written first and the entry in the index is removed last, so that an interrupted retirement is
     found and finished. The documents are removed before the page errors, so documents are never visible without the
     errors of their load. Of the load, only the entry is read: its records may be damaged, or of a newer version.
+
+    `tables` are the ids of the dataset's tables (Delta Lake, Iceberg). If there is one, the files are kept, because
+    the table names them until it has taken the load out, and its older versions do so for longer. `weblake.read` leaves
+    them out from now on.
     """
-    storage = dataset.storage
+    storage, files = dataset.storage, _files(entry)
+    if tables:
+        registered_tables.mark_uncommitted(storage, tables, entry.load_id, registered_tables.REMOVED)
+        registered_tables.keep_files(dataset.ledger, entry.load_id, files)
     dataset.ledger.record_retirement(entry.load_id, entry.receipt, at=entry.at, by=by, version=entry.version)
-    for name in _files(entry):
+    for name in () if tables else files:
         if layout.is_compacted(name):
             _take_out(dataset, name, entry.load_id, by)
         else:

@@ -1,0 +1,211 @@
+"""The records of the tables (Delta Lake, Apache Iceberg) of a dataset, and of the loads that each table has committed.
+
+    _weblake/tables/<table_id>.json                          a table of the dataset
+    _weblake/uncommitted/<table_id>/<load_id>.added          a load that has landed since the last sync
+    _weblake/uncommitted/<table_id>/<load_id>.removed        a load that was retired since the last sync
+    _weblake/committed/<table_id>/<load_id>.added.json       the table has committed the load
+    _weblake/committed/<table_id>/<load_id>.removed.json     the table has taken the load out
+    _weblake/committed/<table_id>/all.json                   the loads before the table was registered are committed
+    _weblake/kept/<load_id>.json                             the files of a retired load, which a table may still name
+
+A landing never waits for a table: it creates an entry under `uncommitted`, and `weblake table sync` commits it. The
+entry is created before the load's done record (or its retired record), so a load on record is never without one. The
+two kinds of entries are separate files: a sync that has added a load removes the first and never the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from weblake.dataset import layout, parallel
+from weblake.dataset.identity import checked_load_id, load_id_of
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Record, UtcTime, utc_now
+from weblake.errors import StorageRefused
+from weblake.storage import Storage
+
+#: Why a load is in a table's log: it was added, or it was taken out.
+ADDED, REMOVED = "added", "removed"
+
+
+class RegisteredTable(Record, frozen=True, kw_only=True):
+    """A table of a dataset. `load_id` is the id of this record."""
+
+    #: delta or iceberg.
+    format: str
+    #: The dataset's table: documents, page_errors, usage_periods or activity.
+    table: str
+    #: The table's own id, which the format gives it. A table that was dropped and created again has another one.
+    uuid: str
+    #: The catalog and the table's name in it; None for a format without catalogs.
+    catalog: str | None = None
+    identifier: str | None = None
+    #: Days for which the files of retired loads are kept after the table has taken them out.
+    keep_days: float
+    at: UtcTime
+
+    @property
+    def table_id(self) -> str:
+        """The id of this record."""
+        return self.load_id
+
+    @property
+    def name(self) -> str:
+        """The table's name, for messages."""
+        return self.identifier or self.table
+
+
+class CommittedLoad(Record, frozen=True, kw_only=True):
+    """A load that a table has added or taken out."""
+
+    #: The version of the table, or the id of its snapshot.
+    table_version: int
+    at: UtcTime
+
+
+class KeptFiles(Record, frozen=True, kw_only=True):
+    """The files of a retired load that were not deleted when it was retired."""
+
+    files: tuple[str, ...]
+    at: UtcTime
+
+
+class _All(Record, frozen=True, kw_only=True):
+    at: UtcTime
+
+
+def table_id_of(format_: str, table: str, uuid: str) -> str:
+    """Return the id of the record of a table, as 16 hexadecimal digits."""
+    return load_id_of("table", format_, table, uuid)
+
+
+def ids(storage: Storage) -> list[str]:
+    """Return the ids of the tables of a dataset; one listing, no record is read."""
+    return [name.rpartition("/")[2].removesuffix(".json") for name in storage.list(layout.TABLES)]
+
+
+def mark_uncommitted(storage: Storage, table_ids: Iterable[str], load_id: str, what: str) -> None:
+    """Note for each table that it has to add a load (ADDED) or to take it out (REMOVED)."""
+    for table_id in table_ids:
+        storage.create(f"{layout.UNCOMMITTED}/{table_id}/{checked_load_id(load_id)}.{what}", b"")
+
+
+def keep_files(ledger: Ledger, load_id: str, files: Sequence[str]) -> None:
+    """Record that the files of a retired load still exist, so that readers leave them out and a sync deletes them."""
+    record = KeptFiles(load_id=load_id, files=tuple(files), at=utc_now())
+    ledger.create_record(_kept_name(load_id), record)
+
+
+def kept_loads(storage: Storage) -> set[str]:
+    """Return the ids of the retired loads whose files still exist."""
+    return {name.rpartition("/")[2].removesuffix(".json") for name in storage.list(layout.KEPT)}
+
+
+def _kept_name(load_id: str) -> str:
+    return f"{layout.KEPT}/{checked_load_id(load_id)}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecords:
+    """Reads and creates the records of a dataset's tables."""
+
+    ledger: Ledger
+
+    @property
+    def storage(self) -> Storage:
+        """The storage of the root."""
+        return self.ledger.storage
+
+    def tables(self) -> list[RegisteredTable]:
+        """Return the tables of the dataset, in the order of their registration.
+
+        Raises:
+            StorageRefused: The record of a table cannot be read.
+        """
+        found = [self.ledger.read_record(f"{layout.TABLES}/{each}.json", each, RegisteredTable) for each in ids(self.storage)]
+        return sorted((each for each in found if each is not None), key=lambda each: (each.at, each.table_id))
+
+    def register(self, table: RegisteredTable) -> RegisteredTable:
+        """Record a table and return the recorded one: this one, or an earlier one with the same id."""
+        return self.ledger.create_record(f"{layout.TABLES}/{table.table_id}.json", table)[0]
+
+    def unregister(self, table: RegisteredTable) -> None:
+        """Remove the record of a table. What it has committed stays on record, in case the table is added again."""
+        self.storage.delete(self._committed(table, "all"))
+        self.storage.delete(f"{layout.TABLES}/{table.table_id}.json")
+
+    def uncommitted(self, table: RegisteredTable) -> dict[str, set[str]]:
+        """Return what a table may have to do (ADDED, REMOVED, or both), by load id; one listing."""
+        found: dict[str, set[str]] = {}
+        for name in self.storage.list(f"{layout.UNCOMMITTED}/{table.table_id}"):
+            load_id, _, what = name.rpartition("/")[2].partition(".")
+            found.setdefault(load_id, set()).add(what)
+        return found
+
+    def forget_uncommitted(self, table: RegisteredTable, entries: Iterable[tuple[str, str]]) -> None:
+        """Remove the entries of loads (load id; ADDED or REMOVED) that are committed."""
+        names = (f"{layout.UNCOMMITTED}/{table.table_id}/{load_id}.{what}" for load_id, what in entries)
+        self._each(names, self.storage.delete)
+
+    def is_complete(self, table: RegisteredTable) -> bool:
+        """Return whether the loads that landed before the table was registered are committed."""
+        return self.storage.exists(self._committed(table, "all"))
+
+    def record_complete(self, table: RegisteredTable) -> None:
+        """Record that the loads that landed before the table was registered are committed."""
+        record = _All(load_id=table.table_id, at=utc_now())
+        self.storage.create(self._committed(table, "all"), msgspec.json.encode(record))
+
+    def committed(self, table: RegisteredTable, load_id: str, what: str) -> CommittedLoad | None:
+        """Return the record that a table has added a load (ADDED) or taken it out (REMOVED), or None."""
+        return self.ledger.read_record(self._committed(table, f"{load_id}.{what}"), load_id, CommittedLoad)
+
+    def all_committed(self, table: RegisteredTable) -> dict[str, set[str]]:
+        """Return the ids of the loads on record as ADDED and as REMOVED; one listing, no record is read."""
+        found: dict[str, set[str]] = {ADDED: set(), REMOVED: set()}
+        for name in self.storage.list(f"{layout.COMMITTED}/{table.table_id}"):
+            load_id, _, what = name.rpartition("/")[2].removesuffix(".json").partition(".")
+            if what in found:
+                found[what].add(load_id)
+        return found
+
+    def record_committed(self, table: RegisteredTable, load_ids: Iterable[str], what: str, version: int) -> None:
+        """Record that a table has committed loads."""
+        at = utc_now()
+
+        def record(load_id: str) -> None:
+            done = CommittedLoad(load_id=load_id, table_version=version, at=at)
+            self.storage.create(self._committed(table, f"{load_id}.{what}"), msgspec.json.encode(done))
+
+        self._each(load_ids, record)
+
+    def kept(self, load_id: str) -> KeptFiles | None:
+        """Return the record of the kept files of a retired load, or None."""
+        return self.ledger.read_record(_kept_name(load_id), load_id, KeptFiles)
+
+    def forget_kept(self, load_id: str) -> None:
+        """Remove the record of kept files, after the files themselves."""
+        self.storage.delete(_kept_name(load_id))
+
+    def _committed(self, table: RegisteredTable, name: str) -> str:
+        return f"{layout.COMMITTED}/{table.table_id}/{name}.json"
+
+    def _each(self, items: Iterable[str], do: Callable[[str], None]) -> None:
+        for _ in parallel.in_order(items, do, threads=parallel.readers(self.storage)):
+            pass
+
+
+def find(tables: Sequence[RegisteredTable], format_: str, name: str) -> RegisteredTable:
+    """Return the table of a format and a name (its identifier, or the dataset's table).
+
+    Raises:
+        StorageRefused: There is none.
+    """
+    for each in tables:
+        if each.format == format_ and each.name == name:
+            return each
+    known = ", ".join(f"{each.format} {each.name}" for each in tables) or "none"
+    raise StorageRefused(f"The dataset has no {format_} table {name!r}.", hint=f"Its tables: {known}.")

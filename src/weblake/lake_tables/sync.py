@@ -1,0 +1,289 @@
+"""Commits to a table what has landed and what was retired since its last sync; each load exactly once.
+
+    loads that wait for the table -> their records -> the table's log: which are in it -> one commit -> on record
+
+The log of the table is the truth: before each attempt the table is read again, and a load that its log names is not
+added again. The records under `_weblake/committed` remember it after the log's entries have expired. A process may end
+between any two steps: the next sync finds what is done. Any number of syncs may run at the same time.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from itertools import islice
+from typing import TypeVar
+
+from weblake.compat import read_time
+from weblake.dataset import layout, ledger_listing, parallel
+from weblake.dataset.ledger_listing import DONE, INTENT
+from weblake.dataset.registered_tables import (
+    ADDED,
+    REMOVED,
+    KeptFiles,
+    RegisteredTable,
+    TableRecords,
+    kept_loads,
+    mark_uncommitted,
+)
+from weblake.dataset.root import Dataset
+from weblake.errors import StorageRefused
+from weblake.lake_tables.formats import CommitConflict, LakeTable, LoadFile
+from weblake.receipt import Receipt
+
+T = TypeVar("T")
+
+#: Loads of one commit.
+LOADS_PER_COMMIT = 1000
+#: Attempts of one commit, while other programs commit at the same time.
+TRIES = 30
+#: Longest pause between two attempts, in seconds.
+PAUSE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """What a sync has committed to one table."""
+
+    format: str
+    table: str
+    identifier: str | None
+    location: str
+    #: The table's version, or the id of its snapshot, after the sync.
+    version: int
+    #: Ids of the loads that this sync has added and taken out.
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    #: Rows of the added loads.
+    rows: int
+    #: Files of retired loads that were deleted, because no table needs them any more.
+    deleted_files: int = 0
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the result as a JSON-ready dict."""
+        return {
+            "format": self.format,
+            "table": self.table,
+            "identifier": self.identifier,
+            "location": self.location,
+            "version": self.version,
+            "added": list(self.added),
+            "removed": list(self.removed),
+            "rows": self.rows,
+            "deleted_files": self.deleted_files,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A load that may have to be added or taken out."""
+
+    file: LoadFile
+    retired: bool
+    #: The entries of the load under `_weblake/uncommitted`.
+    entries: frozenset[str]
+
+
+def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, everything: bool = False) -> SyncResult:
+    """Commit the loads that one table lacks, take out the retired ones, and return what was done.
+
+    `everything`: look at each load of the ledger, and not only at those that have an entry.
+
+    Raises:
+        StorageRefused: The table is another one than the registered one; a record cannot be read; or other programs
+            committed at each of TRIES attempts.
+    """
+    records = TableRecords(dataset.ledger)
+    _check_same(table, lake)
+    first = not records.is_complete(table)
+    added: list[LoadFile] = []
+    removed: list[str] = []
+    waiting = _waiting(dataset, records, table, everything=first or everything)
+    while batch := dict(islice(waiting, LOADS_PER_COMMIT)):
+        new, gone = _commit(dataset, records, table, lake, batch)
+        added += new
+        removed += gone
+    if first:
+        records.record_complete(table)
+    return SyncResult(
+        format=table.format,
+        table=table.table,
+        identifier=table.identifier,
+        location=lake.location,
+        version=lake.version,
+        added=tuple(file.load_id for file in added),
+        removed=tuple(removed),
+        rows=sum(file.rows for file in added),
+    )
+
+
+def delete_kept_files(dataset: Dataset, tables: Sequence[RegisteredTable], now: datetime | None = None) -> int:
+    """Delete the files of retired loads that no table names any more, after their days; return how many."""
+    records, storage = TableRecords(dataset.ledger), dataset.storage
+    now = now or datetime.now(timezone.utc)
+    deleted = 0
+    for load_id in sorted(kept_loads(storage)):
+        kept = records.kept(load_id)
+        if kept is None or not all(_is_past(records, table, kept, now) for table in tables):
+            continue
+        for name in kept.files:
+            storage.delete(name)
+            deleted += 1
+        records.forget_kept(load_id)
+    return deleted
+
+
+def _is_past(records: TableRecords, table: RegisteredTable, kept: KeptFiles, now: datetime) -> bool:
+    """Return whether a table took a load out longer ago than it keeps files, or was registered after that."""
+    if read_time(table.at) > read_time(kept.at):
+        return True
+    gone = records.committed(table, kept.load_id, REMOVED)
+    return gone is not None and now - read_time(gone.at) >= timedelta(days=table.keep_days)
+
+
+def _waiting(
+    dataset: Dataset, records: TableRecords, table: RegisteredTable, *, everything: bool
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield the loads that a table may lack, with their entries.
+
+    The first sync of a table reads the whole ledger. A load that has not landed by then gets an entry: its landing may
+    have begun before the table was registered, and would not create one.
+    """
+    entries = records.uncommitted(table)
+    yield from ((load_id, frozenset(found)) for load_id, found in entries.items())
+    if not everything:
+        return
+    for number, has in ledger_listing.steps(dataset.ledger).items():
+        load_id = ledger_listing.id_of(number)
+        if load_id in entries:
+            continue
+        if has & DONE:
+            yield load_id, frozenset()
+        elif has & INTENT:
+            mark_uncommitted(dataset.storage, [table.table_id], load_id, ADDED)
+
+
+def _commit(
+    dataset: Dataset,
+    records: TableRecords,
+    table: RegisteredTable,
+    lake: LakeTable,
+    batch: Mapping[str, frozenset[str]],
+) -> tuple[list[LoadFile], list[str]]:
+    """Commit a batch of loads; return the files that were added and the loads that were taken out by this process."""
+    mine: tuple[list[LoadFile], list[str]] = ([], [])
+    for attempt in range(TRIES):
+        if attempt:
+            time.sleep(random.uniform(0.1, 1.0) * min(PAUSE_S, 0.05 * 2**attempt))
+        lake.refresh()
+        loads = _read(dataset, table, batch)  # after the table: a load that is retired later is taken out later
+        in_table, out = _in_log(dataset, records, table, lake, loads)
+        add = [load.file for load in loads if not load.retired and load.file.load_id not in in_table | out]
+        remove = [
+            load.file if load.file.load_id in in_table else replace(load.file, path=None)
+            for load in loads
+            if load.retired and load.file.load_id not in out and (REMOVED in load.entries or load.file.load_id in in_table)
+        ]
+        if add or remove:
+            try:
+                lake.commit(add, remove)
+            except CommitConflict:
+                continue
+            mine = (mine[0] + [file for file in add if file.path], mine[1] + [file.load_id for file in remove])
+            lake.refresh()
+        in_table |= {file.load_id for file in add}
+        out |= {file.load_id for file in remove}
+        _record(records, table, lake, loads, in_table, out)
+        # A load that was retired while it was added: its files may be gone already.
+        batch = _retired_meanwhile(dataset, table, add)
+        if not batch:
+            return mine
+    raise StorageRefused(
+        f"The {table.format} table {table.name} was changed by other programs at each of {TRIES} attempts.",
+        hint="Nothing is lost: sync again later.",
+    )
+
+
+def _is_committed(records: TableRecords, table: RegisteredTable, what: str, load_id: str) -> bool:
+    return records.committed(table, load_id, what) is not None
+
+
+def _in_log(
+    dataset: Dataset, records: TableRecords, table: RegisteredTable, lake: LakeTable, loads: Sequence[_Load]
+) -> tuple[set[str], set[str]]:
+    """Return the loads that the table has added, and those that it has taken out: by its log, or by our records."""
+    ids = [load.file.load_id for load in loads]
+    found = {ADDED: lake.added(ids), REMOVED: lake.removed(ids)}
+    for what, known in found.items():
+        unknown = [load_id for load_id in ids if load_id not in known]
+        on_record = _each(dataset, unknown, partial(_is_committed, records, table, what))
+        known.update(load_id for load_id, there in on_record if there)
+    return found[ADDED], found[REMOVED]
+
+
+def _record(
+    records: TableRecords,
+    table: RegisteredTable,
+    lake: LakeTable,
+    loads: Sequence[_Load],
+    in_table: set[str],
+    out: set[str],
+) -> None:
+    """Record what the table has committed, then remove the entries of these loads."""
+    ids = {load.file.load_id for load in loads}
+    records.record_committed(table, sorted(ids & in_table), ADDED, lake.version)
+    records.record_committed(table, sorted(ids & out), REMOVED, lake.version)
+    done = {(load_id, ADDED) for load_id in ids & (in_table | out)} | {(load_id, REMOVED) for load_id in ids & out}
+    # An entry whose load was retired before the table could add it: nothing has to be added any more.
+    done |= {(load.file.load_id, ADDED) for load in loads if load.retired and REMOVED not in load.entries}
+    entries = {(load.file.load_id, what) for load in loads for what in load.entries}
+    records.forget_uncommitted(table, sorted(done & entries))
+
+
+def _retired_meanwhile(
+    dataset: Dataset, table: RegisteredTable, added: Sequence[LoadFile]
+) -> dict[str, frozenset[str]]:
+    """Return those of the added loads that are retired now, with an entry to take them out."""
+    found = {}
+    for load_id, gone in _each(dataset, [file.load_id for file in added], dataset.ledger.retired):
+        if gone is not None:
+            mark_uncommitted(dataset.storage, [table.table_id], load_id, REMOVED)
+            found[load_id] = frozenset({REMOVED})
+    return found
+
+
+def _read(dataset: Dataset, table: RegisteredTable, batch: Mapping[str, frozenset[str]]) -> list[_Load]:
+    """Return the loads of a batch that have landed."""
+
+    def read(load_id: str) -> _Load | None:
+        done = dataset.ledger.done(load_id)
+        if done is None:
+            return None
+        retired = dataset.ledger.retired(load_id) is not None
+        return _Load(_file(table, load_id, Receipt.from_dict(done.receipt)), retired, batch[load_id])
+
+    return [load for _, load in _each(dataset, batch, read) if load is not None]
+
+
+def _file(table: RegisteredTable, load_id: str, receipt: Receipt) -> LoadFile:
+    for file in receipt.files:
+        if file.path.startswith(f"{table.table}/"):
+            return LoadFile(load_id, file.path, file.rows, file.bytes, layout.keys_of(file.path))
+    return LoadFile(load_id, None, 0, 0, {})
+
+
+def _each(dataset: Dataset, load_ids: Iterable[str], read: Callable[[str], T]) -> Iterator[tuple[str, T]]:
+    ids = list(load_ids)
+    return zip(ids, parallel.in_order(ids, read, threads=parallel.readers(dataset.storage)), strict=True)
+
+
+def _check_same(table: RegisteredTable, lake: LakeTable) -> None:
+    if lake.uuid != table.uuid:
+        raise StorageRefused(
+            f"The {table.format} table {table.name} at {lake.location} is another one than the registered one.",
+            hint="It was dropped and created again: remove it with `weblake table remove` and add it again.",
+        )

@@ -1,0 +1,149 @@
+"""Delta Lake tables: each load is committed exactly once, and a replacement is one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars
+import pytest
+from deltalake import DeltaTable
+from task_lab import CLEAR, RETRY, TaskLab, task_lab
+
+import weblake
+from weblake import lake_tables
+from weblake.errors import InvalidOption, StorageRefused
+from weblake.loads import publishing
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[TaskLab]:
+    with task_lab(tmp_path) as lab:
+        lab.keys = {"day": "2026-11-21"}
+        yield lab
+
+
+def loads_in(lab: TaskLab) -> list[str]:
+    """The load ids of the table's rows, one for each row."""
+    return sorted(DeltaTable(lab.root / "documents").to_pyarrow_table(columns=["load_id"]).column(0).to_pylist())
+
+
+def test_what_has_landed_is_added_once(lab: TaskLab) -> None:
+    first = lab.land(RETRY).receipt
+    table = lake_tables.add(lab.root, "delta")
+    assert lake_tables.add(lab.root, "delta") == table
+    (done,) = lake_tables.sync(lab.root)
+    assert (done.added, done.removed, done.rows) == ((first.load_id,), (), 3)
+    (again,) = lake_tables.sync(lab.root)
+    assert (again.added, again.removed, again.version) == ((), (), done.version)
+    lab.run, lab.keys = "run-2", {"day": "2026-11-22"}
+    second = lab.land(RETRY).receipt
+    (done,) = lake_tables.sync(lab.root)
+    assert done.added == (second.load_id,)
+    assert loads_in(lab) == sorted([first.load_id] * 3 + [second.load_id] * 3)
+    assert lake_tables.status(lab.root)[0].in_step
+
+
+def test_a_replacement_is_one_commit(lab: TaskLab) -> None:
+    first = lab.land(RETRY).receipt
+    lake_tables.add(lab.root, "delta", keep_days=0)
+    (before,) = lake_tables.sync(lab.root)
+    lab.run = "run-2"
+    second = lab.land(RETRY).receipt
+    assert lab.visible == sorted([first.load_id, second.load_id])  # a plain glob meets the old file, too
+    assert weblake.read(lab.root).to_table().column("load_id").unique().to_pylist() == [second.load_id]
+    (status,) = lake_tables.status(lab.root)
+    assert (status.missing, status.retired) == ((second.load_id,), (first.load_id,))
+    (done,) = lake_tables.sync(lab.root)
+    assert (done.added, done.removed, done.version) == ((second.load_id,), (first.load_id,), before.version + 1)
+    assert loads_in(lab) == [second.load_id] * 3
+    assert done.deleted_files == 1
+    assert lab.visible == [second.load_id]
+    assert lake_tables.status(lab.root)[0].in_step
+
+
+def test_the_files_of_a_replaced_load_stay_for_older_versions(lab: TaskLab) -> None:
+    lab.land(RETRY)
+    lake_tables.add(lab.root, "delta")
+    (before,) = lake_tables.sync(lab.root)
+    lab.run = "run-2"
+    lab.land(RETRY)
+    (after,) = lake_tables.sync(lab.root)
+    assert after.deleted_files == 0
+    older = DeltaTable(lab.root / "documents", version=before.version).to_pyarrow_table()
+    assert older.num_rows == 3
+    lake_tables.remove(lab.root, "delta")
+    assert len(lab.visible) == 1
+
+
+@pytest.mark.parametrize("day", ["2026-11-21", "a b/ü%&=+;"])
+def test_readers_find_the_files_of_any_path_key(lab: TaskLab, day: str) -> None:
+    lab.keys = {"day": day}
+    lab.land(RETRY)
+    lake_tables.add(lab.root, "delta")
+    lake_tables.sync(lab.root)
+    frame = polars.scan_delta(str(lab.root / "documents")).collect()
+    assert frame["day"].to_list() == [day] * 3
+    assert frame["markdown"].null_count() == 0
+    assert frame.drop("day").equals(weblake.read(lab.root).to_polars().drop("day"))
+    lab.run = "run-2"
+    second = lab.land(RETRY).receipt
+    lake_tables.sync(lab.root)
+    assert loads_in(lab) == [second.load_id] * 3
+
+
+def test_maintenance_neither_doubles_nor_loses(lab: TaskLab) -> None:
+    """Merging of files, a checkpoint and vacuum by the table format; then one of the merged loads is replaced."""
+    lab.keys = None  # the loads of a slot without a partition value stand beside each other
+    first, second = lab.land(RETRY).receipt, None
+    lab.run = "run-2"
+    second = lab.land(RETRY).receipt
+    lake_tables.add(lab.root, "delta", keep_days=0)
+    lake_tables.sync(lab.root)
+    table = DeltaTable(lab.root / "documents")
+    assert table.optimize.compact()["numFilesAdded"] == 1
+    table.create_checkpoint()
+    (done,) = lake_tables.sync(lab.root, everything=True)
+    assert (done.added, done.removed) == ((), ())
+    assert loads_in(lab) == sorted([first.load_id] * 3 + [second.load_id] * 3)
+    third = lab.land(CLEAR).receipt  # a user cleared the task of the second run
+    (done,) = lake_tables.sync(lab.root)
+    assert (done.added, done.removed) == ((third.load_id,), (second.load_id,))
+    assert loads_in(lab) == sorted([first.load_id] * 3 + [third.load_id] * 3)
+    assert done.version == DeltaTable(lab.root / "documents").version()
+    assert lake_tables.status(lab.root)[0].in_step
+    read = weblake.read(lab.root).to_table()  # neither the log's checkpoint nor the merged file is read
+    assert sorted(read.column("load_id").to_pylist()) == loads_in(lab)
+
+
+def test_a_retired_load_is_not_added_when_it_is_offered_again(lab: TaskLab) -> None:
+    first = lab.land(RETRY).receipt
+    lake_tables.add(lab.root, "delta")
+    lake_tables.sync(lab.root)
+    lab.run = "run-2"
+    second = lab.land(RETRY).receipt
+    lake_tables.sync(lab.root)
+    for what in ("added", "removed"):
+        lab.dataset.storage.create(f"_weblake/uncommitted/{_table_id(lab)}/{first.load_id}.{what}", b"")
+        (done,) = lake_tables.sync(lab.root)
+        assert (done.added, done.removed) == ((), ())
+    assert loads_in(lab) == [second.load_id] * 3
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+
+
+def test_a_load_that_was_retired_before_its_sync_is_never_added(lab: TaskLab) -> None:
+    lab.land(RETRY)
+    lake_tables.add(lab.root, "delta", keep_days=0)
+    lake_tables.sync(lab.root)
+    for run in ("run-2", "run-3"):
+        lab.run = run
+        last = lab.land(RETRY).receipt
+    (done,) = lake_tables.sync(lab.root)
+    assert (done.added, len(done.removed)) == ((last.load_id,), 2)
+    assert loads_in(lab) == [last.load_id] * 3
+    assert lab.visible == [last.load_id]
+
+
+def _table_id(lab: TaskLab) -> str:
+    (table,) = lake_tables.list_tables(lab.root)
+    return table.table_id

@@ -1,0 +1,190 @@
+"""Apache Iceberg: the table is in a catalog and names the files of the loads where they are.
+
+The summary of each snapshot names the loads that it added and took out. pyiceberg's own retries are off: they commit
+again on a newer table without looking whether another program has committed the same load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weblake.errors import FeatureMissing, StorageRefused
+from weblake.lake_tables.formats import CommitConflict, LoadFile
+from weblake.storage import Storage
+from weblake.tables import schemas
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+_ADDED, _REMOVED = "weblake.added", "weblake.removed"
+_RETRIES = "commit.retry.num-retries"
+#: The column whose day partitions the table, where the dataset's table has it.
+_TIME = "loaded_at"
+
+
+def open_table(
+    storage: Storage,
+    table: str,
+    catalog: str,
+    identifier: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    create: bool = False,
+) -> IcebergTable:
+    """Return a table of a catalog; with `create`, create it and its namespace if they do not exist.
+
+    Raises:
+        FeatureMissing: pyiceberg is not installed.
+        StorageRefused: There is no such catalog or table, or it cannot be read or created.
+    """
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ImportError:
+        raise FeatureMissing("An Iceberg table needs pyiceberg.", hint="pip install 'weblake[iceberg]'") from None
+    with _errors(f"The Iceberg catalog {catalog!r}"):
+        found = load_catalog(catalog, **dict(options or {}))
+        if create:
+            _create(found, identifier, table)
+        return IcebergTable(storage, table, found, identifier)
+
+
+class IcebergTable:
+    """An Iceberg table over the files of one table of a dataset."""
+
+    def __init__(self, storage: Storage, table: str, catalog: Catalog, identifier: str) -> None:
+        self._storage, self._schema = storage, schemas.TABLES[table]
+        self._catalog, self._identifier = catalog, identifier
+        self._table: Table = catalog.load_table(identifier)
+        self._log: dict[str, set[str]] = self._read_log()
+
+    @property
+    def uuid(self) -> str:
+        """The table's UUID."""
+        return str(self._table.metadata.table_uuid)
+
+    @property
+    def version(self) -> int:
+        """The id of the current snapshot; -1 if there is none."""
+        snapshot = self._table.current_snapshot()
+        return -1 if snapshot is None else snapshot.snapshot_id
+
+    @property
+    def location(self) -> str:
+        """The URL of the table's metadata."""
+        return self._table.location()
+
+    def refresh(self) -> None:
+        """Read the current metadata; add the columns that a newer weblake lands; switch pyiceberg's retries off."""
+        with _errors(f"The Iceberg table {self._identifier}"):
+            self._table = self._catalog.load_table(self._identifier)
+            missing = [name for name in self._schema.names if name not in self._table.schema().column_names]
+            if missing:
+                with self._table.update_schema() as update:
+                    update.union_by_name(self._schema)
+            if self._table.properties.get(_RETRIES) != "0":
+                with self._table.transaction() as change:
+                    change.set_properties({_RETRIES: "0"})
+            self._log = self._read_log()
+
+    def _read_log(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {_ADDED: set(), _REMOVED: set()}
+        for snapshot in self._table.metadata.snapshots:
+            properties = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+            for name, loads in found.items():
+                loads.update(filter(None, properties.get(name, "").split(",")))
+        return found
+
+    def added(self, load_ids: Iterable[str]) -> set[str]:
+        """Return those of the loads that a snapshot names as added."""
+        return self._log[_ADDED].intersection(load_ids)
+
+    def removed(self, load_ids: Iterable[str]) -> set[str]:
+        """Return those of the loads that a snapshot names as taken out."""
+        return self._log[_REMOVED].intersection(load_ids)
+
+    def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
+        """Add and remove loads in one change of the table's metadata.
+
+        Raises:
+            CommitConflict: Another program has changed the table, or the outcome is unknown.
+        """
+        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+        from pyiceberg.expressions import In
+
+        named = {_ADDED: ",".join(each.load_id for each in add), _REMOVED: ",".join(each.load_id for each in remove)}
+        properties = {name: loads for name, loads in named.items() if loads}
+        gone = [each.load_id for each in remove if each.path is not None]
+        files = [self._url(each.path) for each in add if each.path is not None]
+        try:
+            with self._table.transaction() as change:
+                if gone:
+                    change.delete(In("load_id", gone), snapshot_properties=properties)
+                if files:
+                    change.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
+                else:  # the log has to name the loads all the same
+                    change.append(self._schema.empty_table(), snapshot_properties=properties)
+        except (CommitFailedException, CommitStateUnknownException, *_lost()) as error:
+            raise CommitConflict(_first_line(error)) from error
+
+    def _url(self, path: str) -> str:
+        local = self._storage.local_path(path)
+        return f"file://{local}" if local is not None else f"{self._storage.url.rstrip('/')}/{path}"
+
+    def loads(self) -> dict[str, int]:
+        """Return the rows of each load in the table; reads the column load_id of all files."""
+        found: dict[str, int] = {}
+        for batch in self._table.scan(selected_fields=("load_id",)).to_arrow_batch_reader():
+            for each in batch.column(0).value_counts().to_pylist():
+                found[str(each["values"])] = found.get(str(each["values"]), 0) + each["counts"]
+        return found
+
+
+def _create(catalog: Catalog, identifier: str, table: str) -> None:
+    """Create a table and its namespace, unless they exist."""
+    from pyiceberg.exceptions import TableAlreadyExistsError
+    from pyiceberg.transforms import DayTransform
+
+    if catalog.table_exists(identifier):
+        return
+    catalog.create_namespace_if_not_exists(catalog.namespace_from(identifier))
+    schema = schemas.TABLES[table]
+    try:
+        with catalog.create_table_transaction(identifier, schema=schema, properties={_RETRIES: "0"}) as change:
+            if _TIME in schema.names:
+                with change.update_spec() as spec:
+                    spec.add_field(_TIME, DayTransform(), "load_date")
+    except TableAlreadyExistsError:  # another process was first
+        return
+
+
+class _errors:  # noqa: N801 - used as a function
+    """Translates the errors of a catalog: the user sees what could not be done, and no traceback."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, (StorageRefused, FeatureMissing)):
+            raise StorageRefused(
+                f"{self._what} cannot be used: {_first_line(error)}",
+                hint="Check its settings: .pyiceberg.yaml, PYICEBERG_CATALOG__… in the environment, or table_options.",
+            ) from error
+
+
+def _lost() -> tuple[type[Exception], ...]:
+    """Return the errors after which it is unknown whether a commit took place: of the network and of a database."""
+    found: tuple[type[Exception], ...] = (OSError,)
+    try:
+        from sqlalchemy.exc import OperationalError
+    except ImportError:
+        return found
+    return (*found, OperationalError)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]

@@ -82,7 +82,7 @@ def test_our_records_remember_loads_whose_snapshots_have_expired(lab: TaskLab, o
     first = lab.land(RETRY).receipt
     lake_tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
     lake_tables.sync(lab.root, table_options=options)
-    lab.keys = {"day": "other"}
+    lab.run, lab.keys = "run-2", {"day": "other"}
     lab.land(RETRY)
     lake_tables.sync(lab.root, table_options=options)
     table = load_catalog("lake", **options).load_table(IDENTIFIER)

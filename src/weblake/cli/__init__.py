@@ -32,11 +32,23 @@ def _commands() -> Callable[..., object]:
     import typer
     from typer.main import get_command
 
-    from weblake.cli import compaction, discovery, jobs, landing, local, orphans, remote_browsers, reports, single_pages
+    from weblake.cli import (
+        compaction,
+        discovery,
+        jobs,
+        lake_tables,
+        landing,
+        local,
+        orphans,
+        remote_browsers,
+        reports,
+        single_pages,
+    )
     from weblake.cli.tree import add_command, app
 
     browser = typer.Typer(help="Remote browser sessions.", no_args_is_help=True)
     webhook = typer.Typer(help="Webhook deliveries.", no_args_is_help=True)
+    table = typer.Typer(help="Delta Lake and Iceberg tables of a dataset.", no_args_is_help=True)
     for group, commands in (
         (app, (single_pages.scrape, single_pages.parse)),
         (app, (landing.batch, landing.crawl, landing.land, landing.loads, orphans.orphans, compaction.compact)),
@@ -45,11 +57,13 @@ def _commands() -> Callable[..., object]:
         (app, (reports.usage, reports.activity)),
         (browser, (remote_browsers.create, remote_browsers.list_, remote_browsers.execute, remote_browsers.close)),
         (app, (remote_browsers.interact, remote_browsers.stop, local.serve, local.demo)),
+        (table, (lake_tables.add, lake_tables.sync, lake_tables.status, lake_tables.list_, lake_tables.remove)),
         (webhook, (local.verify,)),
     ):
         for command in commands:
             add_command(group, command)
     app.add_typer(browser, name="browser")
+    app.add_typer(table, name="table")
     app.add_typer(webhook, name="webhook")
     return get_command(app)
 

@@ -6,7 +6,9 @@ again on a newer table without looking whether another program has committed the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from weblake.errors import FeatureMissing, StorageRefused
@@ -118,7 +120,7 @@ class IcebergTable:
         gone = [each.load_id for each in remove if each.path is not None]
         files = [self._url(each.path) for each in add if each.path is not None]
         try:
-            with self._table.transaction() as change:
+            with _without_warnings(), self._table.transaction() as change:
                 if gone:
                     change.delete(In("load_id", gone), snapshot_properties=properties)
                 if files:
@@ -159,21 +161,33 @@ def _create(catalog: Catalog, identifier: str, table: str) -> None:
         return
 
 
-class _errors:  # noqa: N801 - used as a function
-    """Translates the errors of a catalog: the user sees what could not be done, and no traceback."""
+@contextmanager
+def _errors(what: str) -> Iterator[None]:
+    """Translate the errors of a catalog: the user sees what could not be done, and no traceback."""
+    try:
+        yield
+    except (StorageRefused, FeatureMissing):
+        raise
+    except Exception as error:  # catalogs raise errors of their own, of HTTP clients and of databases
+        raise StorageRefused(
+            f"{what} cannot be used: {_first_line(error)}",
+            hint="Check its settings: .pyiceberg.yaml, PYICEBERG_CATALOG__… in the environment, or table_options.",
+        ) from error
 
-    def __init__(self, what: str) -> None:
-        self._what = what
 
-    def __enter__(self) -> None:
-        return None
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep pyiceberg from logging each column without statistics: the bodies have none, because no query uses them."""
+    log = logging.getLogger("pyiceberg.io.pyarrow")
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, (StorageRefused, FeatureMissing)):
-            raise StorageRefused(
-                f"{self._what} cannot be used: {_first_line(error)}",
-                hint="Check its settings: .pyiceberg.yaml, PYICEBERG_CATALOG__… in the environment, or table_options.",
-            ) from error
+    def wanted(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("PyArrow statistics missing")
+
+    log.addFilter(wanted)
+    try:
+        yield
+    finally:
+        log.removeFilter(wanted)
 
 
 def _lost() -> tuple[type[Exception], ...]:

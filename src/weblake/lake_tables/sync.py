@@ -176,6 +176,7 @@ def _commit(
 ) -> tuple[list[LoadFile], list[str]]:
     """Commit a batch of loads; return the files that were added and the loads that were taken out by this process."""
     mine: tuple[list[LoadFile], list[str]] = ([], [])
+    last = ""
     for attempt in range(TRIES):
         if attempt:
             time.sleep(random.uniform(0.1, 1.0) * min(PAUSE_S, 0.05 * 2**attempt))
@@ -191,7 +192,13 @@ def _commit(
         if add or remove:
             try:
                 lake.commit(add, remove)
-            except CommitConflict:
+            except CommitConflict as conflict:
+                last = str(conflict)
+                continue
+            except StorageRefused as error:
+                if all(dataset.exists(file.path) for file in add if file.path):
+                    raise
+                last = error.message  # another sync has taken the load out, and deleted its file
                 continue
             mine = (mine[0] + [file for file in add if file.path], mine[1] + [file.load_id for file in remove])
             lake.refresh()
@@ -203,8 +210,8 @@ def _commit(
         if not batch:
             return mine
     raise StorageRefused(
-        f"The {table.format} table {table.name} was changed by other programs at each of {TRIES} attempts.",
-        hint="Nothing is lost: sync again later.",
+        f"Nothing could be committed to the {table.format} table {table.name} in {TRIES} attempts: {last or 'unknown'}",
+        hint="If other programs write to the table, sync again later: nothing is lost or doubled.",
     )
 
 

@@ -1,0 +1,141 @@
+"""The commands `table add|sync|status|list|remove`: Delta Lake and Iceberg tables of a dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weblake import output
+from weblake.cli.tree import FAILED, Json, RootArgument
+
+if TYPE_CHECKING:
+    from weblake.dataset.registered_tables import RegisteredTable
+
+Format = Annotated[str, typer.Argument(metavar="delta|iceberg")]
+_Format = Annotated[
+    str | None, typer.Option("--format", metavar="delta|iceberg", help="Only the tables of this format.")
+]
+_Name = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="Only this table: its identifier, or documents.")
+]
+#: Most load ids that a line names.
+_NAMED = 5
+
+
+def add(
+    root: RootArgument,
+    format: Format,
+    table: Annotated[
+        str, typer.Option("--table", metavar="TABLE", help="The table of the dataset: documents or page_errors.")
+    ] = "documents",
+    catalog: Annotated[
+        str | None, typer.Option("--catalog", metavar="NAME", help="Iceberg: a catalog in pyiceberg's configuration.")
+    ] = None,
+    identifier: Annotated[
+        str | None, typer.Option("--identifier", metavar="NAME", help="Iceberg: the table, such as web.documents.")
+    ] = None,
+    keep_days: Annotated[
+        float, typer.Option("--keep-days", metavar="DAYS", help="Keep the files of replaced loads for so long.")
+    ] = 7.0,
+    as_json: Json = False,
+) -> None:
+    """Registers a table of the dataset, and creates it if it does not exist. `table sync` fills it."""
+    from weblake import lake_tables
+
+    added = lake_tables.add(
+        root, format, table=table, catalog=catalog, identifier=identifier, keep_days=keep_days
+    )
+    if as_json:
+        output.show_json(_as_json(added))
+    else:
+        output.show_text(f"{added.format} {added.name}: registered. Now: weblake table sync {root}")
+
+
+def sync(
+    root: RootArgument,
+    format: _Format = None,
+    name: _Name = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Look at every load, not only at those since the last sync.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Commits to the tables what has landed, and takes out what was replaced; each load exactly once."""
+    from weblake import lake_tables
+
+    done = lake_tables.sync(root, format=format, name=name, everything=everything)
+    if as_json:
+        output.show_json({"tables": [each.to_dict() for each in done]})
+        return
+    for each in done:
+        output.show_text(
+            f"{each.format} {each.identifier or each.table}: {len(each.added):,} loads added ({each.rows:,} rows), "
+            f"{len(each.removed):,} taken out, version {each.version}"
+        )
+
+
+def status(root: RootArgument, format: _Format = None, name: _Name = None, as_json: Json = False) -> None:
+    """Compares the tables with the ledger, load by load; exits with 1 if a table is not in step. Changes nothing."""
+    from weblake import lake_tables
+
+    found = lake_tables.status(root, format=format, name=name)
+    if as_json:
+        output.show_json({"tables": [each.to_dict() for each in found]})
+    for each in () if as_json else found:
+        title = f"{each.format} {each.identifier or each.table}"
+        if each.in_step:
+            output.show_text(f"{title}: {each.loads:,} loads, {each.rows:,} rows, version {each.version}: in step")
+            continue
+        for what, loads in (
+            ("not added yet", each.missing),
+            ("replaced, and still in the table", each.retired),
+            ("in the table with another number of rows", each.different),
+            ("in the table, and not in the ledger", each.unknown),
+        ):
+            if loads:
+                named = ", ".join(loads[:_NAMED]) + (", …" if len(loads) > _NAMED else "")
+                output.show_text(f"{title}: {len(loads):,} loads {what}: {named}")
+    if not all(each.in_step for each in found):
+        raise typer.Exit(FAILED)
+
+
+def list_(root: RootArgument, as_json: Json = False) -> None:
+    """Lists the tables of the dataset."""
+    from weblake import lake_tables
+
+    found = lake_tables.list_tables(root)
+    if as_json:
+        output.show_json({"tables": [_as_json(each) for each in found]})
+        return
+    rows = [(each.format, each.table, each.catalog or "", each.identifier or "", each.at[:16]) for each in found]
+    output.show_table(f"Tables of {root}", ("format", "table", "catalog", "identifier", "registered"), rows)
+
+
+def remove(
+    root: RootArgument,
+    format: Format,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Its identifier; for Delta Lake, the dataset's table.")
+    ] = "documents",
+    as_json: Json = False,
+) -> None:
+    """Removes a table from the dataset; the table itself stays as it is, and is not kept in step any more."""
+    from weblake import lake_tables
+
+    removed = lake_tables.remove(root, format, name)
+    if as_json:
+        output.show_json(_as_json(removed))
+    else:
+        output.show_text(f"{removed.format} {removed.name}: removed from {root}. The table itself is unchanged.")
+
+
+def _as_json(table: RegisteredTable) -> dict[str, object]:
+    return {
+        "format": table.format,
+        "table": table.table,
+        "catalog": table.catalog,
+        "identifier": table.identifier,
+        "keep_days": table.keep_days,
+        "registered_at": table.at,
+    }

@@ -1,0 +1,236 @@
+"""Each load is in the table once: after a crash between any two steps, a lost reply, and with several syncs at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalogue import proves
+from polling import until
+from task_lab import RETRY, TaskLab, task_lab
+
+from weblake import lake_tables
+from weblake.dataset.root import open_dataset
+from weblake.errors import StorageRefused
+from weblake.lake_tables import delta, iceberg
+from weblake.lake_tables.formats import CommitConflict
+from weblake.storage.local import LocalStorage
+
+FORMATS = ("delta", "iceberg")
+
+
+class Crash(BaseException):
+    """The end of the process between two steps."""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[TaskLab]:
+    with task_lab(tmp_path) as lab:
+        yield lab
+
+
+def options_of(lab: TaskLab, format: str) -> Mapping[str, str] | None:
+    if format == "delta":
+        return None
+    beside = lab.root.parent
+    return {"type": "sql", "uri": f"sqlite:///{beside}/catalog.db", "warehouse": f"file://{beside}/warehouse"}
+
+
+def kind_of(format: str) -> Any:
+    return delta.DeltaLakeTable if format == "delta" else iceberg.IcebergTable
+
+
+def add(lab: TaskLab, format: str, **more: Any) -> None:
+    named = {"catalog": "lake", "identifier": "web.documents"} if format == "iceberg" else {}
+    lake_tables.add(lab.root, format, table_options=options_of(lab, format), **named, **more)
+
+
+def sync(lab: TaskLab, format: str, **more: Any) -> lake_tables.SyncResult:
+    return lake_tables.sync(lab.root, table_options=options_of(lab, format), **more)[0]
+
+
+def rows(lab: TaskLab, format: str) -> Mapping[str, int]:
+    """The number of rows of each load, as the table has them."""
+    if format == "delta":
+        return delta.open_table(lab.dataset.storage, "documents").loads()
+    options = options_of(lab, format)
+    return iceberg.open_table(lab.dataset.storage, "documents", "lake", "web.documents", options).loads()
+
+
+def land(lab: TaskLab, run: str, day: str) -> str:
+    lab.run, lab.keys = run, {"day": day}
+    return lab.land(RETRY).receipt.load_id
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_crash_between_any_two_steps(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of a sync are its changes of the root and its commit; each is the last one of a process once."""
+    land(lab, "run-1", "a")
+    add(lab, format, keep_days=0)
+    sync(lab, format)
+    steps = left = 0
+
+    def step() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Crash
+
+    def counted(real: Any) -> Any:
+        def change(*args: Any) -> Any:
+            step()
+            return real(*args)
+
+        return change
+
+    def commit(self: Any, *args: Any, real: Any = kind_of(format).commit) -> None:
+        step()
+        real(self, *args)
+        step()
+
+    monkeypatch.setattr(LocalStorage, "create", counted(LocalStorage.create))
+    monkeypatch.setattr(LocalStorage, "delete", counted(LocalStorage.delete))
+    monkeypatch.setattr(kind_of(format), "commit", commit)
+    for crash_at in range(1, 40):
+        left = 0  # landings are not what is to crash
+        current = [land(lab, f"run-{crash_at}-{day}", day) for day in ("a", "b")]
+        left = crash_at
+        try:
+            sync(lab, format)
+        except Crash:
+            steps += 1
+        else:
+            break
+        left = 0
+        sync(lab, format)
+        assert rows(lab, format) == dict.fromkeys(current, 3), f"after a crash at step {crash_at}"
+        assert lab.visible == sorted(current)
+        assert lab.dataset.storage.list("_weblake/uncommitted") == []
+    assert steps >= 8, "the commit, the records and the entries of four loads, and the files of two"
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_commit_whose_reply_is_lost(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_id = land(lab, "run-1", "a")
+    add(lab, format)
+    table = kind_of(format)
+    real, lost = table.commit, []
+
+    def loses_its_reply(self: Any, *args: Any) -> None:
+        real(self, *args)
+        lost.append(args)
+        raise CommitConflict("the connection was closed")
+
+    monkeypatch.setattr(table, "commit", loses_its_reply)
+    sync(lab, format)
+    assert len(lost) == 1
+    assert rows(lab, format) == {load_id: 3}
+
+
+@proves(
+    "2.10",
+    at="src/weblake/lake_tables/sync.py",
+    line="        lake.refresh()",
+    becomes="        attempt or lake.refresh()",
+    case="delta",
+)
+@pytest.mark.parametrize("format", FORMATS)
+def test_another_sync_commits_first(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one commits between our look at the table and our commit: the same load, and another one."""
+    ours = land(lab, "run-1", "a")
+    add(lab, format)
+    table = kind_of(format)
+    real = table.commit
+
+    def is_late(self: Any, *args: Any) -> None:
+        monkeypatch.setattr(table, "commit", real)
+        land(lab, "run-2", "b")
+        sync(lab, format)
+        real(self, *args)
+
+    monkeypatch.setattr(table, "commit", is_late)
+    sync(lab, format)
+    found = rows(lab, format)
+    assert found[ours] == 3
+    assert set(found.values()) == {3}
+    assert len(found) == 2
+
+
+def test_a_load_that_is_retired_while_it_is_added(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(lab, "run-1", "a")
+    add(lab, "delta", keep_days=0)
+    real = delta.DeltaLakeTable.commit
+    newer = []
+
+    def meanwhile(self: Any, *args: Any) -> None:
+        monkeypatch.setattr(delta.DeltaLakeTable, "commit", real)
+        newer.append(land(lab, "run-2", "a"))
+        sync(lab, "delta")
+        real(self, *args)
+
+    monkeypatch.setattr(delta.DeltaLakeTable, "commit", meanwhile)
+    sync(lab, "delta")
+    assert rows(lab, "delta") == {newer[0]: 3}
+    assert lab.visible == newer
+
+
+_SYNCS = """
+import sys, weblake.lake_tables as tables
+while True:
+    tables.sync(sys.argv[1], table_options=eval(sys.argv[2]))
+    print("synced", flush=True)
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("format", FORMATS)
+def test_three_processes_that_are_killed(lab: TaskLab, format: str) -> None:
+    """Processes sync without end, and one after the other is killed and replaced, while loads land."""
+    land(lab, "run-0", "day-0")
+    add(lab, format, keep_days=0)
+    command = [sys.executable, "-c", _SYNCS, str(lab.root), repr(options_of(lab, format))]
+
+    def start() -> subprocess.Popen[str]:
+        with (lab.root.parent / "errors").open("a") as errors:
+            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+
+    processes = [start() for _ in range(3)]
+    try:
+        for each in processes:
+            assert each.stdout is not None
+            assert each.stdout.readline() == "synced\n", (lab.root.parent / "errors").read_text()
+        for number in range(1, 21):
+            land(lab, f"run-{number}", f"day-{number % 5}")
+            if number % 2:
+                assert processes[0].poll() is None, (lab.root.parent / "errors").read_text()
+                victim = processes.pop(0)
+                victim.kill()
+                victim.communicate(timeout=20)
+                processes.append(start())
+        until(lambda: not lab.dataset.storage.list("_weblake/uncommitted"), 60)
+    finally:
+        for each in processes:
+            each.kill()
+            each.communicate(timeout=20)
+    sync(lab, format, everything=True)
+    found = rows(lab, format)
+    assert Counter(found.values()) == {3: 5}
+    (status,) = lake_tables.status(lab.root, table_options=options_of(lab, format))
+    assert status.in_step, json.dumps(status.to_dict())
+
+
+def test_a_table_that_was_created_again_is_refused(lab: TaskLab) -> None:
+    land(lab, "run-1", "a")
+    add(lab, "delta")
+    sync(lab, "delta")
+    shutil.rmtree(lab.root / "documents" / "_delta_log")
+    delta.open_table(open_dataset(lab.root).storage, "documents", create=True)
+    with pytest.raises(StorageRefused, match="is another one than the registered one"):
+        sync(lab, "delta")

@@ -12,8 +12,6 @@ from task_lab import CLEAR, RETRY, TaskLab, task_lab
 
 import weblake
 from weblake import lake_tables
-from weblake.errors import InvalidOption, StorageRefused
-from weblake.loads import publishing
 
 
 @pytest.fixture

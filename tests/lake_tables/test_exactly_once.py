@@ -90,9 +90,11 @@ def test_a_crash_between_any_two_steps(lab: TaskLab, format: str, monkeypatch: p
 
         return change
 
-    def commit(self: Any, *args: Any, real: Any = kind_of(format).commit) -> None:
+    real_commit = kind_of(format).commit
+
+    def commit(self: Any, *args: Any) -> None:
         step()
-        real(self, *args)
+        real_commit(self, *args)
         step()
 
     monkeypatch.setattr(LocalStorage, "create", counted(LocalStorage.create))

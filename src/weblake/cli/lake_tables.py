@@ -43,9 +43,7 @@ def add(
     """Registers a table of the dataset, and creates it if it does not exist. `table sync` fills it."""
     from weblake import lake_tables
 
-    added = lake_tables.add(
-        root, format, table=table, catalog=catalog, identifier=identifier, keep_days=keep_days
-    )
+    added = lake_tables.add(root, format, table=table, catalog=catalog, identifier=identifier, keep_days=keep_days)
     if as_json:
         output.show_json(_as_json(added))
     else:

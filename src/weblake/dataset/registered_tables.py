@@ -125,7 +125,9 @@ class TableRecords:
         Raises:
             StorageRefused: The record of a table cannot be read.
         """
-        found = [self.ledger.read_record(f"{layout.TABLES}/{each}.json", each, RegisteredTable) for each in ids(self.storage)]
+        found = [
+            self.ledger.read_record(f"{layout.TABLES}/{each}.json", each, RegisteredTable) for each in ids(self.storage)
+        ]
         return sorted((each for each in found if each is not None), key=lambda each: (each.at, each.table_id))
 
     def register(self, table: RegisteredTable) -> RegisteredTable:

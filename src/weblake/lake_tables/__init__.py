@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from weblake.dataset import layout, ledger_listing, registered_tables
-from weblake.dataset.ledger_listing import DONE, RETIRED
 from weblake.dataset.records import utc_now
 from weblake.dataset.registered_tables import RegisteredTable, TableRecords
 from weblake.dataset.root import Dataset, open_dataset

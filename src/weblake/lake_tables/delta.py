@@ -161,14 +161,25 @@ class DeltaLakeTable:
 
         assert file.path is not None
         return AddAction(
-            _relative(file.path, self._folder), file.bytes, dict(file.keys), now, True, json.dumps(self._statistics(file))
+            path=_relative(file.path, self._folder),
+            size=file.bytes,
+            partition_values=dict(file.keys),
+            modification_time=now,
+            data_change=True,
+            stats=json.dumps(self._statistics(file)),
         )
 
     def _remove(self, file: LoadFile, now: int) -> Any:
         from deltalake.transaction import RemoveAction
 
         assert file.path is not None
-        return RemoveAction(_relative(file.path, self._folder), True, now, file.bytes, dict(file.keys))
+        return RemoveAction(
+            path=_relative(file.path, self._folder),
+            data_change=True,
+            deletion_timestamp=now,
+            size=file.bytes,
+            partition_values=dict(file.keys),
+        )
 
     def _statistics(self, file: LoadFile) -> dict[str, object]:
         """Return the statistics of a file in the form of the log, from its footer."""
@@ -178,7 +189,7 @@ class DeltaLakeTable:
         lowest: dict[str, Any] = {}
         highest: dict[str, Any] = {}
         nulls: dict[str, int] = {}
-        complete = {name: True for name in _PRUNED}
+        complete = dict.fromkeys(_PRUNED, True)
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             for index in range(group.num_columns):
@@ -208,7 +219,9 @@ class DeltaLakeTable:
             with self._storage.open_input(file.path) as source:
                 rows = pq.read_table(source)
             for key in self._keys:
-                rows = rows.append_column(pa.field(key, pa.string()), pa.array([file.keys[key]] * len(rows), pa.string()))
+                rows = rows.append_column(
+                    pa.field(key, pa.string()), pa.array([file.keys[key]] * len(rows), pa.string())
+                )
             parts.append(rows.select(self._schema.names).cast(self._schema))
         return pa.concat_tables(parts) if parts else self._schema.empty_table()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.lake_tables.formats import CommitConflict, LoadFile
@@ -113,21 +113,22 @@ class IcebergTable:
             CommitConflict: Another program has changed the table, or the outcome is unknown.
         """
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-        from pyiceberg.expressions import In
 
         named = {_ADDED: ",".join(each.load_id for each in add), _REMOVED: ",".join(each.load_id for each in remove)}
         properties = {name: loads for name, loads in named.items() if loads}
-        gone = [each.load_id for each in remove if each.path is not None]
+        gone = [f"'{each.load_id}'" for each in remove if each.path is not None]
         files = [self._url(each.path) for each in add if each.path is not None]
         try:
             with _without_warnings(), self._table.transaction() as change:
                 if gone:
-                    change.delete(In("load_id", gone), snapshot_properties=properties)
+                    change.delete(f"load_id in ({', '.join(gone)})", snapshot_properties=properties)
                 if files:
                     change.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
                 else:  # the log has to name the loads all the same
                     change.append(self._schema.empty_table(), snapshot_properties=properties)
-        except (CommitFailedException, CommitStateUnknownException, *_lost()) as error:
+        except (CommitFailedException, CommitStateUnknownException) as error:
+            raise CommitConflict(_first_line(error)) from error
+        except _lost() as error:
             raise CommitConflict(_first_line(error)) from error
 
     def _url(self, path: str) -> str:

@@ -43,6 +43,7 @@ LOADS_PER_COMMIT = 1000
 TRIES = 30
 #: Longest pause between two attempts, in seconds.
 PAUSE_S = 2.0
+_JITTER = random.random
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ def _commit(
     last = ""
     for attempt in range(TRIES):
         if attempt:
-            time.sleep(random.uniform(0.1, 1.0) * min(PAUSE_S, 0.05 * 2**attempt))
+            time.sleep(_JITTER() * min(PAUSE_S, 0.05 * 2**attempt))
         lake.refresh()
         loads = _read(dataset, table, batch)  # after the table: a load that is retired later is taken out later
         in_table, out = _in_log(dataset, records, table, lake, loads)
@@ -187,7 +188,9 @@ def _commit(
         remove = [
             load.file if load.file.load_id in in_table else replace(load.file, path=None)
             for load in loads
-            if load.retired and load.file.load_id not in out and (REMOVED in load.entries or load.file.load_id in in_table)
+            if load.retired
+            and load.file.load_id not in out
+            and (REMOVED in load.entries or load.file.load_id in in_table)
         ]
         if add or remove:
             try:

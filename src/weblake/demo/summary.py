@@ -55,7 +55,7 @@ def show(demo: Demo) -> None:
 
 def next_commands(root: str) -> list[tuple[str, str]]:
     """Return commands to try on the dataset: the purpose, and the command line."""
-    glob = f"{root.rstrip('/')}/documents/**/*.parquet".replace("'", "''")
+    glob = f"{root.rstrip('/')}/documents/*=*/**/*.parquet".replace("'", "''")
     sql = f"SELECT status_code, count(*) AS pages FROM '{glob}' GROUP BY ALL"  # noqa: S608 - shown, not run
     return [
         ("what has landed", f"weblake loads {shlex.quote(root)}"),

@@ -12,6 +12,7 @@ from task_lab import CLEAR, RETRY, TaskLab, task_lab
 
 import weblake
 from weblake import lake_tables
+from weblake.errors import InvalidOption, StorageRefused
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_readers_find_the_files_of_any_path_key(lab: TaskLab, day: str) -> None:
 def test_maintenance_neither_doubles_nor_loses(lab: TaskLab) -> None:
     """Merging of files, a checkpoint and vacuum by the table format; then one of the merged loads is replaced."""
     lab.keys = None  # the loads of a slot without a partition value stand beside each other
-    first, second = lab.land(RETRY).receipt, None
+    first = lab.land(RETRY).receipt
     lab.run = "run-2"
     second = lab.land(RETRY).receipt
     lake_tables.add(lab.root, "delta", keep_days=0)
@@ -145,3 +146,47 @@ def test_a_load_that_was_retired_before_its_sync_is_never_added(lab: TaskLab) ->
 def _table_id(lab: TaskLab) -> str:
     (table,) = lake_tables.list_tables(lab.root)
     return table.table_id
+
+
+def test_a_compaction_leaves_the_table_and_the_replaced_files_behind(lab: TaskLab, tmp_path: Path) -> None:
+    lab.land(RETRY)
+    lake_tables.add(lab.root, "delta")
+    lake_tables.sync(lab.root)
+    lab.run = "run-2"
+    second = lab.land(RETRY).receipt
+    lake_tables.sync(lab.root)
+    new = tmp_path / "new"
+    weblake.compact(lab.root, to=new)
+    assert weblake.read(new).to_table().column("load_id").to_pylist() == [second.load_id] * 3
+    assert lake_tables.list_tables(new) == []
+    assert not (new / "documents" / "_delta_log").exists()
+
+
+def test_a_compacted_dataset_is_refused(lab: TaskLab, tmp_path: Path) -> None:
+    for number in range(2):  # two loads of one folder become one file
+        weblake.land_batch([f"http://pages.test/{number}"], to=lab.root, client=lab.client)
+    new = tmp_path / "new"
+    weblake.compact(lab.root, to=new)
+    with pytest.raises(StorageRefused, match="was compacted"):
+        lake_tables.add(new, "delta")
+
+
+def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path) -> None:
+    with pytest.raises(StorageRefused, match="holds no dataset"):
+        lake_tables.add(tmp_path / "empty", "delta")
+    lab.land(RETRY)
+    for wrong in (
+        {"format": "hudi"},
+        {"format": "iceberg"},
+        {"format": "delta", "catalog": "lake", "identifier": "web.documents"},
+        {"format": "delta", "table": "activity"},
+        {"format": "delta", "keep_days": -1},
+    ):
+        with pytest.raises(InvalidOption) as caught:
+            lake_tables.add(lab.root, **wrong)  # type: ignore[arg-type]
+        assert caught.value.hint
+    with pytest.raises(StorageRefused, match="no Delta Lake or Iceberg table"):
+        lake_tables.sync(lab.root)
+    lake_tables.add(lab.root, "delta")
+    with pytest.raises(StorageRefused, match="no such table"):
+        lake_tables.sync(lab.root, format="iceberg")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -189,6 +190,31 @@ while True:
     tables.sync(sys.argv[1], table_options=eval(sys.argv[2]))
     print("synced", flush=True)
 """
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_on_object_storage(
+    lab: TaskLab, s3_root: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The settings come from the environment, as those of the dataset do."""
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    named: dict[str, Any] = {}
+    if format == "iceberg":
+        named = {"catalog": "lake", "identifier": "web.documents"}
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/catalog.db")
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"{s3_root}-warehouse")
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__S3__ENDPOINT", os.environ["AWS_ENDPOINT_URL"])
+    lab.dataset = open_dataset(s3_root)
+    first = land(lab, "run-1", "a b/ü%")
+    lake_tables.add(s3_root, format, keep_days=0, **named)
+    (done,) = lake_tables.sync(s3_root)
+    assert done.added == (first,)
+    second = land(lab, "run-2", "a b/ü%")
+    (done,) = lake_tables.sync(s3_root)
+    assert (done.added, done.removed, done.deleted_files) == ((second,), (first,), 1)
+    (status,) = lake_tables.status(s3_root)
+    assert (status.in_step, status.rows) == (True, 3)
 
 
 @pytest.mark.system

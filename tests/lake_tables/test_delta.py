@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars
 import pytest
@@ -190,3 +191,22 @@ def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path)
     lake_tables.add(lab.root, "delta")
     with pytest.raises(StorageRefused, match="no such table"):
         lake_tables.sync(lab.root, format="iceberg")
+
+
+def test_the_command_line(lab: TaskLab, weblake_command: Any) -> None:
+    root = str(lab.root)
+    first = lab.land(RETRY).receipt
+    assert "weblake table sync" in weblake_command("table", "add", root, "delta").out
+    listed = weblake_command("table", "list", root, "--json").json["tables"]
+    assert [(each["format"], each["table"], each["keep_days"]) for each in listed] == [("delta", "documents", 7.0)]
+    behind = weblake_command("table", "status", root)
+    assert behind.code == 1
+    assert f"1 loads not added yet: {first.load_id}" in behind.out
+    assert "1 loads added (3 rows)" in weblake_command("table", "sync", root).out
+    status = weblake_command("table", "status", root, "--json")
+    assert (status.code, status.json["tables"][0]["in_step"]) == (0, True)
+    assert weblake_command("table", "sync", root, "--all", "--json").json["tables"][0]["added"] == []
+    assert weblake_command("table", "remove", root, "delta").code == 0
+    gone = weblake_command("table", "sync", root)
+    assert gone.code == 1
+    assert "weblake table add" in gone.err

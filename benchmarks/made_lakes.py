@@ -22,11 +22,11 @@ import msgspec
 import pyarrow as pa
 from made_jobs import SYLLABLES
 
+from weblake.arrow import arrays, schemas
+from weblake.arrow.parquet import ParquetFile
 from weblake.dataset import layout
 from weblake.dataset.records import Done, Intent, Job
 from weblake.receipt import LandedFile, Receipt
-from weblake.tables import arrays, schemas
-from weblake.tables.parquet import ParquetFile
 
 BEGAN = datetime(2026, 1, 1, 6, tzinfo=timezone.utc)
 BATCH = 1000

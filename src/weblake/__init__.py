@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weblake import errors, testing
+    from weblake import errors, tables, testing
     from weblake.api import webhooks
     from weblake.client import AsyncClient, Client
     from weblake.dataset.compaction import compact
@@ -42,7 +42,7 @@ _HOMES = {
     "orphans": "weblake.loads.orphans",
     "read": "weblake.dataset.reading",
 }
-_MODULES = ("errors", "testing", "webhooks")
+_MODULES = ("errors", "tables", "testing", "webhooks")
 
 __all__ = [
     "AsyncClient",
@@ -62,6 +62,7 @@ __all__ = [
     "land_crawl",
     "orphans",
     "read",
+    "tables",
     "testing",
     "webhooks",
 ]

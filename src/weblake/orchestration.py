@@ -273,7 +273,7 @@ def land_activity(entries: Iterable[ActivityEntry], dataset: Dataset) -> list[La
 
 def table_schema(table: str) -> pa.Schema:
     """Return the Arrow schema of a table: `documents`, `page_errors`, `usage_periods` or `activity`."""
-    from weblake.tables.schemas import TABLES
+    from weblake.arrow.schemas import TABLES
 
     return TABLES[table]
 

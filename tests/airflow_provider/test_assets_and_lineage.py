@@ -145,7 +145,7 @@ def test_the_handler_changes_nothing_the_second_time() -> None:
 
 
 def test_the_tables_are_the_cores() -> None:
-    from weblake.tables.schemas import TABLES as CORES
+    from weblake.arrow.schemas import TABLES as CORES
 
     assert tuple(CORES) == TABLES
 

@@ -23,6 +23,7 @@ from polling import until
 
 import weblake
 from weblake.api.models import parse_time
+from weblake.arrow import parquet
 from weblake.cli.compaction import bytes_of
 from weblake.dataset import layout, ledger_listing
 from weblake.dataset.ledger import LEDGER
@@ -34,7 +35,6 @@ from weblake.loads.usage import land_activity, land_report
 from weblake.receipt import Receipt
 from weblake.storage import open_storage
 from weblake.storage.local import LocalStorage
-from weblake.tables import parquet
 
 SIZE = 60_000
 

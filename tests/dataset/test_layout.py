@@ -59,7 +59,7 @@ def test_what_is_no_path_is_refused(call: object) -> None:
 
 
 def test_column_names_are_those_of_the_schemas() -> None:
-    schemas = pytest.importorskip("weblake.tables.schemas")
+    schemas = pytest.importorskip("weblake.arrow.schemas")
     assert tuple(schemas.DOCUMENTS.names) == layout.DOCUMENTS_COLUMNS
     assert tuple(schemas.PAGE_ERRORS.names) == layout.PAGE_ERRORS_COLUMNS
     for table, keys in layout.FIXED_KEYS.items():

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import weblake
+from weblake.arrow import arrays, parquet, schemas
 from weblake.dataset import layout
 from weblake.dataset.layout import Layout
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import Storage, open_storage
-from weblake.tables import arrays, parquet, schemas
 
 OLD, NEW = "0" * 16, "1" * 16
 WHEN = datetime(2026, 11, 21, tzinfo=timezone.utc)

@@ -12,6 +12,8 @@ from catalogue import proves
 
 import weblake
 from weblake.api.models import JobError, JobErrors
+from weblake.arrow import schemas
+from weblake.arrow.parquet import ParquetFile
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent
 from weblake.errors import InvalidOption
@@ -21,8 +23,6 @@ from weblake.loads.publishing import Dataset
 from weblake.loads.staging import Identity, Staged, stage_document
 from weblake.receipt import Receipt
 from weblake.storage.local import LocalStorage
-from weblake.tables import schemas
-from weblake.tables.parquet import ParquetFile
 
 BEGAN = datetime(2026, 11, 21, 6, tzinfo=timezone.utc)
 

@@ -83,7 +83,7 @@ def test_h27_documents_larger_than_a_chunk_land(service: ScriptedService, lake: 
 )
 @proves(
     "H27",
-    at="src/weblake/tables/schemas.py",
+    at="src/weblake/arrow/schemas.py",
     line='("markdown", pa.large_string()),',
     becomes='("markdown", pa.string()),',
 )

@@ -55,7 +55,7 @@ def land(service: ScriptedService, root: Path, megabytes: int) -> subprocess.Com
     line="    except (MemoryError, RuntimeError, OSError) as error:",
     becomes="    except (RuntimeError, OSError) as error:",
 )
-@proves("P12", at="src/weblake/tables/arrays.py", line="    if len(built) != len(values):", becomes="    if False:")
+@proves("P12", at="src/weblake/arrow/arrays.py", line="    if len(built) != len(values):", becomes="    if False:")
 def test_p12_with_little_memory_a_load_lands_or_fails_with_a_reason(service: ScriptedService, tmp_path: Path) -> None:
     documents = [page(n, markdown=f"{n} {TEXT}") for n in range(COUNT)]
     Job(service, documents, cut=3)

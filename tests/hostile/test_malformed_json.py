@@ -119,14 +119,14 @@ MENDED = {
 
 @proves(
     "H25",
-    at="src/weblake/tables/documents.py",
+    at="src/weblake/arrow/documents.py",
     line="return parse_odd(texts, place)",
     becomes='raise MalformedReply("It is no JSON.")',
     case="5000 deep",
 )
 @proves(
     "H25",
-    at="src/weblake/tables/documents.py",
+    at="src/weblake/arrow/documents.py",
     line="return _odd_value(raw)",
     becomes="return None",
     case="a giant whole number",
@@ -140,7 +140,7 @@ MENDED = {
 )
 @proves(
     "H26",
-    at="src/weblake/tables/documents.py",
+    at="src/weblake/arrow/documents.py",
     line="return _parsed(texts, place, split, repaired=mended != bytes(raw))",
     becomes="return _parsed(texts, place, split, repaired=False)",
     case="a lone surrogate",
@@ -215,7 +215,7 @@ def test_empty_documents_are_documents(service: ScriptedService, lake: Lake) -> 
 
 @proves(
     "H24",
-    at="src/weblake/tables/document_columns.py",
+    at="src/weblake/arrow/document_columns.py",
     line="left.add(_METADATA)",
     becomes="pass",
 )
@@ -234,7 +234,7 @@ def test_h24_metadata_of_any_type_is_kept(service: ScriptedService, lake: Lake) 
     assert [row["metadata"] for row in others] == [None] * 4
 
 
-@proves("H24", at="src/weblake/tables/document_columns.py", line="if not fit.whole:", becomes="if False:")
+@proves("H24", at="src/weblake/arrow/document_columns.py", line="if not fit.whole:", becomes="if False:")
 def test_h24_fields_of_the_wrong_type_are_kept_in_extra(service: ScriptedService, lake: Lake) -> None:
     wrong = {
         "html": {"not": "text"},

@@ -20,17 +20,17 @@ NEW = {
 
 @proves(
     "H23",
-    at="src/weblake/tables/document_columns.py",
+    at="src/weblake/arrow/document_columns.py",
     line="left = {*misfits, *(document.fields.keys() - _KNOWN)}",
     becomes="left = {*misfits}",
 )
 @proves(
     "H23",
-    at="src/weblake/tables/document_columns.py",
+    at="src/weblake/arrow/document_columns.py",
     line="items[begins + at] = fields.verbatim(raws[key])",
     becomes="items[begins + at] = str(value)",
 )
-@proves("H23", at="src/weblake/tables/document_columns.py", line="if not fit.whole:", becomes="if False:")
+@proves("H23", at="src/weblake/arrow/document_columns.py", line="if not fit.whole:", becomes="if False:")
 def test_h23_unknown_fields_are_stored_unchanged(service: ScriptedService, lake: Lake) -> None:
     odd = page(0, **NEW)
     odd["metadata"] |= {"og:novel": "n", "scores": {"a": [1.50]}, "none": None}  # type: ignore[operator]

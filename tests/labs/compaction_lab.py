@@ -9,6 +9,9 @@ from pathlib import Path
 
 import weblake
 from weblake.api.models import JobError, JobErrors
+from weblake.arrow import schemas
+from weblake.arrow.document_rows import DocumentBatches
+from weblake.arrow.parquet import ParquetFile
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import open_dataset
 from weblake.loads import publishing
@@ -16,9 +19,6 @@ from weblake.loads.accounting import Reconciler
 from weblake.loads.publishing import Dataset
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
-from weblake.tables import schemas
-from weblake.tables.document_rows import DocumentBatches
-from weblake.tables.parquet import ParquetFile
 
 BEGAN = datetime(2026, 11, 21, 6, tzinfo=timezone.utc)
 

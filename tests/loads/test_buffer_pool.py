@@ -6,9 +6,9 @@ import random
 import threading
 
 from weblake.api import response_json
+from weblake.arrow.documents import Parsed, parse
 from weblake.http.bodies import BoundedBody, BufferPool
 from weblake.steps import Request
-from weblake.tables.documents import Parsed, parse
 
 
 def read(pool: BufferPool, text: bytes, *, parts: int = 7) -> bytes | bytearray:

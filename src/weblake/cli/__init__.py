@@ -36,13 +36,13 @@ def _commands() -> Callable[..., object]:
         compaction,
         discovery,
         jobs,
-        lake_tables,
         landing,
         local,
         orphans,
         remote_browsers,
         reports,
         single_pages,
+        tables,
     )
     from weblake.cli.tree import add_command, app
 
@@ -57,7 +57,7 @@ def _commands() -> Callable[..., object]:
         (app, (reports.usage, reports.activity)),
         (browser, (remote_browsers.create, remote_browsers.list_, remote_browsers.execute, remote_browsers.close)),
         (app, (remote_browsers.interact, remote_browsers.stop, local.serve, local.demo)),
-        (table, (lake_tables.add, lake_tables.sync, lake_tables.status, lake_tables.list_, lake_tables.remove)),
+        (table, (tables.add, tables.sync, tables.status, tables.list_, tables.remove)),
         (webhook, (local.verify,)),
     ):
         for command in commands:

@@ -12,10 +12,10 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weblake.arrow import parquet
 from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.storage import Storage
-from weblake.tables import parquet
 
 _LOAD_ID = "load_id"
 #: Rows in memory at once while a file is rewritten.

@@ -15,6 +15,7 @@ from itertools import chain, groupby
 
 import msgspec
 
+from weblake.arrow import schemas
 from weblake.dataset import layout, ledger_listing
 from weblake.dataset.compacted_ledger import LedgerCopy
 from weblake.dataset.compaction_record import (
@@ -34,7 +35,6 @@ from weblake.dataset.merging import LedgerContents, Merge, Moved, copy_file, str
 from weblake.dataset.records import utc_now
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import RootPath, Storage, open_storage
-from weblake.tables import schemas
 
 #: Default size of a new file, in bytes.
 FILE_SIZE = 256_000_000

@@ -16,11 +16,11 @@ from typing import TypeVar
 
 import msgspec
 
+from weblake.arrow import schemas
 from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import Storage
-from weblake.tables import schemas
 
 #: Folders that are copied unchanged, beside the ledger.
 _BESIDE = (layout.REFUSED, layout.SUBMITTED, layout.LISTS, layout.PENDING_ACTIVITY)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weblake.arrow import parquet
 from weblake.dataset.records import Intent
 from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset, LandedLoad
 from weblake.errors import StorageRefused
 from weblake.receipt import LandedFile, Receipt
-from weblake.tables import parquet
 
 
 def find(dataset: Dataset, load_id: str) -> LandedLoad | None:

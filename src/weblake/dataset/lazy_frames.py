@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
+from weblake.arrow import parquet
 from weblake.dataset import layout
 from weblake.dataset.arrow_files import with_keys
 from weblake.dataset.compacted_files import batches
 from weblake.dataset.prefetch import Source, in_order
 from weblake.storage import Storage
-from weblake.tables import parquet
 
 #: Maximum rows that are read at once without a filter (pages are large), and minimum bytes of a frame.
 FRAME_ROWS, FRAME_BYTES = 1024, 4 << 20

@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from weblake.arrow import parquet
 from weblake.dataset import compacted_files, layout, parallel
 from weblake.errors import StorageRefused
 from weblake.storage import Storage
-from weblake.tables import parquet
 
 #: Files that are prefetched, and the maximum bytes of a file that is prefetched whole: a small file on an object store
 #: costs mainly one round trip.

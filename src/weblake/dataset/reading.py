@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weblake.arrow import parquet, schemas
 from weblake.dataset import arrow_files, compacted_files, layout, prefetch, registered_tables
 from weblake.dataset.identity import checked_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.errors import FeatureMissing, InvalidOption
 from weblake.storage import RootPath, Storage, open_storage
-from weblake.tables import parquet, schemas
 
 if TYPE_CHECKING:
     import pandas

@@ -15,6 +15,7 @@ from io import BytesIO
 from pathlib import Path
 
 from weblake.api import models
+from weblake.arrow import arrays, parquet, schemas
 from weblake.dataset import layout, ledger_listing
 from weblake.dataset.landed_loads import find as find
 from weblake.dataset.landed_loads import find_job as find_job
@@ -31,7 +32,6 @@ from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
 from weblake.storage import Storage
-from weblake.tables import arrays, parquet, schemas
 
 _LOG = logging.getLogger(__name__)
 

@@ -20,6 +20,11 @@ import pyarrow as pa
 
 from weblake.api import response_json
 from weblake.api.models import JobErrors
+from weblake.arrow import schemas
+from weblake.arrow.document_rows import DocumentBatches
+from weblake.arrow.documents import Parsed
+from weblake.arrow.parquet import GROUP_BYTES, ParquetFile, Written
+from weblake.arrow.row_groups import Gathering, RowGroup, row_group
 from weblake.background import run_in_two_threads
 from weblake.credentials import one_line
 from weblake.errors import JobGone, MalformedReply
@@ -28,11 +33,6 @@ from weblake.loads.accounting import Account, Reconciler
 from weblake.loads.download import Download, FlowRunner
 from weblake.receipt import Receipt
 from weblake.steps import Response
-from weblake.tables import schemas
-from weblake.tables.document_rows import DocumentBatches
-from weblake.tables.documents import Parsed
-from weblake.tables.parquet import GROUP_BYTES, ParquetFile, Written
-from weblake.tables.row_groups import Gathering, RowGroup, row_group
 
 #: Status of a load whose job expired during the download; such a load is never complete.
 EXPIRED = "expired"

@@ -19,12 +19,12 @@ from datetime import datetime, timedelta, timezone
 import msgspec
 
 from weblake.api.models import ActivityEntry, UsagePeriod, parse_time
+from weblake.arrow import arrays, parquet, schemas
 from weblake.dataset import layout
 from weblake.errors import StorageRefused
 from weblake.jobs.usage_reports import Report
 from weblake.receipt import LandedFile
 from weblake.storage import Storage
-from weblake.tables import arrays, parquet, schemas
 
 #: Folder of the records with the rows of a day that a run has read: `<day>.<when>-<nonce>.json`.
 PENDING = layout.PENDING_ACTIVITY

@@ -1,1 +1,311 @@
-"""Arrow schemas of the tables, conversion of raw documents to rows, and the Parquet files that hold the rows."""
+"""Tables of a dataset: Delta Lake and Apache Iceberg, to which each load is committed exactly once.
+
+    weblake.arrow.add(root, "delta")
+    weblake.arrow.sync(root)                  # after landings, as often as you like
+
+A table refers to the Parquet files of the dataset where they are; nothing is copied. A landing does not wait for a
+table and never fails because of one: `sync` commits what has landed since, and takes out what was retired, in one
+commit. Of a load that replaces another one, readers of the table see the old rows or the new ones, never both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from weblake.dataset import layout, ledger_listing, registered_tables
+from weblake.dataset.records import utc_now
+from weblake.dataset.registered_tables import RegisteredTable, TableRecords
+from weblake.dataset.root import Dataset, open_dataset
+from weblake.errors import InvalidOption, StorageRefused
+from weblake.storage import RootPath, refuse_memory
+from weblake.tables.committing import SyncResult, delete_kept_files, sync_table
+from weblake.tables.formats import LakeTable
+
+__all__ = ["RegisteredTable", "SyncResult", "TableStatus", "add", "list_tables", "remove", "status", "sync"]
+
+FORMATS = ("delta", "iceberg")
+#: Default for the days for which the files of a retired load stay after a table has taken it out.
+KEEP_DAYS = 7.0
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """A comparison of a table with the ledger of its dataset."""
+
+    format: str
+    table: str
+    identifier: str | None
+    location: str
+    version: int
+    #: Loads that have landed and were not retired, and have rows in this table of the dataset.
+    loads: int
+    #: Rows of the table.
+    rows: int
+    #: Loads whose rows the table lacks; the next sync adds them.
+    missing: tuple[str, ...]
+    #: Retired loads whose rows are still in the table; the next sync takes them out.
+    retired: tuple[str, ...]
+    #: Loads that are in the table with another number of rows than in the dataset.
+    different: tuple[str, ...]
+    #: Load ids in the table that the ledger does not know.
+    unknown: tuple[str, ...]
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the table has exactly the rows of the loads that count."""
+        return not (self.missing or self.retired or self.different or self.unknown)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the status as a JSON-ready dict."""
+        return {
+            "format": self.format,
+            "table": self.table,
+            "identifier": self.identifier,
+            "location": self.location,
+            "version": self.version,
+            "in_step": self.in_step,
+            "loads": self.loads,
+            "rows": self.rows,
+            "missing": list(self.missing),
+            "retired": list(self.retired),
+            "different": list(self.different),
+            "unknown": list(self.unknown),
+        }
+
+
+def add(
+    root: RootPath,
+    format: str,
+    *,
+    table: str = "documents",
+    catalog: str | None = None,
+    identifier: str | None = None,
+    keep_days: float = KEEP_DAYS,
+    storage_options: Mapping[str, object] | None = None,
+    table_options: Mapping[str, str] | None = None,
+) -> RegisteredTable:
+    """Register a table of a dataset, creating it if it does not exist; return its record. Nothing is committed yet.
+
+    From now on, the files of a retired load are deleted by a later `sync`, `keep_days` after the table has taken the
+    load out, and not when the load is replaced. Until then a plain glob over the files reads the old and the new load;
+    read the table, or use `weblake.read`.
+
+    Args:
+        root: The dataset; something must have landed in it.
+        format: delta or iceberg.
+        table: documents or page_errors.
+        catalog: For Iceberg: the name of a catalog, which pyiceberg finds in its configuration or environment.
+        identifier: For Iceberg: the name of the table in the catalog, such as web.documents.
+        keep_days: Days for which the files of retired loads are kept, for readers of older versions of the table.
+        storage_options: Options for the file system of the root, as fsspec takes them.
+        table_options: Settings of the storage or the catalog for deltalake or pyiceberg. Default: their environment.
+
+    Raises:
+        InvalidOption: There is no such format or table, or catalog and identifier do not suit the format.
+        FeatureMissing: deltalake or pyiceberg is not installed.
+        StorageRefused: The root holds no dataset, or compacted files; or the table cannot be opened or created.
+    """
+    if format not in FORMATS:
+        raise InvalidOption(f"There is no table format {format!r}.", hint=f"Formats: {', '.join(FORMATS)}.")
+    if table not in layout.LOAD_TABLES:
+        raise InvalidOption(
+            f"{table!r} cannot be a Delta Lake or Iceberg table.", hint=f"Tables: {', '.join(layout.LOAD_TABLES)}."
+        )
+    if (format == "iceberg") != (catalog is not None and identifier is not None):
+        raise InvalidOption(
+            "An Iceberg table has a catalog and an identifier, a Delta Lake table has neither.",
+            hint="Give catalog and identifier with iceberg, and leave them out with delta.",
+        )
+    if not keep_days >= 0:
+        raise InvalidOption(f"keep_days {keep_days!r} is no number of days.", hint="Give 0 or more.")
+    dataset = open_dataset(root, storage_options=storage_options)
+    refuse_memory(dataset.storage, "a table", hint="Use a directory or an object store.")
+    layout.check_holds_dataset(dataset.storage)
+    layout.check_whole(dataset.storage)
+    merged = next((name for name in dataset.storage.list(table) if layout.is_compacted(name)), None)
+    if merged is not None:
+        raise StorageRefused(
+            f"{dataset.url} was compacted ({merged}): a table names one file for each load.",
+            hint="Land into a new root and add the table there; the table format has its own compaction.",
+        )
+    lake = _open(dataset, format, table, catalog, identifier, table_options, create=True)
+    record = RegisteredTable(
+        load_id=registered_tables.table_id_of(format, table, lake.uuid),
+        format=format,
+        table=table,
+        uuid=lake.uuid,
+        catalog=catalog,
+        identifier=identifier,
+        keep_days=float(keep_days),
+        at=utc_now(),
+    )
+    return TableRecords(dataset.ledger).register(record)
+
+
+def list_tables(root: RootPath, *, storage_options: Mapping[str, object] | None = None) -> list[RegisteredTable]:
+    """Return the tables of a dataset, oldest first.
+
+    Raises:
+        StorageRefused: The record of a table cannot be read.
+    """
+    return TableRecords(open_dataset(root, storage_options=storage_options).ledger).tables()
+
+
+def sync(
+    root: RootPath,
+    *,
+    format: str | None = None,
+    name: str | None = None,
+    everything: bool = False,
+    storage_options: Mapping[str, object] | None = None,
+    table_options: Mapping[str, str] | None = None,
+) -> list[SyncResult]:
+    """Commit to the tables of a dataset what has landed and what was retired; return what was done, by table.
+
+    A sync can be repeated, killed and run several times at once: each load is added once. Files of retired loads that
+    no table needs any more are deleted.
+
+    Args:
+        root: The dataset.
+        format: Only tables of this format.
+        name: Only the table with this identifier, or of this table of the dataset.
+        everything: Look at each load of the ledger, not only at those that landed or were retired since the last sync.
+        storage_options: As in `add`.
+        table_options: As in `add`.
+
+    Raises:
+        FeatureMissing: deltalake or pyiceberg is not installed.
+        StorageRefused: The dataset has no such table; a table or a record cannot be read or written; or other programs
+            committed to the table at each attempt.
+    """
+    dataset = open_dataset(root, storage_options=storage_options)
+    tables = TableRecords(dataset.ledger).tables()
+    wanted = _wanted(dataset, tables, format, name)
+    done = []
+    for table in wanted:
+        lake = _open(dataset, table.format, table.table, table.catalog, table.identifier, table_options)
+        done.append(sync_table(dataset, table, lake, everything=everything))
+    deleted = delete_kept_files(dataset, tables)
+    return [replace(done[0], deleted_files=deleted), *done[1:]]
+
+
+def status(
+    root: RootPath,
+    *,
+    format: str | None = None,
+    name: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    table_options: Mapping[str, str] | None = None,
+) -> list[TableStatus]:
+    """Compare the tables of a dataset with its ledger, load by load; nothing is changed. Arguments as in `sync`.
+
+    The whole ledger is read, and the column load_id of the table.
+
+    Raises:
+        FeatureMissing: deltalake or pyiceberg is not installed.
+        StorageRefused: The dataset has no such table, or a table or a record cannot be read.
+    """
+    dataset = open_dataset(root, storage_options=storage_options)
+    tables = _wanted(dataset, TableRecords(dataset.ledger).tables(), format, name)
+    rows: dict[str, dict[str, int]] = {table.table: {} for table in tables}
+    retired: set[str] = set()
+    known = ledger_listing.steps(dataset.ledger)
+    for load in ledger_listing.loads_of(dataset.ledger, known):
+        if load.unreadable is not None:
+            raise StorageRefused(load.unreadable, hint="Restore it from a backup.")
+        if load.retired is not None:
+            retired.add(load.load_id)
+        files = load.done.receipt.get("files") if load.done is not None and load.retired is None else None
+        for file in files if isinstance(files, list) else ():
+            folder = str(file["path"]).partition("/")[0]
+            if folder in rows:
+                rows[folder][load.load_id] = int(file["rows"])
+    return [_status(dataset, table, rows[table.table], retired, table_options) for table in tables]
+
+
+def remove(
+    root: RootPath,
+    format: str,
+    name: str = "documents",
+    *,
+    storage_options: Mapping[str, object] | None = None,
+) -> RegisteredTable:
+    """Remove a table from a dataset and return its record; the table itself stays, and is not kept in step any more.
+
+    Files of retired loads that no other table needs are deleted by this call: older versions of the removed table, and
+    loads that it has not taken out yet, can then no longer be read.
+
+    Args:
+        root: The dataset.
+        format: delta or iceberg.
+        name: The table's identifier; for Delta Lake, the table of the dataset.
+        storage_options: As in `add`.
+
+    Raises:
+        StorageRefused: The dataset has no such table.
+    """
+    dataset = open_dataset(root, storage_options=storage_options)
+    records = TableRecords(dataset.ledger)
+    table = registered_tables.find(records.tables(), format, name)
+    records.unregister(table)
+    delete_kept_files(dataset, records.tables())
+    return table
+
+
+def _wanted(
+    dataset: Dataset, tables: list[RegisteredTable], format: str | None, name: str | None
+) -> list[RegisteredTable]:
+    found = [each for each in tables if format in (None, each.format) and name in (None, each.name, each.table)]
+    if not found:
+        known = ", ".join(f"{each.format} {each.name}" for each in tables)
+        raise StorageRefused(
+            f"{dataset.url} has no such table." if known else f"{dataset.url} has no Delta Lake or Iceberg table.",
+            hint=f"Its tables: {known}." if known else "Add one with `weblake table add`.",
+        )
+    return found
+
+
+def _open(
+    dataset: Dataset,
+    format: str,
+    table: str,
+    catalog: str | None,
+    identifier: str | None,
+    options: Mapping[str, str] | None,
+    *,
+    create: bool = False,
+) -> LakeTable:
+    if format == "delta":
+        from weblake.tables import delta
+
+        return delta.open_table(dataset.storage, table, options, create=create)
+    from weblake.tables import iceberg
+
+    assert catalog is not None
+    assert identifier is not None
+    return iceberg.open_table(dataset.storage, table, catalog, identifier, options, create=create)
+
+
+def _status(
+    dataset: Dataset,
+    table: RegisteredTable,
+    rows: Mapping[str, int],
+    retired: set[str],
+    options: Mapping[str, str] | None,
+) -> TableStatus:
+    lake = _open(dataset, table.format, table.table, table.catalog, table.identifier, options)
+    there = lake.loads()
+    return TableStatus(
+        format=table.format,
+        table=table.table,
+        identifier=table.identifier,
+        location=lake.location,
+        version=lake.version,
+        loads=len(rows),
+        rows=sum(there.values()),
+        missing=tuple(sorted(rows.keys() - there.keys())),
+        retired=tuple(sorted(there.keys() & retired)),
+        different=tuple(sorted(load for load, count in rows.items() if there.get(load, count) != count)),
+        unknown=tuple(sorted(there.keys() - rows.keys() - retired)),
+    )

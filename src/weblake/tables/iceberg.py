@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from weblake.arrow import schemas
 from weblake.errors import FeatureMissing, StorageRefused
-from weblake.lake_tables.formats import CommitConflict, LoadFile
 from weblake.storage import Storage
-from weblake.tables import schemas
+from weblake.tables.formats import CommitConflict, LoadFile
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -107,7 +107,7 @@ class IcebergTable:
         return self._log[_REMOVED].intersection(load_ids)
 
     def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
-        """Add and remove loads in one change of the table's metadata.
+        """Add and remove loads in one change of the table's metadata, and read it.
 
         Raises:
             CommitConflict: Another program has changed the table, or the outcome is unknown.
@@ -130,6 +130,7 @@ class IcebergTable:
             raise CommitConflict(_first_line(error)) from error
         except _lost() as error:
             raise CommitConflict(_first_line(error)) from error
+        self.refresh()
 
     def _url(self, path: str) -> str:
         local = self._storage.local_path(path)

@@ -54,7 +54,7 @@ class LakeTable(Protocol):
         ...
 
     def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
-        """Add and remove loads in one commit, on the version that `refresh` has read.
+        """Add and remove loads in one commit, on the version that `refresh` has read, and read the new version.
 
         The commit names each load, also one without a file, so that no other program can add it again.
 

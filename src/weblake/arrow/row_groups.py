@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weblake.tables import footers
+from weblake.arrow import footers
 
 #: The first and last bytes of a Parquet file.
 MAGIC = b"PAR1"

@@ -16,11 +16,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weblake.arrow import schemas
 from weblake.dataset import layout
 from weblake.errors import FeatureMissing, StorageRefused
-from weblake.lake_tables.formats import CommitConflict, LoadFile
 from weblake.storage import Storage
-from weblake.tables import schemas
+from weblake.tables.formats import CommitConflict, LoadFile
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -124,7 +124,7 @@ class DeltaLakeTable:
         return self._table.transaction_version(f"weblake:{load_id}") or 0
 
     def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
-        """Add and remove loads in one version of the log.
+        """Add and remove loads in one version of the log, and read it.
 
         Raises:
             CommitConflict: Another program has committed one of the loads, or the outcome is unknown.
@@ -143,12 +143,14 @@ class DeltaLakeTable:
             if rewritten:
                 # The table's own maintenance has merged a file with others: its rows are removed, not the file.
                 self._overwrite(add, remove, properties)
+                self.refresh()
                 return
             actions = [self._add(each, now) for each in add if each.path is not None]
             actions += [self._remove(each, now) for each in remove if each.path is not None]
             self._table.create_write_transaction(
                 actions, "append", self._table.schema(), list(self._keys), commit_properties=properties
             )
+            self.refresh()
         except (CommitFailedError, DeltaError) as error:
             raise CommitConflict(_first_line(error)) from error
 

@@ -41,9 +41,9 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Registers a table of the dataset, and creates it if it does not exist. `table sync` fills it."""
-    from weblake import lake_tables
+    from weblake import tables
 
-    added = lake_tables.add(root, format, table=table, catalog=catalog, identifier=identifier, keep_days=keep_days)
+    added = tables.add(root, format, table=table, catalog=catalog, identifier=identifier, keep_days=keep_days)
     if as_json:
         output.show_json(_as_json(added))
     else:
@@ -60,9 +60,9 @@ def sync(
     as_json: Json = False,
 ) -> None:
     """Commits to the tables what has landed, and takes out what was replaced; each load exactly once."""
-    from weblake import lake_tables
+    from weblake import tables
 
-    done = lake_tables.sync(root, format=format, name=name, everything=everything)
+    done = tables.sync(root, format=format, name=name, everything=everything)
     if as_json:
         output.show_json({"tables": [each.to_dict() for each in done]})
         return
@@ -75,9 +75,9 @@ def sync(
 
 def status(root: RootArgument, format: _Format = None, name: _Name = None, as_json: Json = False) -> None:
     """Compares the tables with the ledger, load by load; exits with 1 if a table is not in step. Changes nothing."""
-    from weblake import lake_tables
+    from weblake import tables
 
-    found = lake_tables.status(root, format=format, name=name)
+    found = tables.status(root, format=format, name=name)
     if as_json:
         output.show_json({"tables": [each.to_dict() for each in found]})
     for each in () if as_json else found:
@@ -100,9 +100,9 @@ def status(root: RootArgument, format: _Format = None, name: _Name = None, as_js
 
 def list_(root: RootArgument, as_json: Json = False) -> None:
     """Lists the tables of the dataset."""
-    from weblake import lake_tables
+    from weblake import tables
 
-    found = lake_tables.list_tables(root)
+    found = tables.list_tables(root)
     if as_json:
         output.show_json({"tables": [_as_json(each) for each in found]})
         return
@@ -119,9 +119,9 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Removes a table from the dataset; the table itself stays as it is, and is not kept in step any more."""
-    from weblake import lake_tables
+    from weblake import tables
 
-    removed = lake_tables.remove(root, format, name)
+    removed = tables.remove(root, format, name)
     if as_json:
         output.show_json(_as_json(removed))
     else:

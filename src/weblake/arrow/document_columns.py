@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Raw
 
 from weblake.api import response_json
-from weblake.tables import arrays, fields, schemas, texts
-from weblake.tables.documents import Parsed
+from weblake.arrow import arrays, fields, schemas, texts
+from weblake.arrow.documents import Parsed
 
 _METADATA = "metadata"
 _KNOWN = {*fields.FIELDS, _METADATA}

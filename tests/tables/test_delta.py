@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import polars
 import pytest
+from catalogue import proves
+from command_in_process import run_command
 from deltalake import DeltaTable
 from task_lab import CLEAR, RETRY, TaskLab, task_lab
 
 import weblake
-from weblake import lake_tables
+from weblake import tables
 from weblake.errors import InvalidOption, StorageRefused
 
 
@@ -30,49 +32,55 @@ def loads_in(lab: TaskLab) -> list[str]:
 
 def test_what_has_landed_is_added_once(lab: TaskLab) -> None:
     first = lab.land(RETRY).receipt
-    table = lake_tables.add(lab.root, "delta")
-    assert lake_tables.add(lab.root, "delta") == table
-    (done,) = lake_tables.sync(lab.root)
+    table = tables.add(lab.root, "delta")
+    assert tables.add(lab.root, "delta") == table
+    (done,) = tables.sync(lab.root)
     assert (done.added, done.removed, done.rows) == ((first.load_id,), (), 3)
-    (again,) = lake_tables.sync(lab.root)
+    (again,) = tables.sync(lab.root)
     assert (again.added, again.removed, again.version) == ((), (), done.version)
     lab.run, lab.keys = "run-2", {"day": "2026-11-22"}
     second = lab.land(RETRY).receipt
-    (done,) = lake_tables.sync(lab.root)
+    (done,) = tables.sync(lab.root)
     assert done.added == (second.load_id,)
     assert loads_in(lab) == sorted([first.load_id] * 3 + [second.load_id] * 3)
-    assert lake_tables.status(lab.root)[0].in_step
+    assert tables.status(lab.root)[0].in_step
 
 
 def test_a_replacement_is_one_commit(lab: TaskLab) -> None:
     first = lab.land(RETRY).receipt
-    lake_tables.add(lab.root, "delta", keep_days=0)
-    (before,) = lake_tables.sync(lab.root)
+    tables.add(lab.root, "delta", keep_days=0)
+    (before,) = tables.sync(lab.root)
     lab.run = "run-2"
     second = lab.land(RETRY).receipt
     assert lab.visible == sorted([first.load_id, second.load_id])  # a plain glob meets the old file, too
     assert weblake.read(lab.root).to_table().column("load_id").unique().to_pylist() == [second.load_id]
-    (status,) = lake_tables.status(lab.root)
+    (status,) = tables.status(lab.root)
     assert (status.missing, status.retired) == ((second.load_id,), (first.load_id,))
-    (done,) = lake_tables.sync(lab.root)
+    (done,) = tables.sync(lab.root)
     assert (done.added, done.removed, done.version) == ((second.load_id,), (first.load_id,), before.version + 1)
     assert loads_in(lab) == [second.load_id] * 3
     assert done.deleted_files == 1
     assert lab.visible == [second.load_id]
-    assert lake_tables.status(lab.root)[0].in_step
+    assert tables.status(lab.root)[0].in_step
 
 
+@proves(
+    "2.10",
+    at="src/weblake/loads/retirement.py",
+    line="for name in () if tables else files:",
+    becomes="for name in files:",
+)
 def test_the_files_of_a_replaced_load_stay_for_older_versions(lab: TaskLab) -> None:
     lab.land(RETRY)
-    lake_tables.add(lab.root, "delta")
-    (before,) = lake_tables.sync(lab.root)
+    tables.add(lab.root, "delta")
+    (before,) = tables.sync(lab.root)
     lab.run = "run-2"
     lab.land(RETRY)
-    (after,) = lake_tables.sync(lab.root)
+    (after,) = tables.sync(lab.root)
     assert after.deleted_files == 0
     older = DeltaTable(lab.root / "documents", version=before.version).to_pyarrow_table()
     assert older.num_rows == 3
-    lake_tables.remove(lab.root, "delta")
+    tables.remove(lab.root, "delta")
     assert len(lab.visible) == 1
 
 
@@ -80,15 +88,15 @@ def test_the_files_of_a_replaced_load_stay_for_older_versions(lab: TaskLab) -> N
 def test_readers_find_the_files_of_any_path_key(lab: TaskLab, day: str) -> None:
     lab.keys = {"day": day}
     lab.land(RETRY)
-    lake_tables.add(lab.root, "delta")
-    lake_tables.sync(lab.root)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
     frame = polars.scan_delta(str(lab.root / "documents")).collect()
     assert frame["day"].to_list() == [day] * 3
     assert frame["markdown"].null_count() == 0
     assert frame.drop("day").equals(weblake.read(lab.root).to_polars().drop("day"))
     lab.run = "run-2"
     second = lab.land(RETRY).receipt
-    lake_tables.sync(lab.root)
+    tables.sync(lab.root)
     assert loads_in(lab) == [second.load_id] * 3
 
 
@@ -98,68 +106,74 @@ def test_maintenance_neither_doubles_nor_loses(lab: TaskLab) -> None:
     first = lab.land(RETRY).receipt
     lab.run = "run-2"
     second = lab.land(RETRY).receipt
-    lake_tables.add(lab.root, "delta", keep_days=0)
-    lake_tables.sync(lab.root)
+    tables.add(lab.root, "delta", keep_days=0)
+    tables.sync(lab.root)
     table = DeltaTable(lab.root / "documents")
     assert table.optimize.compact()["numFilesAdded"] == 1
     table.create_checkpoint()
-    (done,) = lake_tables.sync(lab.root, everything=True)
+    (done,) = tables.sync(lab.root, everything=True)
     assert (done.added, done.removed) == ((), ())
     assert loads_in(lab) == sorted([first.load_id] * 3 + [second.load_id] * 3)
     third = lab.land(CLEAR).receipt  # a user cleared the task of the second run
-    (done,) = lake_tables.sync(lab.root)
+    (done,) = tables.sync(lab.root)
     assert (done.added, done.removed) == ((third.load_id,), (second.load_id,))
     assert loads_in(lab) == sorted([first.load_id] * 3 + [third.load_id] * 3)
     assert done.version == DeltaTable(lab.root / "documents").version()
-    assert lake_tables.status(lab.root)[0].in_step
+    assert tables.status(lab.root)[0].in_step
     read = weblake.read(lab.root).to_table()  # neither the log's checkpoint nor the merged file is read
     assert sorted(read.column("load_id").to_pylist()) == loads_in(lab)
 
 
 def test_a_retired_load_is_not_added_when_it_is_offered_again(lab: TaskLab) -> None:
     first = lab.land(RETRY).receipt
-    lake_tables.add(lab.root, "delta")
-    lake_tables.sync(lab.root)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
     lab.run = "run-2"
     second = lab.land(RETRY).receipt
-    lake_tables.sync(lab.root)
+    tables.sync(lab.root)
     for what in ("added", "removed"):
         lab.dataset.storage.create(f"_weblake/uncommitted/{_table_id(lab)}/{first.load_id}.{what}", b"")
-        (done,) = lake_tables.sync(lab.root)
+        (done,) = tables.sync(lab.root)
         assert (done.added, done.removed) == ((), ())
     assert loads_in(lab) == [second.load_id] * 3
     assert lab.dataset.storage.list("_weblake/uncommitted") == []
 
 
+@proves(
+    "2.10",
+    at="src/weblake/tables/committing.py",
+    line="and (REMOVED in load.entries or load.file.load_id in in_table)",
+    becomes="and load.file.load_id in in_table",
+)
 def test_a_load_that_was_retired_before_its_sync_is_never_added(lab: TaskLab) -> None:
     lab.land(RETRY)
-    lake_tables.add(lab.root, "delta", keep_days=0)
-    lake_tables.sync(lab.root)
+    tables.add(lab.root, "delta", keep_days=0)
+    tables.sync(lab.root)
     for run in ("run-2", "run-3"):
         lab.run = run
         last = lab.land(RETRY).receipt
-    (done,) = lake_tables.sync(lab.root)
+    (done,) = tables.sync(lab.root)
     assert (done.added, len(done.removed)) == ((last.load_id,), 2)
     assert loads_in(lab) == [last.load_id] * 3
     assert lab.visible == [last.load_id]
 
 
 def _table_id(lab: TaskLab) -> str:
-    (table,) = lake_tables.list_tables(lab.root)
+    (table,) = tables.list_tables(lab.root)
     return table.table_id
 
 
 def test_a_compaction_leaves_the_table_and_the_replaced_files_behind(lab: TaskLab, tmp_path: Path) -> None:
     lab.land(RETRY)
-    lake_tables.add(lab.root, "delta")
-    lake_tables.sync(lab.root)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
     lab.run = "run-2"
     second = lab.land(RETRY).receipt
-    lake_tables.sync(lab.root)
+    tables.sync(lab.root)
     new = tmp_path / "new"
     weblake.compact(lab.root, to=new)
     assert weblake.read(new).to_table().column("load_id").to_pylist() == [second.load_id] * 3
-    assert lake_tables.list_tables(new) == []
+    assert tables.list_tables(new) == []
     assert not (new / "documents" / "_delta_log").exists()
 
 
@@ -169,12 +183,12 @@ def test_a_compacted_dataset_is_refused(lab: TaskLab, tmp_path: Path) -> None:
     new = tmp_path / "new"
     weblake.compact(lab.root, to=new)
     with pytest.raises(StorageRefused, match="was compacted"):
-        lake_tables.add(new, "delta")
+        tables.add(new, "delta")
 
 
 def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path) -> None:
     with pytest.raises(StorageRefused, match="holds no dataset"):
-        lake_tables.add(tmp_path / "empty", "delta")
+        tables.add(tmp_path / "empty", "delta")
     lab.land(RETRY)
     for wrong in (
         {"format": "hudi"},
@@ -184,29 +198,29 @@ def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path)
         {"format": "delta", "keep_days": -1},
     ):
         with pytest.raises(InvalidOption) as caught:
-            lake_tables.add(lab.root, **wrong)  # type: ignore[arg-type]
+            tables.add(lab.root, **wrong)  # type: ignore[arg-type]
         assert caught.value.hint
     with pytest.raises(StorageRefused, match="no Delta Lake or Iceberg table"):
-        lake_tables.sync(lab.root)
-    lake_tables.add(lab.root, "delta")
+        tables.sync(lab.root)
+    tables.add(lab.root, "delta")
     with pytest.raises(StorageRefused, match="no such table"):
-        lake_tables.sync(lab.root, format="iceberg")
+        tables.sync(lab.root, format="iceberg")
 
 
-def test_the_command_line(lab: TaskLab, weblake_command: Any) -> None:
-    root = str(lab.root)
+def test_the_command_line(lab: TaskLab) -> None:
+    def table(command: str, *more: str) -> tuple[int, str, str]:
+        return run_command(["table", command, str(lab.root), *more], {})
+
     first = lab.land(RETRY).receipt
-    assert "weblake table sync" in weblake_command("table", "add", root, "delta").out
-    listed = weblake_command("table", "list", root, "--json").json["tables"]
+    assert "weblake table sync" in table("add", "delta")[1]
+    listed = json.loads(table("list", "--json")[1])["tables"]
     assert [(each["format"], each["table"], each["keep_days"]) for each in listed] == [("delta", "documents", 7.0)]
-    behind = weblake_command("table", "status", root)
-    assert behind.code == 1
-    assert f"1 loads not added yet: {first.load_id}" in behind.out
-    assert "1 loads added (3 rows)" in weblake_command("table", "sync", root).out
-    status = weblake_command("table", "status", root, "--json")
-    assert (status.code, status.json["tables"][0]["in_step"]) == (0, True)
-    assert weblake_command("table", "sync", root, "--all", "--json").json["tables"][0]["added"] == []
-    assert weblake_command("table", "remove", root, "delta").code == 0
-    gone = weblake_command("table", "sync", root)
-    assert gone.code == 1
-    assert "weblake table add" in gone.err
+    code, out, _ = table("status")
+    assert (code, f"1 loads not added yet: {first.load_id}" in out) == (1, True)
+    assert "1 loads added (3 rows)" in table("sync")[1]
+    code, out, _ = table("status", "--json")
+    assert (code, json.loads(out)["tables"][0]["in_step"]) == (0, True)
+    assert json.loads(table("sync", "--all", "--json")[1])["tables"][0]["added"] == []
+    assert table("remove", "delta")[0] == 0
+    code, _, err = table("sync")
+    assert (code, "weblake table add" in err) == (1, True)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from weblake.tables import arrays
+from weblake.arrow import arrays
 
 KINDS = [pa.string(), pa.large_string()]
 WORDS = st.none() | st.text() | st.sampled_from(["", "\x1f", "a\x1fb", "\x00", "é", "\U0001f600" * 9])
@@ -51,7 +51,7 @@ def test_few_import_no_compute() -> None:
     code = f"""
 import sys
 from datetime import datetime
-from weblake.tables import arrays, document_rows
+from weblake.arrow import arrays, document_rows
 import pyarrow as pa
 batches = document_rows.DocumentBatches("load", "job", "crawl", datetime(2026, 11, 23))
 for _ in range(99):

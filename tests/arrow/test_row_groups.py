@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from weblake.tables import arrays, parquet, schemas
-from weblake.tables.footers import moved
-from weblake.tables.row_groups import MAGIC, Footer, Gathering, row_group
+from weblake.arrow import arrays, parquet, schemas
+from weblake.arrow.footers import moved
+from weblake.arrow.row_groups import MAGIC, Footer, Gathering, row_group
 
 #: Every kind of column, and texts of any size and content: magic, footers and what looks like places of pages.
 SCHEMA = pa.schema(

@@ -13,10 +13,10 @@ from functools import partial
 import pyarrow as pa
 
 from weblake.api import response_json
+from weblake.arrow import arrays, fields, schemas
+from weblake.arrow.document_columns import Left, all_columns, columns, left_columns
+from weblake.arrow.documents import Parsed, parse, parse_odd
 from weblake.errors import MalformedReply
-from weblake.tables import arrays, fields, schemas
-from weblake.tables.document_columns import Left, all_columns, columns, left_columns
-from weblake.tables.documents import Parsed, parse, parse_odd
 
 #: Estimated minimum bytes of a row in all columns.
 ROW_BYTES = 256

@@ -32,8 +32,8 @@ from weblake.dataset.registered_tables import (
 )
 from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
-from weblake.lake_tables.formats import CommitConflict, LakeTable, LoadFile
 from weblake.receipt import Receipt
+from weblake.tables.formats import CommitConflict, LakeTable, LoadFile
 
 T = TypeVar("T")
 
@@ -204,7 +204,6 @@ def _commit(
                 last = error.message  # another sync has taken the load out, and deleted its file
                 continue
             mine = (mine[0] + [file for file in add if file.path], mine[1] + [file.load_id for file in remove])
-            lake.refresh()
         in_table |= {file.load_id for file in add}
         out |= {file.load_id for file in remove}
         _record(records, table, lake, loads, in_table, out)

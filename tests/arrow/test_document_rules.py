@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from weblake.api import response_json
+from weblake.arrow import arrays, document_rows, schemas
+from weblake.arrow.documents import Parsed, parse
 from weblake.errors import MalformedReply
-from weblake.tables import arrays, document_rows, schemas
-from weblake.tables.documents import Parsed, parse
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
 LOAD = {"load_id": "0123456789abcdef", "job_id": "job-1", "job_kind": "crawl"}
@@ -49,7 +49,7 @@ def row_of(document: object) -> dict:
 
 @proves(
     "H25",
-    at="src/weblake/tables/documents.py",
+    at="src/weblake/arrow/documents.py",
     line="return parse_odd(texts, place)",
     becomes='raise MalformedReply("It is no JSON.")',
 )
@@ -109,7 +109,7 @@ def test_h25_json_text_columns_hold_json_whatever_came() -> None:
 
 @proves(
     "H26",
-    at="src/weblake/tables/arrays.py",
+    at="src/weblake/arrow/arrays.py",
     line="builder.append_values(values)",
     becomes='builder.append_values([v and v.replace("\\0", "") for v in values])',
 )
@@ -121,7 +121,7 @@ def test_h26_nul_characters_are_kept() -> None:
 
 @proves(
     "H24",
-    at="src/weblake/tables/document_rows.py",
+    at="src/weblake/arrow/document_rows.py",
     line="                parsed = None  # the caller counts it",
     becomes="                raise",
 )
@@ -182,7 +182,7 @@ def test_what_is_no_number_of_milliseconds_is_null(value: str) -> None:
 
 @proves(
     "H27",
-    at="src/weblake/tables/schemas.py",
+    at="src/weblake/arrow/schemas.py",
     line='("markdown", pa.large_string()),',
     becomes='("markdown", pa.string()),',
 )
@@ -240,7 +240,7 @@ def test_decoding_imports_no_pandas(tmp_path: Path) -> None:
         """
         import sys
         from datetime import datetime, timezone
-        from weblake.tables import arrays, document_rows, parquet, schemas
+        from weblake.arrow import arrays, document_rows, parquet, schemas
         batches = document_rows.DocumentBatches("l", "j", "crawl", datetime.now(timezone.utc))
         raw = b'{"markdown":"x","links":["a"],"metadata":{"title":["t"],"statusCode":200,"ogLocaleAlternate":["de"]},'
         raw += b'"actions":{"scrapes":[{"url":"u","html":"h"}]},'

@@ -15,8 +15,8 @@ from lossless_json import Deep, Num, Pairs, dump, mended
 from tiers import examples
 
 from weblake.api import response_json
-from weblake.tables import arrays, document_rows, schemas
-from weblake.tables import texts as texts_of_a_batch
+from weblake.arrow import arrays, document_rows, schemas
+from weblake.arrow import texts as texts_of_a_batch
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
 LOAD = {"load_id": "0123456789abcdef", "job_id": "job-1", "job_kind": "crawl"}
@@ -269,7 +269,7 @@ def check(written: list[Pairs], *, ascii_only: bool) -> None:
 
 @proves(
     "2.4",
-    at="src/weblake/tables/document_columns.py",
+    at="src/weblake/arrow/document_columns.py",
     line="left = {*misfits, *(document.fields.keys() - _KNOWN)}",
     becomes="left = {*misfits}",
 )
@@ -279,7 +279,7 @@ def test_rows_are_as_the_rules_say(written, ascii_only: bool) -> None:
     check(written, ascii_only=ascii_only)
 
 
-@proves("2.4", at="src/weblake/tables/documents.py", line="return _odd_value(raw)", becomes="return None")
+@proves("2.4", at="src/weblake/arrow/documents.py", line="return _odd_value(raw)", becomes="return None")
 @given(st.lists(documents(texts | broken, with_depth=True), min_size=1, max_size=3))
 @settings(max_examples=examples(200, 10))
 def test_rows_are_as_the_rules_say_of_broken_text_and_depth(written) -> None:

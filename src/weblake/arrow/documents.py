@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Raw
 
 from weblake.api import response_json
+from weblake.arrow import fields
 from weblake.errors import MalformedReply
-from weblake.tables import fields
 
 _fields_of = msgspec.json.Decoder(dict[str, Raw]).decode
 _values_of = msgspec.json.Decoder(dict[str, object]).decode

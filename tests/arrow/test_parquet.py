@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from weblake.arrow import arrays, document_rows, parquet, schemas
 from weblake.errors import StorageRefused
-from weblake.tables import arrays, document_rows, parquet, schemas
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
 RECEIPT = {"load_id": "0123456789abcdef", "stored": 3, "complete": True}
@@ -327,7 +327,7 @@ FULL_DISK = """
 import json, os, resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from weblake.tables import arrays, document_rows, parquet, schemas
+from weblake.arrow import arrays, document_rows, parquet, schemas
 from weblake.errors import StorageRefused
 from datetime import datetime, timezone
 limit = int(sys.argv[3])
@@ -361,7 +361,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 import pyarrow as pa
 from weblake.api import response_json as wire
-from weblake.tables import arrays, document_rows, parquet, schemas
+from weblake.arrow import arrays, document_rows, parquet, schemas
 random.seed(7)
 words = [random.randbytes(4).hex() for _ in range(4000)]
 document = lambda: {"markdown": " ".join(random.choices(words, k=5000)), "metadata": {"title": "t"}}

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Raw
 
 from weblake.api import response_json
+from weblake.arrow import free_memory
 from weblake.compat import read_time
 from weblake.errors import MalformedReply
-from weblake.tables import free_memory
 
 #: The errors that a reader raises for a value of the wrong type.
 WRONG = (msgspec.ValidationError, RecursionError, MalformedReply)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from weblake.api import response_json
-from weblake.tables import free_memory
+from weblake.arrow import free_memory
 
 #: Minimum average bytes of a text; shorter texts are decoded faster one by one.
 WORTH_BYTES = 1 << 10

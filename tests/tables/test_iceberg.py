@@ -11,7 +11,7 @@ from pyiceberg.catalog import load_catalog
 from task_lab import RETRY, TaskLab, task_lab
 
 import weblake
-from weblake import lake_tables
+from weblake import tables
 
 IDENTIFIER = "web.documents"
 
@@ -45,21 +45,19 @@ def loads_in(options: Mapping[str, str]) -> list[str]:
 
 def test_a_replacement_is_one_change(lab: TaskLab, options: Mapping[str, str]) -> None:
     first = lab.land(RETRY).receipt
-    table = lake_tables.add(
-        lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options
-    )
+    table = tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options)
     assert table.name == IDENTIFIER
-    (done,) = lake_tables.sync(lab.root, table_options=options)
+    (done,) = tables.sync(lab.root, table_options=options)
     assert (done.added, done.removed, done.rows) == ((first.load_id,), (), 3)
     lab.run = "run-2"
     second = lab.land(RETRY).receipt
-    (done,) = lake_tables.sync(lab.root, table_options=options)
+    (done,) = tables.sync(lab.root, table_options=options)
     assert (done.added, done.removed, done.deleted_files) == ((second.load_id,), (first.load_id,), 1)
     assert loads_in(options) == [second.load_id] * 3
     assert lab.visible == [second.load_id]
-    (again,) = lake_tables.sync(lab.root, table_options=options, everything=True)
+    (again,) = tables.sync(lab.root, table_options=options, everything=True)
     assert (again.added, again.removed, again.version) == ((), (), done.version)
-    assert lake_tables.status(lab.root, table_options=options)[0].in_step
+    assert tables.status(lab.root, table_options=options)[0].in_step
     rows = polars.scan_iceberg(load_catalog("lake", **options).load_table(IDENTIFIER)).collect()
     read = weblake.read(lab.root).to_polars().drop("day")
     assert rows.sort("position").select(read.columns).drop("metadata").equals(read.sort("position").drop("metadata"))
@@ -67,12 +65,12 @@ def test_a_replacement_is_one_change(lab: TaskLab, options: Mapping[str, str]) -
 
 def test_a_load_that_was_retired_before_its_sync_is_never_added(lab: TaskLab, options: Mapping[str, str]) -> None:
     lab.land(RETRY)
-    lake_tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options)
-    lake_tables.sync(lab.root, table_options=options)
+    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options)
+    tables.sync(lab.root, table_options=options)
     for run in ("run-2", "run-3"):
         lab.run = run
         last = lab.land(RETRY).receipt
-    (done,) = lake_tables.sync(lab.root, table_options=options)
+    (done,) = tables.sync(lab.root, table_options=options)
     assert (done.added, len(done.removed)) == ((last.load_id,), 2)
     assert loads_in(options) == [last.load_id] * 3
     assert lab.visible == [last.load_id]
@@ -80,13 +78,13 @@ def test_a_load_that_was_retired_before_its_sync_is_never_added(lab: TaskLab, op
 
 def test_our_records_remember_loads_whose_snapshots_have_expired(lab: TaskLab, options: Mapping[str, str]) -> None:
     first = lab.land(RETRY).receipt
-    lake_tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
-    lake_tables.sync(lab.root, table_options=options)
+    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
+    tables.sync(lab.root, table_options=options)
     lab.run, lab.keys = "run-2", {"day": "other"}
     lab.land(RETRY)
-    lake_tables.sync(lab.root, table_options=options)
+    tables.sync(lab.root, table_options=options)
     table = load_catalog("lake", **options).load_table(IDENTIFIER)
     table.maintenance.expire_snapshots().by_id(table.metadata.snapshots[0].snapshot_id).commit()
-    (done,) = lake_tables.sync(lab.root, table_options=options, everything=True)
+    (done,) = tables.sync(lab.root, table_options=options, everything=True)
     assert done.added == ()
     assert loads_in(options).count(first.load_id) == 3

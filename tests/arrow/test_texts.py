@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from weblake.tables import texts
+from weblake.arrow import texts
 
 SCHEMA = pa.schema(
     [*((name, pa.large_string()) for name in ("one", "other", "html")), ("links", pa.list_(pa.string()))]

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import Self
 
+from weblake.arrow.row_groups import MAGIC, Footer, Gathering, RowGroup, row_group
+from weblake.arrow.schemas import SCHEMA_VERSION
 from weblake.background import run_in_thread
 from weblake.errors import StorageRefused
-from weblake.tables.row_groups import MAGIC, Footer, Gathering, RowGroup, row_group
-from weblake.tables.schemas import SCHEMA_VERSION
 
 #: Maximum bytes of Arrow data of a row group. It is closed at half of this size, so a chunk of 10 MB is one row group.
 GROUP_BYTES = 16 << 20

@@ -212,7 +212,7 @@ def _commit(
         if not batch:
             return mine
     raise StorageRefused(
-        f"Nothing could be committed to the {table.format} table {table.name} in {TRIES} attempts: {last or 'unknown'}",
+        f"Nothing could be committed to the {table.format} table {table.name} in {TRIES} attempts: {last.rstrip('.')}.",
         hint="If other programs write to the table, sync again later: nothing is lost or doubled.",
     )
 

@@ -87,8 +87,8 @@ class DeltaLakeTable:
             ) from None
         except (DeltaError, OSError) as error:
             raise StorageRefused(
-                f"The Delta Lake table {self.location} cannot be opened: {_first_line(error)}",
-                hint="Check the settings of its storage in the environment, or table_options.",
+                f"The Delta Lake table {self.location} cannot be opened: {_first_line(error)}.",
+                hint="Check the settings of its storage in the environment, such as AWS_….",
             ) from error
 
     @property
@@ -265,4 +265,4 @@ def _json(value: object) -> object:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    return (str(error).splitlines() or [type(error).__name__])[0][:300].rstrip(".")

@@ -172,8 +172,8 @@ def _errors(what: str) -> Iterator[None]:
         raise
     except Exception as error:  # catalogs raise errors of their own, of HTTP clients and of databases
         raise StorageRefused(
-            f"{what} cannot be used: {_first_line(error)}",
-            hint="Check its settings: .pyiceberg.yaml, PYICEBERG_CATALOG__… in the environment, or table_options.",
+            f"{what} cannot be used: {_first_line(error)}.",
+            hint="Check its settings: .pyiceberg.yaml, or PYICEBERG_CATALOG__… in the environment.",
         ) from error
 
 
@@ -203,4 +203,4 @@ def _lost() -> tuple[type[Exception], ...]:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    return (str(error).splitlines() or [type(error).__name__])[0][:300].rstrip(".")

@@ -10,6 +10,7 @@ from airflow_provider_weblake.operators.jobs import (
 )
 from airflow_provider_weblake.operators.pages import WeblakeParseOperator, WeblakeScrapeOperator
 from airflow_provider_weblake.operators.reports import WeblakeActivityOperator, WeblakeUsageOperator
+from airflow_provider_weblake.operators.tables import WeblakeTableSyncOperator
 
 __all__ = [
     "WeblakeActivityOperator",
@@ -20,5 +21,6 @@ __all__ = [
     "WeblakeMapOperator",
     "WeblakeParseOperator",
     "WeblakeScrapeOperator",
+    "WeblakeTableSyncOperator",
     "WeblakeUsageOperator",
 ]

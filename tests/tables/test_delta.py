@@ -41,7 +41,7 @@ def test_what_has_landed_is_added_once(lab: TaskLab) -> None:
     lab.run, lab.keys = "run-2", {"day": "2026-11-22"}
     second = lab.land(RETRY).receipt
     (done,) = tables.sync(lab.root)
-    assert done.added == (second.load_id,)
+    assert (done.added, done.rows, done.table_rows) == ((second.load_id,), 3, 6)
     assert loads_in(lab) == sorted([first.load_id] * 3 + [second.load_id] * 3)
     assert tables.status(lab.root)[0].in_step
 

@@ -53,6 +53,7 @@ def test_a_replacement_is_one_change(lab: TaskLab, options: Mapping[str, str]) -
     second = lab.land(RETRY).receipt
     (done,) = tables.sync(lab.root, table_options=options)
     assert (done.added, done.removed, done.deleted_files) == ((second.load_id,), (first.load_id,), 1)
+    assert (done.rows, done.table_rows) == (3, 3)
     assert loads_in(options) == [second.load_id] * 3
     assert lab.visible == [second.load_id]
     (again,) = tables.sync(lab.root, table_options=options, everything=True)

@@ -29,6 +29,7 @@ from dagster_weblake.requests import (
 from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.sensors import build_collect_sensor
 from dagster_weblake.specs import build_weblake_specs
+from dagster_weblake.tables import build_table_asset
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ __all__ = [
     "WeblakeUsageComponent",
     "build_collect_sensor",
     "build_document_checks",
+    "build_table_asset",
     "build_usage_checks",
     "build_weblake_assets",
     "build_weblake_specs",

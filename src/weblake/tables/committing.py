@@ -61,6 +61,8 @@ class SyncResult:
     removed: tuple[str, ...]
     #: Rows of the added loads.
     rows: int
+    #: Rows of the table after the sync.
+    table_rows: int
     #: Files of retired loads that were deleted, because no table needs them any more.
     deleted_files: int = 0
 
@@ -75,6 +77,7 @@ class SyncResult:
             "added": list(self.added),
             "removed": list(self.removed),
             "rows": self.rows,
+            "table_rows": self.table_rows,
             "deleted_files": self.deleted_files,
         }
 
@@ -119,6 +122,7 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
         added=tuple(file.load_id for file in added),
         removed=tuple(removed),
         rows=sum(file.rows for file in added),
+        table_rows=lake.count_rows(),
     )
 
 

@@ -101,6 +101,10 @@ class DeltaLakeTable:
         """The version of the log."""
         return self._table.version()
 
+    def count_rows(self) -> int:
+        """Return the number of rows of the table, from the statistics in the log."""
+        return self._table.count()
+
     def refresh(self) -> None:
         """Read the current version of the log, and add the columns that a newer weblake lands."""
         self._table = self._open(create=False)

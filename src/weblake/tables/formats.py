@@ -42,6 +42,10 @@ class LakeTable(Protocol):
         """The URL of the table."""
         ...
 
+    def count_rows(self) -> int:
+        """Return the number of rows of the table, from its metadata."""
+        ...
+
     def refresh(self) -> None:
         """Read the current version of the table."""
 

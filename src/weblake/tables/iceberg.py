@@ -77,6 +77,11 @@ class IcebergTable:
         """The URL of the table's metadata."""
         return self._table.location()
 
+    def count_rows(self) -> int:
+        """Return the number of rows of the table, from the summary of its snapshot."""
+        snapshot = self._table.current_snapshot()
+        return 0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
+
     def refresh(self) -> None:
         """Read the current metadata; add the columns that a newer weblake lands; switch pyiceberg's retries off."""
         with _errors(f"The Iceberg table {self._identifier}"):

@@ -28,8 +28,8 @@ class WeblakeTableSyncOperator(BaseOperator):
     at the same time are harmless. The task needs `weblake[delta]` or `weblake[iceberg]` on its worker.
 
     Returns `{"tables": [{"format", "table", "identifier", "location", "version", "added", "removed", "rows",
-    "load_ids"}, …]}`: `added` and `removed` are numbers of loads, `load_ids` the added ones, 50 at most. The events of
-    the task's outlet assets carry the same.
+    "table_rows", "load_ids"}, …]}`: `added` and `removed` are numbers of loads, `load_ids` the added ones, 50 at most.
+    The events of the task's outlet assets carry the same.
 
     :param to: The dataset's root: a local path, or a storage URL whose user part names an Airflow connection, as in
         `s3://aws_default@lake/web`. For S3, the tables are then reached with the same connection (templated).
@@ -136,5 +136,7 @@ def _shown(result: Mapping[str, object]) -> dict[str, object]:
     added, removed = result["added"], result["removed"]
     assert isinstance(added, list)
     assert isinstance(removed, list)
-    kept = {name: result[name] for name in ("format", "table", "identifier", "location", "version", "rows")}
+    kept = {
+        name: result[name] for name in ("format", "table", "identifier", "location", "version", "rows", "table_rows")
+    }
     return {**kept, "added": len(added), "removed": len(removed), "load_ids": added[-NAMED:]}

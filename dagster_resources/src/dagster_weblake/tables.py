@@ -1,0 +1,95 @@
+"""The asset that stands for a Delta Lake or Iceberg table of a dataset, downstream of the loads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
+from dagster_weblake.metadata.columns import column_schema
+from weblake.errors import AskPerson
+
+if TYPE_CHECKING:
+    from weblake.tables import SyncResult
+
+
+def build_table_asset(
+    name: str | dg.AssetSpec,
+    *,
+    deps: Sequence[dg.CoercibleToAssetDep],
+    to: str | None = None,
+    table_format: str | None = None,
+    table_name: str | None = None,
+    table_options: Mapping[str, str] | None = None,
+    resource_key: str = "weblake",
+    retry_policy: dg.RetryPolicy | None = DEFAULT_RETRIES,
+) -> dg.AssetsDefinition:
+    """Return an asset whose materialization commits to a table what has landed, each load exactly once.
+
+    The table is registered once, with `weblake table add` or `weblake.tables.add`. Its metadata are the table's URI,
+    version, number of rows and columns, and how many loads were added and taken out. Runs at the same time, retries and
+    repetitions are harmless. An asset downstream reads the table with an IO manager of Delta Lake or Iceberg.
+
+    Args:
+        name: The key of the asset, or a spec.
+        deps: The assets that land in the dataset.
+        to: The dataset's root; by default the resource's.
+        table_format: delta or iceberg; needed if the dataset has tables of both.
+        table_name: The table's identifier, or the table of the dataset; needed if there are several of one format.
+        table_options: Settings of the storage or the catalog for deltalake or pyiceberg; by default their environment.
+        resource_key: The key of the WeblakeResource.
+        retry_policy: The retry policy of the step.
+
+    Raises:
+        dg.Failure: At a materialization: the dataset has no such table, or it cannot be read or written.
+    """
+    spec = name if isinstance(name, dg.AssetSpec) else dg.AssetSpec(name, kinds={"weblake", table_format or "table"})
+    spec = spec.replace_attributes(deps=[*spec.deps, *deps])
+
+    def sync(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+        from weblake import tables
+
+        resource = getattr(context.resources, resource_key)
+        with translate_errors(context):
+            dataset = resource.dataset_of_step(context, to)
+            done = tables.sync(
+                to or resource.root,
+                format=table_format,
+                name=table_name,
+                storage_options=resource.options_of_storage(),
+                table_options=table_options,
+            )
+            if len(done) > 1:
+                named = ", ".join(f"{each.format} {each.identifier or each.table}" for each in done)
+                raise AskPerson(
+                    f"{dataset.url} has several tables ({named}); they are in step now.",
+                    hint="Give table_format and table_name, and an asset to each table.",
+                )
+        (result,) = done
+        context.log.info("%d loads added (%d rows), %d taken out.", len(result.added), result.rows, len(result.removed))
+        return dg.MaterializeResult(asset_key=spec.key, metadata=_metadata(result))
+
+    # Dagster reads the annotation, which is text here.
+    sync.__annotations__ = {"context": dg.AssetExecutionContext}
+    return dg.multi_asset(
+        name=f"sync_{spec.key.to_python_identifier()}",
+        specs=[spec],
+        required_resource_keys={resource_key},
+        retry_policy=retry_policy,
+    )(sync)
+
+
+def _metadata(result: SyncResult) -> dict[str, dg.RawMetadataValue]:
+    return {
+        "dagster/uri": dg.MetadataValue.text(result.location),
+        "dagster/row_count": result.table_rows,
+        "dagster/column_schema": column_schema(result.table),
+        "dagster/storage_kind": result.format,
+        # Versions of Iceberg are ids of 64 bits, more than a browser's numbers hold.
+        "weblake/table_version": dg.MetadataValue.text(str(result.version)),
+        "weblake/loads_added": len(result.added),
+        "weblake/loads_removed": len(result.removed),
+        "weblake/rows_added": result.rows,
+    }

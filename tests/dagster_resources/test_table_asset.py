@@ -1,0 +1,45 @@
+"""The asset of a Delta Lake or Iceberg table, downstream of the loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from deltalake import DeltaTable
+from gated_site import GatedSite
+from in_process import Bench
+
+from dagster_weblake import BatchScrapeRequest, build_table_asset, build_weblake_assets
+from weblake import tables
+
+
+def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) -> None:
+    pages = build_weblake_assets("pages", BatchScrapeRequest(urls=[f"{site.url}/page/{n}" for n in range(2)]))
+    table = build_table_asset("pages_table", deps=["pages"], table_format="delta")
+    assert bench.run(pages).success
+    assert not bench.run([table]).success  # the table is not registered yet
+    tables.add(bench.root, "delta")
+    found = bench.run([table]).metadata("pages_table")
+    assert found["dagster/uri"] == f"{bench.root}/documents"
+    assert (found["dagster/row_count"], found["weblake/loads_added"], found["weblake/table_version"]) == (2, 1, "1")
+    assert "markdown" in [column.name for column in found["dagster/column_schema"].columns]
+    assert DeltaTable(Path(bench.root) / "documents").to_pyarrow_table().num_rows == 2
+    again = bench.run([table]).metadata("pages_table")
+    assert (again["weblake/loads_added"], again["dagster/row_count"]) == (0, 2)
+
+
+def test_several_tables_have_an_asset_each(
+    bench: Bench, site: GatedSite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.run(build_weblake_assets("pages", BatchScrapeRequest(urls=[f"{site.url}/page/1"]))).success
+    options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    tables.add(bench.root, "delta")
+    tables.add(bench.root, "iceberg", catalog="lake", identifier="web.documents", table_options=options)
+    both = build_table_asset("both", deps=["pages"], table_options=options)
+    assert not bench.run([both]).success
+    assert "Give table_format and table_name" in capfd.readouterr().err
+    spec = dg.AssetSpec(["lake", "documents"], group_name="lake")
+    one = build_table_asset(spec, deps=["pages"], table_name="web.documents", table_options=options)
+    assert one.specs_by_key[spec.key].group_name == "lake"
+    assert bench.run([one]).metadata("lake/documents")["dagster/row_count"] == 1

@@ -21,7 +21,7 @@ from typing import Any
 import database_search
 import redis
 import sqlalchemy as sa
-from airflow_home import migrate
+from airflow_home import migrate, template
 from airflow_lab import AirflowLab
 
 WORKERS = 2
@@ -107,7 +107,26 @@ class CeleryLab(AirflowLab):
         self._running.remove_at_end(self._servers)
         self._start_redis()
         self._start_postgres()
-        migrate(self.environment())
+        self._migrate()
+
+    def _migrate(self) -> None:
+        """Fill the metadata database: from a dump of a migrated one, made once per machine and set of distributions."""
+        programs = Path(_program("postgres")).resolve().parent
+        env = {"PATH": os.environ["PATH"], "PGPASSWORD": self._password}
+        access = ["--host", str(self._servers), "--username", "airflow", "--dbname", "airflow"]
+
+        def run(program: str, *arguments: str) -> None:
+            command = [str(programs / program), *access, *arguments]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, f"{program} failed:\n{done.stderr[-4000:]}"
+
+        def make(fresh: Path) -> None:
+            migrate(self.environment())
+            run("pg_dump", "--no-owner", "--file", str(fresh))
+
+        dump, made = template(f"metadata-postgres-{programs.parent.name}", ".sql", make)
+        if not made:
+            run("psql", "--quiet", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--file", str(dump))
 
     def _redis(self) -> redis.Redis:
         return redis.Redis(unix_socket_path=str(self._servers / "redis.sock"), password=self._password)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import runpy
 import shutil
 import sys
 import tempfile
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 # Modules that only these tests share lie beside them.
 sys.path.insert(0, str(Path(__file__).parent))
-from airflow_home import template_database
+from airflow_home import AIRFLOW_PATCHES, template_database
+
+runpy.run_path(str(AIRFLOW_PATCHES / "sitecustomize.py"))  # before `dag.test()` builds the API in this process
 
 _HOME = Path(tempfile.mkdtemp(prefix="weblake-airflow-home-"))
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from airflow_home import clean_environment
+from airflow_home import AIRFLOW_PATCHES, clean_environment
 
 from weblake_service.server import LocalService
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from gated_site import GatedSite
 
 #: Airflow's home is removed at the end; this keeps what was in it, so that it can be looked at.
-KEEP = """
-import os, shutil
+KEEP = f"""
+import os, runpy, shutil
+runpy.run_path({str(AIRFLOW_PATCHES / "sitecustomize.py")!r})
 remove = shutil.rmtree
 def keep(path, *args, **kwargs):
     if os.path.basename(path).startswith("weblake-airflow-"):

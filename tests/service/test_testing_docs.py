@@ -81,7 +81,12 @@ def test_the_documented_dag_lands(tmp_path: Path) -> None:
     done = subprocess.run(
         ["sh", "-ec", commands],
         cwd=folder,
-        env={**environment, "PATH": f"{programs}:{environment['PATH']}", "PYTEST_ADDOPTS": "-p no:cacheprovider"},
+        env={
+            **environment,
+            "PATH": f"{programs}:{environment['PATH']}",
+            "PYTHONPATH": str(ROOT / "tests" / "airflow_provider" / "airflow_patches"),
+            "PYTEST_ADDOPTS": "-p no:cacheprovider",
+        },
         capture_output=True,
         text=True,
         timeout=280,

@@ -8,12 +8,12 @@ from airflow.sdk import Asset, AssetWatcher, dag, task
 
 from airflow_provider_weblake.triggers.weblake import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
 
-COMPLETED = AssetWatcher(name="batches", trigger=WeblakeJobsCompletedTrigger(poll_interval=2.0))
+COMPLETED = AssetWatcher(name="batches", trigger=WeblakeJobsCompletedTrigger(poll_interval=1.0))
 BATCHES_DONE = Asset("batches_done", watchers=[COMPLETED])
 #: Watched with equal arguments: one trigger for Airflow.
 ALSO_DONE = Asset("also_done", watchers=[COMPLETED])
 USAGE = Asset(
-    "usage_closed", watchers=[AssetWatcher(name="usage", trigger=WeblakeUsagePeriodTrigger(poll_interval=2.0))]
+    "usage_closed", watchers=[AssetWatcher(name="usage", trigger=WeblakeUsagePeriodTrigger(poll_interval=1.0))]
 )
 
 

@@ -98,7 +98,7 @@ def test_h30_rejected_urls_of_the_wrong_type_are_ignored(service: ScriptedServic
 @proves(
     "H18",
     at="src/weblake/loads/submitted_urls.py",
-    line="return host + path.rstrip(\"/\") + query",
+    line='return host + path.rstrip("/") + query',
     becomes="return url",
     case="http://www.site.test/page/0/",
 )

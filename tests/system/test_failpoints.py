@@ -20,12 +20,13 @@ from tiers import part, swept
 
 from weblake_service.server import LocalService
 
-#: The last such point of a run that starts and lands one load; and whether the point after it is tried as well.
+#: The end of a point's name: the last such point of a run that starts and lands one load is tried. And whether the
+#: point after it is tried as well.
 IMPORTANT = (
     ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.start-1.json", True),
     ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.job.json", False),
     ("write /_weblake/tmp/STAGING/documents.parquet", False),
-    ("os.link /_weblake/tmp/STAGING/documents.parquet -> /documents/load_date=DAY/ID-00000.parquet", True),
+    (" /documents/load_date=DAY/ID-00000.parquet", True),  # of whatever gives it this name or content
 )
 ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
 #: The seed of points and errnos.
@@ -54,7 +55,7 @@ def runs(module_lab: Lab) -> Runs:
 
 def important_points(points: list[str]) -> list[int]:
     """Return the numbers of the IMPORTANT points."""
-    found = [(max(n for n, point in enumerate(points, 1) if point == name), both) for name, both in IMPORTANT]
+    found = [(max(n for n, point in enumerate(points, 1) if point.endswith(name)), both) for name, both in IMPORTANT]
     return [n for at, both in found for n in ((at + 1,) if both else (at,))]
 
 

@@ -118,6 +118,7 @@ def in_trouble(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]]) 
         if interrupted_run.code:
             assert interrupted_run.code == 1, f"{where}: exit {interrupted_run.code}: {interrupted_run.err}"
             assert len(interrupted_run.err.splitlines()) == 1, f"{where}: {interrupted_run.err}"
+            assert interrupted_run.out, f"{where}: no error was reported as JSON: {interrupted_run.err}"
             failure = json.loads(interrupted_run.out)["error"]
             assert (failure["type"], bool(failure["hint"])) == ("StorageRefused", True), f"{where}: {failure}"
         assert lab.check_whole_or_absent(root, where) or interrupted_run.code, f"{where}: it reported a landed load"

@@ -19,6 +19,7 @@ from job_trigger_runner import NOBODY, STATUS, Runner, asked, connect, fire, run
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.triggers import weblake as triggers
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
+from weblake import steps
 from weblake.testing import WeblakeService
 from weblake_service.server import LocalService
 
@@ -84,13 +85,26 @@ def test_a_job_that_was_cancelled_is_told_and_ends_no_task_with_success(
 )
 @pytest.mark.parametrize("owns_job", [True, False])
 def test_its_deadline_ends_a_job_that_it_owns(
-    weblake_connection: WeblakeService, site: GatedSite, owns_job: bool
+    weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch, owns_job: bool
 ) -> None:
+    ahead = 0.0  # seconds by which the clock of the polls was advanced
+    monkeypatch.setitem(steps.arun.__kwdefaults__, "clock", lambda: time.monotonic() + ahead)
+
+    async def polled_twice(job_id: str, task: asyncio.Task[None]) -> None:
+        polls = asked(weblake_connection, "GET", job_id)
+        await until(lambda: asked(weblake_connection, "GET", job_id) >= polls + 2)
+        assert not task.done()
+
     async def story(runner: Runner) -> None:
+        nonlocal ahead
         job_id = await start(weblake_connection, *site.held(1))
-        ends = time.time() + 1.5
-        event = await fire(runner, job_id, deadline=ends, owns_job=owns_job)
-        assert time.time() >= ends
+        task = runner.start(trigger(job_id, deadline=time.time() + 600.0, owns_job=owns_job))
+        await polled_twice(job_id, task)
+        ahead = 400.0
+        await polled_twice(job_id, task)
+        ahead = 600.0
+        await asyncio.wait_for(task, 60)
+        event = runner.fired[0].payload
         assert (event["status"], event["total"]) == ("deadline", 1)
         assert asked(weblake_connection, "DELETE", job_id) == owns_job
         assert await status_of(weblake_connection, job_id) == ("cancelled" if owns_job else "scraping")

@@ -402,6 +402,7 @@ def test_o4_a_triggerer_that_hung_cancels_nothing_of_what_another_has_taken(worl
         assert world.airflow.wait_run("deferred", run) == "success"
     finally:
         world.airflow.end_second_triggerer()
+    assert world.asked("DELETE", job) == 0, "it was cancelled after the first triggerer came back"
     assert world.receipt("deferred", run)["job_id"] == job
     assert (len(world.files), world.started) == (1, 1)
 

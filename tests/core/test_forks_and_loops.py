@@ -34,6 +34,12 @@ class Service(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
+    def handle_error(self, *_: object) -> None:
+        """Ignore connections that a client resets.
+
+        In Python 3.11, printing a traceback in a thread parses source, and parsing in pytest's thread then fails.
+        """
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"

@@ -98,12 +98,22 @@ def test_h30_rejected_urls_of_the_wrong_type_are_ignored(service: ScriptedServic
 @proves(
     "H18",
     at="src/weblake/loads/submitted_urls.py",
+    line='return host + path.rstrip("/") + query',
+    becomes="return url",
+    case="http://www.site.test/page/0/",
+)
+@proves(
+    "H18",
+    at="src/weblake/loads/submitted_urls.py",
     line="return f\"{host}{port_text}{_plain(parts.path).rstrip('/')}{query}\"",
     becomes="return url",
+    case="HTTPS://SITE.test:443/p%61ge/0#top",
 )
-def test_h18_documents_are_matched_in_any_order_and_spelling_of_urls(service: ScriptedService, lake: Lake) -> None:
+@pytest.mark.parametrize("respelt", ["http://www.site.test/page/0/", "HTTPS://SITE.test:443/p%61ge/0#top"])
+def test_h18_documents_are_matched_in_any_order_and_spelling_of_urls(
+    service: ScriptedService, lake: Lake, respelt: str
+) -> None:
     told = [page(2), page(0), page(1)]
-    respelt = "http://www.site.test/page/0/"
     told[1]["metadata"] = {**told[1]["metadata"], "sourceURL": respelt, "url": respelt}  # type: ignore[dict-item]
     told[2]["metadata"] = {**told[2]["metadata"], "url": "https://moved.test/", "sourceURL": url_of(1)}  # type: ignore[dict-item]
     Job(service, told)

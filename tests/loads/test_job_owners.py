@@ -95,7 +95,7 @@ def test_two_commands_that_land_one_job_at_the_same_moment_land_it_once(lab: Lan
     assert orphans.find_open_loads(lab.client, lab.dataset).orphans == ()
 
 
-@proves("2.6", at="src/weblake/loads/load.py", line="return read(its, scratch)", becomes="return read(intent, scratch)")
+@proves("2.6", at="src/weblake/loads/load.py", line="by = other.load_id", becomes="by = intent.load_id")
 def test_a_job_whose_claimant_died_is_landed_as_the_load_that_it_meant(lab: LandingLab) -> None:
     intent, job, _ = load.start_load(lab.client, lab.dataset, batch())
     assert lab.dataset.ledger.land_as(job.kind, job.job_id, intent.load_id) == intent.load_id  # its last act

@@ -44,10 +44,11 @@ SEED = os.environ.get("WEBLAKE_DISK_SEED", "6")
 def failed(interrupted_run: TracedRun) -> None:
     """Assert how a run reported a disk error."""
     assert interrupted_run.code == 1, f"exit {interrupted_run.code}: {interrupted_run.err}"
+    assert len(interrupted_run.err.strip().splitlines()) == 1, interrupted_run.err
+    assert interrupted_run.out, f"no error was reported as JSON: {interrupted_run.err}"
     failure = json.loads(interrupted_run.out)["error"]
     assert failure["type"] == "StorageRefused"
     assert failure["hint"]
-    assert len(interrupted_run.err.strip().splitlines()) == 1, interrupted_run.err
 
 
 def assert_no_second_fsync(interrupted_run: TracedRun) -> None:

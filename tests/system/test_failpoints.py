@@ -20,12 +20,13 @@ from tiers import part, swept
 
 from weblake_service.server import LocalService
 
-#: The last such point of a run that starts and lands one load; and whether the point after it is tried as well.
+#: The end of a point's name, of which the last in a run that starts and lands one load is meant; and which points are
+#: tried: that one (0), the next one (1), or both.
 IMPORTANT = (
-    ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.start-1.json", True),
-    ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.job.json", False),
-    ("write /_weblake/tmp/STAGING/documents.parquet", False),
-    ("os.link /_weblake/tmp/STAGING/documents.parquet -> /documents/load_date=DAY/ID-00000.parquet", True),
+    ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.start-1.json", (1,)),
+    ("os.link /_weblake/tmp/PART -> /_weblake/ledger/ID.job.json", (0,)),
+    ("write /_weblake/tmp/STAGING/documents.parquet", (0,)),
+    (" /documents/load_date=DAY/ID-00000.parquet", (0, 1)),  # whatever gives the file its name, or its content in place
 )
 ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
 #: The seed of points and errnos.
@@ -54,8 +55,8 @@ def runs(module_lab: Lab) -> Runs:
 
 def important_points(points: list[str]) -> list[int]:
     """Return the numbers of the IMPORTANT points."""
-    found = [(max(n for n, point in enumerate(points, 1) if point == name), both) for name, both in IMPORTANT]
-    return [n for at, both in found for n in ((at + 1,) if both else (at,))]
+    found = [(max(n for n, point in enumerate(points, 1) if point.endswith(name)), tried) for name, tried in IMPORTANT]
+    return [at + n for at, tried in found for n in tried]
 
 
 def killed(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]], args: Callable[[Path], list[str]]) -> None:
@@ -116,9 +117,10 @@ def in_trouble(lab: Lab, runs: Runs, numbers: Callable[[list[str]], list[int]]) 
         assert interrupted_run.points[:at] == whole[:at], f"the run made other changes before {where}"
         if interrupted_run.code:
             assert interrupted_run.code == 1, f"{where}: exit {interrupted_run.code}: {interrupted_run.err}"
+            assert len(interrupted_run.err.splitlines()) == 1, f"{where}: {interrupted_run.err}"
+            assert interrupted_run.out, f"{where}: no error was reported as JSON: {interrupted_run.err}"
             failure = json.loads(interrupted_run.out)["error"]
             assert (failure["type"], bool(failure["hint"])) == ("StorageRefused", True), f"{where}: {failure}"
-            assert len(interrupted_run.err.splitlines()) == 1, f"{where}: {interrupted_run.err}"
         assert lab.check_whole_or_absent(root, where) or interrupted_run.code, f"{where}: it reported a landed load"
         runs.repeat(lab, root, lab.batch(root))
     assert lab.starts() - started == len(chosen), "more than one job was started"

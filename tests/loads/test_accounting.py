@@ -153,13 +153,21 @@ def test_a_document_without_any_url_stands_in_by_elimination() -> None:
     assert (account.stored, account.missing, account.foreign) == (2, 0, 0)
 
 
-def test_something_that_is_no_document_is_a_failure_with_a_reason() -> None:
-    reconciler = Reconciler(["http://a.test/1", "http://a.test/2"])
+def test_each_entry_that_is_no_document_is_a_failure_with_a_reason() -> None:
+    reconciler = Reconciler(["http://a.test/1", "http://a.test/2", "http://a.test/3"])
     arrive(reconciler, "http://a.test/1")
     reconciler.malformed(1)
+    reconciler.malformed(1)
     account = reconciler.close(errors(), HEAD)
-    assert (account.failed, account.missing) == (1, 0)
-    assert account.rows[0].code == "MALFORMED_DOCUMENT"
+    assert (account.failed, account.missing) == (2, 0)
+    assert [row.code for row in account.rows] == ["MALFORMED_DOCUMENT"] * 2
+
+
+def test_a_failed_page_is_not_among_the_missing_ones() -> None:
+    reconciler = Reconciler(["http://a.test/1", "http://a.test/2"])
+    account = reconciler.close(errors(["http://a.test/1"]), HEAD)
+    assert (account.failed, account.missing) == (1, 1)
+    assert account.missing_urls() == ["http://a.test/2"]
 
 
 def test_a_page_that_failed_first_and_arrived_later_is_stored() -> None:

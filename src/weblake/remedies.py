@@ -40,6 +40,9 @@ class Interface:
     since: str = "since"
     #: Followed by a number of bytes.
     file_size: str = "a file_size of"
+    #: After "with": registers a Delta Lake or Iceberg table of a dataset, or removes it from there.
+    add_table: str = "weblake.tables.add"
+    remove_table: str = "weblake.tables.remove"
 
     # The service
     base_url: str

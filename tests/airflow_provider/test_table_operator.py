@@ -94,5 +94,5 @@ def test_a_dataset_without_tables_is_told_with_a_remedy(
         )
         assert run.state == "failed"
     text = said(capfd)
-    assert "has no Delta Lake or Iceberg table" in text
+    assert "has no Delta Lake or Iceberg table. Add one with weblake.tables.add." in text
     assert "There is no Airflow connection 'nowhere'" in text

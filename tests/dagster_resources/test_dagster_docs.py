@@ -25,7 +25,7 @@ from lab_resources import free_port
 from project_shell import dagster_home, environment, said
 
 import dagster_weblake
-from weblake import orchestration
+from weblake import orchestration, tables
 from weblake.testing import WeblakeService
 
 pytestmark = pytest.mark.system
@@ -153,6 +153,7 @@ def test_every_block_is_tried_here() -> None:
         "Partitions and backfills": {"python": 1},
         "Waiting": {"python": 1},
         "Reading": {"python": 1},
+        "Delta Lake and Iceberg tables": {"python": 1},
         "Checks and freshness": {"python": 1},
         "Sensors": {"python": 1},
     }
@@ -210,6 +211,14 @@ def test_a_job_that_nobody_waits_for_is_landed_when_the_sensor_says_so(page: Pag
 def test_a_lazy_frame_downstream(page: Page) -> None:
     result = page.define("Reading").run()
     assert result.output_for_node("statuses") == {200: 6}
+
+
+def test_a_table_is_an_asset_downstream(page: Page) -> None:
+    code = page.define("Delta Lake and Iceberg tables")
+    code.run("docs")
+    tables.add(page.lake, "delta")
+    code.run("docs_table")
+    assert tables.status(page.lake)[0].rows == 6
 
 
 def test_checks_of_pages_and_of_usage(page: Page) -> None:

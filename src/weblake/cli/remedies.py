@@ -27,6 +27,8 @@ COMMAND_LINE = Interface(
     ca_bundle="the file that SSL_CERT_FILE names",
     land="`weblake land`",
     in_activity="in `weblake activity`",
+    add_table="`weblake table add`",
+    remove_table="`weblake table remove`",
 )
 
 #: A context manager: errors that the block raises use the words of the command line.

@@ -18,6 +18,7 @@ from weblake.dataset.records import utc_now
 from weblake.dataset.registered_tables import RegisteredTable, TableRecords
 from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import InvalidOption, StorageRefused
+from weblake.remedies import Remedy
 from weblake.storage import RootPath, refuse_memory
 from weblake.tables.committing import SyncResult, delete_kept_files, sync_table
 from weblake.tables.formats import LakeTable
@@ -261,7 +262,7 @@ def _wanted(
         known = ", ".join(f"{each.format} {each.name}" for each in tables)
         raise StorageRefused(
             f"{dataset.url} has no such table." if known else f"{dataset.url} has no Delta Lake or Iceberg table.",
-            hint=f"Its tables: {known}." if known else "Add one with `weblake table add`.",
+            hint=f"Its tables: {known}." if known else Remedy("Add one with {add_table}."),
         )
     return found
 

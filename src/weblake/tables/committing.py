@@ -33,6 +33,7 @@ from weblake.dataset.registered_tables import (
 from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
+from weblake.remedies import Remedy
 from weblake.tables.formats import CommitConflict, LakeTable, LoadFile
 
 T = TypeVar("T")
@@ -298,5 +299,7 @@ def _check_same(table: RegisteredTable, lake: LakeTable) -> None:
     if lake.uuid != table.uuid:
         raise StorageRefused(
             f"The {table.format} table {table.name} at {lake.location} is another one than the registered one.",
-            hint="It was dropped and created again: remove it with `weblake table remove` and add it again.",
+            hint=Remedy(
+                "It was dropped and created again: remove it with {remove_table}, and add it with {add_table}."
+            ),
         )

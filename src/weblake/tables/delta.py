@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from weblake.arrow import schemas
 from weblake.dataset import layout
 from weblake.errors import FeatureMissing, StorageRefused
+from weblake.remedies import Remedy
 from weblake.storage import Storage
 from weblake.tables.formats import CommitConflict, LoadFile
 
@@ -83,7 +84,7 @@ class DeltaLakeTable:
             return DeltaTable(self.location, storage_options=self._options or None)
         except TableNotFoundError:
             raise StorageRefused(
-                f"{self.location} has no Delta Lake log.", hint="Add the table again with `weblake table add`."
+                f"{self.location} has no Delta Lake log.", hint=Remedy("Add the table again with {add_table}.")
             ) from None
         except (DeltaError, OSError) as error:
             raise StorageRefused(

@@ -48,6 +48,7 @@ def test_what_has_landed_is_committed_and_the_asset_is_told(
     assert tables.status(root)[0].in_step
 
 
+@pytest.mark.system
 def test_it_reaches_a_bucket_through_the_connection_of_the_root(
     run_dag: Run,
     weblake_service: WeblakeService,

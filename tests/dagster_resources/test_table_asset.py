@@ -29,6 +29,7 @@ def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) 
     assert (again["weblake/loads_added"], again["dagster/row_count"]) == (0, 2)
 
 
+@pytest.mark.system
 def test_several_tables_have_an_asset_each(
     bench: Bench, site: GatedSite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -192,7 +192,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", ["delta", pytest.param("iceberg", marks=pytest.mark.system)])
 def test_on_object_storage(
     lab: TaskLab, s3_root: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -288,8 +288,8 @@ def test_killed_anywhere_it_goes_on_and_comes_to_the_same(
 
 def test_a_killed_process_leaves_no_dataset_and_the_command_finishes_it(tmp_path: Path) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
-    lake(old, 80)
-    command = ["compact", str(old), "--to", str(new), "--file-size", "15KB", "--json"]
+    lake(old, 150)
+    command = ["compact", str(old), "--to", str(new), "--file-size", "30KB", "--json"]
     process = subprocess.Popen([sys.executable, "-m", "weblake", *command], stdout=subprocess.PIPE)
     until(lambda: list(new.glob("documents/*/*.parquet")))
     assert process.poll() is None

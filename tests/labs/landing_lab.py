@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shared_service import shared_service
+import fake_web
 
 from weblake import Client
 from weblake.dataset.root import open_dataset
@@ -35,5 +35,6 @@ Lab = TypeVar("Lab", bound=LandingLab)
 @contextmanager
 def landing_lab(kind: type[Lab], root: str | Path) -> Iterator[Lab]:
     """Yield a lab of this kind, with its service running."""
-    with shared_service() as (service, web), Client(service.url, service.key) as client:
+    web = fake_web.FakeWeb()
+    with LocalService(web=lambda config: web) as service, Client(service.url, service.key) as client:
         yield kind(service, client, web, root)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shared_service import shared_service
+import fake_web
 
 from weblake import Client, Terms
 from weblake.dataset.root import open_dataset
@@ -83,5 +83,6 @@ class TaskLab:
 @contextmanager
 def task_lab(folder: Path) -> Iterator[TaskLab]:
     """Yield a lab with a dataset in this folder."""
-    with shared_service() as (service, web), Client(service.url, service.key) as client:
+    web = fake_web.FakeWeb()
+    with LocalService(web=lambda config: web) as service, Client(service.url, service.key) as client:
         yield TaskLab(service, client, web, open_dataset(folder / "lake"))

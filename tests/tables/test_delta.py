@@ -78,6 +78,8 @@ def test_the_files_of_a_replaced_load_stay_for_older_versions(lab: TaskLab) -> N
     lab.land(RETRY)
     (after,) = tables.sync(lab.root)
     assert after.deleted_files == 0
+    lab.land(RETRY)  # finds that it has landed, and that what it replaced is retired
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
     older = DeltaTable(lab.root / "documents", version=before.version).to_pyarrow_table()
     assert older.num_rows == 3
     tables.remove(lab.root, "delta")

@@ -35,8 +35,9 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str, tables: Sequence[str]
 
 
 def is_there(dataset: Dataset, entry: SlotEntry) -> bool:
-    """Return whether rows of a load may still be visible."""
-    return any(layout.is_compacted(name) or dataset.storage.exists(name) for name in _files(entry))
+    """Return whether the files of a load exist, other than those that are kept for the dataset's tables."""
+    exist = any(layout.is_compacted(name) or dataset.storage.exists(name) for name in _files(entry))
+    return exist and registered_tables.TableRecords(dataset.ledger).kept(entry.load_id) is None
 
 
 def _files(entry: SlotEntry) -> list[str]:

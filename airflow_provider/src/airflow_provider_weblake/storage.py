@@ -23,6 +23,8 @@ from weblake.errors import AskPerson, FeatureMissing, InvalidOption, StorageRefu
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow.sdk import Connection
+
     from weblake.orchestration import Dataset
 
 #: The types that an operator accepts as a path.
@@ -72,7 +74,7 @@ def root_path(to: LakePath) -> LakePath:
         raise _not_installed(scheme)
     path = ObjectStoragePath(to) if isinstance(to, str) else to
     if path.conn_id:
-        _check_connection(path.conn_id)
+        connection_of(path.conn_id, "the path", hint="Create it, or name another one before the @ of the path.")
     try:
         _ = path.fs  # made now, so that missing parts are reported before the load
     except ImportError as error:
@@ -151,19 +153,19 @@ def _has_own_process() -> bool:
     return comms is not None and type(comms).__name__ != "InProcessSupervisorComms"
 
 
-def _check_connection(conn_id: str) -> None:
-    """Raise AskPerson if there is no such connection.
+def connection_of(conn_id: str, named_by: str, *, hint: str) -> Connection:
+    """Return an Airflow connection.
 
-    Airflow's file system for S3 falls back to the environment's credentials then, and the load would go to the storage
-    that those reach.
+    Airflow's file system for S3 falls back to the environment's credentials if there is none, and the load would go to
+    the storage that those reach.
+
+    Raises:
+        AskPerson: There is no such connection; `named_by` and `hint` are parts of the message.
     """
     try:
-        BaseHook.get_connection(conn_id)
+        return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
-        raise AskPerson(
-            f"There is no Airflow connection {conn_id!r}, which the path names.",
-            hint="Create it, or name another one before the @ of the path.",
-        ) from None
+        raise AskPerson(f"There is no Airflow connection {conn_id!r}, which {named_by} names.", hint=hint) from None
 
 
 def _not_installed(scheme: str) -> FeatureMissing:

@@ -62,7 +62,7 @@ def build_table_asset(
                 table_options=table_options,
             )
             if len(done) > 1:
-                named = ", ".join(f"{each.format} {each.identifier or each.table}" for each in done)
+                named = ", ".join(f"{each.format} {each.name}" for each in done)
                 raise AskPerson(
                     f"{dataset.url} has several tables ({named}); they are in step now.",
                     hint="Give table_format and table_name, and an asset to each table.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -122,3 +122,8 @@ TABLES: Mapping[str, pa.Schema] = {
     "usage_periods": USAGE_PERIODS,
     "activity": ACTIVITY,
 }
+
+
+def with_keys(table: str, keys: Iterable[str]) -> pa.Schema:
+    """Return the columns of a table and, after them, its path keys as strings."""
+    return pa.schema([*TABLES[table], *(pa.field(key, pa.string()) for key in keys)])

@@ -12,11 +12,11 @@ from weblake.cli.tree import FAILED, Json, RootArgument
 if TYPE_CHECKING:
     from weblake.dataset.registered_tables import RegisteredTable
 
-Format = Annotated[str, typer.Argument(metavar="delta|iceberg")]
-_Format = Annotated[
+_Format = Annotated[str, typer.Argument(metavar="delta|iceberg")]
+_OnlyFormat = Annotated[
     str | None, typer.Option("--format", metavar="delta|iceberg", help="Only the tables of this format.")
 ]
-_Name = Annotated[
+_OnlyName = Annotated[
     str | None, typer.Option("--name", metavar="NAME", help="Only this table: its identifier, or documents.")
 ]
 #: Most load ids that a line names.
@@ -25,7 +25,7 @@ _NAMED = 5
 
 def add(
     root: RootArgument,
-    format: Format,
+    format: _Format,
     table: Annotated[
         str, typer.Option("--table", metavar="TABLE", help="The table of the dataset: documents or page_errors.")
     ] = "documents",
@@ -52,8 +52,8 @@ def add(
 
 def sync(
     root: RootArgument,
-    format: _Format = None,
-    name: _Name = None,
+    format: _OnlyFormat = None,
+    name: _OnlyName = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Look at every load, not only at those since the last sync.")
     ] = False,
@@ -68,12 +68,12 @@ def sync(
         return
     for each in done:
         output.show_text(
-            f"{each.format} {each.identifier or each.table}: {len(each.added):,} loads added ({each.rows:,} rows), "
+            f"{each.format} {each.name}: {len(each.added):,} loads added ({each.rows:,} rows), "
             f"{len(each.removed):,} taken out, version {each.version}"
         )
 
 
-def status(root: RootArgument, format: _Format = None, name: _Name = None, as_json: Json = False) -> None:
+def status(root: RootArgument, format: _OnlyFormat = None, name: _OnlyName = None, as_json: Json = False) -> None:
     """Compares the tables with the ledger, load by load; exits with 1 if a table is not in step. Changes nothing."""
     from weblake import tables
 
@@ -81,7 +81,7 @@ def status(root: RootArgument, format: _Format = None, name: _Name = None, as_js
     if as_json:
         output.show_json({"tables": [each.to_dict() for each in found]})
     for each in () if as_json else found:
-        title = f"{each.format} {each.identifier or each.table}"
+        title = f"{each.format} {each.name}"
         if each.in_step:
             output.show_text(f"{title}: {each.loads:,} loads, {each.rows:,} rows, version {each.version}: in step")
             continue
@@ -112,7 +112,7 @@ def list_(root: RootArgument, as_json: Json = False) -> None:
 
 def remove(
     root: RootArgument,
-    format: Format,
+    format: _Format,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Its identifier; for Delta Lake, the dataset's table.")
     ] = "documents",

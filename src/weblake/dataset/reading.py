@@ -196,9 +196,7 @@ class Reading:
             if layout.is_data(name) and (layout.is_compacted(name) or layout.load_id_in(name) not in kept)
         ]
         found = layout.keys_of(names[0]) if names else layout.Layout(self.storage).keys(self.table)
-        schema = schemas.TABLES[self.table]
-        for key in found:
-            schema = schema.append(pa.field(key, pa.string()))
+        schema = schemas.with_keys(self.table, found)
         self._check(list(found), schema.names)
         if self.columns is not None:
             schema = pa.schema([schema.field(name) for name in self.columns])

@@ -5,7 +5,7 @@
     _weblake/uncommitted/<table_id>/<load_id>.removed        a load that was retired since the last sync
     _weblake/committed/<table_id>/<load_id>.added.json       the table has committed the load
     _weblake/committed/<table_id>/<load_id>.removed.json     the table has taken the load out
-    _weblake/committed/<table_id>/all.json                   the loads before the table was registered are committed
+    _weblake/committed/<table_id>/all                        the loads before the table was registered are committed
     _weblake/kept/<load_id>.json                             the files of a retired load, which a table may still name
 
 A landing never waits for a table: it creates an entry under `uncommitted`, and `weblake table sync` commits it. The
@@ -24,7 +24,6 @@ from weblake.dataset import layout, parallel
 from weblake.dataset.identity import checked_load_id, load_id_of
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Record, UtcTime, utc_now
-from weblake.errors import StorageRefused
 from weblake.storage import Storage
 
 #: Why a load is in a table's log: it was added, or it was taken out.
@@ -32,7 +31,7 @@ ADDED, REMOVED = "added", "removed"
 
 
 class RegisteredTable(Record, frozen=True, kw_only=True):
-    """A table of a dataset. `load_id` is the id of this record."""
+    """A table of a dataset. Its field `load_id` holds `table_id`: all records have a field of that name."""
 
     #: delta or iceberg.
     format: str
@@ -70,10 +69,6 @@ class KeptFiles(Record, frozen=True, kw_only=True):
     """The files of a retired load that were not deleted when it was retired."""
 
     files: tuple[str, ...]
-    at: UtcTime
-
-
-class _All(Record, frozen=True, kw_only=True):
     at: UtcTime
 
 
@@ -158,21 +153,11 @@ class TableRecords:
 
     def record_complete(self, table: RegisteredTable) -> None:
         """Record that the loads that landed before the table was registered are committed."""
-        record = _All(load_id=table.table_id, at=utc_now())
-        self.storage.create(self._committed(table, "all"), msgspec.json.encode(record))
+        self.storage.create(self._committed(table, "all"), b"")
 
     def committed(self, table: RegisteredTable, load_id: str, what: str) -> CommittedLoad | None:
         """Return the record that a table has added a load (ADDED) or taken it out (REMOVED), or None."""
-        return self.ledger.read_record(self._committed(table, f"{load_id}.{what}"), load_id, CommittedLoad)
-
-    def all_committed(self, table: RegisteredTable) -> dict[str, set[str]]:
-        """Return the ids of the loads on record as ADDED and as REMOVED; one listing, no record is read."""
-        found: dict[str, set[str]] = {ADDED: set(), REMOVED: set()}
-        for name in self.storage.list(f"{layout.COMMITTED}/{table.table_id}"):
-            load_id, _, what = name.rpartition("/")[2].removesuffix(".json").partition(".")
-            if what in found:
-                found[what].add(load_id)
-        return found
+        return self.ledger.read_record(self._committed(table, f"{load_id}.{what}.json"), load_id, CommittedLoad)
 
     def record_committed(self, table: RegisteredTable, load_ids: Iterable[str], what: str, version: int) -> None:
         """Record that a table has committed loads."""
@@ -180,7 +165,7 @@ class TableRecords:
 
         def record(load_id: str) -> None:
             done = CommittedLoad(load_id=load_id, table_version=version, at=at)
-            self.storage.create(self._committed(table, f"{load_id}.{what}"), msgspec.json.encode(done))
+            self.storage.create(self._committed(table, f"{load_id}.{what}.json"), msgspec.json.encode(done))
 
         self._each(load_ids, record)
 
@@ -193,21 +178,8 @@ class TableRecords:
         self.storage.delete(_kept_name(load_id))
 
     def _committed(self, table: RegisteredTable, name: str) -> str:
-        return f"{layout.COMMITTED}/{table.table_id}/{name}.json"
+        return f"{layout.COMMITTED}/{table.table_id}/{name}"
 
     def _each(self, items: Iterable[str], do: Callable[[str], None]) -> None:
         for _ in parallel.in_order(items, do, threads=parallel.readers(self.storage)):
             pass
-
-
-def find(tables: Sequence[RegisteredTable], format_: str, name: str) -> RegisteredTable:
-    """Return the table of a format and a name (its identifier, or the dataset's table).
-
-    Raises:
-        StorageRefused: There is none.
-    """
-    for each in tables:
-        if each.format == format_ and each.name == name:
-            return each
-    known = ", ".join(f"{each.format} {each.name}" for each in tables) or "none"
-    raise StorageRefused(f"The dataset has no {format_} table {name!r}.", hint=f"Its tables: {known}.")

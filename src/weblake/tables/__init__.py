@@ -1,7 +1,7 @@
 """Tables of a dataset: Delta Lake and Apache Iceberg, to which each load is committed exactly once.
 
-    weblake.arrow.add(root, "delta")
-    weblake.arrow.sync(root)                  # after landings, as often as you like
+    weblake.tables.add(root, "delta")
+    weblake.tables.sync(root)                 # after landings, as often as you like
 
 A table refers to the Parquet files of the dataset where they are; nothing is copied. A landing does not wait for a
 table and never fails because of one: `sync` commits what has landed since, and takes out what was retired, in one
@@ -18,10 +18,11 @@ from weblake.dataset.records import utc_now
 from weblake.dataset.registered_tables import RegisteredTable, TableRecords
 from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import InvalidOption, StorageRefused
+from weblake.receipt import Receipt
 from weblake.remedies import Remedy
 from weblake.storage import RootPath, refuse_memory
-from weblake.tables.committing import SyncResult, delete_kept_files, sync_table
-from weblake.tables.formats import LakeTable
+from weblake.tables.committing import SyncResult, delete_kept_files, file_of, sync_table
+from weblake.tables.formats import LakeTable, TableResult
 
 __all__ = ["RegisteredTable", "SyncResult", "TableStatus", "add", "list_tables", "remove", "status", "sync"]
 
@@ -31,14 +32,9 @@ KEEP_DAYS = 7.0
 
 
 @dataclass(frozen=True, slots=True)
-class TableStatus:
+class TableStatus(TableResult):
     """A comparison of a table with the ledger of its dataset."""
 
-    format: str
-    table: str
-    identifier: str | None
-    location: str
-    version: int
     #: Loads that have landed and were not retired, and have rows in this table of the dataset.
     loads: int
     #: Rows of the table.
@@ -59,20 +55,7 @@ class TableStatus:
 
     def to_dict(self) -> dict[str, object]:
         """Return the status as a JSON-ready dict."""
-        return {
-            "format": self.format,
-            "table": self.table,
-            "identifier": self.identifier,
-            "location": self.location,
-            "version": self.version,
-            "in_step": self.in_step,
-            "loads": self.loads,
-            "rows": self.rows,
-            "missing": list(self.missing),
-            "retired": list(self.retired),
-            "different": list(self.different),
-            "unknown": list(self.unknown),
-        }
+        return {**TableResult.to_dict(self), "in_step": self.in_step}
 
 
 def add(
@@ -209,20 +192,20 @@ def status(
     """
     dataset = open_dataset(root, storage_options=storage_options)
     tables = _wanted(dataset, TableRecords(dataset.ledger).tables(), format, name)
-    rows: dict[str, dict[str, int]] = {table.table: {} for table in tables}
+    rows: dict[str, dict[str, int]] = {table.table_id: {} for table in tables}
     retired: set[str] = set()
-    known = ledger_listing.steps(dataset.ledger)
-    for load in ledger_listing.loads_of(dataset.ledger, known):
+    for load in ledger_listing.loads_of(dataset.ledger, ledger_listing.steps(dataset.ledger)):
         if load.unreadable is not None:
             raise StorageRefused(load.unreadable, hint="Restore it from a backup.")
         if load.retired is not None:
             retired.add(load.load_id)
-        files = load.done.receipt.get("files") if load.done is not None and load.retired is None else None
-        for file in files if isinstance(files, list) else ():
-            folder = str(file["path"]).partition("/")[0]
-            if folder in rows:
-                rows[folder][load.load_id] = int(file["rows"])
-    return [_status(dataset, table, rows[table.table], retired, table_options) for table in tables]
+        elif load.done is not None:
+            receipt = Receipt.from_dict(load.done.receipt)
+            for table in tables:
+                file = file_of(table, load.load_id, receipt)
+                if file.path is not None:
+                    rows[table.table_id][load.load_id] = file.rows
+    return [_status(dataset, table, rows[table.table_id], retired, table_options) for table in tables]
 
 
 def remove(
@@ -248,7 +231,10 @@ def remove(
     """
     dataset = open_dataset(root, storage_options=storage_options)
     records = TableRecords(dataset.ledger)
-    table = registered_tables.find(records.tables(), format, name)
+    tables = records.tables()
+    table = next((each for each in tables if (each.format, each.name) == (format, name)), None)
+    if table is None:
+        raise _no_such_table(dataset, tables)
     records.unregister(table)
     delete_kept_files(dataset, records.tables())
     return table
@@ -259,12 +245,17 @@ def _wanted(
 ) -> list[RegisteredTable]:
     found = [each for each in tables if format in (None, each.format) and name in (None, each.name, each.table)]
     if not found:
-        known = ", ".join(f"{each.format} {each.name}" for each in tables)
-        raise StorageRefused(
-            f"{dataset.url} has no such table." if known else f"{dataset.url} has no Delta Lake or Iceberg table.",
-            hint=f"Its tables: {known}." if known else Remedy("Add one with {add_table}."),
-        )
+        raise _no_such_table(dataset, tables)
     return found
+
+
+def _no_such_table(dataset: Dataset, tables: list[RegisteredTable]) -> StorageRefused:
+    if not tables:
+        return StorageRefused(
+            f"{dataset.url} has no Delta Lake or Iceberg table.", hint=Remedy("Add one with {add_table}.")
+        )
+    known = ", ".join(f"{each.format} {each.name}" for each in tables)
+    return StorageRefused(f"{dataset.url} has no such table.", hint=f"Its tables: {known}.")
 
 
 def _open(

@@ -34,7 +34,7 @@ from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
-from weblake.tables.formats import CommitConflict, LakeTable, LoadFile
+from weblake.tables.formats import CommitConflict, LakeTable, LoadFile, TableResult
 
 T = TypeVar("T")
 
@@ -44,19 +44,12 @@ LOADS_PER_COMMIT = 1000
 TRIES = 30
 #: Longest pause between two attempts, in seconds.
 PAUSE_S = 2.0
-_JITTER = random.random
 
 
 @dataclass(frozen=True, slots=True)
-class SyncResult:
-    """What a sync has committed to one table."""
+class SyncResult(TableResult):
+    """What a sync has committed to one table, and the table afterwards."""
 
-    format: str
-    table: str
-    identifier: str | None
-    location: str
-    #: The table's version, or the id of its snapshot, after the sync.
-    version: int
     #: Ids of the loads that this sync has added and taken out.
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -66,21 +59,6 @@ class SyncResult:
     table_rows: int
     #: Files of retired loads that were deleted, because no table needs them any more.
     deleted_files: int = 0
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the result as a JSON-ready dict."""
-        return {
-            "format": self.format,
-            "table": self.table,
-            "identifier": self.identifier,
-            "location": self.location,
-            "version": self.version,
-            "added": list(self.added),
-            "removed": list(self.removed),
-            "rows": self.rows,
-            "table_rows": self.table_rows,
-            "deleted_files": self.deleted_files,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +163,7 @@ def _commit(
     last = ""
     for attempt in range(TRIES):
         if attempt:
-            time.sleep(_JITTER() * min(PAUSE_S, 0.05 * 2**attempt))
+            time.sleep(random.random() * min(PAUSE_S, 0.05 * 2**attempt))  # noqa: S311 - jitter, no secret
         lake.refresh()
         loads = _read(dataset, table, batch)  # after the table: a load that is retired later is taken out later
         in_table, out = _in_log(dataset, records, table, lake, loads)
@@ -278,12 +256,13 @@ def _read(dataset: Dataset, table: RegisteredTable, batch: Mapping[str, frozense
         if done is None:
             return None
         retired = dataset.ledger.retired(load_id) is not None
-        return _Load(_file(table, load_id, Receipt.from_dict(done.receipt)), retired, batch[load_id])
+        return _Load(file_of(table, load_id, Receipt.from_dict(done.receipt)), retired, batch[load_id])
 
     return [load for _, load in _each(dataset, batch, read) if load is not None]
 
 
-def _file(table: RegisteredTable, load_id: str, receipt: Receipt) -> LoadFile:
+def file_of(table: RegisteredTable, load_id: str, receipt: Receipt) -> LoadFile:
+    """Return the file of a landed load in the dataset's table that a registered table is about."""
     for file in receipt.files:
         if file.path.startswith(f"{table.table}/"):
             return LoadFile(load_id, file.path, file.rows, file.bytes, layout.keys_of(file.path))

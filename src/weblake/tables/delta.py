@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weblake.arrow import schemas
-from weblake.dataset import layout
+from weblake.dataset import arrow_files, layout
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import Storage
-from weblake.tables.formats import CommitConflict, LoadFile
+from weblake.tables.formats import CommitConflict, LoadFile, first_line, rows_by_load
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -47,21 +47,13 @@ def open_table(
     return DeltaLakeTable(storage, table, dict(options or {}), create=create)
 
 
-def schema_of(storage: Storage, table: str) -> tuple[pa.Schema, tuple[str, ...]]:
-    """Return the columns of a table including its path keys, and the path keys."""
-    keys = layout.Layout(storage).keys(table)
-    schema = schemas.TABLES[table]
-    for key in keys:
-        schema = schema.append(pa.field(key, pa.string()))
-    return schema, keys
-
-
 class DeltaLakeTable:
     """A Delta Lake table over the files of one table of a dataset."""
 
     def __init__(self, storage: Storage, table: str, options: dict[str, str], *, create: bool) -> None:
         self._storage, self._options = storage, options
-        self._schema, self._keys = schema_of(storage, table)
+        self._keys = layout.Layout(storage).keys(table)
+        self._schema = schemas.with_keys(table, self._keys)
         self._folder = table
         local = storage.local_path(table)
         self.location = str(local) if local is not None else f"{storage.url.rstrip('/')}/{table}"
@@ -88,7 +80,7 @@ class DeltaLakeTable:
             ) from None
         except (DeltaError, OSError) as error:
             raise StorageRefused(
-                f"The Delta Lake table {self.location} cannot be opened: {_first_line(error)}.",
+                f"The Delta Lake table {self.location} cannot be opened: {first_line(error)}.",
                 hint="Check the settings of its storage in the environment, such as AWS_….",
             ) from error
 
@@ -157,7 +149,7 @@ class DeltaLakeTable:
             )
             self.refresh()
         except (CommitFailedError, DeltaError) as error:
-            raise CommitConflict(_first_line(error)) from error
+            raise CommitConflict(first_line(error)) from error
 
     def _paths(self) -> set[str]:
         actions = pa.table(self._table.get_add_actions(flatten=True))
@@ -220,17 +212,13 @@ class DeltaLakeTable:
         }
 
     def _rows_of(self, files: Sequence[LoadFile]) -> pa.Table:
-        parts = []
+        batches = []
         for file in files:
             assert file.path is not None
             with self._storage.open_input(file.path) as source:
-                rows = pq.read_table(source)
-            for key in self._keys:
-                rows = rows.append_column(
-                    pa.field(key, pa.string()), pa.array([file.keys[key]] * len(rows), pa.string())
-                )
-            parts.append(rows.select(self._schema.names).cast(self._schema))
-        return pa.concat_tables(parts) if parts else self._schema.empty_table()
+                stored = pq.ParquetFile(source).iter_batches()
+                batches += [arrow_files.with_keys(batch, file.keys, self._schema) for batch in stored]
+        return pa.Table.from_batches(batches, schema=self._schema)
 
     def _overwrite(self, add: Sequence[LoadFile], remove: Sequence[LoadFile], properties: Any) -> None:
         """Replace rows of loads in files that the table's maintenance has written, in one commit."""
@@ -251,11 +239,7 @@ class DeltaLakeTable:
 
     def loads(self) -> dict[str, int]:
         """Return the rows of each load in the table; reads the column load_id of all files."""
-        found: dict[str, int] = {}
-        for batch in self._table.to_pyarrow_dataset().to_batches(columns=["load_id"]):
-            for each in batch.column(0).value_counts().to_pylist():
-                found[str(each["values"])] = found.get(str(each["values"]), 0) + each["counts"]
-        return found
+        return rows_by_load(self._table.to_pyarrow_dataset().to_batches(columns=["load_id"]))
 
 
 def _relative(path: str, folder: str) -> str:
@@ -267,7 +251,3 @@ def _json(value: object) -> object:
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return value
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300].rstrip(".")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class CommitConflict(Exception):
@@ -69,3 +72,38 @@ class LakeTable(Protocol):
     def loads(self) -> dict[str, int]:
         """Return the number of rows of each load in the table, counted by reading its column `load_id`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """Which table a result is about."""
+
+    format: str
+    table: str
+    identifier: str | None
+    location: str
+    #: The table's version, or the id of its snapshot.
+    version: int
+
+    @property
+    def name(self) -> str:
+        """The table's name, for messages."""
+        return self.identifier or self.table
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the result as a JSON-ready dict."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def rows_by_load(batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
+    """Return the number of rows of each load; the first column of the batches is `load_id`."""
+    found: dict[str, int] = {}
+    for batch in batches:
+        for each in batch.column(0).value_counts().to_pylist():
+            found[str(each["values"])] = found.get(str(each["values"]), 0) + each["counts"]
+    return found
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, for a sentence of a message."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:300].rstrip(".")

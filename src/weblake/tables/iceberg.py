@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from weblake.arrow import schemas
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.storage import Storage
-from weblake.tables.formats import CommitConflict, LoadFile
+from weblake.tables.formats import CommitConflict, LoadFile, first_line, rows_by_load
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -132,9 +132,9 @@ class IcebergTable:
                 else:  # the log has to name the loads all the same
                     change.append(self._schema.empty_table(), snapshot_properties=properties)
         except (CommitFailedException, CommitStateUnknownException) as error:
-            raise CommitConflict(_first_line(error)) from error
+            raise CommitConflict(first_line(error)) from error
         except _lost() as error:
-            raise CommitConflict(_first_line(error)) from error
+            raise CommitConflict(first_line(error)) from error
         self.refresh()
 
     def _url(self, path: str) -> str:
@@ -143,11 +143,7 @@ class IcebergTable:
 
     def loads(self) -> dict[str, int]:
         """Return the rows of each load in the table; reads the column load_id of all files."""
-        found: dict[str, int] = {}
-        for batch in self._table.scan(selected_fields=("load_id",)).to_arrow_batch_reader():
-            for each in batch.column(0).value_counts().to_pylist():
-                found[str(each["values"])] = found.get(str(each["values"]), 0) + each["counts"]
-        return found
+        return rows_by_load(self._table.scan(selected_fields=("load_id",)).to_arrow_batch_reader())
 
 
 def _create(catalog: Catalog, identifier: str, table: str) -> None:
@@ -177,7 +173,7 @@ def _errors(what: str) -> Iterator[None]:
         raise
     except Exception as error:  # catalogs raise errors of their own, of HTTP clients and of databases
         raise StorageRefused(
-            f"{what} cannot be used: {_first_line(error)}.",
+            f"{what} cannot be used: {first_line(error)}.",
             hint="Check its settings: .pyiceberg.yaml, or PYICEBERG_CATALOG__… in the environment.",
         ) from error
 
@@ -205,7 +201,3 @@ def _lost() -> tuple[type[Exception], ...]:
     except ImportError:
         return found
     return (*found, OperationalError)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300].rstrip(".")

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook, BaseOperator, ObjectStoragePath
-from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk import BaseOperator, ObjectStoragePath
 
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy
-from airflow_provider_weblake.storage import root_path
+from airflow_provider_weblake.storage import connection_of, root_path
 from weblake import errors
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
+
+    from weblake.tables import SyncResult
 
 #: Maximum number of load ids of a table that go into XCom and asset events.
 NAMED = 50
@@ -78,9 +79,9 @@ class WeblakeTableSyncOperator(BaseOperator):
                 table_options={**storage_settings(root), **catalog_settings(self.catalog_conn_id)},
             )
         for each in done:
-            name, counts = each.identifier or each.table, (len(each.added), each.rows, len(each.removed), each.version)
-            self.log.info("%s %s: %d loads added (%d rows), %d taken out, version %d.", each.format, name, *counts)
-        told: dict[str, object] = {"tables": [_shown(each.to_dict()) for each in done]}
+            counts = len(each.added), each.rows, len(each.removed), each.version
+            self.log.info("%s %s: %d loads added (%d rows), %d taken out, version %d.", each.format, each.name, *counts)
+        told: dict[str, object] = {"tables": [_shown(each) for each in done]}
         lineage.outlets_changed(context, told)
         return told
 
@@ -118,12 +119,7 @@ def catalog_settings(conn_id: str | None) -> dict[str, str]:
     """
     if not conn_id:
         return {}
-    try:
-        connection = BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException:
-        raise errors.AskPerson(
-            f"There is no Airflow connection {conn_id!r} for the catalog.", hint="Create it, or name another one."
-        ) from None
+    connection = connection_of(conn_id, "catalog_conn_id", hint="Create it, or name another one.")
     found = {name: str(value) for name, value in connection.extra_dejson.items()}
     if connection.host:
         found.setdefault("uri", connection.host)
@@ -132,11 +128,12 @@ def catalog_settings(conn_id: str | None) -> dict[str, str]:
     return found
 
 
-def _shown(result: Mapping[str, object]) -> dict[str, object]:
-    added, removed = result["added"], result["removed"]
-    assert isinstance(added, list)
-    assert isinstance(removed, list)
-    kept = {
-        name: result[name] for name in ("format", "table", "identifier", "location", "version", "rows", "table_rows")
+def _shown(result: SyncResult) -> dict[str, object]:
+    shown = result.to_dict()
+    del shown["deleted_files"]
+    return {
+        **shown,
+        "added": len(result.added),
+        "removed": len(result.removed),
+        "load_ids": list(result.added[-NAMED:]),
     }
-    return {**kept, "added": len(added), "removed": len(removed), "load_ids": added[-NAMED:]}

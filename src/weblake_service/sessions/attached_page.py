@@ -120,10 +120,14 @@ class AttachedPage:
         With `by_value` false, the remote object of the value is returned.
 
         Raises:
-            PageActionError: It threw.
+            PageActionError: It threw, or the page was closed before a promise was settled.
         """
         asked = {"expression": expression, "awaitPromise": True, "returnByValue": by_value, "userGesture": gesture}
-        return _value(await self.send("Runtime.evaluate", {**asked, "replMode": True}), by_value)
+        value = _value(await self.send("Runtime.evaluate", {**asked, "replMode": True}), by_value)
+        if by_value and value == {}:
+            # In replMode, a page that is being closed returns its pending promise, which is an empty object by value.
+            await self.send("Runtime.evaluate", {"expression": "0"})
+        return value
 
     async def call(self, object_id: str, function: str, *arguments: object, by_value: bool = True) -> Any:
         """Return the result of a JavaScript function that is called with an element as `this`.

@@ -9,7 +9,8 @@ import dagster as dg
 
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
 from dagster_weblake.metadata.columns import column_schema
-from weblake.errors import AskPerson
+from weblake import orchestration
+from weblake.errors import AskPerson, StorageRefused
 
 if TYPE_CHECKING:
     from weblake.tables import SyncResult
@@ -29,8 +30,9 @@ def build_table_asset(
     """Return an asset whose materialization commits to a table what has landed, each load exactly once.
 
     The table is registered once, with `weblake table add` or `weblake.tables.add`. Its metadata are the table's URI,
-    version, number of rows and columns, and how many loads were added and taken out. Runs at the same time, retries and
-    repetitions are harmless. An asset downstream reads the table with an IO manager of Delta Lake or Iceberg.
+    name, version, number of rows and columns, and how many loads were added and taken out. Runs at the same time,
+    retries and repetitions are harmless. An asset downstream reads the table with an IO manager of Delta Lake or
+    Iceberg, which finds it by the asset's key: the last parts are the folder or namespace and the table.
 
     Args:
         name: The key of the asset, or a spec.
@@ -52,7 +54,7 @@ def build_table_asset(
         from weblake import tables
 
         resource = getattr(context.resources, resource_key)
-        with translate_errors(context):
+        with translate_errors(context, retried=StorageRefused):  # a retry is free, and a catalog may be up again
             dataset = resource.dataset_of_step(context, to)
             done = tables.sync(
                 to or resource.root,
@@ -67,9 +69,10 @@ def build_table_asset(
                     f"{dataset.url} has several tables ({named}); they are in step now.",
                     hint="Give table_format and table_name, and an asset to each table.",
                 )
-        (result,) = done
+            (result,) = done
+            keys = orchestration.path_keys(dataset, result.table) if result.format == "delta" else ()
         context.log.info("%d loads added (%d rows), %d taken out.", len(result.added), result.rows, len(result.removed))
-        return dg.MaterializeResult(asset_key=spec.key, metadata=_metadata(result))
+        return dg.MaterializeResult(asset_key=spec.key, metadata=_metadata(result, keys))
 
     # Dagster reads the annotation, which is text here.
     sync.__annotations__ = {"context": dg.AssetExecutionContext}
@@ -81,12 +84,13 @@ def build_table_asset(
     )(sync)
 
 
-def _metadata(result: SyncResult) -> dict[str, dg.RawMetadataValue]:
+def _metadata(result: SyncResult, keys: Sequence[str]) -> dict[str, dg.RawMetadataValue]:
     return {
         "dagster/uri": dg.MetadataValue.text(result.location),
         "dagster/row_count": result.table_rows,
-        "dagster/column_schema": column_schema(result.table),
+        "dagster/column_schema": column_schema(result.table, keys),
         "dagster/storage_kind": result.format,
+        "dagster/table_name": result.name,
         # Versions of Iceberg are ids of 64 bits, more than a browser's numbers hold.
         "weblake/table_version": dg.MetadataValue.text(str(result.version)),
         "weblake/loads_added": len(result.added),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -54,15 +54,16 @@ def build_table_asset(
         from weblake import tables
 
         resource = getattr(context.resources, resource_key)
-        with translate_errors(context, retried=StorageRefused):  # a retry is free, and a catalog may be up again
+        storage = resource.options_of_storage()
+        root: str = to or resource.root
+        chosen: dict[str, Any] = {"format": table_format, "name": table_name, "storage_options": storage}
+        with translate_errors(context):
             dataset = resource.dataset_of_step(context, to)
-            done = tables.sync(
-                to or resource.root,
-                format=table_format,
-                name=table_name,
-                storage_options=resource.options_of_storage(),
-                table_options=table_options,
-            )
+            registered = tables.list_tables(root, storage_options=storage)
+            if not registered:  # this raises the error that says so
+                tables.sync(root, **chosen)
+        with translate_errors(context, retried=StorageRefused):  # a retry is free, and a catalog may be up again
+            done = tables.sync(root, table_options=table_options, **chosen)
             if len(done) > 1:
                 named = ", ".join(f"{each.format} {each.name}" for each in done)
                 raise AskPerson(

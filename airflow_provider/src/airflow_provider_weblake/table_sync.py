@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextvars
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -33,10 +34,12 @@ T = TypeVar("T")
 #: Settings of deltalake or pyiceberg. The values are text; pyiceberg's `auth` is a dict.
 Settings = dict[str, Any]
 
-#: Maximum number of load ids of a table that go into XCom and asset events.
-NAMED = 50
+#: Maximum number of load ids of a table that go into XCom and asset events; and with a receipt, which stays small.
+NAMED, NAMED_IN_RECEIPT = 50, 10
 #: Maximum number of characters of an error in XCom and asset events.
 TOLD = 500
+#: Characters from which on the beginning of a secret is hidden; shorter ones could be words.
+SHOWN = 8
 #: Seconds that a landing task waits for its tables. pyiceberg sends requests to a REST catalog without a timeout.
 WAIT_S = 600.0
 #: The field of a connection's extra that holds settings for deltalake and pyiceberg.
@@ -86,15 +89,17 @@ def sync(
         return found
     storage, catalog = storage_settings(root), None
     for format_, name in wanted:
+        options = storage
         try:
             with in_airflow_terms():
-                options = storage
                 if format_ == "iceberg":
                     catalog = catalog_settings(catalog_conn_id) if catalog is None else catalog
                     options = {**storage, **catalog}
                 done = tables.sync(root, format=format_, name=name, everything=everything, table_options=options)
                 found.tables.extend(_shown(each) for each in done if each.name == name)
         except Exception as error:  # noqa: BLE001  # the libraries of the formats raise errors of their own
+            if isinstance(error, WeblakeError):
+                error.message = without_secrets(error.message, _secrets(options))
             found.errors.append(error)
     return found
 
@@ -113,7 +118,10 @@ def sync_after_landing(to: LakePath, catalog_conn_id: str | None = None) -> dict
         found = Synced(errors=[error])
     told: dict[str, object] = {}
     if found.tables or found.errors:
-        told["tables"] = found.tables
+        told["tables"] = [
+            {name: value[:NAMED_IN_RECEIPT] if isinstance(value, list) else value for name, value in table.items()}
+            for table in found.tables
+        ]
     if found.errors:
         told["tables_error"] = " ".join(dict.fromkeys(error_text(each) for each in found.errors))
     return told
@@ -125,6 +133,18 @@ def error_text(error: Exception) -> str:
     if not isinstance(error, WeblakeError):
         text = f"{type(error).__name__}: {text}"
     return str(redact(text))[:TOLD]
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return a text in which *** stands for each secret, also for one of which only the beginning is there.
+
+    Airflow's own masking does not find that: an error of a library is cut to its first 300 characters.
+    """
+    for secret in sorted(secrets, key=len, reverse=True):
+        while len(secret) > SHOWN and (at := text.find(secret[:SHOWN])) >= 0:
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False))
+            text = text.replace("".join(char for char, _ in same), "***")
+    return text
 
 
 def storage_settings(root: object) -> Settings:
@@ -245,9 +265,7 @@ def _secrets(settings: Mapping[str, object]) -> Iterator[str]:
                 if password := urlsplit(text).password:
                     yield from (password, unquote(password))
         elif _SECRET.search(name) and not _PLAIN.fullmatch(text):
-            yield text
-            if name == "credential":  # of the form id:secret
-                yield text.rpartition(":")[2]
+            yield text.rpartition(":")[2] if name == "credential" else text  # a credential is id:secret
 
 
 def _within(seconds: float, work: Callable[[], T]) -> T:

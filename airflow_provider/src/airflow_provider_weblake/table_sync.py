@@ -143,7 +143,7 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         while len(secret) > SHOWN and (at := text.find(secret[:SHOWN])) >= 0:
             same = takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False))
-            text = text.replace("".join(char for char, _ in same), "***")
+            text = f"{text[:at]}***{text[at + sum(1 for _ in same) :]}"
     return text
 
 

@@ -196,7 +196,7 @@ def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path)
         {"format": "hudi"},
         {"format": "iceberg"},
         {"format": "delta", "catalog": "lake", "identifier": "web.documents"},
-        {"format": "delta", "table": "activity"},
+        {"format": "delta", "table": "nothing"},
         {"format": "delta", "keep_days": -1},
     ):
         with pytest.raises(InvalidOption) as caught:

@@ -190,10 +190,11 @@ class IcebergTable:
             rows = rows.append_column(key, pa.repeat(pa.scalar(value, pa.string()), rows.num_rows))
         written = pa.BufferOutputStream()
         pq.write_table(rows, written, compression="zstd")
+        content = written.getvalue().to_pybytes()
         url = self._table.location_provider().new_data_location(copy_name(path, data))
         with self._table.io.new_output(url).create() as file:
-            file.write(written.getvalue())
-        return LoadFile(file_id_of(path), url, rows.num_rows, written.tell(), keys)
+            file.write(content)
+        return LoadFile(file_id_of(path), url, rows.num_rows, len(content), keys)
 
     def replace(self, files: Sequence[LoadFile]) -> None:
         """Commit copies, each in the place of all rows with its path keys, and read the new version.

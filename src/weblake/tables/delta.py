@@ -1,7 +1,9 @@
 """Delta Lake: the log is in the folder of the dataset's table and names the files of the loads where they are.
 
 A load is an application transaction of the log, `weblake:<load_id>`: version 1 is its addition, version 2 its removal.
-Of two programs that commit the same load at the same time, the log lets one succeed.
+Of two programs that commit the same load at the same time, the log lets one succeed. A commit that takes files out is
+not repeated by deltalake on a newer version of the log: there, the table's own maintenance may have merged these files
+with others, which deltalake does not notice.
 
 The tables of usage_periods and activity have a folder of their own with copies of the dataset's files. A file is an
 application transaction, too; its version counts how often its copy was replaced.
@@ -160,7 +162,7 @@ class DeltaLakeTable:
         rewritten = any(each.path and _relative(each.path, self._folder) not in there for each in remove)
         loads = [Transaction(f"weblake:{each.load_id}", _ADDED) for each in add]
         loads += [Transaction(f"weblake:{each.load_id}", _REMOVED) for each in remove]
-        properties = CommitProperties(app_transactions=loads)
+        properties = CommitProperties(app_transactions=loads, max_commit_retries=0 if there else None)
         now = int(time.time() * 1000)
         try:
             if rewritten:
@@ -211,7 +213,8 @@ class DeltaLakeTable:
             old.setdefault(tuple(keys.values()), []).append(LoadFile("", path, 0, each["size_bytes"], keys))
         gone = [before for each in files for before in old.get(tuple(each.keys.values()), ())]
         counted = [(f"weblake:{each.load_id}", self._transaction(each.load_id) + 1) for each in files]
-        properties = CommitProperties(app_transactions=[Transaction(*each) for each in counted])
+        transactions = [Transaction(*each) for each in counted]
+        properties = CommitProperties(app_transactions=transactions, max_commit_retries=0)
         actions = [*(self._add(each, now) for each in files), *(self._remove(each, now) for each in gone)]
         try:
             self._write(actions, properties)

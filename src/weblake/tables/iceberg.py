@@ -99,26 +99,26 @@ class IcebergTable:
         Raises:
             CommitConflict: Another program has changed the columns at the same time.
         """
+        from pyiceberg.exceptions import CommitFailedException
+
         with _errors(f"The Iceberg table {self._identifier}"):
             self._table = self._catalog.load_table(self._identifier)
-            self._add_columns(self._schema)
-            if self._table.properties.get(_RETRIES) != "0":
-                with self._table.transaction() as change:
-                    change.set_properties({_RETRIES: "0"})
+            try:
+                self._add_columns(self._schema)
+                if self._table.properties.get(_RETRIES) != "0":
+                    with self._table.transaction() as change:
+                        change.set_properties({_RETRIES: "0"})
+            except CommitFailedException as error:
+                raise CommitConflict(first_line(error)) from error
             self._log = self._read_log()
 
     def _add_columns(self, wanted: Iterable[pa.Field]) -> bool:
         """Add to the table those of the columns that it lacks; return whether it lacked any."""
-        from pyiceberg.exceptions import CommitFailedException
-
         known = self._table.schema().column_names
         missing = [field for field in wanted if field.name not in known]
         if missing:
-            try:
-                with self._table.update_schema() as update:
-                    update.union_by_name(pa.schema(missing))
-            except CommitFailedException as error:
-                raise CommitConflict(first_line(error)) from error
+            with self._table.update_schema() as update:
+                update.union_by_name(pa.schema(missing))
         return bool(missing)
 
     def _read_log(self) -> dict[str, set[str]]:
@@ -251,7 +251,7 @@ def _errors(what: str) -> Iterator[None]:
     """Translate the errors of a catalog: the user sees what could not be done, and no traceback."""
     try:
         yield
-    except (StorageRefused, FeatureMissing):
+    except (StorageRefused, FeatureMissing, CommitConflict):
         raise
     except Exception as error:  # catalogs raise errors of their own, of HTTP clients and of databases
         raise StorageRefused(

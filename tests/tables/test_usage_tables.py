@@ -108,6 +108,13 @@ def path_of(month: str) -> str:
     return layout.usage_path("credits", month)
 
 
+@proves(
+    "2.11",
+    at="src/weblake/tables/replacing.py",
+    line="if there.get(file_id) == (digest,):",
+    becomes="if False:",
+    case="delta",
+)
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_replaced_period_is_one_commit(lab: UsageLab) -> None:
     lab.land(1, "2026-10", "2026-11")
@@ -161,7 +168,7 @@ def test_readers_find_the_rows_of_the_dataset(lab: UsageLab) -> None:
 
 
 @proves(
-    "2.10",
+    "2.11",
     at="src/weblake/dataset/registered_tables.py",
     line='return announced == digest or when < f"{now - REPLACEMENT:{_WHEN}}"',
     becomes="return True",
@@ -186,6 +193,12 @@ def test_a_sync_between_a_replacement_and_its_entry_leaves_the_entry(
     assert lab.dataset.storage.list("_weblake/uncommitted") == []
 
 
+@proves(
+    "2.11",
+    at="src/weblake/loads/usage.py",
+    line="registered_tables.mark_replaced(storage, name, content_digest(written.path.read_bytes()))",
+    becomes="pass",
+)
 @pytest.mark.parametrize("format", ["delta"])
 def test_after_its_first_day_a_sync_reads_the_replaced_files_only(
     lab: UsageLab, monkeypatch: pytest.MonkeyPatch
@@ -308,7 +321,15 @@ def test_another_sync_commits_newer_content_first(lab: UsageLab, first: bool, mo
     assert lab.status().in_step
 
 
-@pytest.mark.parametrize("format", BY_TIER)
+@pytest.mark.system
+@proves(
+    "2.11",
+    at="src/weblake/tables/delta.py",
+    line="app_transactions=transactions, max_commit_retries=0)",
+    becomes="app_transactions=transactions)",
+    case="delta",
+)
+@pytest.mark.parametrize("format", FORMATS)
 def test_maintenance_of_the_table_neither_doubles_nor_loses(lab: UsageLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that maintenance has rewritten, before a sync and between its look at the table and its commit."""
     lab.land(1, "2026-10", "2026-11")

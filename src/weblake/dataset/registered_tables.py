@@ -37,7 +37,7 @@ ADDED, REMOVED = "added", "removed"
 #: How long a replacement may take from its entry to its end, with a wide margin. Until then, a sync that has not seen
 #: the new content keeps the entry.
 REPLACEMENT = timedelta(hours=24)
-_WHEN = "%Y%m%dT%H%M%S"
+_WHEN = "%Y%m%dT%H%M%S%f"
 
 
 class RegisteredTable(Record, frozen=True, kw_only=True):

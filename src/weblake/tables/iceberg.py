@@ -172,7 +172,10 @@ class IcebergTable:
             landed = {field.name: field for file in files for field in self._columns_of(file)}
             if self._add_columns(landed.values()):
                 raise CommitConflict("the table lacked columns of a load") from error
-            raise
+            raise StorageRefused(
+                f"The Iceberg table {self._identifier} does not take the files of the dataset: {first_line(error)}.",
+                hint="Its columns were changed by another program: change them back, or add another table.",
+            ) from error
         self.refresh()
 
     def _columns_of(self, url: str) -> pa.Schema:
@@ -181,7 +184,8 @@ class IcebergTable:
 
     def contents(self) -> dict[str, tuple[str, ...]]:
         """Return the digest of each file's content in the table, by file id."""
-        return contents_of(task.file.file_path for task in self._table.scan().plan_files())
+        with _errors(f"The Iceberg table {self._identifier}"):
+            return contents_of(task.file.file_path for task in self._table.scan().plan_files())
 
     def copy(self, path: str, data: bytes) -> LoadFile:
         """Copy the content of a dataset's file to a new file of the table, which no version names yet; return it."""
@@ -192,7 +196,7 @@ class IcebergTable:
         pq.write_table(rows, written, compression="zstd")
         content = written.getvalue().to_pybytes()
         url = self._table.location_provider().new_data_location(copy_name(path, data))
-        with self._table.io.new_output(url).create() as file:
+        with _errors(f"The Iceberg table {self._identifier}"), self._table.io.new_output(url).create() as file:
             file.write(content)
         return LoadFile(file_id_of(path), url, rows.num_rows, len(content), keys)
 

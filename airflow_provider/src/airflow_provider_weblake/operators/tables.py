@@ -29,7 +29,8 @@ class WeblakeTableSyncOperator(BaseOperator):
     at the same time are harmless. The task needs `weblake[delta]` or `weblake[iceberg]` on its worker.
 
     Returns `{"tables": [{"format", "table", "identifier", "location", "version", "added", "removed", "rows",
-    "table_rows", "load_ids"}, …]}`: `added` and `removed` are numbers of loads, `load_ids` the added ones, 50 at most.
+    "table_rows", "load_ids"}, …]}`: `added` and `removed` are numbers of loads, `load_ids` the added ones, 50 at most. Of
+    tables of `usage_periods` and `activity` these are files of the dataset whose content was added, by their paths.
     The events of the task's outlet assets carry the same.
 
     :param to: The dataset's root: a local path, or a storage URL whose user part names an Airflow connection, as in

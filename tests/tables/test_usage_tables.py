@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -17,7 +15,7 @@ import pytest
 from catalogue import proves
 from command_in_process import run_command
 from deltalake import DeltaTable
-from polling import until
+from killed_syncs import sync_and_kill
 from pyiceberg.catalog import load_catalog
 
 import weblake
@@ -421,45 +419,19 @@ def test_on_object_storage(s3_root: str, format: str, tmp_path: Path, monkeypatc
     assert lab.status().in_step
 
 
-_SYNCS = """
-import sys, weblake.tables as tables
-while True:
-    tables.sync(sys.argv[1], table_options=eval(sys.argv[2]))
-    print("synced", flush=True)
-"""
-
-
 @pytest.mark.system
 @pytest.mark.parametrize("format", FORMATS)
 def test_three_processes_that_are_killed(lab: UsageLab, tmp_path: Path) -> None:
     """Processes sync without end, and one after the other is killed and replaced, while periods are replaced."""
     lab.land(0, "2026-10", "2026-11", "2026-12")
     complete(lab)
-    errors = tmp_path / "errors"
-
-    def start() -> subprocess.Popen[str]:
-        with errors.open("a") as log:
-            command = [sys.executable, "-c", _SYNCS, lab.root, repr(lab.options)]
-            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-
-    processes = [start() for _ in range(3)]
-    try:
-        for each in processes:
-            assert each.stdout is not None
-            assert each.stdout.readline() == "synced\n", errors.read_text()
-        for number in range(1, 21):
-            lab.land(number, f"2026-{10 + number % 3}")
-            if number % 2:
-                assert processes[0].poll() is None, errors.read_text()
-                victim = processes.pop(0)
-                victim.kill()
-                victim.communicate(timeout=20)
-                processes.append(start())
-        until(lambda: lab.status().in_step, 60)
-    finally:
-        for each in processes:
-            each.kill()
-            each.communicate(timeout=20)
+    sync_and_kill(
+        lab.root,
+        lab.options,
+        errors=tmp_path / "errors",
+        land=lambda number: lab.land(number, f"2026-{10 + number % 3}"),
+        done=lambda: lab.status().in_step,
+    )
     lab.sync(everything=True)
     assert lab.credits() == [("2026-10", 18), ("2026-11", 19), ("2026-12", 20)]
     assert lab.status().in_step

@@ -30,8 +30,8 @@ def build_table_asset(
 
     The table is registered once, with `weblake table add` or `weblake.tables.add`. Its metadata are the table's URI,
     version, number of rows and columns, and how many loads were added and taken out; of usage_periods and activity, how
-    many files had their content added and taken out. Runs at the same time, retries and
-    repetitions are harmless. An asset downstream reads the table with an IO manager of Delta Lake or Iceberg.
+    many files had their content added and taken out. Runs at the same time, retries and repetitions are harmless. An
+    asset downstream reads the table with an IO manager of Delta Lake or Iceberg.
 
     Args:
         name: The key of the asset, or a spec.

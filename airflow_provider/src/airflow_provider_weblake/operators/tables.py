@@ -27,7 +27,7 @@ class WeblakeTableSyncOperator(BaseOperator):
 
     Returns `{"tables": [{"format", "table", "identifier", "location", "version", "added", "removed", "rows",
     "table_rows", "load_ids"}, …]}`: `added` and `removed` are numbers of loads, `rows` the rows of the added ones,
-    `load_ids` their ids, 50 at most. For a table of `usage_periods` or `activity`, files of the dataset are counted, and
+    `load_ids` their ids, 50 at most. For `usage_periods` or `activity`, files are counted, and
     `load_ids` has their paths. The event of an outlet asset carries the same; if the asset's URI is the location
     of one of the tables, it carries that table only. An AssetAlias gets an event for each table that has changed.
 

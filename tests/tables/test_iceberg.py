@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import polars
+import pyiceberg
 import pytest
 from pyiceberg.catalog import load_catalog
 from task_lab import RETRY, TaskLab, task_lab
 
 import weblake
 from weblake import tables
+from weblake.arrow import schemas
 
 IDENTIFIER = "web.documents"
 
@@ -89,3 +93,29 @@ def test_our_records_remember_loads_whose_snapshots_have_expired(lab: TaskLab, o
     (done,) = tables.sync(lab.root, table_options=options, everything=True)
     assert done.added == ()
     assert loads_in(options).count(first.load_id) == 3
+
+
+@pytest.mark.skipif(pyiceberg.__version__ < "0.12", reason="pyiceberg 0.11 does not repeat a commit")
+def test_control_default_retries_double(lab: TaskLab, options: Mapping[str, str], tmp_path: Path) -> None:
+    """Why weblake has retries of its own: with pyiceberg's, three workers that look first add the same file thrice.
+
+    Each worker reads the table, finds that no snapshot names the load, waits until the others are as far, and commits.
+    """
+    receipt = lab.land(RETRY).receipt
+    (file,) = receipt.files
+    catalog = load_catalog("lake", **options)
+    catalog.create_namespace("web")
+    catalog.create_table("web.control", schema=schemas.DOCUMENTS)
+    ready = Barrier(3, timeout=20)
+
+    def work(_: int) -> None:
+        table = load_catalog("lake", **options).load_table("web.control")
+        named = {snapshot.summary.additional_properties.get("load_id") for snapshot in table.snapshots()}
+        assert receipt.load_id not in named
+        ready.wait()
+        table.add_files([f"file://{lab.root}/{file.path}"], snapshot_properties={"load_id": receipt.load_id})
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3)))
+    rows = catalog.load_table("web.control").scan(selected_fields=("load_id",)).to_arrow()
+    assert rows.column("load_id").to_pylist() == [receipt.load_id] * 9  # of 3

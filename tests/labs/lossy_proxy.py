@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 _WRITES = (b"PUT", b"POST", b"DELETE")
@@ -75,25 +76,45 @@ class LossyProxy:
 
 def _request(client: socket.socket) -> bytes | None:
     """Read a request from a connection; None if the client ends before."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        chunk = client.recv(65536)
-        if not chunk:
+    stream = client.makefile("rb")
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        line = stream.readline()
+        if not line:
             return None
-        data += chunk
-    head, _, body = data.partition(b"\r\n\r\n")
-    fields = dict(line.lower().split(b":", 1) for line in head.split(b"\r\n")[1:])
+        head += line
+    fields = dict(line.lower().split(b":", 1) for line in head.split(b"\r\n")[1:-2])
     if b"100-continue" in fields.get(b"expect", b""):
         client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         # The server must not send its own.
-        head = b"\r\n".join(line for line in head.split(b"\r\n") if not line.lower().startswith(b"expect:"))
-    size = int(fields.get(b"content-length", b"0"))
-    while len(body) < size:
-        chunk = client.recv(65536)
-        if not chunk:
+        head = b"".join(line for line in head.splitlines(keepends=True) if not line.lower().startswith(b"expect:"))
+    if b"chunked" in fields.get(b"transfer-encoding", b""):
+        body = _chunks(stream)
+    else:
+        size = int(fields.get(b"content-length", b"0"))
+        body = stream.read(size)
+        if len(body) < size:
             return None
-        body += chunk
-    return head + b"\r\n\r\n" + body
+    return None if body is None else head + body
+
+
+def _chunks(stream: BinaryIO) -> bytes | None:
+    """Read a chunked body and its trailer; None if the client ends before."""
+    body = b""
+    last = False
+    while not last:
+        line = stream.readline()
+        if not line:
+            return None
+        size = int(line.partition(b";")[0], 16)
+        last = size == 0
+        data = b"" if last else stream.read(size + 2)
+        body += line + data
+    while line := stream.readline():
+        body += line
+        if line == b"\r\n":
+            return body
+    return None
 
 
 @contextmanager

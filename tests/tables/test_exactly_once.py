@@ -203,7 +203,7 @@ def test_on_object_storage(
     if format == "iceberg":  # pyiceberg reads the environment once in a process
         named = {"catalog": "lake", "identifier": "web.documents"}
         options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{s3_root}-warehouse"}
-        options["s3.endpoint"] = os.environ["AWS_ENDPOINT_URL"]
+        options |= {"s3.endpoint": os.environ["AWS_ENDPOINT_URL"], "s3.region": "us-east-1"}
     lab.dataset = open_dataset(s3_root)
     first = land(lab, "run-1", "a b/ü%")
     tables.add(s3_root, format, keep_days=0, table_options=options, **named)

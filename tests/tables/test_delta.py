@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import polars
+import pyarrow.dataset as ds
 import pytest
 from catalogue import proves
 from command_in_process import run_command
@@ -226,3 +227,23 @@ def test_the_command_line(lab: TaskLab) -> None:
     assert table("remove", "delta")[0] == 0
     code, _, err = table("sync")
     assert (code, "weblake table add" in err) == (1, True)
+
+
+def test_readers_skip_files_by_the_statistics_of_the_log(lab: TaskLab) -> None:
+    lab.urls = ["http://pages.test/a"]
+    first = lab.land(RETRY).receipt
+    lab.run, lab.keys, lab.urls = "run-2", {"day": "2026-11-22"}, ["http://pages.test/z"]
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    dataset = DeltaTable(lab.root / "documents").to_pyarrow_dataset()
+    (loaded_at,) = dataset.to_table(columns=["loaded_at"], filter=ds.field("load_id") == first.load_id).column(0)
+
+    def files(condition: ds.Expression) -> int:
+        return len(list(dataset.get_fragments(condition)))
+
+    assert files(ds.field("markdown").is_valid()) == 2
+    assert files(ds.field("load_id") == first.load_id) == 1
+    assert files(ds.field("url") == "http://pages.test/z") == 1
+    assert files(ds.field("status_code") == 404) == 0
+    assert files(ds.field("loaded_at") <= loaded_at) == 1

@@ -32,7 +32,7 @@ from weblake.arrow import arrays, schemas
 from weblake.arrow.parquet import ParquetFile
 from weblake.dataset import layout
 from weblake.dataset.records import Done, Intent, Job
-from weblake.receipt import LandedFile, Receipt
+from weblake.receipt import Receipt
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
@@ -99,7 +99,7 @@ def full_load(lab: TaskLab) -> None:
         file.write(arrays.record_batch(schemas.DOCUMENTS, rows))
         written = file.close(json.dumps(receipt.to_dict(files=False)).encode())
     landed = Receipt.from_dict(
-        {**receipt.to_dict(), "files": [LandedFile(name, written.rows, written.bytes)]}  # type: ignore[arg-type]
+        {**receipt.to_dict(), "files": [{"path": name, "rows": written.rows, "bytes": written.bytes}]}
     )
     records = {
         "": load,

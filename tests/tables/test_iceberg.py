@@ -119,3 +119,45 @@ def test_control_default_retries_double(lab: TaskLab, options: Mapping[str, str]
         list(pool.map(work, range(3)))
     rows = catalog.load_table("web.control").scan(selected_fields=("load_id",)).to_arrow()
     assert rows.column("load_id").to_pylist() == [receipt.load_id] * 9  # of 3
+
+
+def test_readers_skip_files_by_the_statistics_of_the_manifests(lab: TaskLab, options: Mapping[str, str]) -> None:
+    lab.urls = ["http://pages.test/a"]
+    first = lab.land(RETRY).receipt
+    lab.run, lab.keys, lab.urls = "run-2", {"day": "other"}, ["http://pages.test/z"]
+    lab.land(RETRY)
+    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
+    tables.sync(lab.root, table_options=options)
+    table = load_catalog("lake", **options).load_table(IDENTIFIER)
+    of_first = table.scan(row_filter=f"load_id == '{first.load_id}'", selected_fields=("loaded_at",)).to_arrow()
+    (loaded_at,) = of_first.column(0).to_pylist()
+
+    def files(condition: str) -> int:
+        return len(list(table.scan(row_filter=condition).plan_files()))
+
+    assert files("status_code == 200") == 2
+    assert files(f"load_id == '{first.load_id}'") == 1
+    assert files("url == 'http://pages.test/z'") == 1
+    assert files("status_code == 404") == 0
+    assert files(f"loaded_at <= '{loaded_at.isoformat()}'") == 1
+
+
+def test_a_rewrite_of_the_files_neither_doubles_nor_loses(lab: TaskLab, options: Mapping[str, str]) -> None:
+    """As `rewrite_data_files` of Spark does it: other files in place of all; then one of the loads is replaced."""
+    lab.land(RETRY)
+    lab.run, lab.keys = "run-2", {"day": "other"}
+    second = lab.land(RETRY).receipt
+    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options)
+    tables.sync(lab.root, table_options=options)
+    table = load_catalog("lake", **options).load_table(IDENTIFIER)
+    table.overwrite(table.scan().to_arrow())
+    for snapshot in table.metadata.snapshots[:-1]:
+        table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+    (done,) = tables.sync(lab.root, table_options=options, everything=True)
+    assert (done.added, done.removed) == ((), ())
+    lab.keys, lab.run = {"day": "a b/ü%"}, "run-3"
+    third = lab.land(RETRY).receipt
+    (done,) = tables.sync(lab.root, table_options=options)
+    assert done.added == (third.load_id,)
+    assert loads_in(options) == sorted([second.load_id] * 3 + [third.load_id] * 3)
+    assert tables.status(lab.root, table_options=options)[0].in_step

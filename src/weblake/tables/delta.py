@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _ADDED, _REMOVED = 1, 2
 #: Columns whose minimum, maximum and number of nulls the log holds: readers skip files by them.
 _PRUNED = ("load_id", "url", "source_url", "status_code", "position", "loaded_at", "outcome", "occurred_at")
+#: The table's property for these columns; by default readers use the statistics of the first 32 columns only.
+_INDEXED = "delta.dataSkippingStatsColumns"
 
 
 def open_table(
@@ -71,6 +73,7 @@ class DeltaLakeTable:
                     mode="ignore",
                     partition_by=list(self._keys),
                     name=f"weblake {self._folder}",
+                    configuration={_INDEXED: ",".join(name for name in _PRUNED if name in self._schema.names)},
                     storage_options=self._options or None,
                 )
             return DeltaTable(self.location, storage_options=self._options or None)

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 _ADDED, _REMOVED = 1, 2
 #: Columns whose minimum, maximum and number of nulls the log holds: readers skip files by them.
 _PRUNED = ("load_id", "url", "source_url", "status_code", "position", "loaded_at", "outcome", "occurred_at")
-#: The table's property for these columns; by default readers use the statistics of the first 32 columns only.
-_INDEXED = "delta.dataSkippingStatsColumns"
+#: The table's property for the number of columns, from the first one, whose statistics readers use and writers collect;
+#: by default 32, which would leave out `loaded_at`. delta-rs does not read statistics of columns given by name.
+_INDEXED = "delta.dataSkippingNumIndexedCols"
 
 
 def open_table(
@@ -55,7 +56,9 @@ class DeltaLakeTable:
     def __init__(self, storage: Storage, table: str, options: dict[str, str], *, create: bool) -> None:
         self._storage, self._options = storage, options
         self._keys = layout.Layout(storage).keys(table)
-        self._schema = schemas.with_keys(table, self._keys)
+        self._schema = pa.schema(
+            sorted(schemas.with_keys(table, self._keys), key=lambda each: each.name not in _PRUNED)
+        )
         self._folder = table
         local = storage.local_path(table)
         self.location = str(local) if local is not None else f"{storage.url.rstrip('/')}/{table}"
@@ -73,7 +76,7 @@ class DeltaLakeTable:
                     mode="ignore",
                     partition_by=list(self._keys),
                     name=f"weblake {self._folder}",
-                    configuration={_INDEXED: ",".join(name for name in _PRUNED if name in self._schema.names)},
+                    configuration={_INDEXED: str(sum(name in _PRUNED for name in self._schema.names))},
                     storage_options=self._options or None,
                 )
             return DeltaTable(self.location, storage_options=self._options or None)

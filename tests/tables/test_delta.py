@@ -48,6 +48,7 @@ def test_what_has_landed_is_added_once(lab: TaskLab) -> None:
     assert tables.status(lab.root)[0].in_step
 
 
+@pytest.mark.smoke
 def test_a_replacement_is_one_commit(lab: TaskLab) -> None:
     first = lab.land(RETRY).receipt
     tables.add(lab.root, "delta", keep_days=0)
@@ -105,6 +106,7 @@ def test_readers_find_the_files_of_any_path_key(lab: TaskLab, day: str) -> None:
     assert loads_in(lab) == [second.load_id] * 3
 
 
+@pytest.mark.smoke
 def test_maintenance_neither_doubles_nor_loses(lab: TaskLab) -> None:
     """Merging of files, a checkpoint and vacuum by the table format; then one of the merged loads is replaced."""
     lab.keys = None  # the loads of a slot without a partition value stand beside each other

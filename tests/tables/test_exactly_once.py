@@ -126,6 +126,7 @@ def test_a_crash_between_any_two_steps(lab: TaskLab, format: str, monkeypatch: p
     becomes="found: dict[str, set[str]] = {ADDED: set(), REMOVED: set()}",
     case="iceberg",
 )
+@pytest.mark.smoke
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_commit_whose_reply_is_lost(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     load_id = land(lab, "run-1", "a")
@@ -144,6 +145,7 @@ def test_a_commit_whose_reply_is_lost(lab: TaskLab, format: str, monkeypatch: py
     assert rows(lab, format) == {load_id: 3}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("format", FORMATS)
 def test_another_sync_commits_first(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one commits between our look at the table and our commit: the same load, and another one."""

@@ -16,6 +16,7 @@ from task_lab import RETRY, TaskLab, task_lab
 import weblake
 from weblake import tables
 from weblake.arrow import schemas
+from weblake.tables import committing
 
 IDENTIFIER = "web.documents"
 
@@ -47,6 +48,7 @@ def loads_in(options: Mapping[str, str]) -> list[str]:
     return sorted(table.scan(selected_fields=("load_id",)).to_arrow().column(0).to_pylist())
 
 
+@pytest.mark.smoke
 def test_a_replacement_is_one_change(lab: TaskLab, options: Mapping[str, str]) -> None:
     first = lab.land(RETRY).receipt
     table = tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options)
@@ -68,6 +70,7 @@ def test_a_replacement_is_one_change(lab: TaskLab, options: Mapping[str, str]) -
     assert rows.sort("position").select(read.columns).drop("metadata").equals(read.sort("position").drop("metadata"))
 
 
+@pytest.mark.smoke
 def test_a_load_that_was_retired_before_its_sync_is_never_added(lab: TaskLab, options: Mapping[str, str]) -> None:
     lab.land(RETRY)
     tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options)
@@ -81,7 +84,11 @@ def test_a_load_that_was_retired_before_its_sync_is_never_added(lab: TaskLab, op
     assert lab.visible == [last.load_id]
 
 
-def test_our_records_remember_loads_whose_snapshots_have_expired(lab: TaskLab, options: Mapping[str, str]) -> None:
+@pytest.mark.parametrize("listed_from", [1, 100])
+def test_our_records_remember_loads_whose_snapshots_have_expired(
+    lab: TaskLab, options: Mapping[str, str], listed_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committing, "LISTED_FROM", listed_from)
     first = lab.land(RETRY).receipt
     tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
     tables.sync(lab.root, table_options=options)

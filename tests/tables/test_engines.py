@@ -115,7 +115,9 @@ _TEXTS = {schemas.DOCUMENTS.field("url").type, schemas.DOCUMENTS.field("markdown
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with the engines."""
+    """The Python of an environment with the engines; WEBLAKE_ENGINES_PYTHON names one that exists already."""
+    if "WEBLAKE_ENGINES_PYTHON" in os.environ:
+        return Path(os.environ["WEBLAKE_ENGINES_PYTHON"])
     uv = shutil.which("uv")
     assert uv is not None, "uv runs these tests"
     assert shutil.which("java"), "PySpark needs a Java runtime: apt-get install openjdk-17-jre-headless"

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import polars
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from catalogue import proves
 from command_in_process import run_command
@@ -48,6 +50,7 @@ def test_what_has_landed_is_added_once(lab: TaskLab) -> None:
     assert tables.status(lab.root)[0].in_step
 
 
+@pytest.mark.smoke
 def test_a_replacement_is_one_commit(lab: TaskLab) -> None:
     first = lab.land(RETRY).receipt
     tables.add(lab.root, "delta", keep_days=0)
@@ -97,13 +100,15 @@ def test_readers_find_the_files_of_any_path_key(lab: TaskLab, day: str) -> None:
     frame = polars.scan_delta(str(lab.root / "documents")).collect()
     assert frame["day"].to_list() == [day] * 3
     assert frame["markdown"].null_count() == 0
-    assert frame.drop("day").equals(weblake.read(lab.root).to_polars().drop("day"))
+    read = weblake.read(lab.root).to_polars().drop("day")
+    assert frame.select(read.columns).equals(read)
     lab.run = "run-2"
     second = lab.land(RETRY).receipt
     tables.sync(lab.root)
     assert loads_in(lab) == [second.load_id] * 3
 
 
+@pytest.mark.smoke
 def test_maintenance_neither_doubles_nor_loses(lab: TaskLab) -> None:
     """Merging of files, a checkpoint and vacuum by the table format; then one of the merged loads is replaced."""
     lab.keys = None  # the loads of a slot without a partition value stand beside each other
@@ -255,3 +260,27 @@ def test_the_command_line(lab: TaskLab) -> None:
     assert table("remove", "delta")[0] == 0
     code, _, err = table("sync")
     assert (code, "weblake table add" in err) == (1, True)
+
+
+def test_readers_skip_files_by_the_statistics_of_the_log(lab: TaskLab) -> None:
+    lab.urls = ["http://pages.test/a"]
+    first = lab.land(RETRY).receipt
+    lab.run, lab.keys, lab.urls = "run-2", {"day": "2026-11-22"}, ["http://pages.test/z"]
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    dataset = DeltaTable(lab.root / "documents").to_pyarrow_dataset()
+    (loaded_at,) = dataset.to_table(columns=["loaded_at"], filter=ds.field("load_id") == first.load_id).column(0)
+
+    def files(condition: ds.Expression) -> int:
+        return len(list(dataset.get_fragments(condition)))
+
+    assert files(ds.field("markdown").is_valid()) == 2
+    assert files(ds.field("load_id") == first.load_id) == 1
+    assert files(ds.field("url") == "http://pages.test/z") == 1
+    assert files(ds.field("status_code") == 404) == 0
+    assert files(ds.field("loaded_at") <= loaded_at) == 1
+    table = DeltaTable(lab.root / "documents")
+    table.optimize.z_order(["url"])  # the statistics of the table's own maintenance
+    assert "max.loaded_at" in pa.table(table.get_add_actions(flatten=True)).column_names
+    assert "max.markdown" not in pa.table(table.get_add_actions(flatten=True)).column_names

@@ -124,6 +124,7 @@ def test_a_crash_between_any_two_steps(lab: TaskLab, format: str, monkeypatch: p
     becomes="found: dict[str, set[str]] = {ADDED: set(), REMOVED: set()}",
     case="iceberg",
 )
+@pytest.mark.smoke
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_commit_whose_reply_is_lost(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     load_id = land(lab, "run-1", "a")
@@ -142,6 +143,7 @@ def test_a_commit_whose_reply_is_lost(lab: TaskLab, format: str, monkeypatch: py
     assert rows(lab, format) == {load_id: 3}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("format", FORMATS)
 def test_another_sync_commits_first(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one commits between our look at the table and our commit: the same load, and another one."""
@@ -193,7 +195,7 @@ def test_on_object_storage(
     if format == "iceberg":  # pyiceberg reads the environment once in a process
         named = {"catalog": "lake", "identifier": "web.documents"}
         options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{s3_root}-warehouse"}
-        options["s3.endpoint"] = os.environ["AWS_ENDPOINT_URL"]
+        options |= {"s3.endpoint": os.environ["AWS_ENDPOINT_URL"], "s3.region": "us-east-1"}
     lab.dataset = open_dataset(s3_root)
     first = land(lab, "run-1", "a b/ü%")
     tables.add(s3_root, format, keep_days=0, table_options=options, **named)

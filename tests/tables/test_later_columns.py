@@ -119,7 +119,8 @@ def test_an_older_weblake_commits_to_the_table_of_a_later_one(lab: TaskLab, form
         lake.add()
         lake.add("page_errors")
         lake.sync()
-        assert lake.rows().column_names[2] == "later"
+        columns = lake.rows().column_names
+        assert 0 < columns.index("later") < len(columns) - 1
     columns = lake.rows().column_names
     last = lake.land("run-2", "a")
     assert [(each.added, each.removed) for each in lake.sync()] == [((last,), (first,)), ((), (first,))]

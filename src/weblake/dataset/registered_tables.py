@@ -20,7 +20,7 @@ before the file is replaced: a sync that still reads the old content leaves the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
@@ -184,10 +184,20 @@ class TableRecords:
         Of a table of usage_periods or activity: the entries of `mark_replaced`, by file id.
         """
         found: dict[str, set[str]] = {}
-        for name in self.storage.list(f"{layout.UNCOMMITTED}/{table.table_id}"):
-            load_id, _, what = name.rpartition("/")[2].partition(".")
+        for load_id, what in self._listed(f"{layout.UNCOMMITTED}/{table.table_id}"):
             found.setdefault(load_id, set()).add(what)
         return found
+
+    def all_committed(self, table: RegisteredTable, what: str) -> set[str]:
+        """Return the ids of all loads that are on record as added (ADDED) or taken out (REMOVED); one listing."""
+        listed = self._listed(f"{layout.COMMITTED}/{table.table_id}")
+        return {load_id for load_id, each in listed if each == f"{what}.json"}
+
+    def _listed(self, folder: str) -> Iterator[tuple[str, str]]:
+        """Yield the load id and the rest of the name of each file in a folder."""
+        for name in self.storage.list(folder):
+            load_id, _, rest = name.rpartition("/")[2].partition(".")
+            yield load_id, rest
 
     def forget_uncommitted(self, table: RegisteredTable, entries: Iterable[tuple[str, str]]) -> None:
         """Remove entries (load id or file id, and what `uncommitted` has for it) that are committed."""

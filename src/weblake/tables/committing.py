@@ -40,6 +40,8 @@ T = TypeVar("T")
 
 #: Loads of one commit.
 LOADS_PER_COMMIT = 1000
+#: Loads of a batch from which on the records of all loads are listed, 1,000 with a request, and not read one by one.
+LISTED_FROM = 100
 #: Attempts of one commit, while other programs commit at the same time.
 TRIES = 30
 #: Longest pause between two attempts, in seconds.
@@ -229,6 +231,9 @@ def _in_log(
     found = {ADDED: lake.added(ids), REMOVED: lake.removed(ids)}
     for what, known in found.items():
         unknown = [load_id for load_id in ids if load_id not in known]
+        if len(unknown) >= LISTED_FROM:
+            known |= records.all_committed(table, what).intersection(unknown)
+            continue
         on_record = _each(dataset, unknown, partial(_is_committed, records, table, what))
         known.update(load_id for load_id, there in on_record if there)
     return found[ADDED], found[REMOVED]

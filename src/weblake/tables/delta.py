@@ -38,6 +38,9 @@ _PRUNED = (
     *("load_id", "url", "source_url", "status_code", "position", "loaded_at", "outcome", "occurred_at"),
     *("period_start", "period_end", "reported_at", "endpoint", "created_at"),
 )
+#: The table's property for the number of columns, from the first one, whose statistics readers use and writers collect;
+#: by default 32, which would leave out `loaded_at`. delta-rs does not read statistics of columns given by name.
+_INDEXED = "delta.dataSkippingNumIndexedCols"
 
 
 def open_table(
@@ -62,7 +65,8 @@ class DeltaLakeTable:
     def __init__(self, storage: Storage, table: str, options: dict[str, str], *, create: bool) -> None:
         self._storage, self._options = storage, options
         self._keys = layout.Layout(storage).keys(table)
-        self._schema = schemas.with_keys(table, self._keys)
+        columns = schemas.with_keys(table, self._keys)
+        self._schema = pa.schema(sorted(columns, key=lambda each: each.name not in _PRUNED))
         self._name = table
         self._folder = f"{layout.DELTA_COPIES}/{table}" if table in layout.FIXED_KEYS else table
         local = storage.local_path(self._folder)
@@ -81,6 +85,7 @@ class DeltaLakeTable:
                     mode="ignore",
                     partition_by=list(self._keys),
                     name=f"weblake {self._name}",
+                    configuration={_INDEXED: str(sum(name in _PRUNED for name in self._schema.names))},
                     storage_options=self._options or None,
                 )
             return DeltaTable(self.location, storage_options=self._options or None)

@@ -33,6 +33,9 @@ _ADDED, _REMOVED = "weblake.added", "weblake.removed"
 _RETRIES = "commit.retry.num-retries"
 #: The column whose day partitions the table, where the dataset's table has it.
 _TIME = "loaded_at"
+#: Columns whose whole minimum and maximum the manifests hold. By default they hold the first 16 characters of a text,
+#: in which the URLs of a site do not differ.
+_WHOLE = ("url", "source_url")
 
 
 def open_table(
@@ -239,8 +242,10 @@ def _create(catalog: Catalog, identifier: str, table: str) -> None:
         return
     catalog.create_namespace_if_not_exists(catalog.namespace_from(identifier))
     schema = _schema_of(table)
+    properties = {_RETRIES: "0"}
+    properties |= {f"write.metadata.metrics.column.{name}": "full" for name in _WHOLE if name in schema.names}
     try:
-        new = catalog.create_table_transaction(identifier, schema=schema, properties={_RETRIES: "0"})
+        new = catalog.create_table_transaction(identifier, schema=schema, properties=properties)
         with new as change, change.update_spec() as spec:
             if _TIME in schema.names:
                 spec.add_field(_TIME, DayTransform(), "load_date")

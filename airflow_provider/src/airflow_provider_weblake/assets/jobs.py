@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Asset
 from typing_extensions import Unpack
 
-from weblake.orchestration import JOB_KINDS
 from weblake.errors import InvalidOption
+from weblake.orchestration import JOB_KINDS
 
 if TYPE_CHECKING:
     from airflow_provider_weblake.assets.weblake import AssetOptions

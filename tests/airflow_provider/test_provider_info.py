@@ -187,6 +187,7 @@ def test_airflow_knows_the_provider_as_it_is_described() -> None:
     assert found["testable"] is True
     assert found["runtime hook"] == hook
     names = ("ca_bundle", "call_timeout_s", "client_certificate", "client_key", "insecure", "job_url", "proxy")
+    names += ("webhook_header", "webhook_secret")
     assert found["widgets"] == [f"extra__weblake__{name}" for name in names]
     assert found["behaviour"]["relabeling"] == {"host": "Base URL", "password": "API key"}
     assert set(found["behaviour"]["hidden_fields"]) == {"login", "port", "schema", "extra"}

@@ -123,7 +123,7 @@ class Receiver:
             new = await asyncio.get_running_loop().run_in_executor(self._threads, self._record, conn_id, end)
         except (NoAsset, SQLAlchemyError) as error:
             LOG.warning("The webhook %s of job %s is to be delivered again: %s", end.type, end.job_id, error)
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE) from None
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE) from None  # the service delivers it again
         while len(self._done) >= REMEMBERED:
             del self._done[next(iter(self._done))]
         self._done[known] = None

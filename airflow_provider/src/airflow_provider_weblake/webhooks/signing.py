@@ -24,7 +24,7 @@ from weblake import webhooks
 #: Seconds for which a found secret, or its absence, is used.
 KEPT_S = 30.0
 #: Look-ups of connections without a known secret: so many at once, and so many a second in the long run.
-BURST, RATE = 10.0, 1.0
+BURST, RATE = 20.0, 2.0
 _HEADER_NAME = re.compile(r"[A-Za-z0-9\-]{1,100}")
 
 
@@ -85,16 +85,20 @@ class SigningSecrets:
 
     :param read: reads the signing of a connection, in a thread.
     :param clock: seconds of a monotonic clock.
+    :param burst: how many look-ups without a known secret may come at once.
     """
 
     def __init__(
-        self, read: Callable[[str], Signing | None] = read_signing, clock: Callable[[], float] = time.monotonic
+        self,
+        read: Callable[[str], Signing | None] = read_signing,
+        clock: Callable[[], float] = time.monotonic,
+        burst: float = BURST,
     ) -> None:
-        self._read, self._clock = read, clock
+        self._read, self._clock, self._burst = read, clock, burst
         self._kept: dict[str, _Kept] = {}
         self._reading: dict[str, asyncio.Future[Signing | None]] = {}
         self._threads = ThreadPoolExecutor(2, "weblake-webhook-secrets")
-        self._allowed, self._refilled = BURST, clock()
+        self._allowed, self._refilled = burst, clock()
 
     async def find(self, conn_id: str) -> Signing | None:
         """Return the signing of a connection, or None; raise Unavailable as `read_signing` does, or over the rate."""
@@ -125,7 +129,7 @@ class SigningSecrets:
 
     def _take(self) -> None:
         now = self._clock()
-        self._allowed = min(BURST, self._allowed + (now - self._refilled) * RATE)
+        self._allowed = min(self._burst, self._allowed + (now - self._refilled) * RATE)
         self._refilled = now
         if self._allowed < 1:
             raise Unavailable("Too many unknown connections were asked for.")

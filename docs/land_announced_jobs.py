@@ -1,4 +1,4 @@
-"""Lands every completed batch scrape that an asset event announces: a webhook's, or a watcher's."""
+"""Lands every completed job that an event of its asset announces: one of a webhook, or one of a watcher."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def land_announced_jobs() -> None:
         ti.xcom_push("up_to", max(event.timestamp for event in events).isoformat())
         # What a watcher fires lies under `payload`. A failed job is left to those who started it.
         jobs = [event.extra.get("payload", event.extra) for event in events]
-        ids = sorted({job["job_id"] for job in jobs if job["status"] == "completed"})
-        return [{"kind": "batch_scrape", "job_id": job_id} for job_id in ids]
+        ended = {(job["kind"], job["job_id"]) for job in jobs if job["status"] == "completed"}
+        return [{"kind": kind, "job_id": job_id} for kind, job_id in ended]
 
     @task(inlets=[BATCHES], trigger_rule="none_failed")
     def remember(up_to: str, asset_state_store: Any = None) -> None:

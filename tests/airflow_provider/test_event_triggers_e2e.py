@@ -167,7 +167,8 @@ def test_a_webhook_of_the_service_runs_the_dag_that_lands_the_job_once(bench: Be
     sender = Sender(lab.url, "weblake_default", bench.secret)
     hook = {"url": f"{lab.url}{sender.path}", "events": ["started", "page", "completed"]}
     sizes = {bench.batch(site.pages(3), webhook=hook): 3, bench.batch(site.pages(1, first=7), webhook=hook): 1}
-    bench.until("two events", lambda: sizes.keys() <= set(deliveries(bench)))
+    # On a busy machine the service may have to send a webhook again, a minute later.
+    bench.until("two events", lambda: sizes.keys() <= set(deliveries(bench)), 180)
     with ThreadPoolExecutor(8) as pool:
         again = list(pool.map(lambda job: sender.deliver(completed(job)), [*sizes] * 8))
     assert {str(outcome["outcome"]) for _, outcome in again} == {"repeated"}

@@ -20,6 +20,7 @@ from typing import TypeVar
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import configure_mappers
 from starlette.requests import ClientDisconnect
 
 from airflow_provider_weblake.assets.jobs import CONN_ID
@@ -145,6 +146,8 @@ class Receiver:
 
 def receiver_app(receiver: Receiver | None = None) -> FastAPI:
     """Return the FastAPI app with the one route of the receiver: no documentation, no schema, no redirects."""
+    # The first use of Airflow's models configures them, which takes a second that the first webhook need not wait for.
+    configure_mappers()
     receiving = receiver or Receiver(SigningSecrets())
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
 

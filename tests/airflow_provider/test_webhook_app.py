@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from airflow_provider_weblake.webhooks.events import JobEnd
 
 SIGNATURE = webhooks.SIGNATURE_HEADER
-APP = "airflow_provider/src/airflow_provider_weblake/webhooks/app.py"
-EVENTS = "airflow_provider/src/airflow_provider_weblake/webhooks/events.py"
-SIGNING = "airflow_provider/src/airflow_provider_weblake/webhooks/signing.py"
 
 
 class Bench:
@@ -128,7 +125,7 @@ def test_a_signed_end_of_a_job_is_one_event(bench: Bench) -> None:
 
 @proves(
     "S5",
-    at=EVENTS,
+    at="airflow_provider/src/airflow_provider_weblake/webhooks/events.py",
     line='if any((extra.get("event"), extra.get("job_id")) == (end.type, end.job_id) for extra in extras):',
     becomes="if False:",
 )
@@ -144,7 +141,12 @@ def test_s5_a_repeated_webhook_makes_no_second_event_at_any_api_server(bench: Be
     assert len(extras(sender)) == 1
 
 
-@proves("S5", at=EVENTS, line="session.execute(lock.execution_options(synchronize_session=False))", becomes="pass")
+@proves(
+    "S5",
+    at="airflow_provider/src/airflow_provider_weblake/webhooks/events.py",
+    line="session.execute(lock.execution_options(synchronize_session=False))",
+    becomes="pass",
+)
 def test_s5_webhooks_at_the_same_time_make_one_event(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every delivery comes to its look for a former event before any of them has made one, unless a lock keeps it."""
     from airflow.models.asset import AssetEvent
@@ -195,7 +197,12 @@ FORGERIES: dict[str, Callable[[bytes, Sender], list[tuple[str, str]]]] = {
 }
 
 
-@proves("S4", at=APP, line="if len(signatures) != 1 or not _SIGNATURE.fullmatch(signatures[0]):", becomes="if False:")
+@proves(
+    "S4",
+    at="airflow_provider/src/airflow_provider_weblake/webhooks/app.py",
+    line="if len(signatures) != 1 or not _SIGNATURE.fullmatch(signatures[0]):",
+    becomes="if False:",
+)
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_s4_a_forged_webhook_is_refused_before_the_database(bench: Bench, forgery: str) -> None:
     sender = bench.sender(asset=False)
@@ -294,7 +301,12 @@ def test_a_strange_delivery_id_is_left_out(bench: Bench, webhook_id: str) -> Non
     assert extras(sender)[0]["webhook_id"] is None
 
 
-@proves("S4", at=APP, line="if len(body) + len(chunk) > MAX_BODY:", becomes="if False:")
+@proves(
+    "S4",
+    at="airflow_provider/src/airflow_provider_weblake/webhooks/app.py",
+    line="if len(body) + len(chunk) > MAX_BODY:",
+    becomes="if False:",
+)
 def test_s4_a_large_webhook_is_refused_before_it_is_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_weblake.webhooks.app.MAX_BODY", 1000)
     sender = bench.sender(asset=False)
@@ -323,7 +335,7 @@ def test_a_slow_webhook_is_refused_at_the_deadline(bench: Bench, monkeypatch: py
 
 @proves(
     "S5",
-    at=APP,
+    at="airflow_provider/src/airflow_provider_weblake/webhooks/app.py",
     line="raise Refused(HTTPStatus.SERVICE_UNAVAILABLE) from None  # the service delivers it again",
     becomes='return "ignored"',
 )

@@ -176,7 +176,8 @@ def test_a_webhook_of_the_service_runs_the_dag_that_lands_the_job_once(bench: Be
     with ThreadPoolExecutor(8) as pool:
         outcomes = pool.map(lambda _: sender.deliver({**completed(unknown), "type": "batch_scrape.failed"}), range(16))
         assert Counter(outcome["outcome"] for _, outcome in outcomes) == {"accepted": 1, "repeated": 15}
-    assert Counter(deliveries(bench)) == dict.fromkeys([*sizes, unknown], 1)
+    ours = {*sizes, unknown}
+    assert Counter(job for job in deliveries(bench) if job in ours) == dict.fromkeys(ours, 1)
     lab.until("both jobs to be landed", lambda: len(landed_rows(bench, {*sizes})) == 2, 120, bench.runs)
     state = f"/assets/{bench.asset(BATCHES)}/state-store"
     lab.until("the DAG to have remembered", lambda: lab.api("GET", state)["asset_state_store"], 60, bench.runs)

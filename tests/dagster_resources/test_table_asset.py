@@ -11,7 +11,8 @@ from gated_site import GatedSite
 from in_process import Bench
 
 from dagster_weblake import BatchScrapeRequest, build_table_asset, build_weblake_assets
-from weblake import tables
+from weblake import orchestration, tables
+from weblake.api.models import ActivityEntry
 
 
 def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) -> None:
@@ -44,3 +45,20 @@ def test_several_tables_have_an_asset_each(
     one = build_table_asset(spec, deps=["pages"], table_name="web.documents", table_options=options)
     assert one.specs_by_key[spec.key].group_name == "lake"
     assert bench.run([one]).metadata("lake/documents")["dagster/row_count"] == 1
+
+
+@pytest.mark.system
+def test_a_table_of_activity_is_materialized(bench: Bench) -> None:
+    def land(*ids: str) -> None:
+        entries = [ActivityEntry(id=one, endpoint="scrape", created_at="2026-11-20T10:00:00Z") for one in ids]
+        orchestration.land_activity(entries, orchestration.open_dataset(bench.root))
+
+    land("a")
+    tables.add(bench.root, "delta", table="activity")
+    table = build_table_asset("calls", deps=[], table_name="activity")
+    for ids in ("a", "b"):
+        land(ids)
+        found = bench.run([table]).metadata("calls")
+        assert (found["dagster/row_count"], found["weblake/loads_added"]) == (len(ids) + (ids == "b"), 1)
+    assert found["weblake/loads_removed"] == 1
+    assert "endpoint" in [column.name for column in found["dagster/column_schema"].columns]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars
 import pytest
@@ -16,6 +17,7 @@ from task_lab import CLEAR, RETRY, TaskLab, task_lab
 import weblake
 from weblake import tables
 from weblake.errors import InvalidOption, StorageRefused
+from weblake.tables import delta
 
 
 @pytest.fixture
@@ -126,6 +128,33 @@ def test_maintenance_neither_doubles_nor_loses(lab: TaskLab) -> None:
     assert sorted(read.column("load_id").to_pylist()) == loads_in(lab)
 
 
+@proves(
+    "2.10",
+    at="src/weblake/tables/delta.py",
+    line="max_commit_retries=0 if there else None",
+    becomes="max_commit_retries=None",
+)
+def test_maintenance_during_the_commit_of_a_replacement(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are merged between our look at the table and our commit, which takes one of them out."""
+    lab.keys = None
+    first = lab.land(RETRY).receipt
+    lab.run = "run-2"
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    third = lab.land(CLEAR).receipt
+    real = delta.DeltaLakeTable._write
+
+    def is_late(self: delta.DeltaLakeTable, *args: Any) -> None:
+        monkeypatch.setattr(delta.DeltaLakeTable, "_write", real)
+        assert DeltaTable(lab.root / "documents").optimize.compact()["numFilesAdded"] == 1
+        real(self, *args)
+
+    monkeypatch.setattr(delta.DeltaLakeTable, "_write", is_late)
+    tables.sync(lab.root)
+    assert loads_in(lab) == sorted([first.load_id] * 3 + [third.load_id] * 3)
+
+
 def test_a_retired_load_is_not_added_when_it_is_offered_again(lab: TaskLab) -> None:
     first = lab.land(RETRY).receipt
     tables.add(lab.root, "delta")
@@ -196,7 +225,7 @@ def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path)
         {"format": "hudi"},
         {"format": "iceberg"},
         {"format": "delta", "catalog": "lake", "identifier": "web.documents"},
-        {"format": "delta", "table": "activity"},
+        {"format": "delta", "table": "nothing"},
         {"format": "delta", "keep_days": -1},
     ):
         with pytest.raises(InvalidOption) as caught:

@@ -29,8 +29,9 @@ def build_table_asset(
     """Return an asset whose materialization commits to a table what has landed, each load exactly once.
 
     The table is registered once, with `weblake table add` or `weblake.tables.add`. Its metadata are the table's URI,
-    version, number of rows and columns, and how many loads were added and taken out. Runs at the same time, retries and
-    repetitions are harmless. An asset downstream reads the table with an IO manager of Delta Lake or Iceberg.
+    version, number of rows and columns, and how many loads were added and taken out; of usage_periods and activity, how
+    many files had their content added and taken out. Runs at the same time, retries and repetitions are harmless. An
+    asset downstream reads the table with an IO manager of Delta Lake or Iceberg.
 
     Args:
         name: The key of the asset, or a spec.

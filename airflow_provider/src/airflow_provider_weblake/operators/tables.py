@@ -30,7 +30,8 @@ class WeblakeTableSyncOperator(BaseOperator):
 
     Returns `{"tables": [{"format", "table", "identifier", "location", "version", "added", "removed", "rows",
     "table_rows", "load_ids"}, …]}`: `added` and `removed` are numbers of loads, `load_ids` the added ones, 50 at most.
-    The events of the task's outlet assets carry the same.
+    For a table of `usage_periods` or `activity`, files of the dataset are counted, and `load_ids` has their paths. The
+    events of the task's outlet assets carry the same.
 
     :param to: The dataset's root: a local path, or a storage URL whose user part names an Airflow connection, as in
         `s3://aws_default@lake/web`. For S3, the tables are then reached with the same connection (templated).

@@ -75,9 +75,9 @@ def test_it_reaches_a_bucket_through_the_connection_of_the_root(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from airflow_provider_weblake.operators.tables import catalog_settings, storage_settings
     from airflow_provider_weblake.operators.weblake import WeblakeTableSyncOperator
     from airflow_provider_weblake.storage import root_path
+    from airflow_provider_weblake.table_sync import catalog_settings, storage_settings
 
     root = root_path(connected)
     load_id = land(weblake_service, site, root, 1)

@@ -23,6 +23,7 @@ import redis
 import sqlalchemy as sa
 from airflow_home import migrate, template
 from airflow_lab import AirflowLab
+from redis_server import RedisServer
 
 WORKERS = 2
 
@@ -49,7 +50,7 @@ class CeleryLab(AirflowLab):
         return {
             **super().settings(),
             "CORE__EXECUTOR": "CeleryExecutor",
-            "CELERY__BROKER_URL": f"redis+socket://:{self._password}@{self._servers}/redis.sock?virtual_host=0",
+            "CELERY__BROKER_URL": self._redis.url,
             "CELERY__RESULT_BACKEND": f"db+{self.database}",
             # Celery's inspection of all workers at each start of one is of no use to a test.
             "CELERY__WORKER_ENABLE_REMOTE_CONTROL": "False",
@@ -78,7 +79,7 @@ class CeleryLab(AirflowLab):
         return super().grep(needle) + self._grep_redis(needle)
 
     def _grep_redis(self, needle: str) -> list[str]:
-        with self._redis() as broker:
+        with self._redis.client() as broker:
             return [
                 f"queue {key.decode(errors='replace')}"
                 for key in broker.scan_iter("*")
@@ -105,7 +106,9 @@ class CeleryLab(AirflowLab):
         # Short, for the path of a Unix socket has 107 bytes; not below home, for Postgres runs as its own user.
         self._servers = Path(tempfile.mkdtemp(prefix="weblake-lab-"))
         self._running.remove_at_end(self._servers)
-        self._start_redis()
+        self._redis = RedisServer(self._servers)
+        self._redis.start(self._running, self._log("redis"))
+        self.until("Redis to answer", self._redis.answers, 30, self._tails)
         self._start_postgres()
         self._migrate()
 
@@ -127,27 +130,6 @@ class CeleryLab(AirflowLab):
         dump, made = template(f"metadata-postgres-{programs.parent.name}", ".sql", make)
         if not made:
             run("psql", "--quiet", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--file", str(dump))
-
-    def _redis(self) -> redis.Redis:
-        return redis.Redis(unix_socket_path=str(self._servers / "redis.sock"), password=self._password)
-
-    def _start_redis(self) -> None:
-        config = self._servers / "redis.conf"
-        config.touch(mode=0o600)
-        config.write_text(
-            f"port 0\nunixsocket {self._servers}/redis.sock\nunixsocketperm 700\nrequirepass {self._password}\n"
-            f'dir {self._servers}\nsave ""\nappendonly no\n'
-        )
-        server = _program("redis-server")
-        self._running.start("redis", [server, str(config)], os.environ, self._log("redis"))
-        self.until("Redis to answer", self._redis_answers, 30, self._tails)
-
-    def _redis_answers(self) -> bool:
-        try:
-            with self._redis() as broker:
-                return bool(broker.ping())
-        except redis.ConnectionError:
-            return False
 
     def _start_postgres(self) -> None:
         user = "postgres" if os.getuid() == 0 else None  # Postgres refuses to run as root

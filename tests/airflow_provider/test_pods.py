@@ -1,0 +1,183 @@
+"""Tests of tasks in pods: evicted or out of memory, with an empty disk for each execution and a dataset on S3.
+
+There is no cluster here: `pod_executor` starts each task as KubernetesExecutor's image does, in a process with a file
+system of its own. Under `system` a waiting task is evicted and a landing one runs out of memory; `nightly` has the
+other two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from airflow_lab import AirflowLab
+from gated_site import GatedSite
+from supervised_processes import descendants, lives
+
+import weblake
+from weblake_service.config import ServiceKey
+from weblake_service.server import LocalService
+
+HERE = Path(__file__).parent
+pytestmark = [pytest.mark.system, pytest.mark.timeout(420)]
+
+PAGES = 3
+#: Each page of results has one document, and the second is not answered.
+HALF = (
+    {"match": {"path": "skip="}, "times": 1, "effect": {"stall": True}},
+    {"match": {}, "times": None, "effect": {"chunk_documents": 1}},
+)
+
+
+class PodLab(AirflowLab):
+    """Airflow with an executor that starts a pod for each execution of a task."""
+
+    def settings(self) -> dict[str, str]:
+        """The usual ones, with the executor."""
+        return {**super().settings(), "CORE__EXECUTOR": "pod_executor.PodExecutor"}
+
+    def environment(self) -> dict[str, str]:
+        """The usual one, in which the executor is found."""
+        usual = super().environment()
+        path = os.pathsep.join([str(HERE), usual["PYTHONPATH"]])
+        return {**usual, "PYTHONPATH": path, "POD_LIST": str(self.home / "pods")}
+
+    def pods(self) -> list[int]:
+        """The processes of all pods so far, in order."""
+        with suppress(FileNotFoundError):
+            return [int(line) for line in (self.home / "pods").read_text().split()]
+        return []
+
+    def said(self, text: str) -> int:
+        """How often the pods have logged a text; they share the scheduler's standard output."""
+        return (self.home / "processes" / "scheduler.log").read_text(errors="replace").count(text)
+
+    def scratch(self, pod: int) -> list[str]:
+        """The files on a living pod's disk that are weblake's."""
+        home = Path(f"/proc/{pod}/root{self.home}/tmp")
+        return [str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()]
+
+
+@dataclass
+class World:
+    """Airflow, the service, the site and the bucket."""
+
+    airflow: PodLab
+    service: LocalService
+    site: GatedSite
+
+    @property
+    def started(self) -> int:
+        return self.service.counts().get("batch_scrape_started", 0)
+
+    @property
+    def billed(self) -> int:
+        return self.service.counts().get("pages_billed", 0)
+
+    def asked(self, text: str) -> bool:
+        return any(each["method"] == "GET" and text in str(each["path"]) for each in self.service.requests())
+
+    def until(self, what: str, done: Any, run: str) -> None:
+        self.airflow.until(what, done, 120, lambda: self.airflow.describe("blocking", run))
+
+
+@pytest.fixture(scope="module")
+def _world(tmp_path_factory: pytest.TempPathFactory, module_s3_root: str) -> Iterator[World]:
+    key, site = f"canary-{secrets.token_hex(16)}", GatedSite()
+    try:
+        with LocalService(keys=[ServiceKey(key)], allow_private=True) as service:
+            connection = {"conn_type": "weblake", "host": service.url, "password": key}
+            env = {"AIRFLOW_CONN_WEBLAKE_DEFAULT": json.dumps(connection)}
+            with PodLab(tmp_path_factory.mktemp("airflow"), HERE / "e2e_dags", env) as lab:
+                lab.wait_for_dags({"blocking"})
+                yield World(lab, service, site)
+                site.release()
+    finally:
+        site.close()
+
+
+@pytest.fixture
+def world(_world: World) -> Iterator[World]:
+    _world.site.release()
+    _world.service.reset()
+    yield _world
+    _world.service.faults()
+    _world.site.release()
+    for run in _world.airflow.api("GET", "/dags/~/dagRuns?state=running&limit=10")["dag_runs"]:  # of a failed test
+        _world.airflow.mark_run(run["dag_id"], run["dag_run_id"], "failed")
+    for pod in _world.airflow.pods():
+        run_out_of_memory(_world, pod)
+
+
+def evict(world: World, pod: int) -> None:
+    """SIGTERM to the pod's first process, and SIGKILL to all of it when the task has heard of it.
+
+    Kubernetes waits for thirty seconds in between. Airflow's supervisor passes the signal on and waits for the task,
+    which goes on, so that the pod lives until its end.
+    """
+    heard = "its job goes on, and a retry lands it"
+    before = world.airflow.said(heard)
+    os.kill(pod, signal.SIGTERM)
+    world.airflow.until("the task to hear of it", lambda: world.airflow.said(heard) > before, 30)
+    run_out_of_memory(world, pod)
+
+
+def run_out_of_memory(world: World, pod: int) -> None:
+    """SIGKILL to all processes of the pod at once, if it lives."""
+    for pid in (pod, *descendants(pod)) if lives(pod) else ():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    world.airflow.until("the end of the pod", lambda: not lives(pod), 20)
+
+
+@pytest.mark.parametrize(
+    ("end", "when"),
+    [
+        (evict, "waits"),
+        (run_out_of_memory, "lands"),
+        pytest.param(evict, "lands", marks=pytest.mark.nightly),
+        pytest.param(run_out_of_memory, "waits", marks=pytest.mark.nightly),
+    ],
+)
+def test_the_next_pod_lands_the_job_of_one_that_is_gone(world: World, module_s3_root: str, end: Any, when: str) -> None:
+    root = f"{module_s3_root}/{secrets.token_hex(4)}"
+    urls = [*world.site.pages(PAGES - 1), *world.site.held(1)]
+    if when == "lands":
+        world.service.faults(*HALF)
+        world.site.release()
+    before = len(world.airflow.pods())
+    run = world.airflow.trigger("blocking", {"urls": urls, "to": root})
+    world.until("the pod to be there", lambda: world.asked("skip=" if when == "lands" else "/v2/batch/scrape/"), run)
+    (first,) = world.airflow.pods()[before:]
+    job = str(world.airflow.xcom("blocking", run, "land", "job_id"))
+    if when == "lands":
+        world.until("a file in the pod's scratch", lambda: world.airflow.scratch(first), run)
+
+    end(world, first)
+    world.service.faults()
+    world.site.release()
+    assert world.airflow.wait_run("blocking", run) == "success", world.airflow.describe("blocking", run)
+    receipt = world.airflow.xcom("blocking", run, "land")
+    assert (receipt["job_id"], receipt["stored"], receipt["complete"]) == (job, PAGES, True)
+    assert (world.started, world.billed) == (1, PAGES)
+    _, second = world.airflow.pods()[before:]
+    assert second != first
+    assert sorted(weblake.read(root, columns=["url"]).to_table()["url"].to_pylist()) == sorted(urls)
+    (file,) = parquet_files(root)
+    assert receipt["load_id"] in file
+
+
+def parquet_files(root: str) -> list[str]:
+    """All Parquet files below a root, whoever left them."""
+    bucket, _, prefix = root.removeprefix("s3://").partition("/")
+    found = boto3.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
+    return [each["Key"] for each in found if each["Key"].endswith(".parquet")]

@@ -124,7 +124,7 @@ def evict(world: World, pod: int) -> None:
     Kubernetes waits for thirty seconds in between. Airflow's supervisor passes the signal on and waits for the task,
     which goes on, so that the pod lives until its end.
     """
-    heard = "its job goes on, and a retry lands it"
+    heard = "goes on, and a retry lands it"
     before = world.airflow.said(heard)
     os.kill(pod, signal.SIGTERM)
     world.airflow.until("the task to hear of it", lambda: world.airflow.said(heard) > before, 30)

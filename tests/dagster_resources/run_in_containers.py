@@ -43,7 +43,12 @@ class Container:
         )
         with (FOLDER / "containers").open("a") as file:
             file.write(f"{self._process.pid}\n")
-        threading.Thread(target=self._end).start()
+        self._watcher = threading.Thread(target=self._end)
+        self._watcher.start()
+
+    def join(self) -> None:
+        """Waits for the end of the process."""
+        self._watcher.join(60)
 
     def _end(self) -> None:
         self.code = self._process.wait()
@@ -132,6 +137,8 @@ def main() -> None:
             ]
             found = {"success": result.success, "loads": [each.get("weblake/load_id") for each in loads]}
             found["rows"] = [each.get("dagster/row_count") for each in loads]
+    for container in CONTAINERS.values():
+        container.join()
     print(json.dumps({**found, "jobs": JOBS, "left": [name for name in CONTAINERS if (FOLDER / name).exists()]}))
 
 

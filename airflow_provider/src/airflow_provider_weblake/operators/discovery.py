@@ -69,7 +69,7 @@ class WeblakeMapOperator(WeblakeOperator):
 
     def execute(self, context: Context) -> dict[str, object] | list[str]:
         """Map the site; return the URLs, or their count and the file."""
-        with self.service() as client:
+        with self.service(context) as client:
             file = small_file(self.to) if self.to else None  # checked before anything is paid
             if file is not None and file.name.lower().endswith((".csv", ".parquet")):  # it would be read as such
                 raise errors.InvalidOption(f"The list {file.name} is text.", hint="Name the file with .txt.")
@@ -146,7 +146,7 @@ class WeblakeInteractOperator(WeblakeOperator):
 
     def execute(self, context: Context) -> dict[str, object]:
         """Run the code or prompt, stop the browser, and return the response."""
-        with self.service() as client:
+        with self.service(context) as client:
             file = small_file(self.to) if self.to else None
             if self.stop:
                 # Made now because on_kill interrupts arbitrary code and must not look up a connection then.

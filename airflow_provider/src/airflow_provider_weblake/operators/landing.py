@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow.sdk import conf
 from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 
+from airflow_provider_weblake.features import conf, has_asset_partitions
 from airflow_provider_weblake.lineage import partitions_of
 from airflow_provider_weblake.links.weblake import JOB_URL_KEY, WeblakeJobLink
 from airflow_provider_weblake.operators.base import DatasetOperator, number_of
@@ -79,6 +79,11 @@ class LandingOperator(DatasetOperator):
         **kwargs: object,
     ) -> None:
         super().__init__(to=to, **kwargs)
+        if asset_partitions and not has_asset_partitions():
+            raise errors.InvalidOption(
+                "asset_partitions=True needs Airflow 3.3: the events of this release have no partition keys.",
+                hint="Leave it out; the event's extra has the files of the load, with their partition.",
+            )
         self.asset_partitions = asset_partitions
         self.partition = partition
         self.allow_partial = allow_partial
@@ -92,7 +97,7 @@ class LandingOperator(DatasetOperator):
 
     def execute(self, context: Context) -> dict[str, object]:
         """Land the load and return its receipt."""
-        with self.service() as client:
+        with self.service(context) as client:
             load = self.prepare(context, client)
             return self.finish(context, self.land(client, load, load.terms))
 
@@ -166,6 +171,8 @@ class JobOperator(LandingOperator):
         self.wait_for_completion = wait_for_completion
         self.cancel_on_kill = cancel_on_kill
         self._killing: Killing | None = None
+        #: Since when a busy service makes this try pause, in seconds since 1970.
+        self.paused_since: float | None = None
 
     def execute(self, context: Context) -> dict[str, object]:
         """Start the job unless an earlier run did, wait for it, land it, and return the receipt."""
@@ -177,6 +184,11 @@ class JobOperator(LandingOperator):
         """Continue after the trigger and return the receipt; the event may be outdated, so the job is checked again."""
         self.log.info("The trigger says: %s", json.dumps(event))
         return self._run(context, generation)
+
+    def execute_after_pause(self, context: Context, event: object, paused_since: float) -> dict[str, object]:
+        """Start again after a pause for which a busy service has asked, where Airflow has no retry policies."""
+        self.paused_since = paused_since
+        return self._run(context)
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, object] | None, context: Context
@@ -203,7 +215,7 @@ class JobOperator(LandingOperator):
         return replace(super().terms(), timeout_s=limit, ends_job=self.owns_job, poll_s=float(self.poll_interval))
 
     def _run(self, context: Context, generation: int | None = None) -> dict[str, object]:
-        with self.service() as client:
+        with self.service(context) as client:
             load = self.prepare(context, client, generation)
             landing = orchestration.find_landed(load.dataset, load.request, load.terms)
             if landing is not None:

@@ -58,7 +58,7 @@ class WeblakeUsageOperator(DatasetOperator):
 
     def execute(self, context: Context) -> dict[str, object]:
         """Read the report, land it and compare it with the budget."""
-        with self.service() as client:
+        with self.service(context) as client:
             if self.report not in ("credits", "tokens"):
                 raise errors.InvalidOption(f"There is no report of {self.report!r}.", hint="Give credits or tokens.")
             budget = number_of("budget", self.budget)
@@ -114,7 +114,7 @@ class WeblakeActivityOperator(DatasetOperator):
 
     def execute(self, context: Context) -> dict[str, object]:
         """Read the whole activity list and land it."""
-        with self.service() as client:
+        with self.service(context) as client:
             dataset = self.dataset()
             entries = client.run(orchestration.activity(client.retry, endpoint=self.endpoint or None))
             files = orchestration.land_activity(entries, dataset)

@@ -9,13 +9,14 @@ from airflow.sdk import BaseOperator, ObjectStoragePath
 
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.remedies import in_airflow_terms
-from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy
+from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
 from airflow_provider_weblake.storage import connection_of, root_path
 from weblake import errors
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, RetryPolicy
+    from airflow.sdk import Context
 
+    from airflow_provider_weblake.features import RetryPolicy
     from weblake.tables import SyncResult
 
 #: Maximum number of load ids of a table that go into XCom and asset events.
@@ -56,7 +57,9 @@ class WeblakeTableSyncOperator(BaseOperator):
         retry_policy: RetryPolicy | None = None,
         **kwargs: object,
     ) -> None:
-        super().__init__(retry_policy=retry_policy or WeblakeRetryPolicy(), **kwargs)  # type: ignore[arg-type]
+        policy = retry_policy or WeblakeRetryPolicy()
+        super().__init__(**policy_argument(policy), **kwargs)  # type: ignore[arg-type]
+        self.retry_policy = policy
         self.to = to
         self.table_format = table_format
         self.table_name = table_name
@@ -67,7 +70,7 @@ class WeblakeTableSyncOperator(BaseOperator):
         """Sync the tables, and report their versions to the task's assets."""
         from weblake import tables
 
-        with in_airflow_terms():
+        with policy_applied(self, context), in_airflow_terms():
             if not self.to:
                 raise errors.InvalidOption("`to` is empty.", hint="Give the root of the dataset.")
             root = root_path(self.to)

@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.triggers.base import StartTriggerArgs
 
+from airflow_provider_weblake.features import TEMPLATES_IN_TRIGGERS, AirflowException, AirflowFailException, conf
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.remedies import in_airflow_terms
-from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy
+from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
 from airflow_provider_weblake.triggers.stored import event_of
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, RetryPolicy
+    from airflow.sdk import Context
+
+    from airflow_provider_weblake.features import RetryPolicy
 
 #: Template variables that need a request to Airflow to be rendered, during which the triggerer's event loop would
 #: block.
@@ -41,7 +43,7 @@ class JobSensor(BaseSensorOperator):
     :param timeout: Seconds until the sensor gives up; default `[sensors] default_timeout`.
     :param deferrable: Waits in the triggerer; default `[operators] default_deferrable`.
     :param start_from_trigger: Whether a deferrable sensor begins in the triggerer. By default it does if the id is a
-        text that needs no look-up (XCom, Variable) to be rendered.
+        text that needs no look-up (XCom, Variable) to be rendered. Before Airflow 3.3 it begins in a worker.
     """
 
     #: The kind of job, as the core names it.
@@ -65,18 +67,17 @@ class JobSensor(BaseSensorOperator):
         retry_policy: RetryPolicy | None = None,
         **kwargs: object,
     ) -> None:
-        super().__init__(
-            poke_interval=poke_interval,
-            retry_policy=retry_policy or WeblakeRetryPolicy(),
-            **kwargs,  # type: ignore[arg-type]
-        )
+        policy = retry_policy or WeblakeRetryPolicy()
+        super().__init__(poke_interval=poke_interval, **policy_argument(policy), **kwargs)  # type: ignore[arg-type]
+        self.retry_policy = policy
         self.job_id = job_id
         self.weblake_conn_id = weblake_conn_id
         self.deferrable = deferrable
         self._looked = False
         if start_from_trigger is None:
             start_from_trigger = isinstance(job_id, str) and not any(word in job_id for word in _LOOKUPS)
-        self.start_from_trigger = deferrable and start_from_trigger
+        # A release that does not render templates in the triggerer does not start tasks there, or not with their values.
+        self.start_from_trigger = deferrable and start_from_trigger and TEMPLATES_IN_TRIGGERS
         if self.start_from_trigger:
             # Replaced instead of changed, because the object belongs to the class.
             self.start_trigger_args = dataclasses.replace(
@@ -87,13 +88,14 @@ class JobSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> object:
         """Wait in the worker, or defer to the triggerer."""
-        if not self.deferrable:
-            return super().execute(context)
-        self.defer(
-            trigger=WeblakeJobTrigger(**self._trigger_arguments(self._id())),
-            method_name="execute_complete",
-            timeout=timedelta(seconds=self.timeout),
-        )
+        with policy_applied(self, context):
+            if not self.deferrable:
+                return super().execute(context)
+            self.defer(
+                trigger=WeblakeJobTrigger(**self._trigger_arguments(self._id())),
+                method_name="execute_complete",
+                timeout=timedelta(seconds=self.timeout),
+            )
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll the job once."""
@@ -121,7 +123,8 @@ class JobSensor(BaseSensorOperator):
         if isinstance(event, Mapping):
             self._judge(str(event.get("status")))
             return event
-        return self.poke(context).xcom_value  # `dag.test()` passes on only the status of such a trigger
+        with policy_applied(self, context):
+            return self.poke(context).xcom_value  # `dag.test()` passes on only the status of such a trigger
 
     def _trigger_arguments(self, job_id: str) -> dict[str, Any]:
         return {

@@ -39,6 +39,8 @@ SETTINGS = {
     "CORE__HOSTNAME_CALLABLE": "socket.gethostname",
     "API__HOST": "127.0.0.1",
     "API__WORKERS": "1",
+    # Otherwise Airflow 3.0 and 3.1 return XComs as they are stored.
+    "API__ENABLE_XCOM_DESERIALIZE_SUPPORT": "True",
     # A file is parsed when it is new or changed, and otherwise left alone: parsing costs a second of a core.
     "DAG_PROCESSOR__REFRESH_INTERVAL": "2",
     "DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",

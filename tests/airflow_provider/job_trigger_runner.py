@@ -6,10 +6,8 @@ Imports airflow, so a test module imports it after conftest.py has set Airflow's
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,30 +18,16 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
 from airflow.sdk.module_loading import import_string
 from airflow.triggers.base import TriggerEvent
-from event_triggerer import in_loop, until
+from async_jobs import Waiting, in_loop, trigger, until
 
 from airflow_provider_weblake.hooks import shared
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
-from weblake.testing import WeblakeService
 
 STATUS = {"method": "GET", "path": "/v2/batch/scrape/"}
 CANCEL = {"method": "DELETE", "path": "/v2/batch/scrape/"}
 NOBODY = "00000000-0000-4000-8000-000000000000"
 #: What the triggerer sends with the cancel of a task that a person marked or cleared.
 BY_A_PERSON = triggerer_job_runner._USER_ACTION_CANCEL_MSG
-
-
-@dataclass
-class Waiting:
-    """The task instance that is deferred, as a triggerer knows it."""
-
-    id: str = "00000000-0000-7000-8000-000000000000"
-    dag_id: str = "dag"
-    task_id: str = "land"
-    run_id: str = "run"
-    map_index: int = -1
-    try_number: int = 1
-    context_carrier: None = None
 
 
 class Runner:
@@ -106,11 +90,6 @@ def run(story: Callable[[Runner], Awaitable[None]]) -> None:
     in_loop(main)
 
 
-def trigger(job_id: str, **options: Any) -> WeblakeJobTrigger:
-    given = {"weblake_conn_id": "weblake_default", "kind": "batch_scrape", "poll_interval": 0.1}
-    return WeblakeJobTrigger(job_id=job_id, **{**given, **options})
-
-
 async def fire(runner: Runner, job_id: str, **options: Any) -> dict[str, Any]:
     """Runs a trigger to its event."""
     await asyncio.wait_for(runner.start(trigger(job_id, **options)), 60)
@@ -118,17 +97,3 @@ async def fire(runner: Runner, job_id: str, **options: Any) -> dict[str, Any]:
     payload = event.payload
     assert isinstance(payload, dict)
     return payload
-
-
-def asked(service: WeblakeService, method: str, job_id: str = "") -> int:
-    return len([r for r in service.requests() if r["method"] == method and job_id in str(r["path"])])
-
-
-async def status_of(service: WeblakeService, job_id: str) -> str:
-    with service.client() as client:
-        return str((await asyncio.to_thread(client.get_batch_scrape, job_id)).status)
-
-
-def connect(monkeypatch: pytest.MonkeyPatch, url: str, key: str) -> None:
-    connection = {"conn_type": "weblake", "host": url, "password": key}
-    monkeypatch.setenv("AIRFLOW_CONN_WEBLAKE_DEFAULT", json.dumps(connection))

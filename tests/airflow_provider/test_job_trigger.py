@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from airflow.serialization.encoders import encode_trigger
 from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
+from async_jobs import asked, connect, start, status_of, trigger, until
 from catalogue import proves
-from event_triggerer import start, until
 from gated_site import GatedSite
-from job_trigger_runner import NOBODY, STATUS, Runner, asked, connect, fire, run, status_of, trigger
+from job_trigger_runner import NOBODY, STATUS, Runner, fire, run
 
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.triggers import weblake as triggers

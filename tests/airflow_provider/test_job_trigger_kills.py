@@ -7,10 +7,10 @@ import time
 
 import pytest
 from airflow.configuration import conf
+from async_jobs import asked, start, status_of, trigger, until
 from catalogue import proves
-from event_triggerer import start, until
 from gated_site import GatedSite
-from job_trigger_runner import BY_A_PERSON, CANCEL, Runner, asked, run, status_of, trigger
+from job_trigger_runner import BY_A_PERSON, CANCEL, Runner, run
 
 from airflow_provider_weblake.triggers import weblake as triggers
 from weblake.testing import WeblakeService

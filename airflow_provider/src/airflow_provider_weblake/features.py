@@ -133,7 +133,7 @@ __all__ = [
     "has_fs",
 ]
 
-#: Whether Airflow tells a trigger that a user marked or cleared its task (3.3). Without it, a trigger is only cancelled.
+#: Whether Airflow tells a trigger that a user marked or cleared its task (3.3); without it, it is only cancelled.
 TRIGGERS_HEAR_KILLS = hasattr(BaseTrigger, "on_kill")
 #: Whether a triggerer renders the templates of a task that starts in it (3.3).
 TEMPLATES_IN_TRIGGERS = hasattr(BaseTrigger, "render_template_fields")
@@ -147,7 +147,7 @@ def has_asset_partitions() -> bool:
 
 
 def dag_bag_in_database(folder: str, *dags: DAG) -> Any:
-    """Return the DAG bag of a folder and of further DAGs, after writing it to the metadata database for `dag.test()`."""
+    """Return the DAG bag of a folder and of further DAGs, written to the metadata database for `dag.test()`."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
 
     try:
@@ -155,7 +155,7 @@ def dag_bag_in_database(folder: str, *dags: DAG) -> Any:
     except ImportError:  # Airflow 3.0 and 3.1
         from airflow.models import dagbag
 
-        DagBag = dagbag.DagBag  # noqa: N806
+        DagBag = dagbag.DagBag
         sync_bag_to_db = getattr(dagbag, "sync_bag_to_db", None) or DagBag.sync_to_db
     named = {"bundle_name": "dags-folder"} if "bundle_name" in signature(DagBag).parameters else {}
     DagBundlesManager().sync_bundles_to_db()

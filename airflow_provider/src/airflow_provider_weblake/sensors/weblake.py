@@ -76,7 +76,7 @@ class JobSensor(BaseSensorOperator):
         self._looked = False
         if start_from_trigger is None:
             start_from_trigger = isinstance(job_id, str) and not any(word in job_id for word in _LOOKUPS)
-        # A release that does not render templates in the triggerer does not start tasks there, or not with their values.
+        # A release that renders no templates in the triggerer starts no tasks there, or not with their values.
         self.start_from_trigger = deferrable and start_from_trigger and TEMPLATES_IN_TRIGGERS
         if self.start_from_trigger:
             # Replaced instead of changed, because the object belongs to the class.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.models.trigger import Trigger
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
-from airflow.sdk.module_loading import import_string
 from airflow.triggers.base import TriggerEvent
 from async_jobs import Waiting, in_loop, trigger, until
 
@@ -26,8 +26,10 @@ from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 STATUS = {"method": "GET", "path": "/v2/batch/scrape/"}
 CANCEL = {"method": "DELETE", "path": "/v2/batch/scrape/"}
 NOBODY = "00000000-0000-4000-8000-000000000000"
-#: What the triggerer sends with the cancel of a task that a person marked or cleared.
-BY_A_PERSON = triggerer_job_runner._USER_ACTION_CANCEL_MSG
+#: What the triggerer sends with the cancel of a task that a person marked or cleared; nothing before Airflow 3.3.
+BY_A_PERSON = getattr(triggerer_job_runner, "_USER_ACTION_CANCEL_MSG", None)
+#: What it sends when it shuts down; nothing since Airflow 3.3.
+BY_A_SHUTDOWN = None if BY_A_PERSON else "EOF - shutting down"
 
 
 class Runner:
@@ -58,8 +60,10 @@ class Runner:
         classpath, kwargs = trigger.serialize()
         kept = Trigger._decrypt_kwargs(Trigger(classpath=classpath, kwargs=kwargs).encrypted_kwargs)
         number = len(self._runner.triggers) + 1
-        running = import_string(classpath)(**kept)
+        module, _, name = classpath.rpartition(".")
+        running = getattr(import_module(module), name)(**kept)
         running.task_instance = Waiting()
+        running.timeout_after = None
         self._runner.triggers[number] = {"name": f"number {number}", "events": 0, "is_watcher": False}  # type: ignore[typeddict-item]
         task = asyncio.create_task(self._runner.run_trigger(number, running), name=f"trigger {number}")
         self._runner.triggers[number]["task"] = task
@@ -67,7 +71,8 @@ class Runner:
 
     @property
     def fired(self) -> list[TriggerEvent]:
-        return [entry.event for entry in self._runner.events]
+        # Before Airflow 3.3, an entry is a pair.
+        return [entry[1] if isinstance(entry, tuple) else entry.event for entry in self._runner.events]
 
 
 @asynccontextmanager

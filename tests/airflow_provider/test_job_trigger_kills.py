@@ -10,7 +10,7 @@ from airflow.configuration import conf
 from async_jobs import asked, start, status_of, trigger, until
 from catalogue import proves
 from gated_site import GatedSite
-from job_trigger_runner import BY_A_PERSON, CANCEL, Runner, run
+from job_trigger_runner import BY_A_PERSON, BY_A_SHUTDOWN, CANCEL, Runner, run
 
 from airflow_provider_weblake.triggers import weblake as triggers
 from weblake.testing import WeblakeService
@@ -34,7 +34,7 @@ def test_o4_a_restarted_triggerer_neither_cancels_nor_loses_the_job(
             seen = asked(weblake_connection, "GET", job_id)
             task = runner.start(mine)
             await until(lambda seen=seen: asked(weblake_connection, "GET", job_id) > seen)
-            task.cancel()  # as the end of the event loop does it: without the message of a person
+            task.cancel(BY_A_SHUTDOWN)
             with pytest.raises(asyncio.CancelledError):
                 await task
         assert asked(weblake_connection, "DELETE") == 0

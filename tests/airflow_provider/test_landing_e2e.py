@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 pytestmark = [pytest.mark.system, pytest.mark.timeout(420)]
 KILLED_TASKS_ARE_RETRIED = not version("apache-airflow").startswith("3.0.")
 DAGS = {
-    *("deferred", "blocking", "hasty", "late", "late_partial", "short_run", "mapped", "apart", "watching"),
+    *("deferred", "blocking", "late", "late_partial", "short_run", "mapped", "apart", "watching"),
     "consumer",
 }
 
@@ -160,10 +160,7 @@ def _world(tmp_path_factory: pytest.TempPathFactory, canary: str) -> Iterator[Wo
     site = GatedSite()
     with LocalService(keys=[ServiceKey(canary)], allow_private=True) as service:
         connection = {"conn_type": "weblake", "host": service.url, "password": canary}
-        env = {
-            "AIRFLOW_CONN_WEBLAKE_DEFAULT": json.dumps(connection),
-            "AIRFLOW_CONN_HASTY": json.dumps(connection | {"extra": {"call_timeout_s": 1}}),
-        }
+        env = {"AIRFLOW_CONN_WEBLAKE_DEFAULT": json.dumps(connection)}
         with AirflowLab(home, HERE / "e2e_dags", env) as lab:
             lab.wait_for_dags(DAGS)
             world = World(lab, service, site, roots, roots)
@@ -385,14 +382,15 @@ def test_a_busy_service_is_asked_again_when_it_says(world: World) -> None:
     world.airflow.mark_run("deferred", run, "failed")
 
 
+@pytest.mark.nightly  # a shorter pause is that of a single call
 def test_a_worker_that_waits_for_a_busy_service_lands_then(world: World) -> None:
-    busy = {"status": 429, "body": {"success": False, "error": "Rate limit exceeded"}, "retry_after": 3}
+    busy = {"status": 429, "body": {"success": False, "error": "Rate limit exceeded"}, "retry_after": 62}
     world.service.faults({"match": {"path": "/v2/team/activity"}, "times": 1, "effect": busy})
     urls = world.site.pages(2)
-    run = world.run("hasty", urls)
-    assert world.airflow.wait_run("hasty", run) == "success"
-    assert "Retry policy decision" in world.airflow.log("hasty", run, "land")
-    assert world.airflow.task("hasty", run, "land")["try_number"] == (2 if RETRY_POLICIES else 1)
+    run = world.run("blocking", urls)
+    assert world.airflow.wait_run("blocking", run, timeout=180) == "success"
+    assert "Retry policy decision" in world.airflow.log("blocking", run, "land")
+    assert world.airflow.task("blocking", run, "land")["try_number"] == (2 if RETRY_POLICIES else 1)
     assert world.urls == urls
     assert (len(world.files), world.started) == (1, 1)
 

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 __version__ = "0.1.0"
 
 #: The oldest supported release of Airflow: the provider needs retry policies, and triggers that are notified of a kill.
-_OLDEST = (3, 0, 0)
+_OLDEST = (3, 0, 6)
 
 
 def _check_airflow() -> None:

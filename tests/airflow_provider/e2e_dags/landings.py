@@ -30,10 +30,6 @@ with DAG("deferred", schedule=None):
 with DAG("blocking", schedule=None):
     batch(deferrable=False)
 
-with DAG("hasty", schedule=None):
-    # It leaves the pauses of a busy service to the retry policy.
-    batch(deferrable=False, weblake_conn_id="hasty")
-
 with DAG("late", schedule=None):
     batch(deferrable=True, deadline=timedelta(seconds=8))
 

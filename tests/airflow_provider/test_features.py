@@ -26,6 +26,8 @@ from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors
 from weblake.testing import WeblakeService
 
+NOBODY = "00000000-0000-4000-8000-000000000000"
+
 
 class TaskInstance:
     """The running task, as far as a policy looks at it."""
@@ -246,8 +248,12 @@ def test_partitions_of_events_are_refused_where_there_are_none(monkeypatch: pyte
     assert batch(asset_partitions=False).asset_partitions is False
 
 
-def test_a_sensor_begins_in_a_worker_where_the_triggerer_renders_no_templates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sensor_begins_and_ends_in_a_worker_where_the_triggerer_cannot_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_provider_weblake.sensors import weblake as sensors
 
-    monkeypatch.setattr(sensors, "TEMPLATES_IN_TRIGGERS", False)
-    assert not WeblakeBatchScrapeSensor(task_id="watch", job_id="x", deferrable=True).start_from_trigger
+    monkeypatch.setattr(sensors, "TASKS_IN_TRIGGERER", False)
+    sensor = WeblakeBatchScrapeSensor(task_id="watch", job_id=NOBODY, deferrable=True)
+    assert not sensor.start_from_trigger
+    with pytest.raises(features.TaskDeferred) as caught:
+        sensor.execute({})  # type: ignore[typeddict-item]
+    assert caught.value.trigger.serialize()[1]["ends_task"] is False

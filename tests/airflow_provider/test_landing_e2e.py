@@ -27,7 +27,7 @@ from catalogue import proves
 from gated_site import GatedSite
 from secret_search import in_files
 
-from airflow_provider_weblake.features import RETRY_POLICIES, TEMPLATES_IN_TRIGGERS
+from airflow_provider_weblake.features import RETRY_POLICIES, TASKS_IN_TRIGGERER
 from weblake import Client
 from weblake_service.config import ServiceKey
 from weblake_service.server import LocalService
@@ -547,7 +547,7 @@ def test_a_sensor_takes_no_worker_at_all(world: World) -> None:
     world.site.release()
     assert world.airflow.wait_run("watching", run) == "success"
     task = world.airflow.task("watching", run, "watch")
-    assert (task["pid"] is None) == TEMPLATES_IN_TRIGGERS, "no worker ever ran it, since Airflow 3.3"
+    assert (task["pid"] is None) == TASKS_IN_TRIGGERER, "no worker ever ran it, since Airflow 3.3"
     assert world.airflow.xcom("watching", run, "watch")["job_id"] == job
 
 

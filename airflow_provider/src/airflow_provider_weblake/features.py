@@ -68,7 +68,7 @@ else:
 
 __all__ = [
     "RETRY_POLICIES",
-    "TEMPLATES_IN_TRIGGERS",
+    "TASKS_IN_TRIGGERER",
     "TRIGGERS_HEAR_KILLS",
     "AdvanceItem",
     "AirflowException",
@@ -95,8 +95,9 @@ __all__ = [
 RETRY_POLICIES = RetryPolicy.__module__.startswith("airflow.")
 #: Whether Airflow tells a trigger that a user marked or cleared its task (3.3); without it, it is only cancelled.
 TRIGGERS_HEAR_KILLS = hasattr(BaseTrigger, "on_kill")
-#: Whether a triggerer renders the templates of a task that starts in it (3.3).
-TEMPLATES_IN_TRIGGERS = hasattr(BaseTrigger, "render_template_fields")
+#: Whether a task can begin and end in the triggerer (3.3). Older releases render none of its templates there, or do not
+#: start it there, and put its result into XCom as a text.
+TASKS_IN_TRIGGERER = hasattr(BaseTrigger, "render_template_fields")
 
 
 def has_asset_partitions() -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.triggers.base import StartTriggerArgs
 
-from airflow_provider_weblake.features import TEMPLATES_IN_TRIGGERS, AirflowException, AirflowFailException, conf
+from airflow_provider_weblake.features import TASKS_IN_TRIGGERER, AirflowException, AirflowFailException, conf
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
@@ -31,7 +31,7 @@ _LOOKUPS = ("xcom_pull", "var.", "conn.", "ti.", "task_instance.")
 class JobSensor(BaseSensorOperator):
     """Waits until a job that was started elsewhere has completed.
 
-    Deferrable, it starts in the triggerer and ends there: it never takes a worker's slot unless the job fails or its id
+    Deferrable, it starts in the triggerer and ends there (since Airflow 3.3): it never takes a worker's slot unless the job fails or its id
     has to be looked up first. It buys nothing and cancels nothing, also if the task is killed. A job that failed, was
     cancelled or is unknown fails the task without retries (or skips it, with `soft_fail`).
 
@@ -76,8 +76,7 @@ class JobSensor(BaseSensorOperator):
         self._looked = False
         if start_from_trigger is None:
             start_from_trigger = isinstance(job_id, str) and not any(word in job_id for word in _LOOKUPS)
-        # A release that renders no templates in the triggerer starts no tasks there, or not with their values.
-        self.start_from_trigger = deferrable and start_from_trigger and TEMPLATES_IN_TRIGGERS
+        self.start_from_trigger = deferrable and start_from_trigger and TASKS_IN_TRIGGERER
         if self.start_from_trigger:
             # Replaced instead of changed, because the object belongs to the class.
             self.start_trigger_args = dataclasses.replace(
@@ -132,7 +131,7 @@ class JobSensor(BaseSensorOperator):
             "kind": self.kind,
             "job_id": job_id,
             "poll_interval": self.poke_interval,
-            "ends_task": True,
+            "ends_task": TASKS_IN_TRIGGERER,
         }
 
     def _first_look(self, context: Context) -> bool:

@@ -34,15 +34,22 @@ class TaskInstance:
 
     try_number, max_tries = 1, 3
 
-    def __init__(self, first_reschedule: datetime | None = None) -> None:
-        self._first = first_reschedule
 
-    def get_first_reschedule_date(self, context: object) -> datetime | None:
-        return self._first
+def execute(operator: Any, *errors_in_turn: Exception, **kwargs: object) -> object:
+    """Applies an operator's policy to a method that raises these errors, one at each call, and then returns "done"."""
+    waiting = list(errors_in_turn)
+
+    @retry_policy.policy_applied
+    def method(operator: object, context: object, **kwargs: object) -> str:
+        if waiting:
+            raise waiting.pop(0)
+        return "done"
+
+    context: Any = {"ti": TaskInstance()}
+    return method(operator, context, **kwargs)
 
 
-def context(first_reschedule: datetime | None = None) -> Any:
-    return {"ti": TaskInstance(first_reschedule)}
+BUSY = errors.RateLimited("busy", status=429, retry_after=100)
 
 
 @pytest.fixture
@@ -71,9 +78,8 @@ REFUSED = [
 def test_without_policies_of_airflow_a_refusal_fails_the_task_for_good(
     waited: list[float], error: errors.WeblakeError
 ) -> None:
-    operator = batch(retries=3)
-    with pytest.raises(features.AirflowFailException) as caught, retry_policy.policy_applied(operator, context()):
-        raise error
+    with pytest.raises(features.AirflowFailException) as caught:
+        execute(batch(retries=3), error)
     assert str(caught.value) == str(error)
     assert caught.value.__cause__ is error
     assert waited == []
@@ -83,8 +89,8 @@ def test_without_policies_of_airflow_a_refusal_fails_the_task_for_good(
 def test_without_policies_of_airflow_other_errors_are_retried_as_the_task_says(
     waited: list[float], error: Exception
 ) -> None:
-    with pytest.raises(type(error)) as caught, retry_policy.policy_applied(batch(retries=3), context()):
-        raise error
+    with pytest.raises(type(error)) as caught:
+        execute(batch(retries=3), error)
     assert caught.value is error
     assert waited == []
 
@@ -98,15 +104,14 @@ def test_without_policies_of_airflow_other_errors_are_retried_as_the_task_says(
 def test_o7_without_policies_of_airflow_a_busy_service_is_waited_for_in_the_worker(waited: list[float]) -> None:
     scrape = WeblakeScrapeOperator(task_id="scrape", url="http://localhost/", to="/data/lake", retries=0)
     for operator in (scrape, batch(deferrable=False, retries=0)):
-        with pytest.raises(features.AirflowRescheduleException), retry_policy.policy_applied(operator, context()):
-            raise errors.RateLimited("busy", status=429, retry_after=100)
-    assert [101 <= each <= 126 for each in waited] == [True, True]
+        assert execute(operator, BUSY, BUSY) == "done"
+    assert [101 <= each <= 126 for each in waited] == [True] * 4
 
 
 def test_without_policies_of_airflow_a_deferrable_task_waits_in_the_triggerer(waited: list[float]) -> None:
     operator, before = batch(deferrable=True, retries=0), time.time()
-    with pytest.raises(features.TaskDeferred) as caught, retry_policy.policy_applied(operator, context()):
-        raise errors.RateLimited("busy", status=429, retry_after=100)
+    with pytest.raises(features.TaskDeferred) as caught:
+        execute(operator, BUSY)
     assert waited == []
     moment = caught.value.trigger.serialize()[1]["moment"]
     assert 101 <= moment.timestamp() - before <= 127
@@ -115,14 +120,17 @@ def test_without_policies_of_airflow_a_deferrable_task_waits_in_the_triggerer(wa
     assert before <= since <= time.time()
 
 
-def test_after_a_day_of_pauses_the_try_has_failed(waited: list[float]) -> None:
-    yesterday = datetime.now(timezone.utc) - timedelta(hours=24)
-    deferrable = batch(deferrable=True)
-    deferrable.paused_since = yesterday.timestamp()
-    for operator, first in ((batch(), yesterday), (deferrable, None)):
-        with pytest.raises(errors.RateLimited), retry_policy.policy_applied(operator, context(first)):
-            raise errors.RateLimited("busy", status=429, retry_after=100)
+def test_after_a_day_of_pauses_the_try_has_failed(waited: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    for deferrable in (True, False):
+        with pytest.raises(errors.RateLimited):
+            execute(batch(deferrable=deferrable), BUSY, paused_since=time.time() - 24 * 3600)
     assert waited == []
+    now = [1e9]
+    monkeypatch.setattr(retry_policy.time, "time", lambda: now[0])
+    monkeypatch.setattr(retry_policy.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    with pytest.raises(errors.RateLimited):
+        execute(batch(), *[BUSY] * 1000)
+    assert 23.9 * 3600 < now[0] - 1e9 <= 24 * 3600
 
 
 def test_a_policy_of_the_dag_decides_instead(waited: list[float]) -> None:
@@ -130,9 +138,8 @@ def test_a_policy_of_the_dag_decides_instead(waited: list[float]) -> None:
         def evaluate(self, *args: Any, **kwargs: Any) -> Any:
             return features.RetryDecision.fail(reason="never")
 
-    operator = batch(retry_policy=Never())
-    with pytest.raises(features.AirflowFailException), retry_policy.policy_applied(operator, context()):
-        raise errors.ServiceUnavailable("down", status=503)
+    with pytest.raises(features.AirflowFailException):
+        execute(batch(retry_policy=Never()), errors.ServiceUnavailable("down", status=503))
 
 
 @pytest.fixture

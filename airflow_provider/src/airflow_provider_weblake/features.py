@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         AirflowException,
         AirflowFailException,
         AirflowNotFoundException,
-        AirflowRescheduleException,
         AirflowTaskTimeout,
         TaskDeferred,
     )
@@ -39,7 +38,6 @@ else:
             AirflowException,
             AirflowFailException,
             AirflowNotFoundException,
-            AirflowRescheduleException,
             AirflowTaskTimeout,
             TaskDeferred,
         )
@@ -49,7 +47,6 @@ else:
             AirflowException,
             AirflowFailException,
             AirflowNotFoundException,
-            AirflowRescheduleException,
             AirflowTaskTimeout,
             TaskDeferred,
         )
@@ -74,7 +71,6 @@ __all__ = [
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",
-    "AirflowRescheduleException",
     "AirflowTaskTimeout",
     "BaseHook",
     "RetryAction",

@@ -13,7 +13,7 @@ from airflow.sdk import BaseOperator
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.remedies import in_airflow_terms
-from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
+from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_argument
 from airflow_provider_weblake.storage import dataset_of_task
 from weblake.errors import InvalidOption
 
@@ -56,9 +56,9 @@ class WeblakeOperator(BaseOperator):
         return WeblakeHook(self.weblake_conn_id)
 
     @contextmanager
-    def service(self, context: Context) -> Iterator[Client]:
-        """Return a context manager for a client, in which errors are worded for Airflow and the policy applies."""
-        with policy_applied(self, context), in_airflow_terms(), self.hook.get_conn() as client:
+    def service(self) -> Iterator[Client]:
+        """Return a context manager for a client, in which errors are worded for Airflow."""
+        with in_airflow_terms(), self.hook.get_conn() as client:
             yield client
 
 

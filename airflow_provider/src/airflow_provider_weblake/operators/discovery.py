@@ -11,6 +11,7 @@ from urllib.parse import quote
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.operators.base import WeblakeOperator
 from airflow_provider_weblake.remedies import in_airflow_terms
+from airflow_provider_weblake.retry_policy import policy_applied
 from airflow_provider_weblake.storage import small_file
 from weblake import errors
 
@@ -67,9 +68,10 @@ class WeblakeMapOperator(WeblakeOperator):
         self.options = options
         self.to = to
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object] | list[str]:
         """Map the site; return the URLs, or their count and the file."""
-        with self.service(context) as client:
+        with self.service() as client:
             file = small_file(self.to) if self.to else None  # checked before anything is paid
             if file is not None and file.name.lower().endswith((".csv", ".parquet")):  # it would be read as such
                 raise errors.InvalidOption(f"The list {file.name} is text.", hint="Name the file with .txt.")
@@ -144,9 +146,10 @@ class WeblakeInteractOperator(WeblakeOperator):
         self.to = to
         self._closer: Client | None = None
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
         """Run the code or prompt, stop the browser, and return the response."""
-        with self.service(context) as client:
+        with self.service() as client:
             file = small_file(self.to) if self.to else None
             if self.stop:
                 # Made now because on_kill interrupts arbitrary code and must not look up a connection then.

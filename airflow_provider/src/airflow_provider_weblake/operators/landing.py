@@ -23,6 +23,7 @@ from airflow_provider_weblake.lineage import partitions_of
 from airflow_provider_weblake.links.weblake import JOB_URL_KEY, WeblakeJobLink
 from airflow_provider_weblake.operators.base import DatasetOperator, number_of
 from airflow_provider_weblake.operators.killing import Killing
+from airflow_provider_weblake.retry_policy import policy_applied
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
 
@@ -95,9 +96,10 @@ class LandingOperator(DatasetOperator):
     def load_request(self) -> LoadRequest:
         """Return the load request, made from the rendered fields."""
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
         """Land the load and return its receipt."""
-        with self.service(context) as client:
+        with self.service() as client:
             load = self.prepare(context, client)
             return self.finish(context, self.land(client, load, load.terms))
 
@@ -171,13 +173,13 @@ class JobOperator(LandingOperator):
         self.wait_for_completion = wait_for_completion
         self.cancel_on_kill = cancel_on_kill
         self._killing: Killing | None = None
-        #: Since when a busy service makes this try pause, in seconds since 1970.
-        self.paused_since: float | None = None
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
         """Start the job unless an earlier run did, wait for it, land it, and return the receipt."""
         return self._run(context)
 
+    @policy_applied
     def execute_complete(
         self, context: Context, event: Mapping[str, object], generation: int | None = None
     ) -> dict[str, object]:
@@ -185,9 +187,9 @@ class JobOperator(LandingOperator):
         self.log.info("The trigger says: %s", json.dumps(event))
         return self._run(context, generation)
 
+    @policy_applied
     def execute_after_pause(self, context: Context, event: object, paused_since: float) -> dict[str, object]:
         """Start again after a pause for which a busy service has asked, where Airflow has no retry policies."""
-        self.paused_since = paused_since
         return self._run(context)
 
     def resume_execution(
@@ -215,7 +217,7 @@ class JobOperator(LandingOperator):
         return replace(super().terms(), timeout_s=limit, ends_job=self.owns_job, poll_s=float(self.poll_interval))
 
     def _run(self, context: Context, generation: int | None = None) -> dict[str, object]:
-        with self.service(context) as client:
+        with self.service() as client:
             load = self.prepare(context, client, generation)
             landing = orchestration.find_landed(load.dataset, load.request, load.terms)
             if landing is not None:

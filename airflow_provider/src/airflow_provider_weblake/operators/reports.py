@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from airflow_provider_weblake.operators.base import DatasetOperator, number_of
+from airflow_provider_weblake.retry_policy import policy_applied
 from weblake import errors, orchestration
 
 if TYPE_CHECKING:
@@ -56,9 +57,10 @@ class WeblakeUsageOperator(DatasetOperator):
         self.budget = budget
         self.fail_over_budget = fail_over_budget
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
         """Read the report, land it and compare it with the budget."""
-        with self.service(context) as client:
+        with self.service() as client:
             if self.report not in ("credits", "tokens"):
                 raise errors.InvalidOption(f"There is no report of {self.report!r}.", hint="Give credits or tokens.")
             budget = number_of("budget", self.budget)
@@ -112,9 +114,10 @@ class WeblakeActivityOperator(DatasetOperator):
         super().__init__(to=to, **kwargs)
         self.endpoint = endpoint
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
         """Read the whole activity list and land it."""
-        with self.service(context) as client:
+        with self.service() as client:
             dataset = self.dataset()
             entries = client.run(orchestration.activity(client.retry, endpoint=self.endpoint or None))
             files = orchestration.land_activity(entries, dataset)

@@ -66,11 +66,12 @@ class WeblakeTableSyncOperator(BaseOperator):
         self.catalog_conn_id = catalog_conn_id
         self.everything = everything
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
         """Sync the tables, and report their versions to the task's assets."""
         from weblake import tables
 
-        with policy_applied(self, context), in_airflow_terms():
+        with in_airflow_terms():
             if not self.to:
                 raise errors.InvalidOption("`to` is empty.", hint="Give the root of the dataset.")
             root = root_path(self.to)

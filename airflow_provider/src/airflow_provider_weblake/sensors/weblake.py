@@ -31,9 +31,9 @@ _LOOKUPS = ("xcom_pull", "var.", "conn.", "ti.", "task_instance.")
 class JobSensor(BaseSensorOperator):
     """Waits until a job that was started elsewhere has completed.
 
-    Deferrable, it starts in the triggerer and ends there (since Airflow 3.3): it never takes a worker's slot unless the job fails or its id
-    has to be looked up first. It buys nothing and cancels nothing, also if the task is killed. A job that failed, was
-    cancelled or is unknown fails the task without retries (or skips it, with `soft_fail`).
+    Deferrable, it starts in the triggerer and ends there (since Airflow 3.3): it never takes a worker's slot unless the
+    job fails or its id has to be looked up first. It buys nothing and cancels nothing, also if the task is killed. A
+    job that failed, was cancelled or is unknown fails the task without retries (or skips it, with `soft_fail`).
 
     Returns a small dict: status, kind, job_id, completed, total, credits_used.
 
@@ -85,16 +85,16 @@ class JobSensor(BaseSensorOperator):
                 timeout=timedelta(seconds=self.timeout),
             )
 
+    @policy_applied
     def execute(self, context: Context) -> object:
         """Wait in the worker, or defer to the triggerer."""
-        with policy_applied(self, context):
-            if not self.deferrable:
-                return super().execute(context)
-            self.defer(
-                trigger=WeblakeJobTrigger(**self._trigger_arguments(self._id())),
-                method_name="execute_complete",
-                timeout=timedelta(seconds=self.timeout),
-            )
+        if not self.deferrable:
+            return super().execute(context)
+        self.defer(
+            trigger=WeblakeJobTrigger(**self._trigger_arguments(self._id())),
+            method_name="execute_complete",
+            timeout=timedelta(seconds=self.timeout),
+        )
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll the job once."""
@@ -117,13 +117,13 @@ class JobSensor(BaseSensorOperator):
         self._judge(str(head.get("status")).lower())
         return PokeReturnValue(is_done=True, xcom_value=event_of(job, "completed", head))
 
+    @policy_applied
     def execute_complete(self, context: Context, event: Mapping[str, object] | str) -> object:
         """Finish after a trigger that could not end the task itself: the job did not complete."""
         if isinstance(event, Mapping):
             self._judge(str(event.get("status")))
             return event
-        with policy_applied(self, context):
-            return self.poke(context).xcom_value  # `dag.test()` passes on only the status of such a trigger
+        return self.poke(context).xcom_value  # `dag.test()` passes on only the status of such a trigger
 
     def _trigger_arguments(self, job_id: str) -> dict[str, Any]:
         return {

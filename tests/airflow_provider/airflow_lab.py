@@ -194,6 +194,8 @@ class AirflowLab(AirflowRest):
                 break
             for pid in pids:  # stopped in the middle of a write, it would stop everybody
                 os.kill(pid, signal.SIGCONT)
+        else:
+            raise AssertionError("the triggerer was in the middle of a write each time it was stopped")
         try:
             yield
         finally:
@@ -213,7 +215,7 @@ class AirflowLab(AirflowRest):
     def _writable(self) -> bool:
         """Whether anybody can write to the metadata now."""
         file = self.database.removeprefix("sqlite:///").partition("?")[0]
-        with contextlib.closing(sqlite3.connect(file, timeout=1, isolation_level=None)) as db:
+        with contextlib.closing(sqlite3.connect(file, timeout=4, isolation_level=None)) as db:
             try:
                 db.execute("BEGIN IMMEDIATE")
                 db.execute("ROLLBACK")

@@ -15,8 +15,9 @@ import pytest
 from airflow.jobs import triggerer_job_runner
 from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.models.trigger import Trigger
+from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
+from airflow.sdk.execution_time.comms import ErrorResponse, GetConnection, GetTaskStates, TaskStatesResult
 from airflow.triggers.base import TriggerEvent
 from async_jobs import Waiting, in_loop, trigger, until
 
@@ -45,6 +46,8 @@ class Runner:
 
     def send(self, message: object) -> object:
         """What the triggerer's supervisor answers."""
+        if isinstance(message, GetConnection):  # those of the tests are in the environment
+            return ErrorResponse(error=ErrorType.CONNECTION_NOT_FOUND)
         if not isinstance(message, GetTaskStates):
             return None  # masks of secrets
         if isinstance(self.state, Exception):

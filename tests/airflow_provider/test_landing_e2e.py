@@ -284,6 +284,7 @@ def test_o3_marked_failed_while_a_worker_waits_the_job_is_cancelled(world: World
     job = world.job("blocking", run)
     world.airflow.mark_task("blocking", run, "land", "failed")
     world.poll(lambda: world.status(job) == "cancelled", "the job to be cancelled")
+    assert world.airflow.wait_run("blocking", run) == "failed"
 
 
 def lives(pid: int) -> bool:

@@ -23,15 +23,18 @@ if TYPE_CHECKING:
         TaskDeferred,
     )
     from airflow.sdk.io import has_fs
+    from airflow.sdk.log import redact  # type: ignore[attr-defined]  # it imports it
     from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
     from pydantic import JsonValue
 else:
     try:
         from airflow.sdk import BaseHook
         from airflow.sdk.io import has_fs
+        from airflow.sdk.log import redact
     except ImportError:  # Airflow 3.0
         from airflow.hooks.base import BaseHook
         from airflow.io import has_fs
+        from airflow.sdk.execution_time.secrets_masker import redact
     try:
         from airflow.sdk import conf
         from airflow.sdk.exceptions import (
@@ -85,6 +88,7 @@ __all__ = [
     "dag_bag_in_database",
     "has_asset_partitions",
     "has_fs",
+    "redact",
 ]
 
 #: Whether Airflow evaluates the `retry_policy` of an operator (3.3).

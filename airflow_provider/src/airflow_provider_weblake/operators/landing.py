@@ -79,7 +79,7 @@ class LandingOperator(DatasetOperator):
         asset_partitions: bool = False,
         **kwargs: object,
     ) -> None:
-        super().__init__(to=to, **kwargs)
+        super().__init__(to=to, **kwargs)  # type: ignore[arg-type]
         if asset_partitions and not has_asset_partitions():
             raise errors.InvalidOption(
                 "asset_partitions=True needs Airflow 3.3: the events of this release have no partition keys.",

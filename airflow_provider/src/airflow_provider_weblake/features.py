@@ -30,11 +30,16 @@ else:
     try:
         from airflow.sdk import BaseHook
         from airflow.sdk.io import has_fs
-        from airflow.sdk.log import redact
     except ImportError:  # Airflow 3.0
         from airflow.hooks.base import BaseHook
         from airflow.io import has_fs
-        from airflow.sdk.execution_time.secrets_masker import redact
+    try:
+        from airflow.sdk.log import redact
+    except ImportError:  # Airflow 3.0, and 3.1 at first
+        try:
+            from airflow.sdk.execution_time.secrets_masker import redact
+        except ImportError:
+            from airflow.sdk._shared.secrets_masker import redact
     try:
         from airflow.sdk import conf
         from airflow.sdk.exceptions import (

@@ -1,7 +1,8 @@
 """What an integration with an orchestrator uses of weblake.
 
 Besides this module an integration imports `weblake`, `errors`, `events`, `otel`, `options`, `aio` and `compat` only
-(.importlinter), and it does not reach through a `Dataset` to the storage and the ledger behind it (tests/core/test_orchestration.py).
+(.importlinter), and it does not reach through a `Dataset` to the storage and the ledger behind it
+(tests/core/test_orchestration.py).
 
     place -> find_landed -> start_load -> get_status or wait -> land           one task lands a load
     place -> start_load          LoadState, poll_all -> collect                one task starts it, another one lands it

@@ -72,7 +72,8 @@ class _Client(Generic[HttpClientT, TransportT]):
         transport: TransportT | None = None,
         observer: Observer | None = None,
     ) -> None:
-        self.retry = Retry(observe=observer_of_client(observer))
+        self.retry = Retry()
+        self.retry.observe = observer_of_client(observer)
         self._policy = patience or RetryPolicy()
         self._transport = transport
         self._opened: Any = None

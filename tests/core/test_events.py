@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_in_process import run_command
 from observed_lab import LosesFirst, ObservedLab, observed_lab
 
 import weblake
 from weblake import AsyncClient, Client, Terms, events
-from weblake.errors import LoadIncomplete
+from weblake.errors import JobGone, LoadIncomplete
 from weblake.events import Event
+from weblake.loads import load
 from weblake.observers import LoadTotals, combine
 from weblake_service.page_failure import PageFailure
 
@@ -86,18 +88,14 @@ def test_a_refused_load_is_told_and_its_pages_are_counted_once(lab: ObservedLab)
     assert lab.seen(events.FilesPublished) == []
 
 
-def test_a_load_that_fails_names_its_error_and_its_job(lab: ObservedLab) -> None:
-    lab.web.held.add("*")
-    with pytest.raises(weblake.errors.DeadlineExceeded):
-        lab.land("1", terms=Terms(poll_s=0.02, timeout_s=0.2))
-    lab.web.held.clear()
+def test_a_load_that_fails_names_its_error_and_its_job(lab: ObservedLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "ELSEWHERE_S", 0.0)
+    job_id = "11111111-2222-4333-8444-555555555555"
+    with Client(lab.service.url, lab.service.key, observer=lab.events.append) as client, pytest.raises(JobGone):
+        weblake.land("batch", job_id, to=lab.root, client=client)
     (failed,) = lab.seen(events.LoadFailed)
-    assert (failed.error, failed.receipt, failed.job_id) == (
-        "DeadlineExceeded",
-        None,
-        lab.seen(events.JobStarted)[0].job_id,
-    )
-    assert lab.seen(events.WaitFinished)[0].outcome == "DeadlineExceeded"
+    assert (failed.error, failed.receipt, failed.job_id) == ("JobGone", None, job_id)
+    assert lab.seen(events.WaitFinished)[0].outcome == "JobGone"
 
 
 def test_a_retry_and_its_attempt_are_told(lab: ObservedLab) -> None:
@@ -139,15 +137,23 @@ def test_an_async_client_tells_its_requests_and_waits(lab: ObservedLab) -> None:
 
 
 def test_the_orphans_of_a_root_are_told_with_the_age_of_the_oldest(lab: ObservedLab) -> None:
-    lab.web.held.add("*")
-    with pytest.raises(weblake.errors.DeadlineExceeded):
-        lab.land("1", terms=Terms(poll_s=0.02, timeout_s=0.2))
+    lab.start("1")
     with Client(lab.service.url, lab.service.key, observer=lab.events.append) as client:
         weblake.orphans(lab.root, client=client)
-    lab.web.held.clear()
     (listed,) = lab.seen(events.OrphansListed)
     assert (listed.root, listed.orphans, listed.refused) == (lab.root, 1, 0)
-    assert 0.2 <= listed.oldest_s < 60
+    assert 0 < listed.oldest_s < 300
+
+
+@pytest.mark.parametrize(("hours", "code"), [("0", 1), ("1", 0)])
+def test_the_command_orphans_can_check_for_old_ones_only(
+    lab: ObservedLab, tmp_path: Path, hours: str, code: int
+) -> None:
+    lab.root = tmp_path
+    load_id = lab.start("1")
+    asked = ("orphans", str(tmp_path), "--offline", "--check", "--older-than", hours)
+    found, out, _ = run_command(asked, {})
+    assert (found, load_id in out) == (code, bool(code))
 
 
 def test_an_observer_that_raises_changes_nothing_and_is_logged_once(

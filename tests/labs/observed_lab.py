@@ -19,6 +19,7 @@ import weblake
 from weblake import Client, Receipt, Terms
 from weblake.api.options import BatchScrapeOptions
 from weblake.events import Event, Observer
+from weblake.loads import intents, load_request
 from weblake.otel import OpenTelemetry
 from weblake.steps import NoResponse, Request, Response, Transport
 
@@ -47,6 +48,12 @@ class ObservedLab(LandingLab):
         with Client(*where, observer=observer or self.events.append, transport=transport) as client:
             urls = [f"{SITE}/{name}" for name in names]
             return weblake.land_batch(urls, to=self.root, client=client, terms=terms, **options)
+
+    def start(self, name: str) -> str:
+        """Start a load and leave it unlanded; return its id."""
+        request = load_request.batch([f"{SITE}/{name}"], load_request.Naming())
+        intent, _, _ = intents.start_load(self.client, self.dataset, request)
+        return intent.load_id
 
     def seen(self, kind: type[E]) -> list[E]:
         """Return the events of a kind."""

@@ -1,4 +1,4 @@
-"""Lands every job that an asset event announces: one of the webhook receiver, or one of a watcher."""
+"""Lands every completed job that an event of its asset announces: one of a webhook, or one of a watcher."""
 
 from __future__ import annotations
 
@@ -6,37 +6,40 @@ import os
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from airflow.sdk import Asset, dag, task
+from airflow.sdk import dag, task
 
+from airflow_provider_weblake.assets.jobs import weblake_jobs_asset
 from airflow_provider_weblake.operators.weblake import WeblakeLandOperator
 
-JOBS_DONE = Asset("jobs_done")
+BATCHES = weblake_jobs_asset("batch_scrape")
 #: A job's pages can be read for a day; what was announced a minute earlier than the last one may have come after it.
 LOOK_BACK, MARGIN = timedelta(days=1), timedelta(minutes=1)
 
 
-@dag(schedule=[JOBS_DONE], catchup=False, max_active_runs=1)
+@dag(schedule=[BATCHES], catchup=False, max_active_runs=1)
 def land_announced_jobs() -> None:
     """Runs when there are new events, and takes all that have not been landed: one run may stand for several."""
 
-    @task(inlets=[JOBS_DONE])
+    @task(inlets=[BATCHES])
     def announced(ti: Any = None, inlet_events: Any = None, asset_state_store: Any = None) -> list[dict[str, str]]:
         """The jobs since the last run that landed all of its own, each once."""
         since, done = datetime.now(timezone.utc) - LOOK_BACK, asset_state_store.get("landed_up_to")
         if done:
             since = max(since, datetime.fromisoformat(done) - MARGIN)
-        events = list(inlet_events[JOBS_DONE].after(since.isoformat()))
+        events = list(inlet_events[BATCHES].after(since.isoformat()))
         if not events:
             return []  # all are older than a job can be read: the DAG was paused for long
         ti.xcom_push("up_to", max(event.timestamp for event in events).isoformat())
-        # What a watcher fires lies under `payload`.
+        # What a watcher fires lies under `payload`. A failed job is left to those who started it.
         jobs = [event.extra.get("payload", event.extra) for event in events]
-        return [{"kind": kind, "job_id": job_id} for kind, job_id in {(job["kind"], job["job_id"]) for job in jobs}]
+        ended = {(job["kind"], job["job_id"]) for job in jobs if job["status"] == "completed"}
+        return [{"kind": kind, "job_id": job_id} for kind, job_id in ended]
 
-    @task(inlets=[JOBS_DONE])
+    @task(inlets=[BATCHES], trigger_rule="none_failed")
     def remember(up_to: str, asset_state_store: Any = None) -> None:
         """Runs when every job is landed."""
-        asset_state_store.set("landed_up_to", up_to)
+        if up_to != "None":
+            asset_state_store.set("landed_up_to", up_to)
 
     land = WeblakeLandOperator.partial(task_id="land", to=os.environ["WEBLAKE_ROOT"]).expand_kwargs(announced())
     land >> remember("{{ ti.xcom_pull('announced', key='up_to') }}")

@@ -1,7 +1,8 @@
 """Turns signed webhook deliveries of finished jobs into events of an Airflow asset. See webhooks-to-assets.md.
 
     WEBHOOK_SECRET=… AIRFLOW_USERNAME=… AIRFLOW_PASSWORD=… \
-        python webhook_receiver.py --airflow https://airflow.example.com --asset jobs_done --port 8088
+        python webhook_receiver.py --airflow https://airflow.example.com --port 8088 \
+        --asset x-weblake://jobs/weblake_default/batch_scrape
 
 A delivery is checked on its raw bytes, answered 2xx only when Airflow has the event, and passed on once: the service
 sends it again where the answer was no 2xx or was lost. Needs `weblake` (and its httpx) and the standard library.
@@ -136,7 +137,7 @@ class Receiver:
                 LOG.info("%s %s came again and is dropped.", *known)
                 return
             try:
-                self._airflow.tell(self._asset, {"kind": kind, "job_id": job_id})
+                self._airflow.tell(self._asset, {"kind": kind, "job_id": job_id, "status": "completed"})
             except (httpx.HTTPError, LookupError, KeyError, ValueError) as error:
                 raise Refused(503, f"Airflow did not take the event, it is to be sent again: {error}") from error
             self._passed.add(known)

@@ -10,8 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weblake import errors, tables, testing
-    from weblake.api import webhooks
+    from weblake import errors, tables, testing, webhooks
     from weblake.client import AsyncClient, Client
     from weblake.dataset.compaction import compact
     from weblake.dataset.compaction_record import Compacted

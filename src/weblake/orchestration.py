@@ -276,11 +276,25 @@ def land_activity(entries: Iterable[ActivityEntry], dataset: Dataset) -> list[La
     return usage.land_activity(entries, dataset.storage)
 
 
-def table_schema(table: str) -> pa.Schema:
-    """Return the Arrow schema of a table: `documents`, `page_errors`, `usage_periods` or `activity`."""
-    from weblake.arrow.schemas import TABLES
+def table_schema(table: str, keys: Iterable[str] = ()) -> pa.Schema:
+    """Return the Arrow schema of a table: `documents`, `page_errors`, `usage_periods` or `activity`.
 
-    return TABLES[table]
+    Path keys, such as those of `path_keys`, are text columns after the others.
+    """
+    from weblake.arrow.schemas import with_keys
+
+    return with_keys(table, keys)
+
+
+def path_keys(dataset: Dataset, table: str) -> tuple[str, ...]:
+    """Return the path keys of a table of a dataset, in order; those by default if nothing has landed in it yet.
+
+    Raises:
+        StorageRefused: The record of the keys cannot be read.
+    """
+    from weblake.dataset.layout import Layout
+
+    return Layout(dataset.storage).keys(table)
 
 
 def load_batches(

@@ -36,7 +36,7 @@ def test_the_python_blocks_are_dags_that_parse(tmp_path: Path, airflow_db: None)
     bag = DagBag(str(tmp_path), bundle_name="dags-folder")
     assert not bag.import_errors
     assert not bag.captured_warnings
-    assert sorted(bag.dags) == ["ingest", "month_closed", "shards", "sync_tables"]
+    assert sorted(bag.dags) == ["crawl_into_table", "ingest", "month_closed", "shards", "sync_tables"]
 
 
 def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None:
@@ -77,6 +77,8 @@ def test_the_names_in_the_text_exist() -> None:
     from airflow_provider_weblake.triggers import weblake as triggers
 
     named = set(re.findall(r"\bWeblake\w+", TEXT))
+    assert "TableSyncRetryPolicy" in TEXT
+    assert hasattr(retry_policy, "TableSyncRetryPolicy")
     assert named <= {name for module in (operators, sensors, triggers, retry_policy) for name in vars(module)}
     assert set(operators.__all__) <= named
 

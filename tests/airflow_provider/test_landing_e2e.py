@@ -26,7 +26,7 @@ from catalogue import proves
 from gated_site import GatedSite
 from secret_search import in_files
 
-from weblake import Client
+from weblake import Client, tables
 from weblake_service.config import ServiceKey
 from weblake_service.server import LocalService
 
@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 pytestmark = [pytest.mark.system, pytest.mark.timeout(420)]
 DAGS = {
     *("deferred", "blocking", "late", "late_partial", "short_run", "mapped", "apart", "watching"),
-    "consumer",
+    *("consumer", "synced"),
 }
 
 
@@ -146,7 +146,9 @@ def _world(tmp_path_factory: pytest.TempPathFactory, canary: str) -> Iterator[Wo
     site = GatedSite()
     with LocalService(keys=[ServiceKey(canary)], allow_private=True) as service:
         connection = {"conn_type": "weblake", "host": service.url, "password": canary}
-        env = {"AIRFLOW_CONN_WEBLAKE_DEFAULT": json.dumps(connection)}
+        # A catalog that nobody serves: nothing listens on port 9 (discard).
+        down = {"conn_type": "iceberg", "host": "http://127.0.0.1:9", "login": "client", "password": canary}
+        env = {"AIRFLOW_CONN_WEBLAKE_DEFAULT": json.dumps(connection), "AIRFLOW_CONN_DOWN": json.dumps(down)}
         with AirflowLab(home, HERE / "e2e_dags", env) as lab:
             lab.wait_for_dags(DAGS)
             world = World(lab, service, site, roots, roots)
@@ -203,6 +205,29 @@ def test_s1_nothing_that_airflow_keeps_of_a_deferred_task_holds_the_key(world: W
     world.receipt("deferred", run)
     assert world.airflow.grep(canary) == []
     assert in_files([world.roots], canary) == []
+
+
+def test_tables_are_synced_after_a_deferred_landing_whatever_becomes_of_one(world: World, canary: str) -> None:
+    first = world.run("synced", world.site.pages(1))
+    assert world.airflow.wait_run("synced", first) == "success"
+    assert "tables" not in world.receipt("synced", first), "none are registered"
+    catalog = {"type": "sql", "uri": f"sqlite:///{world.root}/catalog.db", "warehouse": f"file://{world.root}/tables"}
+    tables.add(world.root, "delta")
+    tables.add(world.root, "iceberg", catalog="lake", identifier="web.documents", table_options=catalog)
+    second = world.run("synced", world.site.pages(2))
+    assert world.airflow.wait_run("synced", second) == "success"
+    receipt = world.receipt("synced", second)
+    assert [(each["format"], each["added"]) for each in receipt["tables"]] == [("delta", 2)]
+    assert "Iceberg catalog of the connection 'down'" in receipt["tables_error"]
+    assert tables.status(world.root, format="delta")[0].in_step
+    assert "Sync them later with WeblakeTableSyncOperator" in world.triggers("synced", second)
+    (told,) = [
+        event["extra"]
+        for event in world.airflow.api("GET", "/assets/events?limit=100")["asset_events"]
+        if event["source_run_id"] == second
+    ]
+    assert told["tables_error"] == receipt["tables_error"]
+    assert world.airflow.grep(canary) == []
 
 
 def test_o2_cleared_while_it_waits_the_job_is_cancelled_and_bought_anew_or_kept(world: World) -> None:

@@ -187,6 +187,7 @@ def test_airflow_knows_the_provider_as_it_is_described() -> None:
     assert found["testable"] is True
     assert found["runtime hook"] == hook
     names = ("ca_bundle", "call_timeout_s", "client_certificate", "client_key", "insecure", "job_url", "proxy")
+    names += ("webhook_header", "webhook_secret")
     assert found["widgets"] == [f"extra__weblake__{name}" for name in names]
     assert found["behaviour"]["relabeling"] == {"host": "Base URL", "password": "API key"}
     assert set(found["behaviour"]["hidden_fields"]) == {"login", "port", "schema", "extra"}
@@ -218,3 +219,18 @@ def test_the_web_server_shows_the_form() -> None:
         "title": "Call timeout (seconds)",
     }
     assert "{job_id}" in extra["job_url"]["description"]
+
+
+def test_only_the_api_server_imports_the_webhook_receiver() -> None:
+    """Every process loads the plugins; the receiver is imported by the one that asks for FastAPI apps."""
+    code = (
+        "import json, sys\n"
+        "from airflow import plugins_manager\n"
+        "plugins_manager.ensure_plugins_loaded()\n"
+        "module = sys.modules['airflow_provider_weblake.webhooks.plugin']\n"
+        "before = 'airflow_provider_weblake.webhooks.app' in sys.modules\n"
+        "(app,) = module.WeblakeWebhookPlugin().fastapi_apps\n"
+        "routes = [(route.path, sorted(route.methods)) for route in app['app'].routes]\n"
+        "print(json.dumps([before, app['url_prefix'], routes]))\n"
+    )
+    assert json.loads(run(code)) == [False, "/weblake", [["/webhooks/{conn_id}", ["POST"]]]]

@@ -58,6 +58,9 @@ def test_airflow_finds_it_by_its_entry_point(wheel: Path) -> None:
     assert dict(points["apache_airflow_provider"]) == {
         "provider_info": "airflow_provider_weblake.get_provider_info:get_provider_info"
     }
+    assert dict(points["airflow.plugins"]) == {
+        "weblake_webhooks": "airflow_provider_weblake.webhooks.plugin:WeblakeWebhookPlugin"
+    }
 
 
 def test_o10_it_says_what_it_needs_and_what_it_is(wheel: Path) -> None:

@@ -14,7 +14,8 @@ from test_airflow_storage import connected as connected  # the fixture
 from test_report_operators import events
 
 import weblake
-from weblake import tables
+from weblake import orchestration, tables
+from weblake.api.models import ActivityEntry
 from weblake.testing import WeblakeService
 
 
@@ -49,6 +50,22 @@ def test_what_has_landed_is_committed_and_the_asset_is_told(
 
 
 @pytest.mark.system
+def test_a_table_of_activity_has_the_newest_content(run_dag: Run, tmp_path: Path) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeTableSyncOperator
+
+    root = tmp_path / "lake"
+    for ids in ("a", "bc"):
+        entries = [ActivityEntry(id=one, endpoint="scrape", created_at="2026-11-20T10:00:00Z") for one in ids]
+        (file,) = orchestration.land_activity(entries, orchestration.open_dataset(root))
+        if ids == "a":
+            tables.add(root, "delta", table="activity")
+        run = run_one(run_dag, lambda: WeblakeTableSyncOperator(task_id="sync", to=str(root), table_name="activity"))
+        (told,) = returned(run, "sync")["tables"]
+        assert (told["added"], told["removed"], told["load_ids"]) == (1, int(ids != "a"), [file.path])
+    assert told["table_rows"] == 3
+
+
+@pytest.mark.system
 def test_it_reaches_a_bucket_through_the_connection_of_the_root(
     run_dag: Run,
     weblake_service: WeblakeService,
@@ -58,9 +75,9 @@ def test_it_reaches_a_bucket_through_the_connection_of_the_root(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from airflow_provider_weblake.operators.tables import catalog_settings, storage_settings
     from airflow_provider_weblake.operators.weblake import WeblakeTableSyncOperator
     from airflow_provider_weblake.storage import root_path
+    from airflow_provider_weblake.table_sync import catalog_settings, storage_settings
 
     root = root_path(connected)
     load_id = land(weblake_service, site, root, 1)

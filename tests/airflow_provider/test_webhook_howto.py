@@ -145,7 +145,7 @@ def completed(job_id: str = JOB, **more: Any) -> dict[str, Any]:
 
 
 def extra(job_id: str = JOB, kind: str = "batch_scrape") -> dict[str, Any]:
-    return {"kind": kind, "job_id": job_id, "from_rest_api": True}
+    return {"kind": kind, "job_id": job_id, "status": "completed", "from_rest_api": True}
 
 
 def test_a_delivery_of_the_embedded_service_becomes_one_event(bench: Bench, site: GatedSite) -> None:

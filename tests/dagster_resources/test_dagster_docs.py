@@ -153,7 +153,7 @@ def test_every_block_is_tried_here() -> None:
         "Partitions and backfills": {"python": 1},
         "Waiting": {"python": 1},
         "Reading": {"python": 1},
-        "Delta Lake and Iceberg tables": {"python": 1},
+        "Delta Lake and Iceberg tables": {"python": 3},  # two of them in test_table_readers.py
         "Checks and freshness": {"python": 1},
         "Sensors": {"python": 1},
     }

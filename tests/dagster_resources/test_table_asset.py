@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -11,22 +12,55 @@ from gated_site import GatedSite
 from in_process import Bench
 
 from dagster_weblake import BatchScrapeRequest, build_table_asset, build_weblake_assets
-from weblake import tables
+from weblake import orchestration, tables
+from weblake.api.models import ActivityEntry
 
 
 def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) -> None:
     pages = build_weblake_assets("pages", BatchScrapeRequest(urls=[f"{site.url}/page/{n}" for n in range(2)]))
     table = build_table_asset("pages_table", deps=["pages"], table_format="delta")
     assert bench.run(pages).success
-    assert not bench.run([table]).success  # the table is not registered yet
+    unregistered = bench.run([table])
+    assert not unregistered.success
+    assert unregistered.retries() == []
     tables.add(bench.root, "delta")
     found = bench.run([table]).metadata("pages_table")
     assert found["dagster/uri"] == f"{bench.root}/documents"
     assert (found["dagster/row_count"], found["weblake/loads_added"], found["weblake/table_version"]) == (2, 1, "1")
-    assert "markdown" in [column.name for column in found["dagster/column_schema"].columns]
-    assert DeltaTable(Path(bench.root) / "documents").to_pyarrow_table().num_rows == 2
+    assert (found["dagster/table_name"], found["weblake/loads_removed"]) == ("documents", 0)
+    written = DeltaTable(Path(bench.root) / "documents")
+    assert written.to_pyarrow_table().num_rows == 2
+    columns = [column.name for column in found["dagster/column_schema"].columns]
+    assert sorted(columns) == sorted(field.name for field in written.schema().fields)
+    assert {"markdown", "load_date"} < set(columns)
     again = bench.run([table]).metadata("pages_table")
     assert (again["weblake/loads_added"], again["dagster/row_count"]) == (0, 2)
+
+
+def test_a_table_that_cannot_be_read_for_a_moment_is_synced_by_the_retry(bench: Bench, site: GatedSite) -> None:
+    pages = build_weblake_assets("pages", BatchScrapeRequest(urls=[f"{site.url}/page/1"]))
+    assert bench.run(pages).success
+    tables.add(bench.root, "delta")
+    log, away = Path(bench.root) / "documents" / "_delta_log", Path(bench.root) / "away"
+    log.rename(away)
+
+    policy = dg.RetryPolicy(max_retries=1, delay=0)
+    table = build_table_asset("pages_table", deps=["pages"], table_format="delta", retry_policy=policy)
+    tries: list[int] = []
+    real = tables.sync
+
+    def sync(*args: Any, **kwargs: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 2:
+            away.rename(log)
+        return real(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(tables, "sync", sync)
+        run = bench.run([table])
+    assert run.success
+    assert len(tries) == 2
+    assert run.metadata("pages_table")["weblake/loads_added"] == 1
 
 
 @pytest.mark.system
@@ -44,3 +78,20 @@ def test_several_tables_have_an_asset_each(
     one = build_table_asset(spec, deps=["pages"], table_name="web.documents", table_options=options)
     assert one.specs_by_key[spec.key].group_name == "lake"
     assert bench.run([one]).metadata("lake/documents")["dagster/row_count"] == 1
+
+
+@pytest.mark.system
+def test_a_table_of_activity_is_materialized(bench: Bench) -> None:
+    def land(*ids: str) -> None:
+        entries = [ActivityEntry(id=one, endpoint="scrape", created_at="2026-11-20T10:00:00Z") for one in ids]
+        orchestration.land_activity(entries, orchestration.open_dataset(bench.root))
+
+    land("a")
+    tables.add(bench.root, "delta", table="activity")
+    table = build_table_asset("calls", deps=[], table_name="activity")
+    for ids in ("a", "b"):
+        land(ids)
+        found = bench.run([table]).metadata("calls")
+        assert (found["dagster/row_count"], found["weblake/loads_added"]) == (len(ids) + (ids == "b"), 1)
+    assert found["weblake/loads_removed"] == 1
+    assert "endpoint" in [column.name for column in found["dagster/column_schema"].columns]

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +12,7 @@ from typing import Any
 
 import pytest
 from catalogue import proves
-from polling import until
+from killed_syncs import sync_and_kill
 from task_lab import RETRY, TaskLab, task_lab
 
 from weblake import tables
@@ -127,6 +124,7 @@ def test_a_crash_between_any_two_steps(lab: TaskLab, format: str, monkeypatch: p
     becomes="found: dict[str, set[str]] = {ADDED: set(), REMOVED: set()}",
     case="iceberg",
 )
+@pytest.mark.smoke
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_commit_whose_reply_is_lost(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     load_id = land(lab, "run-1", "a")
@@ -145,6 +143,7 @@ def test_a_commit_whose_reply_is_lost(lab: TaskLab, format: str, monkeypatch: py
     assert rows(lab, format) == {load_id: 3}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("format", FORMATS)
 def test_another_sync_commits_first(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one commits between our look at the table and our commit: the same load, and another one."""
@@ -185,14 +184,6 @@ def test_a_load_that_is_retired_while_it_is_added(lab: TaskLab, monkeypatch: pyt
     assert lab.visible == newer
 
 
-_SYNCS = """
-import sys, weblake.tables as tables
-while True:
-    tables.sync(sys.argv[1], table_options=eval(sys.argv[2]))
-    print("synced", flush=True)
-"""
-
-
 @pytest.mark.parametrize("format", ["delta", pytest.param("iceberg", marks=pytest.mark.system)])
 def test_on_object_storage(
     lab: TaskLab, s3_root: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -204,7 +195,7 @@ def test_on_object_storage(
     if format == "iceberg":  # pyiceberg reads the environment once in a process
         named = {"catalog": "lake", "identifier": "web.documents"}
         options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{s3_root}-warehouse"}
-        options["s3.endpoint"] = os.environ["AWS_ENDPOINT_URL"]
+        options |= {"s3.endpoint": os.environ["AWS_ENDPOINT_URL"], "s3.region": "us-east-1"}
     lab.dataset = open_dataset(s3_root)
     first = land(lab, "run-1", "a b/ü%")
     tables.add(s3_root, format, keep_days=0, table_options=options, **named)
@@ -220,41 +211,16 @@ def test_on_object_storage(
 @pytest.mark.system
 @pytest.mark.parametrize("format", FORMATS)
 def test_three_processes_that_are_killed(lab: TaskLab, format: str) -> None:
-    """Processes sync without end, and one after the other is killed and replaced, while loads land.
-
-    A process that ends by an error fails the test. One that a library of the format crashes (a segmentation fault of
-    deltalake 1.6.6 with pyarrow 26, once in some hundred runs) is one more that was killed, and is told.
-    """
+    """Processes sync without end, and one after the other is killed and replaced, while loads land."""
     land(lab, "run-0", "day-0")
     add(lab, format, keep_days=0)
-    command = [sys.executable, "-X", "faulthandler", "-c", _SYNCS, str(lab.root), repr(options_of(lab, format))]
-
-    def start() -> subprocess.Popen[str]:
-        with (lab.root.parent / "errors").open("a") as errors:
-            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-
-    processes = [start() for _ in range(3)]
-    try:
-        for each in processes:
-            assert each.stdout is not None
-            assert each.stdout.readline() == "synced\n", (lab.root.parent / "errors").read_text()
-        for number in range(1, 21):
-            land(lab, f"run-{number}", f"day-{number % 5}")
-            if number % 2:
-                victim = processes.pop(0)
-                ended = victim.poll()
-                printed = (lab.root.parent / "errors").read_text()
-                assert ended is None or ended < 0, printed
-                if ended is not None:
-                    warnings.warn(f"a sync was ended by signal {-ended}: {printed}", stacklevel=1)
-                victim.kill()
-                victim.communicate(timeout=20)
-                processes.append(start())
-        until(lambda: not lab.dataset.storage.list("_weblake/uncommitted"), 60)
-    finally:
-        for each in processes:
-            each.kill()
-            each.communicate(timeout=20)
+    sync_and_kill(
+        lab.root,
+        options_of(lab, format),
+        errors=lab.root.parent / "errors",
+        land=lambda number: land(lab, f"run-{number}", f"day-{number % 5}"),
+        done=lambda: not lab.dataset.storage.list("_weblake/uncommitted"),
+    )
     sync(lab, format, everything=True)
     found = rows(lab, format)
     assert Counter(found.values()) == {3: 5}

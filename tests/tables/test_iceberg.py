@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import polars
+import pyiceberg
 import pytest
 from pyiceberg.catalog import load_catalog
 from task_lab import RETRY, TaskLab, task_lab
 
 import weblake
 from weblake import tables
+from weblake.arrow import schemas
+from weblake.tables import committing
 
 IDENTIFIER = "web.documents"
 
@@ -43,6 +48,7 @@ def loads_in(options: Mapping[str, str]) -> list[str]:
     return sorted(table.scan(selected_fields=("load_id",)).to_arrow().column(0).to_pylist())
 
 
+@pytest.mark.smoke
 def test_a_replacement_is_one_change(lab: TaskLab, options: Mapping[str, str]) -> None:
     first = lab.land(RETRY).receipt
     table = tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options)
@@ -64,6 +70,7 @@ def test_a_replacement_is_one_change(lab: TaskLab, options: Mapping[str, str]) -
     assert rows.sort("position").select(read.columns).drop("metadata").equals(read.sort("position").drop("metadata"))
 
 
+@pytest.mark.smoke
 def test_a_load_that_was_retired_before_its_sync_is_never_added(lab: TaskLab, options: Mapping[str, str]) -> None:
     lab.land(RETRY)
     tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options)
@@ -77,7 +84,11 @@ def test_a_load_that_was_retired_before_its_sync_is_never_added(lab: TaskLab, op
     assert lab.visible == [last.load_id]
 
 
-def test_our_records_remember_loads_whose_snapshots_have_expired(lab: TaskLab, options: Mapping[str, str]) -> None:
+@pytest.mark.parametrize("listed_from", [1, 100])
+def test_our_records_remember_loads_whose_snapshots_have_expired(
+    lab: TaskLab, options: Mapping[str, str], listed_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committing, "LISTED_FROM", listed_from)
     first = lab.land(RETRY).receipt
     tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
     tables.sync(lab.root, table_options=options)
@@ -89,3 +100,71 @@ def test_our_records_remember_loads_whose_snapshots_have_expired(lab: TaskLab, o
     (done,) = tables.sync(lab.root, table_options=options, everything=True)
     assert done.added == ()
     assert loads_in(options).count(first.load_id) == 3
+
+
+@pytest.mark.skipif(pyiceberg.__version__ < "0.12", reason="pyiceberg 0.11 does not repeat a commit")
+def test_control_default_retries_double(lab: TaskLab, options: Mapping[str, str], tmp_path: Path) -> None:
+    """Why weblake has retries of its own: with pyiceberg's, three workers that look first add the same file thrice.
+
+    Each worker reads the table, finds that no snapshot names the load, waits until the others are as far, and commits.
+    """
+    receipt = lab.land(RETRY).receipt
+    (file,) = receipt.files
+    catalog = load_catalog("lake", **options)
+    catalog.create_namespace("web")
+    catalog.create_table("web.control", schema=schemas.DOCUMENTS)
+    ready = Barrier(3, timeout=20)
+
+    def work(_: int) -> None:
+        table = load_catalog("lake", **options).load_table("web.control")
+        named = {snapshot.summary.additional_properties.get("load_id") for snapshot in table.snapshots()}
+        assert receipt.load_id not in named
+        ready.wait()
+        table.add_files([f"file://{lab.root}/{file.path}"], snapshot_properties={"load_id": receipt.load_id})
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3)))
+    rows = catalog.load_table("web.control").scan(selected_fields=("load_id",)).to_arrow()
+    assert rows.column("load_id").to_pylist() == [receipt.load_id] * 9  # of 3
+
+
+def test_readers_skip_files_by_the_statistics_of_the_manifests(lab: TaskLab, options: Mapping[str, str]) -> None:
+    lab.urls = ["http://pages.test/a"]
+    first = lab.land(RETRY).receipt
+    lab.run, lab.keys, lab.urls = "run-2", {"day": "other"}, ["http://pages.test/z"]
+    lab.land(RETRY)
+    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
+    tables.sync(lab.root, table_options=options)
+    table = load_catalog("lake", **options).load_table(IDENTIFIER)
+    of_first = table.scan(row_filter=f"load_id == '{first.load_id}'", selected_fields=("loaded_at",)).to_arrow()
+    (loaded_at,) = of_first.column(0).to_pylist()
+
+    def files(condition: str) -> int:
+        return len(list(table.scan(row_filter=condition).plan_files()))
+
+    assert files("status_code == 200") == 2
+    assert files(f"load_id == '{first.load_id}'") == 1
+    assert files("url == 'http://pages.test/z'") == 1
+    assert files("status_code == 404") == 0
+    assert files(f"loaded_at <= '{loaded_at.isoformat()}'") == 1
+
+
+def test_a_rewrite_of_the_files_neither_doubles_nor_loses(lab: TaskLab, options: Mapping[str, str]) -> None:
+    """As `rewrite_data_files` of Spark does it: other files in place of all; then one of the loads is replaced."""
+    lab.land(RETRY)
+    lab.run, lab.keys = "run-2", {"day": "other"}
+    second = lab.land(RETRY).receipt
+    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, keep_days=0, table_options=options)
+    tables.sync(lab.root, table_options=options)
+    table = load_catalog("lake", **options).load_table(IDENTIFIER)
+    table.overwrite(table.scan().to_arrow())
+    for snapshot in table.metadata.snapshots[:-1]:
+        table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+    (done,) = tables.sync(lab.root, table_options=options, everything=True)
+    assert (done.added, done.removed) == ((), ())
+    lab.keys, lab.run = {"day": "a b/ü%"}, "run-3"
+    third = lab.land(RETRY).receipt
+    (done,) = tables.sync(lab.root, table_options=options)
+    assert done.added == (third.load_id,)
+    assert loads_in(options) == sorted([second.load_id] * 3 + [third.load_id] * 3)
+    assert tables.status(lab.root, table_options=options)[0].in_step

@@ -47,6 +47,7 @@ def _connection_type() -> dict[str, object]:
                 "ca_bundle": "/etc/ssl/company-ca.pem",
                 "client_certificate": "/etc/ssl/client.pem",
                 "client_key": "/etc/ssl/client.key",
+                "webhook_header": "X-Service-Signature",
             },
         },
         "conn-fields": {
@@ -81,6 +82,16 @@ def _connection_type() -> dict[str, object]:
                 "label": "Client key",
                 "description": "PEM file on the worker with the client certificate's key. "
                 "Empty: it is in the certificate's file.",
+                "schema": {"type": ["string", "null"]},
+            },
+            "webhook_secret": {
+                "label": "Webhook secret",
+                "description": "What the service signs its webhooks with. Empty: no webhooks are received.",
+                "schema": {"type": ["string", "null"], "format": "password"},
+            },
+            "webhook_header": {
+                "label": "Webhook signature header",
+                "description": "Name of the header with the signature of a webhook. Empty: X-Service-Signature.",
                 "schema": {"type": ["string", "null"]},
             },
             "insecure": {

@@ -45,7 +45,8 @@ def outlets_changed(
 ) -> None:
     """Put the receipt on the event of each of the task's outlet assets.
 
-    An outlet that is an AssetAlias gets an event for each table that has new files.
+    An outlet that is an AssetAlias gets an event for each table that has new files, and for each Delta Lake or Iceberg
+    table that was changed. The event of an asset whose URI is the location of such a table names no other one.
 
     :param context: the context of the running task.
     :param receipt: the load's receipt as JSON values.
@@ -60,13 +61,29 @@ def outlets_changed(
             if isinstance(outlet, AssetAlias):
                 for table in tables_of(receipt):
                     context["outlet_events"][outlet].add(weblake_asset(root or "", table), extra=extra)
+                for synced in receipt.get("tables", ()):
+                    if synced["added"] or synced["removed"]:
+                        context["outlet_events"][outlet].add(_asset_at(synced), extra={**extra, "tables": [synced]})
             elif isinstance(outlet, Asset | AssetRef):
                 event = context["outlet_events"][outlet]
-                event.extra = {**event.extra, **extra}
+                event.extra = {**event.extra, **extra, **_own_table(outlet, receipt)}
                 if partitions:
                     event.add_partitions(list(partitions))
         except (ValueError, TypeError) as error:
             _LOG.warning("The event of %r does not carry this load's receipt: %s", outlet, error)
+
+
+def _own_table(outlet: Asset | AssetRef, receipt: Receipt) -> dict[str, Any]:
+    """Return what differs on the event of an asset whose URI is the location of a table."""
+    uri = getattr(outlet, "uri", None)
+    own = [synced for synced in receipt.get("tables", ()) if _asset_at(synced).uri == uri]
+    return {"tables": own} if own else {}
+
+
+def _asset_at(table: Mapping[str, Any]) -> Asset:
+    """Return the asset that is named by the location of a Delta Lake or Iceberg table, as other tools name it."""
+    location = table["location"]
+    return Asset(location if "://" in location else f"file://{location}")
 
 
 def partitions_of(receipt: Receipt) -> list[str]:

@@ -1,7 +1,7 @@
-"""The retry policy of the operators: which failures are retried, and after how long.
+"""The retry policies of the operators: which failures are retried, and after how long.
 
-Every operator of this provider uses it unless a DAG sets another `retry_policy`. The DAG sets the number of retries;
-the policy can only end them early and set the pause.
+Every operator of this provider uses one of them unless a DAG sets another `retry_policy`. The DAG sets the number of
+retries; the policy can only end them early and set the pause.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from weblake.errors import (
     JobEnded,
     RateLimited,
     RetryLater,
+    StorageRefused,
     WeblakeError,
 )
 
@@ -65,6 +66,27 @@ class WeblakeRetryPolicy(RetryPolicy):
 
     @classmethod
     def deserialize(cls, data: dict[str, object]) -> WeblakeRetryPolicy:
+        """Return the policy, which has no settings."""
+        return cls()
+
+
+class TableSyncRetryPolicy(WeblakeRetryPolicy):
+    """The policy of WeblakeTableSyncOperator, whose retries are free and cannot double anything.
+
+    A storage, table or catalog that cannot be used, or in which other programs committed first: as the task is
+    configured. Anything else: as WeblakeRetryPolicy.
+    """
+
+    def evaluate(
+        self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
+    ) -> RetryDecision:
+        """Return the decision for an error, by its type or the type of its cause."""
+        if isinstance(_weblake_error(exception), StorageRefused):
+            return RetryDecision.default()
+        return super().evaluate(exception, try_number, max_tries, context)
+
+    @classmethod
+    def deserialize(cls, data: dict[str, object]) -> TableSyncRetryPolicy:
         """Return the policy, which has no settings."""
         return cls()
 

@@ -34,13 +34,16 @@ DEFAULT_RETRIES = dg.RetryPolicy(max_retries=3, delay=15, backoff=dg.Backoff.EXP
 
 
 @contextmanager
-def translate_errors(context: dg.AssetExecutionContext) -> Iterator[None]:
-    """Translate an error of weblake in the block to Dagster's: a failure with metadata, or a request for a retry."""
+def translate_errors(context: dg.AssetExecutionContext, retried: type[WeblakeError] = RetryLater) -> Iterator[None]:
+    """Translate an error of weblake in the block to Dagster's: a failure with metadata, or a request for a retry.
+
+    `retried`: errors that the step's retry policy retries, besides those that pass by themselves.
+    """
     try:
         with in_dagster_terms():
             yield
     except WeblakeError as error:
-        raise as_failure(context, error) from error
+        raise as_failure(context, error, retried=retried) from error
 
 
 def as_failure(
@@ -50,6 +53,7 @@ def as_failure(
     *,
     buys: bool = True,
     job_url: str = "",
+    retried: type[WeblakeError] = RetryLater,
 ) -> Exception:
     """Return the failure or the retry request for an error; an ended job is retried only in a step that buys."""
     pause = error.retry_after if isinstance(error, RetryLater) else None
@@ -59,7 +63,7 @@ def as_failure(
         seconds = min(pause, RETRY_AFTER_MOST_S) * spread + 1.0  # plus a second, because both sides round
         context.log.warning("%s Again in %.0f s.", error, seconds)
         return dg.RetryRequested(max_retries=policy.max_retries, seconds_to_wait=seconds)
-    again = isinstance(error, RetryLater) or (buys and isinstance(error, JobEnded))
+    again = isinstance(error, (RetryLater, retried)) or (buys and isinstance(error, JobEnded))
     description = text or str(error)
     if isinstance(error, RetryLater) and (policy is None or context.retry_number >= policy.max_retries):
         description = f"{description} {_later(pause, retried=policy is not None)}"

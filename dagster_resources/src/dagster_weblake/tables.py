@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
 from dagster_weblake.metadata.columns import column_schema
-from weblake.errors import AskPerson
+from weblake import orchestration
+from weblake.errors import AskPerson, StorageRefused
 
 if TYPE_CHECKING:
     from weblake.tables import SyncResult
@@ -29,8 +30,10 @@ def build_table_asset(
     """Return an asset whose materialization commits to a table what has landed, each load exactly once.
 
     The table is registered once, with `weblake table add` or `weblake.tables.add`. Its metadata are the table's URI,
-    version, number of rows and columns, and how many loads were added and taken out. Runs at the same time, retries and
-    repetitions are harmless. An asset downstream reads the table with an IO manager of Delta Lake or Iceberg.
+    name, version, number of rows and columns, and how many loads were added and taken out; of usage_periods and
+    activity, how many files had their content added and taken out. Runs at the same time,
+    retries and repetitions are harmless. An asset downstream reads the table with an IO manager of Delta Lake or
+    Iceberg, which finds it by the asset's key: the last parts are the folder or namespace and the table.
 
     Args:
         name: The key of the asset, or a spec.
@@ -52,24 +55,26 @@ def build_table_asset(
         from weblake import tables
 
         resource = getattr(context.resources, resource_key)
+        storage = resource.options_of_storage()
+        root: str = to or resource.root
+        chosen: dict[str, Any] = {"format": table_format, "name": table_name, "storage_options": storage}
         with translate_errors(context):
             dataset = resource.dataset_of_step(context, to)
-            done = tables.sync(
-                to or resource.root,
-                format=table_format,
-                name=table_name,
-                storage_options=resource.options_of_storage(),
-                table_options=table_options,
-            )
+            registered = tables.list_tables(root, storage_options=storage)
+            if not registered:  # this raises the error that says so
+                tables.sync(root, **chosen)
+        with translate_errors(context, retried=StorageRefused):  # a retry is free, and a catalog may be up again
+            done = tables.sync(root, table_options=table_options, **chosen)
             if len(done) > 1:
                 named = ", ".join(f"{each.format} {each.name}" for each in done)
                 raise AskPerson(
                     f"{dataset.url} has several tables ({named}); they are in step now.",
                     hint="Give table_format and table_name, and an asset to each table.",
                 )
-        (result,) = done
+            (result,) = done
+            keys = orchestration.path_keys(dataset, result.table) if result.format == "delta" else ()
         context.log.info("%d loads added (%d rows), %d taken out.", len(result.added), result.rows, len(result.removed))
-        return dg.MaterializeResult(asset_key=spec.key, metadata=_metadata(result))
+        return dg.MaterializeResult(asset_key=spec.key, metadata=_metadata(result, keys))
 
     # Dagster reads the annotation, which is text here.
     sync.__annotations__ = {"context": dg.AssetExecutionContext}
@@ -81,12 +86,13 @@ def build_table_asset(
     )(sync)
 
 
-def _metadata(result: SyncResult) -> dict[str, dg.RawMetadataValue]:
+def _metadata(result: SyncResult, keys: Sequence[str]) -> dict[str, dg.RawMetadataValue]:
     return {
         "dagster/uri": dg.MetadataValue.text(result.location),
         "dagster/row_count": result.table_rows,
-        "dagster/column_schema": column_schema(result.table),
+        "dagster/column_schema": column_schema(result.table, keys),
         "dagster/storage_kind": result.format,
+        "dagster/table_name": result.name,
         # Versions of Iceberg are ids of 64 bits, more than a browser's numbers hold.
         "weblake/table_version": dg.MetadataValue.text(str(result.version)),
         "weblake/loads_added": len(result.added),

@@ -11,14 +11,16 @@ from weblake.cli.tree import FAILED, Json, RootArgument
 
 if TYPE_CHECKING:
     from weblake.dataset.registered_tables import RegisteredTable
+    from weblake.tables.formats import TableResult
 
 _Format = Annotated[str, typer.Argument(metavar="delta|iceberg")]
 _OnlyFormat = Annotated[
     str | None, typer.Option("--format", metavar="delta|iceberg", help="Only the tables of this format.")
 ]
 _OnlyName = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="Only this table: its identifier, or documents.")
+    str | None, typer.Option("--name", metavar="NAME", help="Only this table: its identifier, or the dataset's table.")
 ]
+_TABLES = ("documents", "page_errors", "usage_periods", "activity")
 #: Most load ids that a line names.
 _NAMED = 5
 
@@ -27,7 +29,7 @@ def add(
     root: RootArgument,
     format: _Format,
     table: Annotated[
-        str, typer.Option("--table", metavar="TABLE", help="The table of the dataset: documents or page_errors.")
+        str, typer.Option("--table", metavar="TABLE", help=f"The table of the dataset: {', '.join(_TABLES)}.")
     ] = "documents",
     catalog: Annotated[
         str | None, typer.Option("--catalog", metavar="NAME", help="Iceberg: a catalog in pyiceberg's configuration.")
@@ -55,11 +57,11 @@ def sync(
     format: _OnlyFormat = None,
     name: _OnlyName = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Look at every load, not only at those since the last sync.")
+        bool, typer.Option("--all", help="Look at every load and file, not only at those since the last sync.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Commits to the tables what has landed, and takes out what was replaced; each load exactly once."""
+    """Commits to the tables what has landed, and takes out what was replaced; each load and period exactly once."""
     from weblake import tables
 
     done = tables.sync(root, format=format, name=name, everything=everything)
@@ -68,32 +70,32 @@ def sync(
         return
     for each in done:
         output.show_text(
-            f"{each.format} {each.name}: {len(each.added):,} loads added ({each.rows:,} rows), "
+            f"{each.format} {each.name}: {len(each.added):,} {_unit(each)} added ({each.rows:,} rows), "
             f"{len(each.removed):,} taken out, version {each.version}"
         )
 
 
 def status(root: RootArgument, format: _OnlyFormat = None, name: _OnlyName = None, as_json: Json = False) -> None:
-    """Compares the tables with the ledger, load by load; exits with 1 if a table is not in step. Changes nothing."""
+    """Compares the tables with the dataset, load by load; exits with 1 if a table is not in step. Changes nothing."""
     from weblake import tables
 
     found = tables.status(root, format=format, name=name)
     if as_json:
         output.show_json({"tables": [each.to_dict() for each in found]})
     for each in () if as_json else found:
-        title = f"{each.format} {each.name}"
+        title, unit = f"{each.format} {each.name}", _unit(each)
         if each.in_step:
-            output.show_text(f"{title}: {each.loads:,} loads, {each.rows:,} rows, version {each.version}: in step")
+            output.show_text(f"{title}: {each.loads:,} {unit}, {each.rows:,} rows, version {each.version}: in step")
             continue
         for what, loads in (
             ("not added yet", each.missing),
             ("replaced, and still in the table", each.retired),
-            ("in the table with another number of rows", each.different),
-            ("in the table, and not in the ledger", each.unknown),
+            (f"in the table with another {'content' if unit == 'files' else 'number of rows'}", each.different),
+            (f"in the table, and not in the {'dataset' if unit == 'files' else 'ledger'}", each.unknown),
         ):
             if loads:
                 named = ", ".join(loads[:_NAMED]) + (", …" if len(loads) > _NAMED else "")
-                output.show_text(f"{title}: {len(loads):,} loads {what}: {named}")
+                output.show_text(f"{title}: {len(loads):,} {unit} {what}: {named}")
     if not all(each.in_step for each in found):
         raise typer.Exit(FAILED)
 
@@ -126,6 +128,11 @@ def remove(
         output.show_json(_as_json(removed))
     else:
         output.show_text(f"{removed.format} {removed.name}: removed from {root}. The table itself is unchanged.")
+
+
+def _unit(result: TableResult) -> str:
+    """Return what a table consists of: the files of usage_periods and activity, or loads."""
+    return "files" if result.table in ("usage_periods", "activity") else "loads"
 
 
 def _as_json(table: RegisteredTable) -> dict[str, object]:

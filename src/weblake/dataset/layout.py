@@ -42,6 +42,8 @@ UNCOMMITTED = "_weblake/uncommitted"
 COMMITTED = "_weblake/committed"
 #: Retired loads whose files are kept because a table may still name them.
 KEPT = "_weblake/kept"
+#: The Delta Lake tables of usage_periods and activity, which have copies of the dataset's files.
+DELTA_COPIES = "delta"
 #: Entries of the service's activity list that a run has read and that are not yet merged into a day's file.
 PENDING_ACTIVITY = "_weblake/activity"
 #: The records of `weblake compact` in the new root: the first at its start, the second when the root is complete.

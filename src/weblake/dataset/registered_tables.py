@@ -1,22 +1,28 @@
 """The records of the tables (Delta Lake, Apache Iceberg) of a dataset, and of the loads that each table has committed.
 
-    _weblake/tables/<table_id>.json                          a table of the dataset
+    _weblake/tables/<table_id>.json                          a table of the dataset, of documents or page_errors
+    _weblake/tables/<table_id>.activity.json                 a table of usage_periods or activity
     _weblake/uncommitted/<table_id>/<load_id>.added          a load that has landed since the last sync
     _weblake/uncommitted/<table_id>/<load_id>.removed        a load that was retired since the last sync
     _weblake/committed/<table_id>/<load_id>.added.json       the table has committed the load
     _weblake/committed/<table_id>/<load_id>.removed.json     the table has taken the load out
     _weblake/committed/<table_id>/all                        the loads before the table was registered are committed
     _weblake/kept/<load_id>.json                             the files of a retired load, which a table may still name
+    _weblake/uncommitted/<table_id>/<file_id>.<when>-<digest>  a file of usage_periods or activity that is replaced
 
 A landing never waits for a table: it creates an entry under `uncommitted`, and `weblake table sync` commits it. The
 entry is created before the load's done record (or its retired record), so a load on record is never without one. The
 two kinds of entries are separate files: a sync that has added a load removes the first and never the second.
+
+A file of usage_periods or activity is replaced in place. Its entry names the digest of the new content and is created
+before the file is replaced: a sync that still reads the old content leaves the entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 
 import msgspec
 
@@ -28,6 +34,10 @@ from weblake.storage import Storage
 
 #: Why a load is in a table's log: it was added, or it was taken out.
 ADDED, REMOVED = "added", "removed"
+#: How long a replacement may take from its entry to its end, with a wide margin. Until then, a sync that has not seen
+#: the new content keeps the entry.
+REPLACEMENT = timedelta(hours=24)
+_WHEN = "%Y%m%dT%H%M%S%f"
 
 
 class RegisteredTable(Record, frozen=True, kw_only=True):
@@ -78,8 +88,41 @@ def table_id_of(format_: str, table: str, uuid: str) -> str:
 
 
 def ids(storage: Storage) -> list[str]:
-    """Return the ids of the tables of a dataset; one listing, no record is read."""
-    return [name.rpartition("/")[2].removesuffix(".json") for name in storage.list(layout.TABLES)]
+    """Return the ids of the tables to which loads are committed; one listing, no record is read."""
+    return [table_id for table_id, table in _names(storage) if not table]
+
+
+def _names(storage: Storage) -> list[tuple[str, str]]:
+    """Return the id of each table, and `usage_periods` or `activity` for a table of these, otherwise ``."""
+    names = (name.rpartition("/")[2].removesuffix(".json") for name in storage.list(layout.TABLES))
+    return [(table_id, table) for table_id, _, table in (name.partition(".") for name in names)]
+
+
+def _record_name(table_id: str, table: str) -> str:
+    # The name tells the two kinds of tables apart: a landing must not read each record.
+    return (
+        f"{layout.TABLES}/{table_id}.{table}.json" if table in layout.FIXED_KEYS else f"{layout.TABLES}/{table_id}.json"
+    )
+
+
+def file_id_of(path: str) -> str:
+    """Return the id of a file that is replaced in place, from its path in the dataset, as 16 hexadecimal digits."""
+    return load_id_of("file", path)
+
+
+def mark_replaced(storage: Storage, path: str, digest: str) -> None:
+    """Note for each table of a file's table that the file is about to be replaced by content with this digest."""
+    tables = [table_id for table_id, table in _names(storage) if table == path.partition("/")[0]]
+    mark_uncommitted(storage, tables, file_id_of(path), f"{datetime.now(timezone.utc):{_WHEN}}-{digest}")
+
+
+def is_replacement_done(entry: str, digest: str | None, now: datetime) -> bool:
+    """Return whether an entry of `mark_replaced` can be removed once its file was seen with a digest, or not at all.
+
+    If the digest is another one, the replacement may be still to come; after a day it is not.
+    """
+    when, _, announced = entry.partition("-")
+    return announced == digest or when < f"{now - REPLACEMENT:{_WHEN}}"
 
 
 def mark_uncommitted(storage: Storage, table_ids: Iterable[str], load_id: str, what: str) -> None:
@@ -121,29 +164,43 @@ class TableRecords:
             StorageRefused: The record of a table cannot be read.
         """
         found = [
-            self.ledger.read_record(f"{layout.TABLES}/{each}.json", each, RegisteredTable) for each in ids(self.storage)
+            self.ledger.read_record(_record_name(table_id, table), table_id, RegisteredTable)
+            for table_id, table in _names(self.storage)
         ]
         return sorted((each for each in found if each is not None), key=lambda each: (each.at, each.table_id))
 
     def register(self, table: RegisteredTable) -> RegisteredTable:
         """Record a table and return the recorded one: this one, or an earlier one with the same id."""
-        return self.ledger.create_record(f"{layout.TABLES}/{table.table_id}.json", table)[0]
+        return self.ledger.create_record(_record_name(table.table_id, table.table), table)[0]
 
     def unregister(self, table: RegisteredTable) -> None:
         """Remove the record of a table. What it has committed stays on record, in case the table is added again."""
         self.storage.delete(self._committed(table, "all"))
-        self.storage.delete(f"{layout.TABLES}/{table.table_id}.json")
+        self.storage.delete(_record_name(table.table_id, table.table))
 
     def uncommitted(self, table: RegisteredTable) -> dict[str, set[str]]:
-        """Return what a table may have to do (ADDED, REMOVED, or both), by load id; one listing."""
+        """Return what a table may have to do (ADDED, REMOVED, or both), by load id; one listing.
+
+        Of a table of usage_periods or activity: the entries of `mark_replaced`, by file id.
+        """
         found: dict[str, set[str]] = {}
-        for name in self.storage.list(f"{layout.UNCOMMITTED}/{table.table_id}"):
-            load_id, _, what = name.rpartition("/")[2].partition(".")
+        for load_id, what in self._listed(f"{layout.UNCOMMITTED}/{table.table_id}"):
             found.setdefault(load_id, set()).add(what)
         return found
 
+    def all_committed(self, table: RegisteredTable, what: str) -> set[str]:
+        """Return the ids of all loads that are on record as added (ADDED) or taken out (REMOVED); one listing."""
+        listed = self._listed(f"{layout.COMMITTED}/{table.table_id}")
+        return {load_id for load_id, each in listed if each == f"{what}.json"}
+
+    def _listed(self, folder: str) -> Iterator[tuple[str, str]]:
+        """Yield the load id and the rest of the name of each file in a folder."""
+        for name in self.storage.list(folder):
+            load_id, _, rest = name.rpartition("/")[2].partition(".")
+            yield load_id, rest
+
     def forget_uncommitted(self, table: RegisteredTable, entries: Iterable[tuple[str, str]]) -> None:
-        """Remove the entries of loads (load id; ADDED or REMOVED) that are committed."""
+        """Remove entries (load id or file id, and what `uncommitted` has for it) that are committed."""
         names = (f"{layout.UNCOMMITTED}/{table.table_id}/{load_id}.{what}" for load_id, what in entries)
         self._each(names, self.storage.delete)
 

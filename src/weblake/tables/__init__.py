@@ -3,9 +3,10 @@
     weblake.tables.add(root, "delta")
     weblake.tables.sync(root)                 # after landings, as often as you like
 
-A table refers to the Parquet files of the dataset where they are; nothing is copied. A landing does not wait for a
-table and never fails because of one: `sync` commits what has landed since, and takes out what was retired, in one
-commit. Of a load that replaces another one, readers of the table see the old rows or the new ones, never both.
+A table of documents or page_errors refers to the Parquet files of the dataset where they are; nothing is copied. A
+landing does not wait for a table and never fails because of one: `sync` commits what has landed since, and takes out
+what was retired, in one commit. Of a load that replaces another one, readers of the table see the old rows or the new
+ones, never both. The files of usage_periods and activity are replaced in place; a table gets a copy of each content.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from weblake.arrow import schemas
 from weblake.dataset import layout, ledger_listing, registered_tables
+from weblake.dataset.identity import content_digest
 from weblake.dataset.records import utc_now
 from weblake.dataset.registered_tables import RegisteredTable, TableRecords
 from weblake.dataset.root import Dataset, open_dataset
@@ -23,6 +26,7 @@ from weblake.remedies import Remedy
 from weblake.storage import RootPath, refuse_memory
 from weblake.tables.committing import SyncResult, delete_kept_files, file_of, sync_table
 from weblake.tables.formats import LakeTable, TableResult
+from weblake.tables.replacing import files_of, read_files, sync_files
 
 __all__ = ["RegisteredTable", "SyncResult", "TableStatus", "add", "list_tables", "remove", "status", "sync"]
 
@@ -33,24 +37,28 @@ KEEP_DAYS = 7.0
 
 @dataclass(frozen=True, slots=True)
 class TableStatus(TableResult):
-    """A comparison of a table with the ledger of its dataset."""
+    """A comparison of a table with the ledger of its dataset; for usage_periods and activity with its files.
 
-    #: Loads that have landed and were not retired, and have rows in this table of the dataset.
+    Loads are named by id, files of the dataset by path.
+    """
+
+    #: Loads that have landed and were not retired, and have rows in this table of the dataset; or files.
     loads: int
     #: Rows of the table.
     rows: int
-    #: Loads whose rows the table lacks; the next sync adds them.
+    #: Loads or files whose rows the table lacks; the next sync adds them.
     missing: tuple[str, ...]
     #: Retired loads whose rows are still in the table; the next sync takes them out.
     retired: tuple[str, ...]
-    #: Loads that are in the table with another number of rows than in the dataset.
+    #: Loads that are in the table with another number of rows than in the dataset; files that are in the table with
+    #: another content, which the next sync replaces.
     different: tuple[str, ...]
-    #: Load ids in the table that the ledger does not know.
+    #: Load ids in the table that the ledger does not know; ids of files that the dataset does not have.
     unknown: tuple[str, ...]
 
     @property
     def in_step(self) -> bool:
-        """Whether the table has exactly the rows of the loads that count."""
+        """Whether the table has exactly the rows of the loads that count, or of the dataset's files."""
         return not (self.missing or self.retired or self.different or self.unknown)
 
     def to_dict(self) -> dict[str, object]:
@@ -78,10 +86,11 @@ def add(
     Args:
         root: The dataset; something must have landed in it.
         format: delta or iceberg.
-        table: documents or page_errors.
+        table: documents, page_errors, usage_periods or activity.
         catalog: For Iceberg: the name of a catalog, which pyiceberg finds in its configuration or environment.
         identifier: For Iceberg: the name of the table in the catalog, such as web.documents.
-        keep_days: Days for which the files of retired loads are kept, for readers of older versions of the table.
+        keep_days: Days for which the files of retired loads are kept, for readers of older versions of the table. Not
+            for usage_periods and activity: their older copies stay until the table's own maintenance deletes them.
         storage_options: Options for the file system of the root, as fsspec takes them.
         table_options: Settings of the storage or the catalog for deltalake or pyiceberg. Default: their environment.
 
@@ -92,10 +101,8 @@ def add(
     """
     if format not in FORMATS:
         raise InvalidOption(f"There is no table format {format!r}.", hint=f"Formats: {', '.join(FORMATS)}.")
-    if table not in layout.LOAD_TABLES:
-        raise InvalidOption(
-            f"{table!r} cannot be a Delta Lake or Iceberg table.", hint=f"Tables: {', '.join(layout.LOAD_TABLES)}."
-        )
+    if table not in schemas.TABLES:
+        raise InvalidOption(f"There is no table {table!r}.", hint=f"Tables: {', '.join(schemas.TABLES)}.")
     if (format == "iceberg") != (catalog is not None and identifier is not None):
         raise InvalidOption(
             "An Iceberg table has a catalog and an identifier, a Delta Lake table has neither.",
@@ -147,14 +154,16 @@ def sync(
 ) -> list[SyncResult]:
     """Commit to the tables of a dataset what has landed and what was retired; return what was done, by table.
 
-    A sync can be repeated, killed and run several times at once: each load is added once. Files of retired loads that
-    no table needs any more are deleted.
+    A sync can be repeated, killed and run several times at once: each load is added once, and of each file of
+    usage_periods and activity the table has the newest content. Files of retired loads that no table needs any more are
+    deleted.
 
     Args:
         root: The dataset.
         format: Only tables of this format.
         name: Only the table with this identifier, or of this table of the dataset.
-        everything: Look at each load of the ledger, not only at those that landed or were retired since the last sync.
+        everything: Look at each load of the ledger, not only at those that landed or were retired since the last sync;
+            for usage_periods and activity, at each file.
         storage_options: As in `add`.
         table_options: As in `add`.
 
@@ -169,7 +178,8 @@ def sync(
     done = []
     for table in wanted:
         lake = _open(dataset, table.format, table.table, table.catalog, table.identifier, table_options)
-        done.append(sync_table(dataset, table, lake, everything=everything))
+        sync_one = sync_files if table.table in layout.FIXED_KEYS else sync_table
+        done.append(sync_one(dataset, table, lake, everything=everything))
     deleted = delete_kept_files(dataset, tables)
     return [replace(done[0], deleted_files=deleted), *done[1:]]
 
@@ -184,17 +194,18 @@ def status(
 ) -> list[TableStatus]:
     """Compare the tables of a dataset with its ledger, load by load; nothing is changed. Arguments as in `sync`.
 
-    The whole ledger is read, and the column load_id of the table.
+    The whole ledger is read, and the column load_id of the table; for usage_periods and activity, the dataset's files.
 
     Raises:
         FeatureMissing: deltalake or pyiceberg is not installed.
         StorageRefused: The dataset has no such table, or a table or a record cannot be read.
     """
     dataset = open_dataset(root, storage_options=storage_options)
-    tables = _wanted(dataset, TableRecords(dataset.ledger).tables(), format, name)
+    wanted = _wanted(dataset, TableRecords(dataset.ledger).tables(), format, name)
+    tables = [table for table in wanted if table.table in layout.LOAD_TABLES]
     rows: dict[str, dict[str, int]] = {table.table_id: {} for table in tables}
     retired: set[str] = set()
-    for load in ledger_listing.loads_of(dataset.ledger, ledger_listing.steps(dataset.ledger)):
+    for load in ledger_listing.loads_of(dataset.ledger, ledger_listing.steps(dataset.ledger)) if tables else ():
         if load.unreadable is not None:
             raise StorageRefused(load.unreadable, hint="Restore it from a backup.")
         if load.retired is not None:
@@ -205,7 +216,12 @@ def status(
                 file = file_of(table, load.load_id, receipt)
                 if file.path is not None:
                     rows[table.table_id][load.load_id] = file.rows
-    return [_status(dataset, table, rows[table.table_id], retired, table_options) for table in tables]
+    return [
+        _status(dataset, table, rows[table.table_id], retired, table_options)
+        if table in tables
+        else _status_of_files(dataset, table, table_options)
+        for table in wanted
+    ]
 
 
 def remove(
@@ -300,4 +316,25 @@ def _status(
         retired=tuple(sorted(there.keys() & retired)),
         different=tuple(sorted(load for load, count in rows.items() if there.get(load, count) != count)),
         unknown=tuple(sorted(there.keys() - rows.keys() - retired)),
+    )
+
+
+def _status_of_files(dataset: Dataset, table: RegisteredTable, options: Mapping[str, str] | None) -> TableStatus:
+    lake = _open(dataset, table.format, table.table, table.catalog, table.identifier, options)
+    there = lake.contents()
+    paths = {registered_tables.file_id_of(path): path for path in files_of(dataset, table)}
+    digests = {path: content_digest(data) for path, data in read_files(dataset, list(paths.values()))}
+    found = {path: there[file_id] for file_id, path in paths.items() if file_id in there}
+    return TableStatus(
+        format=table.format,
+        table=table.table,
+        identifier=table.identifier,
+        location=lake.location,
+        version=lake.version,
+        loads=len(paths),
+        rows=lake.count_rows(),
+        missing=tuple(sorted(digests.keys() - found.keys())),
+        retired=(),
+        different=tuple(sorted(path for path, has in found.items() if has != (digests.get(path),))),
+        unknown=tuple(sorted(there.keys() - paths.keys())),
     )

@@ -40,6 +40,8 @@ T = TypeVar("T")
 
 #: Loads of one commit.
 LOADS_PER_COMMIT = 1000
+#: Loads of a batch from which on the records of all loads are listed, 1,000 with a request, and not read one by one.
+LISTED_FROM = 100
 #: Attempts of one commit, while other programs commit at the same time.
 TRIES = 30
 #: Longest pause between two attempts, in seconds.
@@ -50,10 +52,11 @@ PAUSE_S = 2.0
 class SyncResult(TableResult):
     """What a sync has committed to one table, and the table afterwards."""
 
-    #: Ids of the loads that this sync has added and taken out.
+    #: Ids of the loads that this sync has added and taken out. Of usage_periods and activity: the paths of the files
+    #: whose content it has added, and of those whose earlier content it has taken out.
     added: tuple[str, ...]
     removed: tuple[str, ...]
-    #: Rows of the added loads.
+    #: Rows of the added loads or files.
     rows: int
     #: Rows of the table after the sync.
     table_rows: int
@@ -81,7 +84,7 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
             committed at each of TRIES attempts.
     """
     records = TableRecords(dataset.ledger)
-    _check_same(table, lake)
+    check_same(table, lake)
     first = not records.is_complete(table)
     added: list[LoadFile] = []
     removed: list[str] = []
@@ -108,6 +111,7 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
 def delete_kept_files(dataset: Dataset, tables: Sequence[RegisteredTable], now: datetime | None = None) -> int:
     """Delete the files of retired loads that no table names any more, after their days; return how many."""
     records, storage = TableRecords(dataset.ledger), dataset.storage
+    tables = [table for table in tables if table.table in layout.LOAD_TABLES]
     now = now or datetime.now(timezone.utc)
     deleted = 0
     for load_id in sorted(kept_loads(storage)):
@@ -161,10 +165,12 @@ def _commit(
     """Commit a batch of loads; return the files that were added and the loads that were taken out by this process."""
     mine: tuple[list[LoadFile], list[str]] = ([], [])
     last = ""
-    for attempt in range(TRIES):
-        if attempt:
-            time.sleep(random.random() * min(PAUSE_S, 0.05 * 2**attempt))  # noqa: S311 - jitter, no secret
-        lake.refresh()
+    for _ in attempts():
+        try:
+            lake.refresh()
+        except CommitConflict as conflict:
+            last = str(conflict)
+            continue
         loads = _read(dataset, table, batch)  # after the table: a load that is retired later is taken out later
         in_table, out = _in_log(dataset, records, table, lake, loads)
         add = [load.file for load in loads if not load.retired and load.file.load_id not in in_table | out]
@@ -194,7 +200,20 @@ def _commit(
         batch = _retired_meanwhile(dataset, table, add)
         if not batch:
             return mine
-    raise StorageRefused(
+    raise no_attempt_left(table, last)
+
+
+def attempts() -> Iterator[int]:
+    """Yield the numbers of the attempts of a commit, after a random pause that grows."""
+    for attempt in range(TRIES):
+        if attempt:
+            time.sleep(random.random() * min(PAUSE_S, 0.05 * 2**attempt))  # noqa: S311 - jitter, no secret
+        yield attempt
+
+
+def no_attempt_left(table: RegisteredTable, last: str) -> StorageRefused:
+    """Return the error after the last attempt; `last` says why that one failed."""
+    return StorageRefused(
         f"Nothing could be committed to the {table.format} table {table.name} in {TRIES} attempts: {last.rstrip('.')}.",
         hint="If other programs write to the table, sync again later: nothing is lost or doubled.",
     )
@@ -212,6 +231,9 @@ def _in_log(
     found = {ADDED: lake.added(ids), REMOVED: lake.removed(ids)}
     for what, known in found.items():
         unknown = [load_id for load_id in ids if load_id not in known]
+        if len(unknown) >= LISTED_FROM:
+            known |= records.all_committed(table, what).intersection(unknown)
+            continue
         on_record = _each(dataset, unknown, partial(_is_committed, records, table, what))
         known.update(load_id for load_id, there in on_record if there)
     return found[ADDED], found[REMOVED]
@@ -274,7 +296,12 @@ def _each(dataset: Dataset, load_ids: Iterable[str], read: Callable[[str], T]) -
     return zip(ids, parallel.in_order(ids, read, threads=parallel.readers(dataset.storage)), strict=True)
 
 
-def _check_same(table: RegisteredTable, lake: LakeTable) -> None:
+def check_same(table: RegisteredTable, lake: LakeTable) -> None:
+    """Refuse a table that has the place or the name of the registered one and is another one.
+
+    Raises:
+        StorageRefused: The table was dropped and created again.
+    """
     if lake.uuid != table.uuid:
         raise StorageRefused(
             f"The {table.format} table {table.name} at {lake.location} is another one than the registered one.",

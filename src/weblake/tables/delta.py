@@ -1,7 +1,12 @@
 """Delta Lake: the log is in the folder of the dataset's table and names the files of the loads where they are.
 
 A load is an application transaction of the log, `weblake:<load_id>`: version 1 is its addition, version 2 its removal.
-Of two programs that commit the same load at the same time, the log lets one succeed.
+Of two programs that commit the same load at the same time, the log lets one succeed. A commit that takes files out is
+not repeated by deltalake on a newer version of the log: there, the table's own maintenance may have merged these files
+with others, which deltalake does not notice.
+
+The tables of usage_periods and activity have a folder of their own with copies of the dataset's files. A file is an
+application transaction, too; its version counts how often its copy was replaced.
 """
 
 from __future__ import annotations
@@ -17,24 +22,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weblake.arrow import schemas
-from weblake.dataset import arrow_files, layout
+from weblake.dataset import layout
+from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import Storage
-from weblake.tables.formats import CommitConflict, LoadFile, first_line, rows_by_load
+from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line, rows_by_load
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _ADDED, _REMOVED = 1, 2
 #: Columns whose minimum, maximum and number of nulls the log holds: readers skip files by them.
-_PRUNED = ("load_id", "url", "source_url", "status_code", "position", "loaded_at", "outcome", "occurred_at")
+_PRUNED = (
+    *("load_id", "url", "source_url", "status_code", "position", "loaded_at", "outcome", "occurred_at"),
+    *("period_start", "period_end", "reported_at", "endpoint", "created_at"),
+)
+#: The table's property for the number of columns, from the first one, whose statistics readers use and writers collect;
+#: by default 32, which would leave out `loaded_at`. delta-rs does not read statistics of columns given by name.
+_INDEXED = "delta.dataSkippingNumIndexedCols"
 
 
 def open_table(
     storage: Storage, table: str, options: Mapping[str, str] | None = None, *, create: bool = False
 ) -> DeltaLakeTable:
-    """Return the Delta Lake table in a table's folder; with `create`, create it if there is none.
+    """Return the Delta Lake table of a dataset's table; with `create`, create it if there is none.
 
     Raises:
         FeatureMissing: deltalake is not installed.
@@ -53,10 +65,12 @@ class DeltaLakeTable:
     def __init__(self, storage: Storage, table: str, options: dict[str, str], *, create: bool) -> None:
         self._storage, self._options = storage, options
         self._keys = layout.Layout(storage).keys(table)
-        self._schema = schemas.with_keys(table, self._keys)
-        self._folder = table
-        local = storage.local_path(table)
-        self.location = str(local) if local is not None else f"{storage.url.rstrip('/')}/{table}"
+        columns = schemas.with_keys(table, self._keys)
+        self._schema = pa.schema(sorted(columns, key=lambda each: each.name not in _PRUNED))
+        self._name = table
+        self._folder = f"{layout.DELTA_COPIES}/{table}" if table in layout.FIXED_KEYS else table
+        local = storage.local_path(self._folder)
+        self.location = str(local) if local is not None else f"{storage.url.rstrip('/')}/{self._folder}"
         self._table = self._open(create)
 
     def _open(self, create: bool) -> DeltaTable:
@@ -70,7 +84,8 @@ class DeltaLakeTable:
                     self._schema,
                     mode="ignore",
                     partition_by=list(self._keys),
-                    name=f"weblake {self._folder}",
+                    name=f"weblake {self._name}",
+                    configuration={_INDEXED: str(sum(name in _PRUNED for name in self._schema.names))},
                     storage_options=self._options or None,
                 )
             return DeltaTable(self.location, storage_options=self._options or None)
@@ -99,15 +114,33 @@ class DeltaLakeTable:
         return self._table.count()
 
     def refresh(self) -> None:
-        """Read the current version of the log, and add the columns that a newer weblake lands."""
-        self._table = self._open(create=False)
-        known = {field.name for field in self._table.schema().fields}
-        missing = [field for field in self._schema if field.name not in known]
-        if missing:
-            from deltalake import Schema
+        """Read the current version of the log, and add the columns that this weblake lands and the table lacks.
 
-            self._table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
+        Columns of the table that this weblake does not know stay, and are null in what it commits without them.
+
+        Raises:
+            CommitConflict: Another program has changed the columns at the same time.
+        """
+        self._table = self._open(create=False)
+        if self._add_columns(self._schema):
             self._table = self._open(create=False)
+
+    def _columns(self) -> pa.Schema:
+        return pa.schema(self._table.schema().to_arrow())
+
+    def _add_columns(self, wanted: Iterable[pa.Field]) -> bool:
+        """Add to the table those of the columns that it lacks; return whether it lacked any."""
+        from deltalake import Schema
+        from deltalake.exceptions import DeltaError
+
+        known = self._columns().names
+        missing = [field for field in wanted if field.name not in known]
+        if missing:
+            try:
+                self._table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
+            except DeltaError as error:
+                raise CommitConflict(first_line(error)) from error
+        return bool(missing)
 
     def added(self, load_ids: Iterable[str]) -> set[str]:
         """Return those of the loads that the log names as added; a removed load was added, too."""
@@ -134,7 +167,7 @@ class DeltaLakeTable:
         rewritten = any(each.path and _relative(each.path, self._folder) not in there for each in remove)
         loads = [Transaction(f"weblake:{each.load_id}", _ADDED) for each in add]
         loads += [Transaction(f"weblake:{each.load_id}", _REMOVED) for each in remove]
-        properties = CommitProperties(app_transactions=loads)
+        properties = CommitProperties(app_transactions=loads, max_commit_retries=0 if there else None)
         now = int(time.time() * 1000)
         try:
             if rewritten:
@@ -144,10 +177,52 @@ class DeltaLakeTable:
                 return
             actions = [self._add(each, now) for each in add if each.path is not None]
             actions += [self._remove(each, now) for each in remove if each.path is not None]
-            self._table.create_write_transaction(
-                actions, "append", self._table.schema(), list(self._keys), commit_properties=properties
-            )
-            self.refresh()
+            self._write(actions, properties)
+        except (CommitFailedError, DeltaError) as error:
+            raise CommitConflict(first_line(error)) from error
+
+    def _write(self, actions: list[Any], properties: Any) -> None:
+        schema, keys = self._table.schema(), list(self._keys)
+        self._table.create_write_transaction(actions, "append", schema, keys, commit_properties=properties)
+        self.refresh()
+
+    def contents(self) -> dict[str, tuple[str, ...]]:
+        """Return the digest of each file's content in the table, by file id."""
+        return contents_of(self._paths())
+
+    def copy(self, path: str, data: bytes) -> LoadFile:
+        """Copy the content of a dataset's file to a new file of the table, which no version names yet; return it."""
+        folder = path.rpartition("/")[0]
+        name = f"{layout.DELTA_COPIES}/{folder}/{copy_name(path, data)}"
+        with self._storage.scratch() as scratch:
+            (scratch / "copy.parquet").write_bytes(data)
+            self._storage.publish(scratch / "copy.parquet", name)
+        rows = pq.read_metadata(pa.BufferReader(data)).num_rows
+        return LoadFile(file_id_of(path), name, rows, len(data), layout.keys_of(path))
+
+    def replace(self, files: Sequence[LoadFile]) -> None:
+        """Commit copies, each in the place of all rows with its path keys, and read the new version.
+
+        Raises:
+            CommitConflict: Another program has committed one of the files, or the outcome is unknown.
+        """
+        from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError, DeltaError
+        from deltalake.transaction import Transaction
+
+        now = int(time.time() * 1000)
+        old: dict[tuple[str, ...], list[LoadFile]] = {}
+        for each in pa.table(self._table.get_add_actions(flatten=True)).to_pylist():
+            keys = {key: str(each[f"partition.{key}"]) for key in self._keys}
+            path = f"{self._folder}/{unquote(each['path'])}"
+            old.setdefault(tuple(keys.values()), []).append(LoadFile("", path, 0, each["size_bytes"], keys))
+        gone = [before for each in files for before in old.get(tuple(each.keys.values()), ())]
+        counted = [(f"weblake:{each.load_id}", self._transaction(each.load_id) + 1) for each in files]
+        transactions = [Transaction(*each) for each in counted]
+        properties = CommitProperties(app_transactions=transactions, max_commit_retries=0)
+        actions = [*(self._add(each, now) for each in files), *(self._remove(each, now) for each in gone)]
+        try:
+            self._write(actions, properties)
         except (CommitFailedError, DeltaError) as error:
             raise CommitConflict(first_line(error)) from error
 
@@ -212,13 +287,26 @@ class DeltaLakeTable:
         }
 
     def _rows_of(self, files: Sequence[LoadFile]) -> pa.Table:
-        batches = []
+        """Return the rows of files, with the columns of the table.
+
+        Raises:
+            CommitConflict: A newer weblake has landed columns that the table lacked; they are added now.
+        """
+        tables = []
         for file in files:
             assert file.path is not None
             with self._storage.open_input(file.path) as source:
-                stored = pq.ParquetFile(source).iter_batches()
-                batches += [arrow_files.with_keys(batch, file.keys, self._schema) for batch in stored]
-        return pa.Table.from_batches(batches, schema=self._schema)
+                rows = pq.read_table(source)
+            for key, value in file.keys.items():
+                rows = rows.append_column(key, pa.repeat(pa.scalar(value, pa.string()), rows.num_rows))
+            tables.append(rows)
+        whole = pa.concat_tables(tables, promote_options="default")
+        if self._add_columns(whole.schema):
+            raise CommitConflict("the table lacked columns of a load")
+        for column in self._columns():
+            if column.name not in whole.column_names:
+                whole = whole.append_column(column.name, pa.nulls(whole.num_rows, column.type))
+        return whole.select(self._columns().names)
 
     def _overwrite(self, add: Sequence[LoadFile], remove: Sequence[LoadFile], properties: Any) -> None:
         """Replace rows of loads in files that the table's maintenance has written, in one commit."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from weblake.dataset.identity import content_digest
+from weblake.dataset.registered_tables import file_id_of
+
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_COPY = re.compile(r"([0-9a-f]{16})-([0-9a-f]{32})-[0-9a-f]{16}\.parquet")
 
 
 class CommitConflict(Exception):
@@ -16,10 +24,11 @@ class CommitConflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadFile:
-    """The file of one load in one table of the dataset."""
+    """The file of one load in one table of the dataset; or a copy of a file of usage_periods or activity."""
 
+    #: The load id; for a copy the file id.
     load_id: str
-    #: Path relative to the root; None for a load without rows in this table.
+    #: Path relative to the root; None for a load without rows in this table. A copy for Iceberg has a URL.
     path: str | None
     rows: int
     bytes: int
@@ -69,6 +78,25 @@ class LakeTable(Protocol):
             CommitConflict: Nothing is known to be committed.
         """
 
+    def contents(self) -> dict[str, tuple[str, ...]]:
+        """Return the digest of each file's content in the table, by file id; more than one for a doubled file.
+
+        This and the next two methods are for usage_periods and activity, whose files the dataset replaces in place. A
+        copy carries the file id and the digest in its name, so the table's list of files tells what it holds.
+        """
+        ...
+
+    def copy(self, path: str, data: bytes) -> LoadFile:
+        """Copy the content of a dataset's file to a new file of the table, which no version names yet; return it."""
+        ...
+
+    def replace(self, files: Sequence[LoadFile]) -> None:
+        """Commit copies, each in the place of all rows with its path keys, and read the new version.
+
+        Raises:
+            CommitConflict: Nothing is known to be committed.
+        """
+
     def loads(self) -> dict[str, int]:
         """Return the number of rows of each load in the table, counted by reading its column `load_id`."""
         ...
@@ -93,6 +121,20 @@ class TableResult:
     def to_dict(self) -> dict[str, object]:
         """Return the result as a JSON-ready dict."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def copy_name(path: str, data: bytes) -> str:
+    """Return a new name for a copy of a file of the dataset: `<file_id>-<digest>-<nonce>.parquet`."""
+    return f"{file_id_of(path)}-{content_digest(data)}-{secrets.token_hex(8)}.parquet"
+
+
+def contents_of(paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the digests by file id, from the paths of copies; files with other names are left out."""
+    found: dict[str, tuple[str, ...]] = {}
+    for path in paths:
+        if name := _COPY.fullmatch(path.rpartition("/")[2]):
+            found[name[1]] = (*found.get(name[1], ()), name[2])
+    return found
 
 
 def rows_by_load(batches: Iterable[pa.RecordBatch]) -> dict[str, int]:

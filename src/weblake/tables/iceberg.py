@@ -2,28 +2,40 @@
 
 The summary of each snapshot names the loads that it added and took out. pyiceberg's own retries are off: they commit
 again on a newer table without looking whether another program has committed the same load.
+
+The tables of usage_periods and activity have copies of the dataset's files, where the table has its data. Their path
+keys are columns, and partition the table.
 """
 
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from weblake.arrow import schemas
+from weblake.dataset import layout
+from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.storage import Storage
-from weblake.tables.formats import CommitConflict, LoadFile, first_line, rows_by_load
+from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line, rows_by_load
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
 
 _ADDED, _REMOVED = "weblake.added", "weblake.removed"
 _RETRIES = "commit.retry.num-retries"
 #: The column whose day partitions the table, where the dataset's table has it.
 _TIME = "loaded_at"
+#: Columns whose whole minimum and maximum the manifests hold. By default they hold the first 16 characters of a text,
+#: in which the URLs of a site do not differ.
+_WHOLE = ("url", "source_url")
 
 
 def open_table(
@@ -56,7 +68,7 @@ class IcebergTable:
     """An Iceberg table over the files of one table of a dataset."""
 
     def __init__(self, storage: Storage, table: str, catalog: Catalog, identifier: str) -> None:
-        self._storage, self._schema = storage, schemas.TABLES[table]
+        self._storage, self._schema = storage, _schema_of(table)
         self._catalog, self._identifier = catalog, identifier
         self._table: Table = catalog.load_table(identifier)
         self._log: dict[str, set[str]] = self._read_log()
@@ -83,17 +95,34 @@ class IcebergTable:
         return 0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
 
     def refresh(self) -> None:
-        """Read the current metadata; add the columns that a newer weblake lands; switch pyiceberg's retries off."""
+        """Read the current metadata; add the columns that this weblake lands and the table lacks; switch retries off.
+
+        Columns of the table that this weblake does not know stay, and are null in what it commits without them.
+
+        Raises:
+            CommitConflict: Another program has changed the columns at the same time.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+
         with _errors(f"The Iceberg table {self._identifier}"):
             self._table = self._catalog.load_table(self._identifier)
-            missing = [name for name in self._schema.names if name not in self._table.schema().column_names]
-            if missing:
-                with self._table.update_schema() as update:
-                    update.union_by_name(self._schema)
-            if self._table.properties.get(_RETRIES) != "0":
-                with self._table.transaction() as change:
-                    change.set_properties({_RETRIES: "0"})
+            try:
+                self._add_columns(self._schema)
+                if self._table.properties.get(_RETRIES) != "0":
+                    with self._table.transaction() as change:
+                        change.set_properties({_RETRIES: "0"})
+            except CommitFailedException as error:
+                raise CommitConflict(first_line(error)) from error
             self._log = self._read_log()
+
+    def _add_columns(self, wanted: Iterable[pa.Field]) -> bool:
+        """Add to the table those of the columns that it lacks; return whether it lacked any."""
+        known = self._table.schema().column_names
+        missing = [field for field in wanted if field.name not in known]
+        if missing:
+            with self._table.update_schema() as update:
+                update.union_by_name(pa.schema(missing))
+        return bool(missing)
 
     def _read_log(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {_ADDED: set(), _REMOVED: set()}
@@ -117,25 +146,79 @@ class IcebergTable:
         Raises:
             CommitConflict: Another program has changed the table, or the outcome is unknown.
         """
-        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-
         named = {_ADDED: ",".join(each.load_id for each in add), _REMOVED: ",".join(each.load_id for each in remove)}
         properties = {name: loads for name, loads in named.items() if loads}
         gone = [f"'{each.load_id}'" for each in remove if each.path is not None]
         files = [self._url(each.path) for each in add if each.path is not None]
+        with self._change(files) as change:
+            if gone:
+                change.delete(f"load_id in ({', '.join(gone)})", snapshot_properties=properties)
+            if files:
+                change.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
+            else:  # the log has to name the loads all the same
+                change.append(self._table.schema().as_arrow().empty_table(), snapshot_properties=properties)
+
+    @contextmanager
+    def _change(self, files: Sequence[str]) -> Iterator[Transaction]:
+        """Commit the changes of the block, and read the new metadata.
+
+        Raises:
+            CommitConflict: Another program has changed the table; the outcome is unknown; or the files have columns of
+                a newer weblake, which are added to the table now.
+        """
         try:
             with _without_warnings(), self._table.transaction() as change:
-                if gone:
-                    change.delete(f"load_id in ({', '.join(gone)})", snapshot_properties=properties)
-                if files:
-                    change.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
-                else:  # the log has to name the loads all the same
-                    change.append(self._schema.empty_table(), snapshot_properties=properties)
-        except (CommitFailedException, CommitStateUnknownException) as error:
+                yield change
+        except _conflicts() as error:
             raise CommitConflict(first_line(error)) from error
-        except _lost() as error:
-            raise CommitConflict(first_line(error)) from error
+        except ValueError as error:  # pyiceberg refuses files with columns that the table lacks
+            landed = {field.name: field for file in files for field in self._columns_of(file)}
+            if self._add_columns(landed.values()):
+                raise CommitConflict("the table lacked columns of a load") from error
+            raise StorageRefused(
+                f"The Iceberg table {self._identifier} does not take the files of the dataset: {first_line(error)}.",
+                hint="Its columns were changed by another program: change them back, or add another table.",
+            ) from error
         self.refresh()
+
+    def _columns_of(self, url: str) -> pa.Schema:
+        with self._table.io.new_input(url).open() as source:
+            return pq.read_schema(source).remove_metadata()
+
+    def contents(self) -> dict[str, tuple[str, ...]]:
+        """Return the digest of each file's content in the table, by file id."""
+        with _errors(f"The Iceberg table {self._identifier}"):
+            return contents_of(task.file.file_path for task in self._table.scan().plan_files())
+
+    def copy(self, path: str, data: bytes) -> LoadFile:
+        """Copy the content of a dataset's file to a new file of the table, which no version names yet; return it."""
+        rows, keys = pq.read_table(pa.BufferReader(data)), layout.keys_of(path)
+        for key, value in keys.items():
+            rows = rows.append_column(key, pa.repeat(pa.scalar(value, pa.string()), rows.num_rows))
+        written = pa.BufferOutputStream()
+        pq.write_table(rows, written, compression="zstd")
+        content = written.getvalue().to_pybytes()
+        url = self._table.location_provider().new_data_location(copy_name(path, data))
+        with _errors(f"The Iceberg table {self._identifier}"), self._table.io.new_output(url).create() as file:
+            file.write(content)
+        return LoadFile(file_id_of(path), url, rows.num_rows, len(content), keys)
+
+    def replace(self, files: Sequence[LoadFile]) -> None:
+        """Commit copies, each in the place of all rows with its path keys, and read the new version.
+
+        Raises:
+            CommitConflict: Another program has changed the table, or the outcome is unknown.
+        """
+        urls = [each.path for each in files if each.path is not None]
+        values: dict[str, list[str]] = {}  # of the last key, by the others: few and short predicates
+        for each in files:
+            *first, last = each.keys.items()
+            others = "".join(f"{key} = '{value}' and " for key, value in first)
+            values.setdefault(f"{others}{last[0]} in ", []).append(f"'{last[1]}'")
+        same = " or ".join(f"({begin}({', '.join(each)}))" for begin, each in values.items())
+        with self._change(urls) as change:
+            change.delete(same)
+            change.add_files(urls, check_duplicate_files=False)
 
     def _url(self, path: str) -> str:
         local = self._storage.local_path(path)
@@ -146,6 +229,10 @@ class IcebergTable:
         return rows_by_load(self._table.scan(selected_fields=("load_id",)).to_arrow_batch_reader())
 
 
+def _schema_of(table: str) -> pa.Schema:
+    return schemas.with_keys(table, layout.FIXED_KEYS.get(table, ()))
+
+
 def _create(catalog: Catalog, identifier: str, table: str) -> None:
     """Create a table and its namespace, unless they exist."""
     from pyiceberg.exceptions import TableAlreadyExistsError
@@ -154,12 +241,16 @@ def _create(catalog: Catalog, identifier: str, table: str) -> None:
     if catalog.table_exists(identifier):
         return
     catalog.create_namespace_if_not_exists(catalog.namespace_from(identifier))
-    schema = schemas.TABLES[table]
+    schema = _schema_of(table)
+    properties = {_RETRIES: "0"}
+    properties |= {f"write.metadata.metrics.column.{name}": "full" for name in _WHOLE if name in schema.names}
     try:
-        with catalog.create_table_transaction(identifier, schema=schema, properties={_RETRIES: "0"}) as change:
+        new = catalog.create_table_transaction(identifier, schema=schema, properties=properties)
+        with new as change, change.update_spec() as spec:
             if _TIME in schema.names:
-                with change.update_spec() as spec:
-                    spec.add_field(_TIME, DayTransform(), "load_date")
+                spec.add_field(_TIME, DayTransform(), "load_date")
+            for key in layout.FIXED_KEYS.get(table, ()):
+                spec.add_identity(key)
     except TableAlreadyExistsError:  # another process was first
         return
 
@@ -169,7 +260,7 @@ def _errors(what: str) -> Iterator[None]:
     """Translate the errors of a catalog: the user sees what could not be done, and no traceback."""
     try:
         yield
-    except (StorageRefused, FeatureMissing):
+    except (StorageRefused, FeatureMissing, CommitConflict):
         raise
     except Exception as error:  # catalogs raise errors of their own, of HTTP clients and of databases
         raise StorageRefused(
@@ -180,7 +271,9 @@ def _errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Keep pyiceberg from logging each column without statistics: the bodies have none, because no query uses them."""
+    """Suppress two warnings of pyiceberg: of columns without statistics, which the bodies are, because no query uses
+    theirs; and of a replacement of rows that the table did not have yet.
+    """
     log = logging.getLogger("pyiceberg.io.pyarrow")
 
     def wanted(record: logging.LogRecord) -> bool:
@@ -188,14 +281,20 @@ def _without_warnings() -> Iterator[None]:
 
     log.addFilter(wanted)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Delete operation did not match any records")
+            yield
     finally:
         log.removeFilter(wanted)
 
 
-def _lost() -> tuple[type[Exception], ...]:
-    """Return the errors after which it is unknown whether a commit took place: of the network and of a database."""
-    found: tuple[type[Exception], ...] = (OSError,)
+def _conflicts() -> tuple[type[Exception], ...]:
+    """Return the errors after which the table has to be looked at again: another program has committed first; or, of
+    the catalog, the network and a database, that it is unknown whether a commit took place.
+    """
+    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+    found = (CommitFailedException, CommitStateUnknownException, OSError)
     try:
         from sqlalchemy.exc import OperationalError
     except ImportError:

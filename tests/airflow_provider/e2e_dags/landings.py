@@ -15,6 +15,7 @@ from airflow_provider_weblake.sensors.weblake import WeblakeBatchScrapeSensor
 URLS = "{{ dag_run.conf['urls'] | tojson }}"
 TO = "{{ dag_run.conf['to'] }}"
 LANDED = Asset("weblake://file/e2e/documents")
+SYNCED = Asset("weblake://file/e2e-synced/documents")
 
 
 def batch(**kwargs: object) -> WeblakeBatchScrapeOperator:
@@ -29,6 +30,9 @@ with DAG("deferred", schedule=None):
 
 with DAG("blocking", schedule=None):
     batch(deferrable=False)
+
+with DAG("synced", schedule=None):
+    batch(deferrable=True, sync_tables=True, catalog_conn_id="down", outlets=[SYNCED])
 
 with DAG("late", schedule=None):
     batch(deferrable=True, deadline=timedelta(seconds=8))

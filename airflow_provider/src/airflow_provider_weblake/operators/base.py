@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -64,13 +65,27 @@ class DatasetOperator(WeblakeOperator):
 
     :param to: The dataset's root: a local path, or a storage URL whose user part names an Airflow connection, as in
         `s3://aws_default@lake/web`, or an ObjectStoragePath (templated).
+    :param sync_tables: After the landing, also commits what has landed to the dataset's Delta Lake and Iceberg tables,
+        as WeblakeTableSyncOperator does. The result and the events of outlet assets then have `tables`. If a table
+        fails, the task succeeds with a warning, and they have `tables_error` too. Default False.
+    :param catalog_conn_id: For `sync_tables`: the connection of the Iceberg catalog; see WeblakeTableSyncOperator
+        (templated).
     """
 
-    template_fields: Sequence[str] = (*WeblakeOperator.template_fields, "to")
+    template_fields: Sequence[str] = (*WeblakeOperator.template_fields, "to", "catalog_conn_id")
 
-    def __init__(self, *, to: str | ObjectStoragePath | None = None, **kwargs: object) -> None:
+    def __init__(
+        self,
+        *,
+        to: str | ObjectStoragePath | None = None,
+        sync_tables: bool = False,
+        catalog_conn_id: str | None = None,
+        **kwargs: object,
+    ) -> None:
         super().__init__(**kwargs)  # type: ignore[arg-type]
         self.to = to
+        self.sync_tables = sync_tables
+        self.catalog_conn_id = catalog_conn_id
         self.landed: dict[str, object] | None = None
 
     def dataset(self) -> Dataset:
@@ -86,10 +101,26 @@ class DatasetOperator(WeblakeOperator):
     def report_landed(
         self, context: Context, landed: dict[str, object], partitions: Sequence[str] = ()
     ) -> dict[str, object]:
-        """Report what has landed to the task's assets, and return it for XCom."""
+        """Sync the tables if the task does so; report what has landed to the task's assets, and return it for XCom."""
+        if self.sync_tables and self.to:
+            landed = {**landed, **self._synced(self.to)}
         self.landed = landed
         lineage.outlets_changed(context, landed, self.to, partitions=partitions)
         return landed
+
+    def _synced(self, to: str | ObjectStoragePath) -> dict[str, object]:
+        from airflow_provider_weblake.table_sync import sync_after_landing
+
+        told = sync_after_landing(to, self.catalog_conn_id or None)
+        if told:
+            self.log.info("Tables in step: %s", json.dumps(told["tables"]))
+        if "tables_error" in told:
+            self.log.warning(
+                "What was landed is safe, but not all tables of the dataset are in step: %s Sync them later with "
+                "WeblakeTableSyncOperator; nothing is lost, doubled or paid again.",
+                told["tables_error"],
+            )
+        return told
 
     def get_openlineage_facets_on_complete(
         self, task_instance: object

@@ -78,7 +78,7 @@ class LandingOperator(DatasetOperator):
         asset_partitions: bool = False,
         **kwargs: object,
     ) -> None:
-        super().__init__(to=to, **kwargs)
+        super().__init__(to=to, **kwargs)  # type: ignore[arg-type]
         self.asset_partitions = asset_partitions
         self.partition = partition
         self.allow_partial = allow_partial

@@ -50,7 +50,7 @@ class WeblakeUsageOperator(DatasetOperator):
         to: str | ObjectStoragePath | None = None,
         **kwargs: object,
     ) -> None:
-        super().__init__(to=to, **kwargs)
+        super().__init__(to=to, **kwargs)  # type: ignore[arg-type]
         self.report = report
         self.by_api_key = by_api_key
         self.budget = budget
@@ -111,7 +111,7 @@ class WeblakeActivityOperator(DatasetOperator):
     template_fields: Sequence[str] = (*DatasetOperator.template_fields, "endpoint")
 
     def __init__(self, *, to: str | ObjectStoragePath, endpoint: str | None = None, **kwargs: object) -> None:
-        super().__init__(to=to, **kwargs)
+        super().__init__(to=to, **kwargs)  # type: ignore[arg-type]
         self.endpoint = endpoint
 
     def execute(self, context: Context) -> dict[str, object]:

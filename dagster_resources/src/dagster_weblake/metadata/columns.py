@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -50,15 +51,15 @@ DESCRIPTIONS = {
 }
 
 
-def column_schema(table: str) -> dg.TableSchema:
-    """Return the columns of a table in their order: name, Arrow type, description.
+def column_schema(table: str, keys: Iterable[str] = ()) -> dg.TableSchema:
+    """Return the columns of a table in their order, and then its path keys: name, Arrow type, description.
 
     Raises:
         KeyError: There is no such table.
     """
     from weblake import orchestration
 
-    return dg.TableSchema(columns=[_column(field) for field in orchestration.table_schema(table)])
+    return dg.TableSchema(columns=[_column(field) for field in orchestration.table_schema(table, keys)])
 
 
 def _column(field: pa.Field) -> dg.TableColumn:

@@ -1,0 +1,303 @@
+"""Syncs the Delta Lake and Iceberg tables of a dataset for the operators.
+
+The settings of storage and catalog come from Airflow connections. Their secrets are masked in every log, and error
+texts for XCom and asset events contain none.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from airflow.sdk import ObjectStoragePath
+from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk.log import mask_secret, redact  # type: ignore[attr-defined]  # it imports it
+
+from airflow_provider_weblake.remedies import in_airflow_terms
+from airflow_provider_weblake.storage import LakePath, connection_of, root_path
+from weblake.errors import DeadlineExceeded, StorageRefused, WeblakeError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from weblake.tables import SyncResult
+
+T = TypeVar("T")
+#: Settings of deltalake or pyiceberg. The values are text; pyiceberg's `auth` is a dict.
+Settings = dict[str, Any]
+
+#: Maximum number of load ids of a table that go into XCom and asset events; and with a receipt, which stays small.
+NAMED, NAMED_IN_RECEIPT = 50, 10
+#: Maximum number of characters of an error in XCom and asset events.
+TOLD = 500
+#: Characters from which on the beginning of a secret is hidden; shorter ones could be words.
+SHOWN = 8
+#: Seconds that a landing task waits for its tables. pyiceberg sends requests to a REST catalog without a timeout.
+WAIT_S = 600.0
+#: The field of a connection's extra that holds settings for deltalake and pyiceberg.
+TABLE_OPTIONS = "table_options"
+
+_SECRET = re.compile(
+    r"secret|passw|passphrase|credential|authorization|private|signature|token$|(access|account)[-_.]key$"
+    r"|service[-_.]account[-_.]key|connection[-_.]string",
+    re.IGNORECASE,
+)
+#: Values that are no secrets, whatever their names say: masked, they would disappear from every line of a log.
+_PLAIN = re.compile(r"(true|false|none|null|[\d.]*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What came of a sync: the tables that are in step now, and the errors of the others."""
+
+    tables: list[dict[str, object]] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+
+
+def sync(
+    root: LakePath,
+    *,
+    table_format: str | None = None,
+    table_name: str | None = None,
+    catalog_conn_id: str | None = None,
+    everything: bool = False,
+) -> Synced:
+    """Sync each of the chosen tables of a dataset, also if another one fails; without tables, the result is empty.
+
+    Raises:
+        StorageRefused: The records of the tables cannot be read.
+        AskPerson: There is no such connection.
+    """
+    from weblake import tables
+
+    found = Synced()
+    registered = tables.list_tables(root)
+    wanted = dict.fromkeys(
+        (each.format, each.name)
+        for each in registered
+        if table_format in (None, each.format) and table_name in (None, each.name, each.table)
+    )
+    if not wanted:
+        return found
+    storage, catalog = storage_settings(root), None
+    for format_, name in wanted:
+        options = storage
+        try:
+            with in_airflow_terms():
+                if format_ == "iceberg":
+                    catalog = catalog_settings(catalog_conn_id) if catalog is None else catalog
+                    options = {**storage, **catalog}
+                done = tables.sync(root, format=format_, name=name, everything=everything, table_options=options)
+                found.tables.extend(_shown(each) for each in done if each.name == name)
+        except Exception as error:  # noqa: BLE001  # the libraries of the formats raise errors of their own
+            if isinstance(error, WeblakeError):
+                error.message = without_secrets(error.message, _secrets(options))
+            found.errors.append(error)
+    return found
+
+
+def sync_after_landing(to: LakePath, catalog_conn_id: str | None = None) -> dict[str, object]:
+    """Sync the tables of a dataset in which a load has landed, and return what goes onto its receipt; never raise.
+
+    Returns `{"tables": […]}`, with `tables_error` if not all of them are in step; `{}` if the dataset has no tables.
+    """
+    try:
+        with in_airflow_terms():
+            found = _within(WAIT_S, lambda: sync(root_path(to), catalog_conn_id=catalog_conn_id))
+    except AirflowTaskTimeout:
+        found = Synced(errors=[DeadlineExceeded("The task's execution_timeout ended the sync.")])
+    except Exception as error:  # noqa: BLE001  # no error of a table may fail a task that has landed
+        found = Synced(errors=[error])
+    told: dict[str, object] = {}
+    if found.tables or found.errors:
+        told["tables"] = [
+            {name: value[:NAMED_IN_RECEIPT] if isinstance(value, list) else value for name, value in table.items()}
+            for table in found.tables
+        ]
+    if found.errors:
+        told["tables_error"] = " ".join(dict.fromkeys(error_text(each) for each in found.errors))
+    return told
+
+
+def error_text(error: Exception) -> str:
+    """Return the text of an error in one line, without secrets of the connections that were used."""
+    text = " ".join(str(error).split())
+    if not isinstance(error, WeblakeError):
+        text = f"{type(error).__name__}: {text}"
+    return str(redact(text))[:TOLD]
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return a text in which *** stands for each secret, also for one of which only the beginning is there.
+
+    Airflow's own masking does not find that: an error of a library is cut to its first 300 characters.
+    """
+    for secret in sorted(secrets, key=len, reverse=True):
+        while len(secret) > SHOWN and (at := text.find(secret[:SHOWN])) >= 0:
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False))
+            text = f"{text[:at]}***{text[at + sum(1 for _ in same) :]}"
+    return text
+
+
+def storage_settings(root: object) -> Settings:
+    """Return the settings with which deltalake and pyiceberg reach a root through its Airflow connection.
+
+    For S3 they are made of the connection's fields. `table_options` in the connection's extra adds settings, or
+    replaces them, on any storage.
+    """
+    if not isinstance(root, ObjectStoragePath) or not root.conn_id:
+        return {}
+    found = _s3_settings(root.conn_id) if root.protocol in ("s3", "s3a") else {}
+    connection = connection_of(root.conn_id, "the path", hint="Create it, or name another one.")
+    given = connection.extra_dejson.get(TABLE_OPTIONS)
+    if isinstance(given, Mapping):
+        found.update(_as_settings(given))
+    _mask(found)
+    return found
+
+
+def catalog_settings(conn_id: str | None) -> Settings:
+    """Return the properties of an Iceberg catalog from its Airflow connection, as Airflow's IcebergHook reads it.
+
+    With `apache-airflow-providers-apache-iceberg` that hook gives the properties. Without it they are made of the same
+    fields: the host is the `uri`, the extra has other properties, the `type` is rest unless the extra says otherwise,
+    and login and password are the `credential` of a REST catalog.
+
+    Raises:
+        AskPerson: There is no such connection.
+        StorageRefused: The hook cannot reach the catalog.
+    """
+    if not conn_id:
+        return {}
+    connection = connection_of(conn_id, "catalog_conn_id", hint="Create it, or name another one.")
+    found = _catalog_fields(connection)
+    _mask(found)
+    if (given := _hook_properties(conn_id)) is not None:
+        found = given
+        _mask(found)
+    return found
+
+
+def _s3_settings(conn_id: str) -> Settings:
+    from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
+
+    hook: AwsGenericHook[Any] = AwsGenericHook(aws_conn_id=conn_id, client_type="s3")
+    keys = hook.get_credentials()
+    endpoint = hook.conn_config.get_service_endpoint_url("s3")
+    found = {
+        "AWS_ACCESS_KEY_ID": keys.access_key,
+        "AWS_SECRET_ACCESS_KEY": keys.secret_key,
+        "AWS_SESSION_TOKEN": keys.token,
+        "AWS_REGION": hook.region_name,
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ALLOW_HTTP": "true" if endpoint and endpoint.startswith("http://") else None,
+        "s3.access-key-id": keys.access_key,
+        "s3.secret-access-key": keys.secret_key,
+        "s3.session-token": keys.token,
+        "s3.region": hook.region_name,
+        "s3.endpoint": endpoint,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _catalog_fields(connection: Connection) -> Settings:
+    found = _as_settings(connection.extra_dejson)
+    if connection.host:
+        found["uri"] = connection.host.rstrip("/")
+    kind = found.setdefault("type", "rest") if "py-catalog-impl" not in found else None
+    if kind == "rest" and connection.login and connection.password:
+        found["credential"] = f"{connection.login}:{connection.password}"
+    return found
+
+
+def _hook_properties(conn_id: str) -> Settings | None:
+    """Return the properties of the catalog of Airflow's own hook, or None without one that makes catalogs."""
+    try:
+        from airflow.providers.apache.iceberg.hooks.iceberg import IcebergHook
+    except ImportError:
+        return None
+    if not hasattr(IcebergHook, "catalog"):  # before 2.0 it only got tokens
+        return None
+    try:
+        catalog = IcebergHook(conn_id).catalog
+    except Exception as error:  # catalogs raise errors of their own, of HTTP clients and of databases
+        raise StorageRefused(
+            f"The Iceberg catalog of the connection {conn_id!r} cannot be used: {error_text(error).rstrip('.')}.",
+            hint="Check the connection, and that the catalog runs.",
+        ) from error
+    found = _as_settings(catalog.properties)
+    with suppress(Exception):
+        catalog.close()
+    return found
+
+
+def _as_settings(given: Mapping[str, object]) -> Settings:
+    """Return settings with text as values, but for nested ones such as pyiceberg's `auth`."""
+    return {
+        name: dict(value) if isinstance(value, Mapping) else str(value)
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def _mask(settings: Mapping[str, object]) -> None:
+    """Have Airflow mask the secrets of settings in all logs; it knows some names of secrets by itself, not all."""
+    for secret in dict.fromkeys(_secrets(settings)):
+        mask_secret(secret)
+
+
+def _secrets(settings: Mapping[str, object]) -> Iterator[str]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _secrets(value)
+            continue
+        text = str(value)
+        if "://" in text:
+            with suppress(ValueError):
+                if password := urlsplit(text).password:
+                    yield from (password, unquote(password))
+        elif _SECRET.search(name) and not _PLAIN.fullmatch(text):
+            yield text.rpartition(":")[2] if name == "credential" else text  # a credential is id:secret
+
+
+def _within(seconds: float, work: Callable[[], T]) -> T:
+    """Return what `work` returns, within some time; it runs in a thread, so that the task's own time limit ends it.
+
+    After that the thread is left alone: a sync that ends at any point commits each load once.
+
+    Raises:
+        DeadlineExceeded: It has not ended in time.
+    """
+    done: Future[T] = Future()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            done.set_result(context.run(work))
+        except BaseException as error:  # noqa: BLE001  # it is raised in the waiting thread
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="weblake-table-sync", daemon=True).start()
+    wait([done], seconds)
+    if not done.done():
+        raise DeadlineExceeded(f"The sync has not ended within {seconds:.0f} seconds.")
+    return done.result()
+
+
+def _shown(result: SyncResult) -> dict[str, object]:
+    shown = result.to_dict()
+    del shown["deleted_files"]
+    return {
+        **shown,
+        "added": len(result.added),
+        "removed": len(result.removed),
+        "load_ids": list(result.added[-NAMED:]),
+    }

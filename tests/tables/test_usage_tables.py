@@ -1,0 +1,437 @@
+"""Tables of usage_periods and activity: of each file that the dataset replaces, the newest content is there once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import polars
+import pyarrow as pa
+import pytest
+from catalogue import proves
+from command_in_process import run_command
+from deltalake import DeltaTable
+from killed_syncs import sync_and_kill
+from pyiceberg.catalog import load_catalog
+
+import weblake
+from weblake import tables
+from weblake.api.models import ActivityEntry, UsagePeriod
+from weblake.dataset import layout, registered_tables
+from weblake.dataset.root import Dataset, open_dataset
+from weblake.jobs.usage_reports import Report
+from weblake.loads.usage import land_activity, land_report
+from weblake.storage.local import LocalStorage
+from weblake.tables import delta, iceberg
+from weblake.tables.formats import CommitConflict
+
+FORMATS = ("delta", "iceberg")
+#: One format in the default tier; the other takes a second more.
+BY_TIER = ("delta", pytest.param("iceberg", marks=pytest.mark.system))
+IDENTIFIER = "web.usage"
+
+
+class Crash(BaseException):
+    """The end of the process between two steps."""
+
+
+@dataclass
+class UsageLab:
+    """A dataset with usage, and a table of it."""
+
+    root: str
+    format: str
+    options: Mapping[str, str] | None = None
+    table: str = "usage_periods"
+
+    @property
+    def dataset(self) -> Dataset:
+        return open_dataset(self.root)
+
+    @property
+    def kind(self) -> Any:
+        return delta.DeltaLakeTable if self.format == "delta" else iceberg.IcebergTable
+
+    def land(self, credits: float, *months: str) -> None:
+        """Land a report in which each month has these credits."""
+        periods = tuple(
+            UsagePeriod(start_date=f"{month}-01T00:00:00Z", end_date=None, api_key=None, total_credits=credits)
+            for month in months or ("2026-11",)
+        )
+        land_report(Report("credits", periods, datetime.now(timezone.utc)), self.dataset.storage)
+
+    def add(self) -> tables.RegisteredTable:
+        named = {"catalog": "lake", "identifier": IDENTIFIER} if self.format == "iceberg" else {}
+        return tables.add(self.root, self.format, table=self.table, table_options=self.options, **named)
+
+    def sync(self, **more: Any) -> tables.SyncResult:
+        (done,) = tables.sync(self.root, format=self.format, table_options=self.options, **more)
+        return done
+
+    def status(self) -> tables.TableStatus:
+        (found,) = tables.status(self.root, format=self.format, table_options=self.options)
+        return found
+
+    def rows(self) -> pa.Table:
+        """The table's rows, read by a library of its format."""
+        if self.format == "delta":
+            return DeltaTable(f"{self.root}/delta/{self.table}").to_pyarrow_table()
+        return load_catalog("lake", **dict(self.options or {})).load_table(IDENTIFIER).scan().to_arrow()
+
+    def credits(self) -> list[tuple[str, float]]:
+        found = self.rows().select(["period", "total_credits"]).to_pylist()
+        return sorted((row["period"], row["total_credits"]) for row in found)
+
+
+def lab_of(root: str, format: str, beside: Path) -> UsageLab:
+    if format == "delta":
+        return UsageLab(root, format)
+    return UsageLab(
+        root,
+        format,
+        {"type": "sql", "uri": f"sqlite:///{beside}/catalog.db", "warehouse": f"file://{beside}/warehouse"},
+    )
+
+
+@pytest.fixture
+def lab(local_root: str, format: str, tmp_path: Path) -> UsageLab:
+    return lab_of(local_root, format, tmp_path)
+
+
+def path_of(month: str) -> str:
+    return layout.usage_path("credits", month)
+
+
+@proves(
+    "2.11",
+    at="src/weblake/tables/replacing.py",
+    line="if there.get(file_id) == (digest,):",
+    becomes="if False:",
+    case="delta",
+)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_replaced_period_is_one_commit(lab: UsageLab) -> None:
+    lab.land(1, "2026-10", "2026-11")
+    lab.add()
+    done = lab.sync()
+    assert (done.added, done.removed) == ((path_of("2026-10"), path_of("2026-11")), ())
+    assert (done.rows, done.table_rows) == (2, 2)
+    lab.land(5, "2026-11", "2026-12")
+    status = lab.status()
+    assert (status.different, status.missing) == ((path_of("2026-11"),), (path_of("2026-12"),))
+    replaced = lab.sync()
+    assert sorted(replaced.added) == [path_of("2026-11"), path_of("2026-12")]
+    assert replaced.removed == (path_of("2026-11"),)
+    assert lab.credits() == [("2026-10", 1), ("2026-11", 5), ("2026-12", 5)]
+    again = lab.sync(everything=True)
+    assert (again.added, again.version, again.table_rows) == ((), replaced.version, 3)
+    status = lab.status()
+    assert (status.in_step, status.loads, status.rows) == (True, 3, 3)
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+    if lab.format == "delta":
+        assert replaced.version == done.version + 1
+
+
+@pytest.mark.parametrize("format", BY_TIER)
+def test_readers_find_the_rows_of_the_dataset(lab: UsageLab) -> None:
+    """Each reader gets the same rows and columns from the table and from the dataset, which does not have its files."""
+    lab.table = "activity"
+    for ids in ("ab", "bc"):
+        entries = [ActivityEntry(id=one, endpoint="scrape", created_at="2026-11-20T10:00:00Z") for one in ids]
+        land_activity(entries, lab.dataset.storage)
+        if ids == "ab":
+            lab.add()
+        lab.sync()
+    read = weblake.read(lab.root, "activity")
+    assert read.to_table().column("id").to_pylist() == ["a", "b", "c"]
+    found = lab.rows()
+    assert found.select(read.schema().names).sort_by("id").to_pylist() == read.to_table().to_pylist()
+    expected = read.to_polars()
+    if lab.format == "delta":
+        frame = polars.scan_delta(f"{lab.root}/delta/activity").collect()
+        pandas = DeltaTable(f"{lab.root}/delta/activity").to_pandas()
+    else:
+        table = load_catalog("lake", **dict(lab.options or {})).load_table(IDENTIFIER)
+        frame = polars.scan_iceberg(table).collect()
+        pandas = table.scan().to_pandas()
+    assert frame.select(expected.columns).sort("id").equals(expected)
+    assert sorted(pandas["id"]) == ["a", "b", "c"]
+    plain = polars.scan_parquet(f"{lab.root}/activity/*=*/**/*.parquet").collect()
+    assert plain.height == 3
+    assert len(weblake.read(lab.root, "activity").files()) == 1
+
+
+@proves(
+    "2.11",
+    at="src/weblake/dataset/registered_tables.py",
+    line='return announced == digest or when < f"{now - REPLACEMENT:{_WHEN}}"',
+    becomes="return True",
+)
+@pytest.mark.parametrize("format", ["delta"])
+def test_a_sync_between_a_replacement_and_its_entry_leaves_the_entry(
+    lab: UsageLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.land(1)
+    complete(lab)
+    real = LocalStorage.replace
+
+    def replace(self: LocalStorage, *args: Any) -> None:
+        monkeypatch.setattr(LocalStorage, "replace", real)
+        assert lab.sync().added == ()
+        real(self, *args)
+
+    monkeypatch.setattr(LocalStorage, "replace", replace)
+    lab.land(2)
+    assert lab.sync().added == (path_of("2026-11"),)
+    assert lab.credits() == [("2026-11", 2)]
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+
+
+@proves(
+    "2.11",
+    at="src/weblake/loads/usage.py",
+    line="registered_tables.mark_replaced(storage, name, content_digest(written.path.read_bytes()))",
+    becomes="pass",
+)
+@pytest.mark.parametrize("format", ["delta"])
+def test_after_its_first_day_a_sync_reads_the_replaced_files_only(
+    lab: UsageLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.land(1, "2026-10", "2026-11")
+    complete(lab)
+    real, read = LocalStorage.read, []
+
+    def counted(self: LocalStorage, name: str) -> bytes | None:
+        read.append(name)
+        return real(self, name)
+
+    monkeypatch.setattr(LocalStorage, "read", counted)
+    lab.sync()
+    lab.land(2, "2026-11")
+    lab.land(3, "2026-11")
+    lab.sync()
+    assert [name for name in read if name.endswith(".parquet")] == [path_of("2026-11")]
+    entries = lab.dataset.storage.list("_weblake/uncommitted")
+    assert len(entries) == 1, "of a content that was replaced before a sync: it may still have to come, for a day"
+    monkeypatch.setattr(registered_tables, "REPLACEMENT", timedelta(seconds=-2))
+    lab.sync()
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+
+
+def complete(lab: UsageLab) -> None:
+    """Add a table, sync it, and put its first day behind it."""
+    table = lab.add()
+    lab.sync()
+    registered_tables.TableRecords(lab.dataset.ledger).record_complete(table)
+
+
+@pytest.mark.parametrize("format", BY_TIER)
+def test_a_crash_between_any_two_steps(lab: UsageLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps are the changes of the root and the commit, of a landing and of a sync; each is the last one once."""
+    lab.land(0)
+    complete(lab)
+    steps = left = 0
+
+    def step() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Crash
+
+    def counted(real: Any) -> Any:
+        def change(*args: Any) -> Any:
+            step()
+            return real(*args)
+
+        return change
+
+    real_replace = lab.kind.replace
+
+    def replace(self: Any, *args: Any) -> None:
+        step()
+        real_replace(self, *args)
+        step()
+
+    for name in ("create", "delete", "publish", "replace"):
+        monkeypatch.setattr(LocalStorage, name, counted(getattr(LocalStorage, name)))
+    monkeypatch.setattr(lab.kind, "replace", replace)
+    for crash_at in range(1, 30):
+        left = crash_at
+        try:
+            lab.land(crash_at)
+            lab.sync()
+        except Crash:
+            steps += 1
+        else:
+            break
+        left = 0
+        lab.sync()
+        expected = weblake.read(lab.root, "usage_periods").to_table().select(["period", "total_credits"]).to_pylist()
+        assert lab.credits() == [(row["period"], row["total_credits"]) for row in expected], f"crash at {crash_at}"
+        assert lab.status().in_step
+    assert steps >= (6 if format == "delta" else 5), "entry, replacement, copy, before and after the commit, entry"
+    assert lab.credits() == [("2026-11", crash_at)]
+
+
+@pytest.mark.parametrize("format", BY_TIER)
+def test_a_commit_whose_reply_is_lost(lab: UsageLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.land(1)
+    lab.add()
+    lab.sync()
+    lab.land(2)
+    real, lost = lab.kind.replace, []
+
+    def loses_its_reply(self: Any, *args: Any) -> None:
+        real(self, *args)
+        lost.append(args)
+        raise CommitConflict("the connection was closed")
+
+    monkeypatch.setattr(lab.kind, "replace", loses_its_reply)
+    lab.sync()
+    assert len(lost) == 1
+    assert lab.credits() == [("2026-11", 2)]
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["replaced", "new"])
+@pytest.mark.parametrize("format", BY_TIER)
+def test_another_sync_commits_newer_content_first(lab: UsageLab, first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one commits between our look at the file and our commit: the older content must not win."""
+    lab.land(1)
+    lab.add()
+    if not first:
+        lab.sync()
+        lab.land(2)
+    real = lab.kind.replace
+
+    def is_late(self: Any, *args: Any) -> None:
+        monkeypatch.setattr(lab.kind, "replace", real)
+        lab.land(3)
+        lab.sync()
+        real(self, *args)
+
+    monkeypatch.setattr(lab.kind, "replace", is_late)
+    lab.sync()
+    assert lab.credits() == [("2026-11", 3)]
+    assert lab.status().in_step
+
+
+@pytest.mark.system
+@proves(
+    "2.11",
+    at="src/weblake/tables/delta.py",
+    line="app_transactions=transactions, max_commit_retries=0)",
+    becomes="app_transactions=transactions)",
+    case="delta",
+)
+@pytest.mark.parametrize("format", FORMATS)
+def test_maintenance_of_the_table_neither_doubles_nor_loses(lab: UsageLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that maintenance has rewritten, before a sync and between its look at the table and its commit."""
+    lab.land(1, "2026-10", "2026-11")
+    lab.add()
+    lab.sync()
+    rewrite(lab)
+    assert len(lab.status().missing) == 2, "the content of rewritten files is not known"
+    lab.land(2, "2026-11")
+    real = lab.kind.replace
+
+    def is_late(self: Any, *args: Any) -> None:
+        monkeypatch.setattr(lab.kind, "replace", real)
+        rewrite(lab)
+        real(self, *args)
+
+    monkeypatch.setattr(lab.kind, "replace", is_late)
+    lab.sync(everything=True)
+    assert lab.credits() == [("2026-10", 1), ("2026-11", 2)]
+    assert lab.status().in_step
+
+
+def rewrite(lab: UsageLab) -> None:
+    if lab.format == "delta":
+        table = DeltaTable(f"{lab.root}/delta/usage_periods")
+        assert table.optimize.z_order(["period_start"])["numFilesAdded"] == 2
+        table.create_checkpoint()
+        table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        return
+    rewritten = load_catalog("lake", **dict(lab.options or {})).load_table(IDENTIFIER)
+    rewritten.overwrite(rewritten.scan().to_arrow())
+    rewritten.maintenance.expire_snapshots().older_than(datetime.now()).commit()
+
+
+@pytest.mark.parametrize("format", ["delta"])
+def test_tables_of_loads_and_of_usage_do_not_meet(lab: UsageLab, tmp_path: Path) -> None:
+    """Neither kind has entries or kept files of the other; and a compaction takes neither along."""
+    lab.land(1)
+    lab.add()
+    assert registered_tables.ids(lab.dataset.storage) == []
+    tables.add(lab.root, "delta")
+    assert len(registered_tables.ids(lab.dataset.storage)) == 1
+    lab.land(2)
+    assert len(lab.dataset.storage.list("_weblake/uncommitted")) == 1
+    assert [each.table for each in tables.sync(lab.root)] == ["usage_periods", "documents"]
+    weblake.compact(lab.root, to=tmp_path / "new")
+    assert not (tmp_path / "new" / "delta").exists()
+    assert weblake.read(tmp_path / "new", "usage_periods").count_rows() == 1
+    tables.remove(lab.root, "delta", "usage_periods")
+    lab.land(3)
+    assert [each.table for each in tables.list_tables(lab.root)] == ["documents"]
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+    lab.add()
+    assert lab.sync(name="usage_periods").added == (path_of("2026-11"),)
+
+
+@pytest.mark.parametrize("format", ["delta"])
+def test_the_command_line(lab: UsageLab) -> None:
+    def table(command: str, *more: str) -> tuple[int, str, str]:
+        return run_command(["table", command, lab.root, *more], {})
+
+    lab.land(1)
+    assert table("add", "delta", "--table", "usage_periods")[0] == 0
+    assert "usage_periods" in table("list")[1]
+    code, out, _ = table("status")
+    assert (code, f"1 files not added yet: {path_of('2026-11')}" in out) == (1, True)
+    assert "1 files added (1 rows), 0 taken out" in table("sync")[1]
+    lab.land(2)
+    code, out, _ = table("status")
+    assert (code, f"1 files in the table with another content: {path_of('2026-11')}" in out) == (1, True)
+    assert "1 files added (1 rows), 1 taken out" in table("sync")[1]
+    assert "1 files, 1 rows, version 2: in step" in table("status")[1]
+    assert table("remove", "delta", "--name", "usage_periods")[0] == 0
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("format", FORMATS)
+def test_on_object_storage(s3_root: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    lab = lab_of(s3_root, format, tmp_path)
+    if lab.options is not None:
+        endpoint = {"s3.endpoint": os.environ["AWS_ENDPOINT_URL"]}
+        lab.options = {**lab.options, "warehouse": f"{s3_root}-warehouse", **endpoint}
+    lab.land(1)
+    lab.add()
+    lab.sync()
+    lab.land(2)
+    done = lab.sync()
+    assert (done.added, done.removed, done.table_rows) == ((path_of("2026-11"),), (path_of("2026-11"),), 1)
+    assert lab.status().in_step
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("format", FORMATS)
+def test_three_processes_that_are_killed(lab: UsageLab, tmp_path: Path) -> None:
+    """Processes sync without end, and one after the other is killed and replaced, while periods are replaced."""
+    lab.land(0, "2026-10", "2026-11", "2026-12")
+    complete(lab)
+    sync_and_kill(
+        lab.root,
+        lab.options,
+        errors=tmp_path / "errors",
+        land=lambda number: lab.land(number, f"2026-{10 + number % 3}"),
+        done=lambda: lab.status().in_step,
+    )
+    lab.sync(everything=True)
+    assert lab.credits() == [("2026-10", 18), ("2026-11", 19), ("2026-12", 20)]
+    assert lab.status().in_step

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weblake.events import Observer
     from weblake.orchestration import Dataset
 
+ClientT = TypeVar("ClientT", weblake.Client, weblake.AsyncClient)
 #: The executor that Dagster uses in a job of `dg.materialize` and `execute_in_process`.
 _IN_ONE_PROCESS = "execute_in_process_executor"
 
@@ -131,28 +132,23 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             FeatureMissing: `opentelemetry` is true, and `weblake[otel]` is not installed.
             InvalidOption: One of them, or a proxy or TLS setting, cannot be used.
         """
-        policy, options = self._policy(), self._http_options()
         if self.job_page:
             orchestration.check_job_page(str(secret_config.resolve(self.job_page)))
-        with in_dagster_terms():  # the key stays out of the locals, which some tracebacks show
-            return weblake.Client(
-                *self._endpoint(),
-                insecure=self.insecure,
-                patience=policy,
-                http_options=options,
-                observer=self._observer(),
-            )
+        return self._made(weblake.Client)
 
     def get_async_client(self) -> weblake.AsyncClient:
         """Return a new client for an event loop, which the caller closes; raise as `get_client` does."""
-        policy, options = self._policy(), self._http_options()
-        with in_dagster_terms():
-            return weblake.AsyncClient(
+        return self._made(weblake.AsyncClient)
+
+    def _made(self, kind: type[ClientT]) -> ClientT:
+        policy, options, observer = self._policy(), self._http_options(), self._observer()
+        with in_dagster_terms():  # the key stays out of the locals, which some tracebacks show
+            return kind(
                 *self._endpoint(),
                 insecure=self.insecure,
                 patience=policy,
                 http_options=options,
-                observer=self._observer(),
+                observer=observer,
             )
 
     def dataset(self, to: str | None = None) -> Dataset:

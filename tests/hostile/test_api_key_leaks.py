@@ -125,7 +125,7 @@ TROUBLE: dict[str, Play] = {
 
 @with_both_clients
 @pytest.mark.parametrize("trouble", TROUBLE)
-def test_no_span_and_no_metric_of_a_call_shows_the_key(service: ScriptedService, runs: Runs, trouble: str) -> None:
+def test_s1_no_span_and_no_metric_of_a_call_shows_the_key(service: ScriptedService, runs: Runs, trouble: str) -> None:
     exported, seen = Exported(), list[Event]()
     for name in (READ, START):
         service.on(name, TROUBLE[trouble])
@@ -138,7 +138,13 @@ def test_no_span_and_no_metric_of_a_call_shows_the_key(service: ScriptedService,
     assert leaks_in(told) == []
 
 
-def test_no_event_span_or_log_record_of_a_load_shows_a_key_that_a_service_repeats(
+@proves(
+    "S1",
+    at="src/weblake/events.py",
+    line="return text if text in STATUSES else OTHER",
+    becomes="return text",
+)
+def test_s1_no_event_span_or_log_record_of_a_load_shows_a_key_that_a_service_repeats(
     service: ScriptedService, tmp_path: Path, log_records: pytest.LogCaptureFixture
 ) -> None:
     """The key is the job's status, its error, and the reason of each failed page."""

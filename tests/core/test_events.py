@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from command_in_process import run_command
-from observed_lab import LosesFirst, ObservedLab, observed_lab
+from observed_lab import LosesFirst, ObservedLab, WithoutReplay, observed_lab
 
 import weblake
-from weblake import AsyncClient, Client, Terms, events
-from weblake.errors import JobGone, LoadIncomplete
+from weblake import AsyncClient, Client, Terms, events, steps
+from weblake.errors import JobGone, LoadIncomplete, OutcomeUnknown
 from weblake.events import Event
 from weblake.loads import load
 from weblake.observers import LoadTotals, combine
@@ -119,6 +121,25 @@ def test_a_lost_start_that_was_replayed_is_told(lab: ObservedLab) -> None:
     (resolved,) = lab.seen(events.LostStartResolved)
     assert (resolved.outcome, resolved.job_id, resolved.load_id) == ("replayed", receipt.job_id, receipt.load_id)
     assert lab.seen(events.JobStarted) == []
+
+
+@pytest.mark.parametrize(
+    ("sends", "lists", "outcome"), [(True, True, "adopted"), (False, True, "not_started"), (True, False, "unknown")]
+)
+def test_what_became_of_a_lost_start_is_told(
+    lab: ObservedLab, monkeypatch: pytest.MonkeyPatch, sends: bool, lists: bool, outcome: str
+) -> None:
+    # The search for a lost start waits 40 s, second by second.
+    monkeypatch.setitem(steps.run.__kwdefaults__, "sleep", lambda seconds: time.sleep(min(seconds, 0.002)))
+    transport = WithoutReplay(lab.client.transport, sends=sends, lists=lists)
+    with pytest.raises(OutcomeUnknown) if outcome == "unknown" else nullcontext():
+        lab.land("1", transport=transport)
+    (resolved,) = lab.seen(events.LostStartResolved)
+    assert (resolved.outcome, resolved.job_id is not None) == (outcome, outcome == "adopted")
+    assert [len(lab.seen(kind)) for kind in (events.JobStarted, events.LoadFailed)] == [
+        outcome == "not_started",
+        outcome == "unknown",
+    ]
 
 
 def test_an_async_client_tells_its_requests_and_waits(lab: ObservedLab) -> None:

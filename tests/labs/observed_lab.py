@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,6 +80,34 @@ class LosesFirst:
         if request.method == self.method and self.times:
             self.times -= 1
             return NoResponse("lost")
+        return reply
+
+
+@dataclass
+class WithoutReplay:
+    """A transport to a service that replays no start: the header that says so is removed.
+
+    The response to the first start is lost; `sends` says whether the request itself arrives, `lists` whether the
+    service has an activity list.
+    """
+
+    transport: Transport
+    sends: bool = True
+    lists: bool = True
+    is_first: bool = True
+
+    def send(self, request: Request) -> Response | NoResponse:
+        if request.method == "POST" and self.is_first:
+            self.is_first = False
+            if self.sends:
+                self.transport.send(request)
+            return NoResponse("lost")
+        if request.path.endswith("/activity") and not self.lists:
+            return Response(404, body=b'{"success": false, "error": "none"}')
+        reply = self.transport.send(request)
+        if isinstance(reply, Response):
+            kept = {name: value for name, value in reply.headers.items() if name != "weblake-idempotency"}
+            return replace(reply, headers=kept)
         return reply
 
 

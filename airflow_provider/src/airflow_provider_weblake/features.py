@@ -61,7 +61,7 @@ else:
     try:
         from airflow.sdk import RetryAction, RetryDecision, RetryPolicy
     except ImportError:  # before Airflow 3.3
-        from airflow_provider_weblake.decisions import RetryAction, RetryDecision, RetryPolicy
+        from airflow_provider_weblake.retry_decisions import RetryAction, RetryDecision, RetryPolicy
     try:
         from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
     except ImportError:  # before Airflow 3.3

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextvars import copy_context
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -97,7 +98,8 @@ class _WorkQueue(Generic[T]):
 
 
 def _start_thread(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="weblake-ahead", daemon=True).start()
+    # In the caller's context, so that events and spans of the thread belong to the caller's load.
+    threading.Thread(target=copy_context().run, args=(work,), name="weblake-ahead", daemon=True).start()
 
 
 def _complete(future: Future[T], work: Callable[[], T], kept: type[BaseException]) -> None:

@@ -21,10 +21,13 @@ from weblake.api import operations
 from weblake.api.operation import Operation
 from weblake.credentials import ApiKey
 from weblake.errors import InvalidOption, WeblakeError
+from weblake.events import Observer
 from weblake.http.library import AsyncHttpClient, HttpClient, library_of
+from weblake.http.observed import AsyncObservedTransport, ObservedTransport
 from weblake.http.options import HttpOptions
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.jobs.retry import Retry, RetryPolicy
+from weblake.observers import observer_of_client
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 
 P = ParamSpec("P")
@@ -67,8 +70,10 @@ class _Client(Generic[HttpClientT, TransportT]):
         http_client: HttpClientT | None = None,
         http_options: HttpOptions | None = None,
         transport: TransportT | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.retry = Retry()
+        self.retry.observe = observer_of_client(observer)
         self._policy = patience or RetryPolicy()
         self._transport = transport
         self._opened: Any = None
@@ -131,6 +136,8 @@ class Client(_Client[HttpClient, Transport]):
             redirects do not. docs/http_clients.md has examples and lists the guarantees that such a client lacks.
         http_options: Proxy and TLS settings, if `http_client` is not given.
         transport: Replaces the network in tests.
+        observer: Called with each event of requests and loads (docs/observability.md), in the thread in which it
+            happens; `weblake.otel.OpenTelemetry()` makes spans and metrics of them.
 
     Raises:
         InvalidOption: The base URL, the key, `http_options` or the client cannot be used, or more than one of
@@ -149,7 +156,7 @@ class Client(_Client[HttpClient, Transport]):
     def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its result."""
         try:
-            return run(flow, self.transport)
+            return run(flow, ObservedTransport(self.transport, self.retry.observe))
         except WeblakeError as error:
             self._redact_key(error)
             raise
@@ -221,7 +228,7 @@ class AsyncClient(_Client[AsyncHttpClient, AsyncTransport]):
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its result."""
         try:
-            return await arun(flow, self.transport)
+            return await arun(flow, AsyncObservedTransport(self.transport, self.retry.observe))
         except WeblakeError as error:
             self._redact_key(error)
             raise

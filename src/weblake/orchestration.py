@@ -1,7 +1,8 @@
 """What an integration with an orchestrator uses of weblake.
 
-Besides this module an integration imports `weblake`, `errors`, `options`, `aio` and `compat` only (.importlinter), and
-it does not reach through a `Dataset` to the storage and the ledger behind it (tests/core/test_orchestration.py).
+Besides this module an integration imports `weblake`, `errors`, `events`, `otel`, `options`, `aio` and `compat` only
+(.importlinter), and it does not reach through a `Dataset` to the storage and the ledger behind it
+(tests/core/test_orchestration.py).
 
     place -> find_landed -> start_load -> get_status or wait -> land           one task lands a load
     place -> start_load          LoadState, poll_all -> collect                one task starts it, another one lands it
@@ -51,6 +52,7 @@ from weblake.jobs.usage_reports import Report as Report
 from weblake.jobs.usage_reports import activity as activity
 from weblake.jobs.usage_reports import closed_periods as closed_periods
 from weblake.jobs.usage_reports import report as report
+from weblake.jobs.usage_reports import used_in as used_in
 from weblake.loads import load_request
 from weblake.loads.load_request import LoadRequest as LoadRequest
 from weblake.loads.load_request import Naming as Naming
@@ -58,6 +60,9 @@ from weblake.loads.load_request import ProgressCallbacks as ProgressCallbacks
 from weblake.loads.load_request import Task as Task
 from weblake.loads.load_request import Terms as Terms
 from weblake.loads.starts import cancel as cancel
+from weblake.observers import LoadTotals as LoadTotals
+from weblake.observers import Totals as Totals
+from weblake.observers import combine as combine
 from weblake.remedies import Interface as Interface
 from weblake.urls.lists import read_urls as read_urls
 from weblake.urls.shards import UrlShard as UrlShard

@@ -54,6 +54,8 @@ class Request(msgspec.Struct, frozen=True):
     buffer: Callable[[], bytearray] = bytearray
     #: Send on a new connection: on a pooled one that the server is closing, the outcome of a start would be unknown.
     fresh: bool = False
+    #: Number of this try of a call; 1 for the first one.
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,15 @@ SETTINGS = {
     "CORE__HOSTNAME_CALLABLE": "socket.gethostname",
     "API__HOST": "127.0.0.1",
     "API__WORKERS": "1",
+    # Otherwise Airflow 3.0 and 3.1 return XComs as they are stored.
+    "API__ENABLE_XCOM_DESERIALIZE_SUPPORT": "True",
     # A file is parsed when it is new or changed, and otherwise left alone: parsing costs a second of a core.
     "DAG_PROCESSOR__REFRESH_INTERVAL": "2",
     "DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
     "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
     "DAG_PROCESSOR__PARSING_PROCESSES": "1",
+    # Airflow 3.0 takes the DAGs of a file that it has not parsed for this long for deleted, after a callback.
+    "DAG_PROCESSOR__STALE_DAG_THRESHOLD": "86400",
     "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.25",
     "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
     "SCHEDULER__JOB_HEARTBEAT_SEC": "1",
@@ -190,6 +194,8 @@ class AirflowLab(AirflowRest):
                 break
             for pid in pids:  # stopped in the middle of a write, it would stop everybody
                 os.kill(pid, signal.SIGCONT)
+        else:
+            raise AssertionError("the triggerer was in the middle of a write each time it was stopped")
         try:
             yield
         finally:
@@ -209,7 +215,7 @@ class AirflowLab(AirflowRest):
     def _writable(self) -> bool:
         """Whether anybody can write to the metadata now."""
         file = self.database.removeprefix("sqlite:///").partition("?")[0]
-        with contextlib.closing(sqlite3.connect(file, timeout=1, isolation_level=None)) as db:
+        with contextlib.closing(sqlite3.connect(file, timeout=4, isolation_level=None)) as db:
             try:
                 db.execute("BEGIN IMMEDIATE")
                 db.execute("ROLLBACK")

@@ -62,13 +62,9 @@ def run_dag(airflow_db: None) -> Iterator[Callable[..., DagRunProtocol]]:
     """Runs a DAG with `dag.test()`: `run_dag(dag, logical_date=…, run_conf=…)` returns the finished DAG run."""
 
     def run(dag: DAG, **kwargs: object) -> DagRunProtocol:
-        from airflow.dag_processing.bundles.manager import DagBundlesManager
-        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+        from airflow_provider_weblake.features import dag_bag_in_database
 
-        DagBundlesManager().sync_bundles_to_db()
-        bag = DagBag(str(_HOME / "dags"), bundle_name="dags-folder")
-        bag.bag_dag(dag)
-        sync_bag_to_db(bag, "dags-folder", None)
+        dag_bag_in_database(str(_HOME / "dags"), dag)
         return dag.test(**kwargs)  # type: ignore[arg-type]
 
     return run

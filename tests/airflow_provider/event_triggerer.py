@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,13 +23,12 @@ from airflow.sdk.execution_time.comms import (
 from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 from airflow.triggers.base import BaseEventTrigger
 from airflow.triggers.shared_stream import SharedStreamManager
+from async_jobs import until
 
 from airflow_provider_weblake.triggers import events, watching
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger
 from weblake.testing import WeblakeService
 
-#: Seconds in which anything that is waited for has to happen.
-PATIENCE = 30.0
 #: A poll interval that tests can wait for.
 SOON = 0.05
 
@@ -125,38 +123,6 @@ async def triggerer(**options: Any) -> AsyncIterator[Triggerer]:
         yield running
     finally:
         await running.stop()
-
-
-async def until(what: Callable[[], object], *, watched: Triggerer | None = None) -> None:
-    """Waits until it is true."""
-    ends = time.monotonic() + PATIENCE
-    while not what():
-        assert watched is None or not watched.failed, watched.failed
-        assert time.monotonic() < ends, "it did not happen"
-        await asyncio.sleep(0.02)
-
-
-def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 4 * PATIENCE))
-
-
-async def start(service: WeblakeService, *urls: str) -> str:
-    """Starts a batch and returns its id."""
-    with service.client() as client:
-        reply = await asyncio.to_thread(client.start_batch_scrape, list(urls))
-    assert reply.id
-    return str(reply.id)
-
-
-async def land(service: WeblakeService, *urls: str) -> str:
-    """Starts a batch, waits until it has completed and returns its id."""
-    job_id = await start(service, *urls)
-    with service.client() as client:
-        ends = time.monotonic() + PATIENCE
-        while (await asyncio.to_thread(client.get_batch_scrape, job_id)).status != "completed":
-            assert time.monotonic() < ends
-            await asyncio.sleep(0.02)
-    return job_id
 
 
 async def looks(service: WeblakeService, more: int, *, path: str = "/v2/team/activity") -> None:

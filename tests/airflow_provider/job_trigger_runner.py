@@ -6,44 +6,31 @@ Imports airflow, so a test module imports it after conftest.py has set Airflow's
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import pytest
 from airflow.jobs import triggerer_job_runner
 from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.models.trigger import Trigger
+from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import GetTaskStates, TaskStatesResult
-from airflow.sdk.module_loading import import_string
+from airflow.sdk.execution_time.comms import ErrorResponse, GetConnection, GetTaskStates, TaskStatesResult
 from airflow.triggers.base import TriggerEvent
-from event_triggerer import in_loop, until
+from async_jobs import Waiting, in_loop, trigger, until
 
 from airflow_provider_weblake.hooks import shared
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
-from weblake.testing import WeblakeService
 
 STATUS = {"method": "GET", "path": "/v2/batch/scrape/"}
 CANCEL = {"method": "DELETE", "path": "/v2/batch/scrape/"}
 NOBODY = "00000000-0000-4000-8000-000000000000"
-#: What the triggerer sends with the cancel of a task that a person marked or cleared.
-BY_A_PERSON = triggerer_job_runner._USER_ACTION_CANCEL_MSG
-
-
-@dataclass
-class Waiting:
-    """The task instance that is deferred, as a triggerer knows it."""
-
-    id: str = "00000000-0000-7000-8000-000000000000"
-    dag_id: str = "dag"
-    task_id: str = "land"
-    run_id: str = "run"
-    map_index: int = -1
-    try_number: int = 1
-    context_carrier: None = None
+#: What the triggerer sends with the cancel of a task that a person marked or cleared; nothing before Airflow 3.3.
+BY_A_PERSON = getattr(triggerer_job_runner, "_USER_ACTION_CANCEL_MSG", None)
+#: What it sends when it shuts down; nothing since Airflow 3.3.
+BY_A_SHUTDOWN = None if BY_A_PERSON else "EOF - shutting down"
 
 
 class Runner:
@@ -59,6 +46,8 @@ class Runner:
 
     def send(self, message: object) -> object:
         """What the triggerer's supervisor answers."""
+        if isinstance(message, GetConnection):  # those of the tests are in the environment
+            return ErrorResponse(error=ErrorType.CONNECTION_NOT_FOUND)
         if not isinstance(message, GetTaskStates):
             return None  # masks of secrets
         if isinstance(self.state, Exception):
@@ -74,8 +63,10 @@ class Runner:
         classpath, kwargs = trigger.serialize()
         kept = Trigger._decrypt_kwargs(Trigger(classpath=classpath, kwargs=kwargs).encrypted_kwargs)
         number = len(self._runner.triggers) + 1
-        running = import_string(classpath)(**kept)
+        module, _, name = classpath.rpartition(".")
+        running = getattr(import_module(module), name)(**kept)
         running.task_instance = Waiting()
+        running.timeout_after = None
         self._runner.triggers[number] = {"name": f"number {number}", "events": 0, "is_watcher": False}  # type: ignore[typeddict-item]
         task = asyncio.create_task(self._runner.run_trigger(number, running), name=f"trigger {number}")
         self._runner.triggers[number]["task"] = task
@@ -83,7 +74,8 @@ class Runner:
 
     @property
     def fired(self) -> list[TriggerEvent]:
-        return [entry.event for entry in self._runner.events]
+        # Before Airflow 3.3, an entry is a pair.
+        return [entry[1] if isinstance(entry, tuple) else entry.event for entry in self._runner.events]
 
 
 @asynccontextmanager
@@ -106,11 +98,6 @@ def run(story: Callable[[Runner], Awaitable[None]]) -> None:
     in_loop(main)
 
 
-def trigger(job_id: str, **options: Any) -> WeblakeJobTrigger:
-    given = {"weblake_conn_id": "weblake_default", "kind": "batch_scrape", "poll_interval": 0.1}
-    return WeblakeJobTrigger(job_id=job_id, **{**given, **options})
-
-
 async def fire(runner: Runner, job_id: str, **options: Any) -> dict[str, Any]:
     """Runs a trigger to its event."""
     await asyncio.wait_for(runner.start(trigger(job_id, **options)), 60)
@@ -118,17 +105,3 @@ async def fire(runner: Runner, job_id: str, **options: Any) -> dict[str, Any]:
     payload = event.payload
     assert isinstance(payload, dict)
     return payload
-
-
-def asked(service: WeblakeService, method: str, job_id: str = "") -> int:
-    return len([r for r in service.requests() if r["method"] == method and job_id in str(r["path"])])
-
-
-async def status_of(service: WeblakeService, job_id: str) -> str:
-    with service.client() as client:
-        return str((await asyncio.to_thread(client.get_batch_scrape, job_id)).status)
-
-
-def connect(monkeypatch: pytest.MonkeyPatch, url: str, key: str) -> None:
-    connection = {"conn_type": "weblake", "host": url, "password": key}
-    monkeypatch.setenv("AIRFLOW_CONN_WEBLAKE_DEFAULT", json.dumps(connection))

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import Asset
 from airflow.sdk.execution_time.context import AssetStateStoreAccessor, AssetStateStoreAccessors
-from event_triggerer import SOON, Supervisor, batches, count, in_loop, land, looks, start, supervisor, triggerer, until
+from async_jobs import in_loop, land, start, until
+from event_triggerer import SOON, Supervisor, batches, count, looks, supervisor, triggerer
 from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger

@@ -10,7 +10,8 @@ from airflow.models.trigger import Trigger
 from airflow.serialization.decoders import smart_decode_trigger_kwargs
 from airflow.serialization.encoders import encode_trigger
 from airflow.triggers.base import BaseEventTrigger
-from event_triggerer import Supervisor, batches, count, in_loop, land, start, supervisor, triggerer, until
+from async_jobs import in_loop, land, start, until
+from event_triggerer import Supervisor, batches, count, supervisor, triggerer
 from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers import watching

@@ -7,10 +7,10 @@ import time
 
 import pytest
 from airflow.configuration import conf
+from async_jobs import asked, start, status_of, trigger, until
 from catalogue import proves
-from event_triggerer import start, until
 from gated_site import GatedSite
-from job_trigger_runner import BY_A_PERSON, CANCEL, Runner, asked, run, status_of, trigger
+from job_trigger_runner import BY_A_PERSON, BY_A_SHUTDOWN, CANCEL, Runner, run
 
 from airflow_provider_weblake.triggers import weblake as triggers
 from weblake.testing import WeblakeService
@@ -34,7 +34,7 @@ def test_o4_a_restarted_triggerer_neither_cancels_nor_loses_the_job(
             seen = asked(weblake_connection, "GET", job_id)
             task = runner.start(mine)
             await until(lambda seen=seen: asked(weblake_connection, "GET", job_id) > seen)
-            task.cancel()  # as the end of the event loop does it: without the message of a person
+            task.cancel(BY_A_SHUTDOWN)
             with pytest.raises(asyncio.CancelledError):
                 await task
         assert asked(weblake_connection, "DELETE") == 0
@@ -178,7 +178,7 @@ def test_o3_a_kill_is_over_in_time_when_the_service_hangs(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert conf.getint("triggerer", "on_kill_timeout") > triggers.CANCEL_S
+    assert conf.getint("triggerer", "on_kill_timeout", fallback=30) > triggers.CANCEL_S
     monkeypatch.setattr(triggers, "CANCEL_S", 0.5)
 
     async def story(runner: Runner) -> None:

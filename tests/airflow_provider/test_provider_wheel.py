@@ -66,7 +66,7 @@ def test_airflow_finds_it_by_its_entry_point(wheel: Path) -> None:
 def test_o10_it_says_what_it_needs_and_what_it_is(wheel: Path) -> None:
     metadata = Parser().parsestr(text_of(wheel, ".dist-info/METADATA"))
     needs = metadata.get_all("Requires-Dist") or []
-    assert any(need.startswith("apache-airflow") and ">=3.3.2" in need and "<4" in need for need in needs)
+    assert any(need.startswith("apache-airflow") and ">=3.0.6" in need and "<4" in need for need in needs)
     assert any(need.startswith("weblake") for need in needs)
     assert not [need for need in needs if "openlineage" in need and "extra ==" not in need]
     assert metadata["License-Expression"] == "Apache-2.0"
@@ -98,14 +98,14 @@ def test_what_is_built_can_be_imported_from_there(wheel: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("release", "fits"),
-    [("2.10.5", False), ("3.0.0", False), ("3.3.1+local", False), ("3.3.2", True), ("3.3.2rc1", True), ("3.10", True)],
+    [("2.11.2", False), ("3.0.3", False), ("3.0.5+local", False), ("3.0.6", True), ("3.0.6rc1", True), ("3.10", True)],
 )
 @proves(
     "O10",
     at="airflow_provider/src/airflow_provider_weblake/__init__.py",
     line="if numbers and tuple(int(part or 0) for part in numbers.groups()) < _OLDEST:",
     becomes="if False:",
-    case="2.10.5-False",
+    case="2.11.2-False",
 )
 def test_o10_beside_an_older_airflow_it_says_so_at_once(tmp_path: Path, release: str, fits: bool) -> None:
     """As after an installation without dependencies: the first import tells, not the first name that is missing."""
@@ -118,4 +118,4 @@ def test_o10_beside_an_older_airflow_it_says_so_at_once(tmp_path: Path, release:
     )
     assert (run.returncode == 0) == fits, run.stderr
     if not fits:
-        assert f"needs Apache Airflow 3.3.2 or later, and this is {release}" in run.stderr
+        assert f"needs Apache Airflow 3.0.6 or later, and this is {release}" in run.stderr

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from airflow.sdk import DAG, task
+from async_jobs import asked, start, trigger
 from catalogue import proves
 from dag_runs import Run, returned
-from event_triggerer import start
-from job_trigger_runner import NOBODY, STATUS, Runner, asked, run, trigger
+from job_trigger_runner import NOBODY, STATUS, Runner, run
 
 from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
 from airflow_provider_weblake.triggers import weblake as triggers

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from event_triggerer import SOON, Supervisor, in_loop, land, looks, supervisor, triggerer, until
+from async_jobs import in_loop, land, until
+from event_triggerer import SOON, Supervisor, looks, supervisor, triggerer
 from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers import events

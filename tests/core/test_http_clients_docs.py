@@ -144,14 +144,15 @@ def test_a_client_without_kept_connections(service: Service) -> None:
 
 
 def test_debug_logging_has_neither_headers_nor_key(service: Service, caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.getLogger("weblake.http")
+    logger = logging.getLogger("weblake.client")
     level = logger.level
     try:
         assert run(examples("Debug logging")[0])["credits"] == CREDITS
     finally:
         logger.setLevel(level)
-    records = [record.getMessage() for record in caplog.records if record.name.startswith("weblake.http")]
-    assert records == ["request GET /v2/team/credit-usage", "response 200 to GET /v2/team/credit-usage"]
+    (record,) = [record.getMessage() for record in caplog.records if record.name == "weblake.client"]
+    assert record.startswith("request method=GET path=/v2/team/credit-usage status=200 ms=")
+    assert not holds(record.encode(), KEY)
 
 
 def test_each_example_is_run() -> None:

@@ -48,6 +48,9 @@ def test_a_crawl_lands_and_tells_the_standard_metadata(bench: Bench, site: Gated
     assert found["dagster/uri"] == f"file://{bench.root}/{bench.files()[0]}"
     assert found["weblake/complete"] is True
     assert found["weblake/credits_used"] == 3.0
+    assert found["weblake/wait_seconds"] > 0  # type: ignore[operator]
+    assert found["weblake/downloaded_bytes"] > 100  # type: ignore[operator]
+    assert found["weblake/retries"] == 0
     assert bench.instance.fetch_observations(dg.AssetKey("docs"), limit=5).records == []
     spec = docs[0].specs_by_key[dg.AssetKey("docs")]
     assert spec.kinds == {"weblake", "parquet"}

@@ -112,6 +112,17 @@ def test_a_load_tells_its_account(weblake_service: WeblakeService, site, local_r
     assert [rows[1][0], rows[1][2]] == ["`failed`", "1"]
 
 
+def test_a_load_tells_what_its_run_has_waited_and_repeated(
+    weblake_service: WeblakeService, site, local_root: str
+) -> None:
+    totals = orchestration.Totals(wait_s=1.5, retries=2, lost_starts=1, polls=9, downloaded_bytes=4096)
+    dataset, landing = landed(weblake_service, local_root, site.pages(1))
+    found = told.WeblakeMetadataSet.extract(told.load_metadata(dataset, landing, partitioned=False, totals=totals))
+    assert (found.wait_seconds, found.retries, found.lost_starts, found.downloaded_bytes) == (1.5, 2, 1, 4096)
+    without = told.load_metadata(dataset, landing, partitioned=False)
+    assert {"weblake/wait_seconds", "weblake/retries"}.isdisjoint(without)
+
+
 def test_a_partition_counts_its_rows_as_such(weblake_service: WeblakeService, site, local_root: str) -> None:
     dataset, landing = landed(weblake_service, local_root, site.pages(2))
     metadata = told.load_metadata(dataset, landing, partitioned=True)

@@ -15,11 +15,14 @@ from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._serdes import serialize_value
 from error_texts import everything_of
 from in_process import Bench
+from observed_lab import Exported
 from secret_search import holds
 from tls_lab import Authority, Proxy, Service, closed_at_end
 
 from dagster_weblake import WeblakeParquetIOManager, WeblakeResource, secret_config
-from weblake.errors import AskPerson, InvalidOption
+from weblake import orchestration
+from weblake.errors import AskPerson, AuthenticationFailed, InvalidOption
+from weblake.testing import WeblakeService
 
 
 def given(**fields: object) -> WeblakeResource:
@@ -95,8 +98,8 @@ def test_one_client_serves_a_step_and_is_closed_at_its_end(bench: Bench) -> None
 @proves(
     "S3",
     at="dagster_resources/src/dagster_weblake/resource.py",
-    line="return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=policy, http_options=options)",
-    becomes="return weblake.Client(*self._endpoint(), insecure=True, patience=policy, http_options=options)",
+    line="insecure=self.insecure,",
+    becomes="insecure=True,",
 )
 def test_s3_a_resource_needs_insecure_for_plain_http() -> None:
     for make in (WeblakeResource.get_client, WeblakeResource.get_async_client):
@@ -250,3 +253,20 @@ def test_storage_options_may_name_environment_variables(monkeypatch: pytest.Monk
 def test_a_bare_import_is_light() -> None:
     code = "import sys, dagster_weblake; sys.exit(any(m in sys.modules for m in ('pyarrow', 'pandas', 'polars')))"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
+def test_a_resource_makes_spans_if_it_is_told_to(
+    weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported = Exported()
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: exported.tracer_provider)
+    job = orchestration.existing_job_request("batch", "11111111-2222-4333-8444-555555555555")
+    for is_on in (False, True):
+        resource = WeblakeResource(
+            base_url=weblake_service.url, api_key=weblake_service.key, opentelemetry=is_on, root="memory://spans"
+        )
+        weblake_service.faults({"match": {"path": "/v2/batch"}, "times": 1, "effect": {"status": 401}})
+        with resource.get_client() as client, pytest.raises(AuthenticationFailed):
+            orchestration.land(client, resource.dataset(), job)
+        assert [span.name for span in exported.spans] == (["weblake.wait", "weblake.load"] if is_on else [])
+    exported.close()

@@ -16,20 +16,28 @@ from catalogue import proves
 from error_texts import everything_of
 from landing_commands import KEY
 from msgspec.structs import replace
+from observed_lab import Exported
 from scripted_service import Connection, Play, ScriptedService, reply, reset, stall
 from secret_search import holds
 
+import weblake
 from weblake import AsyncClient, Client
 from weblake.api import operations
 from weblake.credentials import ApiKey
 from weblake.errors import WeblakeError
+from weblake.events import Event
 from weblake.jobs.retry import RetryPolicy
+from weblake.observers import combine
 from weblake.settings import Settings
 from weblake.steps import Upload
 
 START = "POST /v2/batch/scrape"
 #: A service that repeats everything that it received.
 ECHO = {"success": False, "error": f"Invalid token: Bearer {KEY}", "code": KEY, "details": [{"message": KEY}]}
+
+
+#: At most one retry.
+FAST = RetryPolicy(tries=2, cap_s=0.0, wait_s=1.0)
 
 
 class TaskTimeout(Exception):
@@ -113,6 +121,54 @@ TROUBLE: dict[str, Play] = {
     "an odd encoding": reply(b"\x1f\x8b" + KEY.encode(), content_encoding="gzip"),
     "not JSON": reply(f'{{"error": "{KEY}"', 200),
 }
+
+
+@with_both_clients
+@pytest.mark.parametrize("trouble", TROUBLE)
+def test_s1_no_span_and_no_metric_of_a_call_shows_the_key(service: ScriptedService, runs: Runs, trouble: str) -> None:
+    exported, seen = Exported(), list[Event]()
+    for name in (READ, START):
+        service.on(name, TROUBLE[trouble])
+    for call in (credit_usage, start):
+        with pytest.raises(WeblakeError):
+            runs(service.url, KEY, call, patience=FAST, observer=combine(seen.append, exported.observer))
+    told = [*map(repr, seen), *(span.to_json() for span in exported.spans), repr(exported.metrics())]
+    exported.close()
+    assert len(told) > 2
+    assert leaks_in(told) == []
+
+
+@proves(
+    "S1",
+    at="src/weblake/events.py",
+    line="return text if text in STATUSES else OTHER",
+    becomes="return text",
+)
+def test_s1_no_event_span_or_log_record_of_a_load_shows_a_key_that_a_service_repeats(
+    service: ScriptedService, tmp_path: Path, log_records: pytest.LogCaptureFixture
+) -> None:
+    """The key is the job's status, its error, and the reason of each failed page."""
+    job_id = "11111111-2222-4333-8444-555555555555"
+    head = {"success": True, "completed": 0, "total": 1, "creditsUsed": 1, "data": [], "error": KEY}
+    running, ended = {**head, "status": KEY}, {**head, "status": "failed"}
+    service.on(f"GET /v2/batch/scrape/{job_id}", reply(running), reply(ended))
+    errors = [{"id": KEY, "url": f"http://site.test/{KEY}", "error": KEY, "code": KEY, "timestamp": KEY}]
+    service.on(f"GET /v2/batch/scrape/{job_id}/errors", reply({"errors": errors, "robotsBlocked": []}))
+    exported, seen = Exported(), list[Event]()
+    with (
+        Client(service.url, KEY, observer=combine(seen.append, exported.observer)) as client,
+        pytest.raises(WeblakeError),
+    ):
+        weblake.land("batch", job_id, to=tmp_path, client=client, terms=weblake.Terms(poll_s=0.05))
+    told = [*map(repr, seen), *(span.to_json() for span in exported.spans), repr(exported.metrics())]
+    told += [
+        f"{record.getMessage()} {record.__dict__.get('weblake')}"
+        for record in log_records.records
+        if record.name.startswith("weblake")
+    ]
+    exported.close()
+    assert {type(event).__name__ for event in seen} >= {"StatusPolled", "WaitFinished", "LoadRefused"}
+    assert leaks_in(told) == []
 
 
 #: Failures whose response does not repeat the key.

@@ -17,7 +17,7 @@ _VAULT = {("connection", "password"), ("connection", "extra"), ("variable", "val
 
 def in_database(url: str, needle: str, fernet_key: str) -> list[str]:
     """Return the rows of any table that contain a text, as `row table.column {primary key}`."""
-    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
     found = []
     with engine.connect() as db:
         inspector = sa.inspect(db)

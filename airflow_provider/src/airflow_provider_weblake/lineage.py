@@ -68,7 +68,7 @@ def outlets_changed(
                 event = context["outlet_events"][outlet]
                 event.extra = {**event.extra, **extra, **_own_table(outlet, receipt)}
                 if partitions:
-                    event.add_partitions(list(partitions))
+                    event.add_partitions(list(partitions))  # an operator refuses them where there are none
         except (ValueError, TypeError) as error:
             _LOG.warning("The event of %r does not carry this load's receipt: %s", outlet, error)
 

@@ -7,11 +7,19 @@ retries; the policy can only end them early and set the pause.
 from __future__ import annotations
 
 import random
-from datetime import timedelta
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from airflow.sdk import RetryDecision, RetryPolicy
-
+from airflow_provider_weblake.features import (
+    RETRY_POLICIES,
+    AirflowFailException,
+    RetryAction,
+    RetryDecision,
+    RetryPolicy,
+)
 from weblake.errors import (
     AskPerson,
     FixRequest,
@@ -25,12 +33,17 @@ from weblake.errors import (
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+M = TypeVar("M", bound=Callable[..., object])
+
 #: Seconds before the first retry after network trouble, the maximum between two, and the maximum that is accepted from
 #: Retry-After: a task must not wait for a service that names a week.
 FIRST_S, MOST_S, RETRY_AFTER_MOST_S = 15.0, 900.0, 6 * 3600.0
 #: The maximum addition to the time that the service names, as a share of it: a thousand mapped tasks get the same time,
 #: each in a process of its own, and must not retry all at once.
 SPREAD = 0.25
+#: Seconds for which a task pauses again and again for a busy service, before that counts as a failed try; only where
+#: Airflow has no retry policies.
+PAUSES_MOST_S = 24 * 3600.0
 
 
 class WeblakeRetryPolicy(RetryPolicy):
@@ -89,6 +102,64 @@ class TableSyncRetryPolicy(WeblakeRetryPolicy):
     def deserialize(cls, data: dict[str, object]) -> TableSyncRetryPolicy:
         """Return the policy, which has no settings."""
         return cls()
+
+
+def policy_argument(policy: RetryPolicy) -> dict[str, Any]:
+    """Return the argument with which Airflow's base operator takes a policy; empty where it knows no policies."""
+    return {"retry_policy": policy} if RETRY_POLICIES else {}
+
+
+def policy_applied(method: M) -> M:
+    """Return an operator's method that does what the task's policy decides about an error, where Airflow does not.
+
+    Before Airflow 3.3, an error that must not be retried becomes an AirflowFailException. A task that a busy service
+    has told to wait is deferred for that time if it is deferrable, and otherwise waits in its worker and runs the
+    method again; neither uses up one of its tries. The pause before a retry after other errors is the task's
+    `retry_delay`.
+
+    :param method: `execute`, or a method that Airflow calls after a deferral.
+    """
+
+    @wraps(method)
+    def applied(operator: Any, context: Context, *args: object, **kwargs: Any) -> object:
+        if RETRY_POLICIES:
+            return method(operator, context, *args, **kwargs)
+        since: float | None = kwargs.get("paused_since")
+        while True:
+            try:
+                return method(operator, context, *args, **kwargs)
+            except AirflowFailException:
+                raise
+            except Exception as error:  # a policy may decide about any
+                seconds = _pause_after(error, operator, context)
+                since = since or time.time()
+                if seconds is None or time.time() + seconds - since > PAUSES_MOST_S:
+                    raise
+            if getattr(operator, "deferrable", False):
+                _defer(operator, seconds, since)
+            time.sleep(seconds)
+
+    return cast("M", applied)
+
+
+def _pause_after(error: Exception, operator: Any, context: Context) -> float | None:
+    """Return the seconds to wait for a busy service, or None if Airflow has to decide; raise if no retry can help."""
+    ti = context["ti"]
+    decision = operator.retry_policy.evaluate(error, ti.try_number, ti.max_tries, context)
+    if decision.reason:
+        operator.log.info("Retry policy decision: %s (%s)", decision.action.value, decision.reason)
+    if decision.action is RetryAction.FAIL:
+        raise AirflowFailException(str(error)) from error
+    if decision.action is RetryAction.RETRY and isinstance(_weblake_error(error), RateLimited):
+        return decision.retry_delay.total_seconds() if decision.retry_delay else FIRST_S
+    return None
+
+
+def _defer(operator: Any, seconds: float, since: float) -> None:
+    from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+
+    moment = datetime.fromtimestamp(time.time() + seconds, timezone.utc)
+    operator.defer(trigger=DateTimeTrigger(moment), method_name="execute_after_pause", kwargs={"paused_since": since})
 
 
 def _weblake_error(exception: BaseException) -> WeblakeError | None:

@@ -49,17 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(example: str, params: Mapping[str, object]) -> dict[str, object]:
     """Run the DAG that is named like its file, in the home that the environment names; return its result."""
-    from airflow.dag_processing.bundles.manager import DagBundlesManager
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.utils.db import initdb
+
+    from airflow_provider_weblake.features import dag_bag_in_database
 
     _without_sync()
     initdb()
-    DagBundlesManager().sync_bundles_to_db()
-    bag = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"], bundle_name="dags-folder")
+    bag = dag_bag_in_database(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
     if bag.import_errors:
         raise RuntimeError(f"{example} cannot be read: {'; '.join(bag.import_errors.values())}")
-    sync_bag_to_db(bag, "dags-folder", None)
     dag = bag.dags[example]
     for task in dag.tasks:
         task.retries = 0  # a user waits for the result

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow.sdk import BaseHook, ObjectStoragePath
-from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk import ObjectStoragePath
 
+from airflow_provider_weblake.features import AirflowNotFoundException, BaseHook, has_fs
 from weblake import orchestration
 from weblake.errors import AskPerson, FeatureMissing, InvalidOption, StorageRefused
 
@@ -53,8 +53,6 @@ def root_path(to: LakePath) -> LakePath:
         AskPerson: There is no such connection.
         InvalidOption: The URL holds a password.
     """
-    from airflow.sdk.io import has_fs
-
     if not isinstance(to, ObjectStoragePath) and (not isinstance(to, str) or "://" not in to):
         return to
     scheme = (to.partition("://")[0] if isinstance(to, str) else to.protocol).lower()

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from airflow.sdk import ObjectStoragePath
-from airflow.sdk.exceptions import AirflowTaskTimeout
-from airflow.sdk.log import mask_secret, redact  # type: ignore[attr-defined]  # it imports it
+from airflow.sdk.log import mask_secret
 
+from airflow_provider_weblake.features import AirflowTaskTimeout, redact
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.storage import LakePath, connection_of, root_path
 from weblake.errors import DeadlineExceeded, StorageRefused, WeblakeError

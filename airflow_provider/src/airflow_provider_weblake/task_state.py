@@ -31,3 +31,11 @@ def state_of(ti: TaskInstance) -> str | None:
     )
     of_run = states.get(ti.run_id) or {}
     return next(iter(of_run.values()), None)
+
+
+async def astate_of(ti: TaskInstance) -> str | None:
+    """Return the state as `state_of` does, on the event loop of a triggerer."""
+    from asgiref.sync import sync_to_async
+
+    # asyncio.to_thread would not do: before Airflow 3.3, its supervisor is asked on this event loop or not at all.
+    return await sync_to_async(state_of)(ti)

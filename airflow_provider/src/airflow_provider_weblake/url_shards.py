@@ -53,7 +53,7 @@ def url_shards(
     :raises weblake.errors.FixRequest: the file cannot be read or has no such column.
     """
     if max_shards is None:
-        from airflow.sdk import conf
+        from airflow_provider_weblake.features import conf
 
         max_shards = conf.getint("core", "max_map_length", fallback=1024)
     with in_airflow_terms():

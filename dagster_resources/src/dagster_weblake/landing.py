@@ -82,7 +82,7 @@ def land(
             weblake.client, step.dataset, load_request, step.terms, callbacks, started_load=known
         )
         stopping.open.pop(load_request.load_id, None)
-        return step.record_landing(landing)
+        return step.record_landing(landing, load_request.load_id)
 
     with translate_errors(context), step.stopping() as stopping:
         unstarted = step.each(start_job).failed
@@ -140,7 +140,7 @@ def collect(
         callbacks = Progress(context, part.key, stopping.raise_lost_interrupt).callbacks()
         landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, callbacks)
         stopping.open.pop(load_id)
-        return step.record_landing(landing)
+        return step.record_landing(landing, load_id)
 
     with translate_errors(context), step.stopping() as stopping:
         outcome = step.each(finish)
@@ -257,8 +257,9 @@ class Step:
             has_console = intent is not None and bool(intent.replay)
         return self.weblake.job_url(receipt.kind, receipt.job_id, has_console=has_console)
 
-    def record_landing(self, landing: LandedLoad) -> Metadata:
-        """Log a landed load and return its metadata."""
+    def record_landing(self, landing: LandedLoad, load_id: str) -> Metadata:
+        """Log a landed load and return its metadata; `load_id` is the one that was to be landed."""
+        totals = self.weblake.totals_of(load_id)
         if landing.landed_at is not None:
             self.context.log.info(f"Load {landing.receipt.load_id} had landed before, at {landing.landed_at}.")
         return metadata.load_metadata(
@@ -266,6 +267,7 @@ class Step:
             landing,
             partitioned=self.parts[0].key is not None,
             job_url=self.job_url(landing.receipt),
+            totals=totals if landing.landed_at is None else None,
         )
 
     def each(self, work: Callable[[Part], Metadata], but: Mapping[str | None, WeblakeError] = {}) -> Outcome:

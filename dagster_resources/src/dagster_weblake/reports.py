@@ -29,7 +29,9 @@ def land_usage(
     """
     with translate_errors(context):
         client, dataset, parts = weblake.client, weblake.dataset_of_step(context, to), parts_of(context, key)
-        found = client.run(orchestration.report(request.report, client.retry, by_api_key=request.by_api_key))
+        found = client.run(
+            orchestration.report(request.report, client.retry, by_api_key=request.by_api_key, budget=request.budget)
+        )
         if not found.split:
             context.log.warning("The service did not split the report by API key, although it was asked to.")
         months = None if parts[0].key is None else [str(part.month) for part in parts]

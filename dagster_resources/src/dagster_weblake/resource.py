@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
@@ -22,8 +22,10 @@ from weblake.errors import AskPerson, InvalidOption
 
 if TYPE_CHECKING:
     from dagster_weblake.requests import Request
+    from weblake.events import Observer
     from weblake.orchestration import Dataset
 
+ClientT = TypeVar("ClientT", weblake.Client, weblake.AsyncClient)
 #: The executor that Dagster uses in a job of `dg.materialize` and `execute_in_process`.
 _IN_ONE_PROCESS = "execute_in_process_executor"
 
@@ -86,7 +88,13 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         description="PEM file with the key of the client certificate. Default: it is in the certificate's file.",
     )
 
+    opentelemetry: bool = Field(
+        default=False,
+        description="Makes spans and metrics of OpenTelemetry; needs weblake[otel]. The SDK is set up by the program.",
+    )
+
     _client: weblake.Client | None = PrivateAttr(default=None)
+    _totals: orchestration.LoadTotals = PrivateAttr(default_factory=orchestration.LoadTotals)
 
     def __init__(self, **data: object) -> None:
         super().__init__(**secret_config.hidden(data))
@@ -112,24 +120,36 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             raise RuntimeError("WeblakeResource.client is there while a step runs; use get_client() elsewhere.")
         return self._client
 
+    def totals_of(self, load_id: str) -> orchestration.Totals:
+        """Return what this step has waited, retried and downloaded for a load, and forget it."""
+        return self._totals.pop(load_id)
+
     def get_client(self) -> weblake.Client:
         """Return a new blocking client, which the caller closes: it is a context manager.
 
         Raises:
             AskPerson: The base URL or the key is not set.
+            FeatureMissing: `opentelemetry` is true, and `weblake[otel]` is not installed.
             InvalidOption: One of them, or a proxy or TLS setting, cannot be used.
         """
-        policy, options = self._policy(), self._http_options()
         if self.job_page:
             orchestration.check_job_page(str(secret_config.resolve(self.job_page)))
-        with in_dagster_terms():  # the key stays out of the locals, which some tracebacks show
-            return weblake.Client(*self._endpoint(), insecure=self.insecure, patience=policy, http_options=options)
+        return self._made(weblake.Client)
 
     def get_async_client(self) -> weblake.AsyncClient:
         """Return a new client for an event loop, which the caller closes; raise as `get_client` does."""
-        policy, options = self._policy(), self._http_options()
-        with in_dagster_terms():
-            return weblake.AsyncClient(*self._endpoint(), insecure=self.insecure, patience=policy, http_options=options)
+        return self._made(weblake.AsyncClient)
+
+    def _made(self, kind: type[ClientT]) -> ClientT:
+        policy, options, observer = self._policy(), self._http_options(), self._observer()
+        with in_dagster_terms():  # the key stays out of the locals, which some tracebacks show
+            return kind(
+                *self._endpoint(),
+                insecure=self.insecure,
+                patience=policy,
+                http_options=options,
+                observer=observer,
+            )
 
     def dataset(self, to: str | None = None) -> Dataset:
         """Return the dataset at `to`, or at the resource's root. Nothing is created or contacted yet.
@@ -242,6 +262,13 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
                 )
             values.append(value.strip())
         return values[0], values[1]
+
+    def _observer(self) -> Observer:
+        if not self.opentelemetry:
+            return self._totals
+        from weblake.otel import OpenTelemetry
+
+        return orchestration.combine(self._totals, OpenTelemetry())
 
     def _http_options(self) -> weblake.HttpOptions | None:
         names = ("proxy", "ca_bundle", "client_certificate", "client_key")

@@ -32,6 +32,9 @@ def orphans(
         bool, typer.Option("--strangers", help="Also list jobs of the last 24 hours that no load of ROOT has.")
     ] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Read the ledger only; ask no service.")] = False,
+    older_than: Annotated[
+        float, typer.Option("--older-than", metavar="HOURS", min=0, help="Only loads that were requested before that.")
+    ] = 0.0,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if there are any.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -57,6 +60,7 @@ def orphans(
         found.unasked.interface = COMMAND_LINE
         text = f"the service could not be asked, so this is the ledger's part only: {found.unasked}"
         output.note(f"weblake: {escape(' '.join(text.split()))}")
+    found = replace(found, orphans=tuple(each for each in found.orphans if each.age_s >= older_than * 3600))
     if as_json:
         output.show_json(_as_json(found, root))
     else:

@@ -30,7 +30,7 @@ from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
 from weblake.storage import Storage
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("weblake.landing")
 
 
 class SlotEntry(Record, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ a total deadline (docs/decisions/054-http-on-httpx.md).
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import ssl
@@ -33,7 +32,6 @@ from weblake.remedies import Remedy
 from weblake.steps import NoResponse, Request, Response
 
 #: Logs each request and each response at level DEBUG, without headers.
-_LOG = logging.getLogger(__name__)
 
 #: Most seconds to open a connection, within the request's deadline.
 CONNECT_S = 10.0
@@ -78,7 +76,6 @@ class _Requests:
 
     def _build(self, request: Request, client_headers: Any = ()) -> Any:
         """Return the HTTP library's request object; `client_headers` are the headers of a caller's client."""
-        _LOG.debug("request %s %s", request.method, request.path)
         # A request's headers override the common ones, and those override the client's. The key is never overridden.
         headers = {**dict(client_headers), **self._headers, **dict(request.headers)}
         headers["authorization"] = self._headers["authorization"]
@@ -170,7 +167,6 @@ class HttpTransport(_Requests):
         try:
             with ending(until), closing(self._response(request)) as response, self._cut_off(response, until):
                 wall = time.time()
-                _LOG.debug("response %d to %s %s", response.status_code, request.method, request.path)
                 body = BoundedBody(response.headers.raw, request)
                 for part in response.stream:
                     if body.feed(part):
@@ -257,7 +253,6 @@ class AsyncHttpTransport(_Requests):
                 waiting = False
                 async with aclosing(await self._response(request)) as response:
                     wall = time.time()
-                    _LOG.debug("response %d to %s %s", response.status_code, request.method, request.path)
                     body = BoundedBody(response.headers.raw, request)
                     async for part in response.stream:
                         if body.feed(part):

@@ -13,6 +13,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from weblake import events
 from weblake.api import models, response_json, responses
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.next_link import Query, query_of
@@ -104,17 +105,53 @@ def wait(
         DeadlineExceeded: The job had not ended by the deadline; it continues at the service.
         JobGone: The job is unknown or expired.
     """
+    begun = yield from now()
+    try:
+        head = yield from _wait(
+            job,
+            retry,
+            until=until,
+            unseen_until=begun + unseen_s,
+            first_s=first_s,
+            poll_s=poll_s,
+            max_credits=max_credits,
+            progress=progress,
+            keep=keep,
+        )
+    except (WeblakeError, OverBudget) as error:
+        retry.observe(_waited(job, type(error).__name__, (yield from now()) - begun))
+        raise
+    retry.observe(_waited(job, events.known_status(head.get("status")), (yield from now()) - begun))
+    return head
+
+
+def _waited(job: JobRef, outcome: str, seconds: float) -> events.WaitFinished:
+    return events.WaitFinished(kind=job.kind, job_id=job.job_id, outcome=outcome, seconds=seconds)
+
+
+def _wait(
+    job: JobRef,
+    retry: Retry,
+    *,
+    until: float,
+    unseen_until: float,
+    first_s: float,
+    poll_s: float,
+    max_credits: float | None,
+    progress: Progress | None,
+    keep: Callable[[Response], None] | None,
+) -> Flow[dict[str, object]]:
     operation = _heads(job, keep)
     path = operation.request.path
     asked: Query = ()
     visited = {asked}  # circular links must not become a busy loop either
     pause, seen = first_s, False
-    unseen_until = (yield from now()) + unseen_s
     while True:
         kept = None if asked else keep
         head = yield from _poll(job, operation, retry, kept, seen=seen, until=until, unseen_until=unseen_until)
         if head is not None:
             seen = True
+            retry.observe(_polled(job, head.fields))
             if progress is not None:
                 progress(head.fields)
             if models.is_terminal(head.fields.get("status")):
@@ -171,7 +208,18 @@ def get_status(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[
     """Return the fields of one status response, without its documents."""
     operation = _heads(job)
     head = yield from retry.exchange(operation, partial(_head, operation.name), policy)
+    retry.observe(_polled(job, head.fields))
     return dict(head.fields)
+
+
+def _polled(job: JobRef, head: Mapping[str, object]) -> events.StatusPolled:
+    return events.StatusPolled(
+        kind=job.kind,
+        job_id=job.job_id,
+        status=events.known_status(head.get("status")),
+        completed=events.count_of(head.get("completed")),
+        total=events.count_of(head.get("total")),
+    )
 
 
 def _seen(body: memoryview) -> response_json.Head | None:

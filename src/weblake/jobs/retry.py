@@ -20,6 +20,8 @@ from weblake.api import responses
 from weblake.api.operation import Operation
 from weblake.api.start_responses import Verdict, verdict
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown, RetryLater, WeblakeError
+from weblake.events import Observer, RetryScheduled
+from weblake.observers import log_event
 from weblake.remedies import Remedy
 from weblake.steps import Flow, NoResponse, Request, Response, now, send, sleep
 
@@ -87,6 +89,8 @@ class RetryState:
     """State of one call: failures, timeouts, seconds waited, and the last error."""
 
     policy: RetryPolicy = SINGLE
+    #: Tries so far; unlike `failures`, with the responses that named a time.
+    tries: int = 0
     failures: int = 0
     malformed: int = 0
     timeouts: int = 0
@@ -114,6 +118,8 @@ class Retry:
     budget: RetryBudget = field(default_factory=RetryBudget)
     #: Returns a number in [0, 1); tests replace it, so that pauses are predictable.
     jitter: Callable[[], float] = random.random
+    #: Called with each event of the client.
+    observe: Observer = log_event
 
     def call(self, operation: Operation[T], policy: RetryPolicy = SINGLE) -> Flow[T]:
         """Send an operation, retry it if the policy allows, and return the decoded value of its response.
@@ -137,6 +143,9 @@ class Retry:
         """Try a call once and return its value, or a Pause if the caller may try again after it."""
         policy = state.policy
         request = yield from _within(operation.request, state)
+        state.tries += 1
+        if state.tries > 1:
+            request = replace(request, attempt=state.tries)
         begun = yield from now()
         reply = yield from send(request)
         value, error = _outcome(reply, operation, read)
@@ -166,6 +175,15 @@ class Retry:
         if isinstance(error, RetryLater) and error.retry_after is not None:
             state.failures -= 1  # a service that names a time is working, so its rate limit is not a failure
             state.waited += (yield from now()) - begun  # but the time counts, so that retries end
+        self.observe(
+            RetryScheduled(
+                operation=operation.name,
+                attempt=state.tries,
+                error=type(error).__name__,
+                status=error.status,
+                pause_s=wait,
+            )
+        )
         return Pause(wait, error, open_outcome(reply, error))
 
     def _wait(self, error: WeblakeError, failures: int, policy: RetryPolicy) -> float:

@@ -14,6 +14,7 @@ from weblake.api.models import ActivityEntry, UsagePeriod, parse_time
 from weblake.api.operations import historical_credit_usage, historical_token_usage, list_activity
 from weblake.api.options import ActivityOptions
 from weblake.errors import DeadlineExceeded, MalformedReply
+from weblake.events import UsageReported
 from weblake.jobs.retry import Retry
 from weblake.steps import Flow, now
 
@@ -39,9 +40,30 @@ class Report:
         """False if a report by key was requested and the service ignored that; some services do."""
         return not self.name.endswith("_by_key") or not self.periods or any(p.api_key for p in self.periods)
 
+    @property
+    def used(self) -> float:
+        """Credits or tokens that the running period has used.
 
-def report(what: str, retry: Retry, *, by_api_key: bool = False) -> Flow[Report]:
-    """Return the usage of credits or tokens, by month.
+        The period need not begin with a month. Its reported end may be the first moment after it or its last day.
+        """
+        now = self.reported_at
+        return sum(used_in(self, period) for period in self.periods if _is_running(period, now))
+
+
+def used_in(found: Report, period: UsagePeriod) -> float:
+    """Return the credits or tokens of one row of a report."""
+    return float((period.total_credits if found.name.startswith("credits") else period.total_tokens) or 0)
+
+
+def _is_running(period: UsagePeriod, now: datetime) -> bool:
+    start, end = parse_time(period.start_date), parse_time(period.end_date)
+    if f"{start or end or now:%Y-%m}" == f"{now:%Y-%m}":
+        return True
+    return start is not None and end is not None and start <= now < end
+
+
+def report(what: str, retry: Retry, *, by_api_key: bool = False, budget: float | None = None) -> Flow[Report]:
+    """Return the usage of credits or tokens, by month; observers get it together with the budget of the month.
 
     Rows with the same period and key name are added up, because two keys may have the same name.
     """
@@ -52,7 +74,9 @@ def report(what: str, retry: Retry, *, by_api_key: bool = False) -> Flow[Report]
     for row in history.periods:
         same = rows.get((row.start_date, row.api_key))
         rows[row.start_date, row.api_key] = row if same is None else _added(same, row)
-    return Report(name, tuple(rows.values()), datetime.now(timezone.utc))
+    found = Report(name, tuple(rows.values()), datetime.now(timezone.utc))
+    retry.observe(UsageReported(report=name, used=found.used, budget=budget))
+    return found
 
 
 def _added(one: UsagePeriod, other: UsagePeriod) -> UsagePeriod:

@@ -24,6 +24,7 @@ from weblake.api.models import JobError, JobErrors
 from weblake.api.next_link import Query, query_of
 from weblake.background import run_in_thread
 from weblake.errors import FixRequest, JobGone, MalformedReply
+from weblake.events import ChunkRead
 from weblake.http.bodies import BufferPool
 from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.result_pages import ResultPager, with_read_errors
@@ -83,8 +84,18 @@ class Download:
             WeblakeError: As `ResultPager.read_chunk`.
         """
         while not self.pager.ended:
+            begun = time.monotonic()
             documents = self._client.run(_with_answers(self.pager.read_chunk(), self._answer_request))
             self._of_chunk = len(documents)
+            self._client.retry.observe(
+                ChunkRead(
+                    kind=self.pager.job.kind,
+                    job_id=self.pager.job.job_id,
+                    documents=self._of_chunk,
+                    bytes=len(self._body),
+                    seconds=time.monotonic() - begun,
+                )
+            )
             self._documents += self._of_chunk
             yield documents
             del documents  # frees the memory while the next chunk is awaited

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+from weblake import events
 from weblake.api.operation import Operation
 from weblake.dataset.records import Intent, Job, Start, new_nonce, utc_now
 from weblake.dataset.root import Dataset
@@ -70,7 +71,8 @@ def start_load(
         keep_urls=partial(_keep_urls, dataset, request),
         rebuild=partial(_rebuild_request, dataset, request, intent),
     )
-    job, document = client.run(starts.start(plan, ledger, client.retry))
+    with events.of_load(request.load_id):
+        job, document = client.run(starts.start(plan, ledger, client.retry))
     return intent, job, document
 
 

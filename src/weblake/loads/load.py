@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset.records import Intent, Job
 from weblake.errors import DeadlineExceeded, LoadIncomplete, StorageRefused, WeblakeError
@@ -67,11 +68,37 @@ def land(
         known = replace(known, job_id=job_id)
         callbacks.on_start(job_id)
 
-    try:
-        return _land(client, dataset, request, terms or Terms(), replace(callbacks, on_start=on_start), started_load)
-    except WeblakeError as error:
-        error.receipt = error.receipt or known
-        raise
+    observe, begun = client.retry.observe, time.monotonic()
+    with events.of_load(request.load_id):
+        landing: LandedLoad | None = None
+        failure: BaseException | None = None
+        try:
+            observe(events.LoadStarted(kind=request.kind))
+            landing = _land(
+                client, dataset, request, terms or Terms(), replace(callbacks, on_start=on_start), started_load
+            )
+            return landing
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            observe(_end_event(known, landing, failure, time.monotonic() - begun))
+            if isinstance(failure, WeblakeError):
+                failure.receipt = failure.receipt or known
+
+
+def _end_event(
+    known: Receipt, landing: LandedLoad | None, failure: BaseException | None, seconds: float
+) -> events.LoadEnd:
+    if landing is not None:
+        receipt, before = landing.receipt, landing.landed_at is not None
+        return events.LoadFinished(
+            kind=known.kind, job_id=receipt.job_id, receipt=receipt, landed_before=before, seconds=seconds
+        )
+    error, counts = type(failure).__name__, failure.receipt if isinstance(failure, WeblakeError) else None
+    if counts is None:
+        return events.LoadFailed(kind=known.kind, job_id=known.job_id, error=error, seconds=seconds)
+    return events.LoadRefused(kind=known.kind, job_id=counts.job_id, receipt=counts, error=error, seconds=seconds)
 
 
 def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedLoad | None:
@@ -141,15 +168,20 @@ def _land(
             on_chunk=callbacks.on_chunk,
             first=found.pop() if found else None,
         )
-        landing = _publish_or_refuse(dataset, intent, staged, terms, late=late)
+        landing = _publish_or_refuse(client, dataset, intent, staged, terms, late=late)
         _drop_lists(dataset, request, intent, original)
         return landing
 
     with dataset.storage.scratch() as scratch:  # before the wait: a root that is deleted meanwhile is not recreated
         if document is not None or request.kind not in JOB_KINDS:
+            asked = time.monotonic()
             raw = document if document is not None else client.run(starts.read_scrape(job.job_id, client.retry))
+            seconds = time.monotonic() - asked
+            client.retry.observe(
+                events.ChunkRead(kind=job.kind, job_id=job.job_id, documents=1, bytes=len(raw), seconds=seconds)
+            )
             staged = stage_document(_identity(intent, job), Reconciler(request.submitted), scratch, raw)
-            return _publish_or_refuse(dataset, intent, staged, terms)
+            return _publish_or_refuse(client, dataset, intent, staged, terms)
         _wait_for_end(client, request, job, terms, callbacks, until, found.append)
         late = time.monotonic() >= until
         if terms.ends_job:  # the time limit applies to the job only; its paid results are landed anyway
@@ -234,10 +266,10 @@ def _wait_for_end(
 
 
 def _publish_or_refuse(
-    dataset: Dataset, intent: Intent, staged: Staged, terms: Terms, *, late: bool = False
+    client: FlowRunner, dataset: Dataset, intent: Intent, staged: Staged, terms: Terms, *, late: bool = False
 ) -> LandedLoad:
     """Publish a staged load and return it; or keep it as a refused load and raise the reason."""
-    account = staged.account
+    account, observe = staged.account, client.retry.observe
     trouble = limit_error(staged.receipt, terms, late=late) or completeness_error(staged, terms)
     if account.submitted == 0 and account.stored == 0:
         raise LoadIncomplete(
@@ -245,7 +277,19 @@ def _publish_or_refuse(
             hint=Remedy("Check the URL and the limits of the crawl; {another_job} starts another one."),
         )
     if trouble is not None and not terms.allow_partial:
-        publishing.refuse(dataset, intent, staged)
+        if publishing.refuse(dataset, intent, staged):
+            observe(events.LoadAccounted(receipt=staged.receipt))
         trouble.receipt = staged.receipt
         raise trouble
-    return require_documents(LandedLoad(publishing.publish(dataset, intent, staged)))
+    begun = time.monotonic()
+    receipt = publishing.publish(dataset, intent, staged)
+    observe(events.LoadAccounted(receipt=receipt))
+    observe(
+        events.FilesPublished(
+            paths=tuple(file.path for file in receipt.files),
+            rows=sum(file.rows for file in receipt.files),
+            bytes=sum(file.bytes for file in receipt.files),
+            seconds=time.monotonic() - begun,
+        )
+    )
+    return require_documents(LandedLoad(receipt))

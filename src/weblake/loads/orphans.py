@@ -6,12 +6,14 @@ finish it, because only that program knows what was sent.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from typing import get_args
 
+from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.client import Client
 from weblake.compat import read_time
@@ -83,6 +85,11 @@ class Orphan:
             return True if self.candidates else None
         return self.record in (STARTED, PUBLISHED)
 
+    @property
+    def age_s(self) -> float:
+        """Seconds since the intent."""
+        return max(0.0, time.time() - read_time(self.created_at).timestamp())
+
     def to_dict(self) -> dict[str, object]:
         """Return the orphan as a dict that can be written as JSON."""
         return asdict(self) | {"paid": self.paid}
@@ -123,6 +130,11 @@ class Unlanded:
     unasked: WeblakeError | None = None
     #: Loads that have not landed and have an unreadable record, so their state is unknown.
     unreadable: tuple[Unreadable, ...] = ()
+
+    @property
+    def oldest_s(self) -> float:
+        """Age of the oldest orphan in seconds; 0 if there is none."""
+        return max((each.age_s for each in self.orphans), default=0.0)
 
 
 def orphans(
@@ -192,14 +204,20 @@ def find_open_loads(client: FlowRunner, dataset: Dataset, *, strangers: bool = F
     lookup = _ServiceLookup(client, dataset, known.orphans)
     try:
         found = lookup.all()
-        return replace(
+        listed = replace(
             known,
             orphans=tuple(each for each in found if each.state != CANCELLED),
             cancelled=tuple(each for each in found if each.state == CANCELLED),
             strangers=lookup.strangers(found) if strangers else None,
         )
     except WeblakeError as error:
-        return replace(known, unasked=error)
+        listed = replace(known, unasked=error)
+    client.retry.observe(
+        events.OrphansListed(
+            root=dataset.url, orphans=len(listed.orphans), oldest_s=listed.oldest_s, refused=len(listed.refused)
+        )
+    )
+    return listed
 
 
 class _ServiceLookup:

@@ -33,7 +33,7 @@ from weblake.receipt import Receipt
 from weblake.remedies import Remedy
 from weblake.storage import Storage
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("weblake.landing")
 
 
 class JobClaimed(Exception):
@@ -76,15 +76,20 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
     return finish(dataset, intent, receipt)
 
 
-def refuse(dataset: Dataset, intent: Intent, staged: Staged) -> None:
-    """Store a checked load that may not be published, so that `promote` can publish it later without the service."""
-    storage = dataset.storage
+def refuse(dataset: Dataset, intent: Intent, staged: Staged) -> bool:
+    """Store a checked load that may not be published, so that `promote` can publish it later without the service.
+
+    Return whether it was refused for the first time.
+    """
+    storage, kept = dataset.storage, layout.refused_path(DOCUMENTS, intent.load_id)
+    is_first = not storage.exists(kept)
     errors = layout.refused_path(PAGE_ERRORS, intent.load_id)
     if staged.account.rows:
         storage.replace(errors, _write_errors(staged))
     else:
         storage.delete(errors)
-    storage.replace(layout.refused_path(DOCUMENTS, intent.load_id), staged.written.path)
+    storage.replace(kept, staged.written.path)
+    return is_first
 
 
 def promote(dataset: Dataset, load_id: str) -> Receipt | None:

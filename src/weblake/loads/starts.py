@@ -19,6 +19,7 @@ from datetime import datetime, timezone
 
 from msgspec.structs import replace
 
+from weblake import events
 from weblake.api import models, responses
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.operation import Operation
@@ -127,8 +128,9 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
         OutcomeUnknown: The job may have been started, and neither replay nor the activity list can show it.
         WeblakeError: The service refused the start; nothing was started.
     """
-    load_id = plan.intent.load_id
+    load_id, kind = plan.intent.load_id, plan.intent.kind
     state = RetryState()
+    begun = yield from now()
     for attempt in range(MAX_STARTS):
         is_new = plan.is_new and attempt == 0
         job = None if is_new else ledger.job(load_id)
@@ -154,8 +156,11 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             if not ledger.record_start(record):
                 continue  # another process is starting it at this moment
             started = yield from _send_start(plan, record, ledger, retry, state)
+            if started is not None:
+                seconds = (yield from now()) - begun
+                retry.observe(events.JobStarted(kind=kind, job_id=started[0].job_id, seconds=seconds))
         else:
-            started = yield from _resolve(plan, last, ledger, retry)
+            started = yield from _resolve_lost(plan, last, ledger, retry)
         if started is not None:
             return started
     last = ledger.last_start(load_id)
@@ -200,6 +205,29 @@ def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry, state: 
     ledger.void_start(record, _refusal(came.error))
     yield from sleep(came.seconds)
     return None
+
+
+def _resolve_lost(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:
+    """Do the same as `_resolve`, and report what was found out."""
+    begun = yield from now()
+    try:
+        found = yield from _resolve(plan, last, ledger, retry)
+    except OutcomeUnknown:
+        retry.observe(_resolved(plan, None, "unknown", (yield from now()) - begun))
+        raise
+    if found is None:
+        outcome = "not_started"
+    elif found[0].adopted:
+        outcome = "adopted"
+    else:
+        outcome = "replayed" if plan.intent.replay else "recorded"
+    retry.observe(_resolved(plan, found and found[0], outcome, (yield from now()) - begun))
+    return found
+
+
+def _resolved(plan: Plan, job: Job | None, outcome: str, seconds: float) -> events.LostStartResolved:
+    job_id = None if job is None else job.job_id
+    return events.LostStartResolved(kind=plan.intent.kind, job_id=job_id, outcome=outcome, seconds=seconds)
 
 
 def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import weblake
+from airflow_provider_weblake.observing import observer
 from airflow_provider_weblake.remedies import AIRFLOW
 from weblake.errors import AskPerson, InvalidOption
 from weblake.orchestration import RetryPolicy
@@ -100,6 +101,7 @@ class Endpoint:
                 insecure=self.insecure,
                 patience=policy,
                 http_options=self.http_options,
+                observer=observer(),
             )
         except InvalidOption as error:
             raise _of_connection(conn_id, error) from None

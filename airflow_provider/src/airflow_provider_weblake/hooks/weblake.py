@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow.sdk import BaseHook
-from airflow.sdk.log import amask_secret, mask_secret
+from airflow.sdk.log import mask_secret
 
+from airflow_provider_weblake.features import BaseHook, aextra_dejson, aget_connection, amask_secret
 from airflow_provider_weblake.hooks.endpoint import Endpoint
 from airflow_provider_weblake.remedies import in_airflow_terms
 from weblake import orchestration
@@ -78,7 +78,7 @@ class WeblakeHook(BaseHook):
     async def aendpoint(self) -> Endpoint:
         """Return the endpoint without blocking the event loop: a synchronous read would stall every trigger."""
         try:
-            found = await _aread(await self.aget_connection(self.weblake_conn_id))
+            found = await _aread(await aget_connection(self, self.weblake_conn_id))
         except WeblakeError as error:
             raise error.with_traceback(None) from None
         for secret in found.secrets():
@@ -125,4 +125,4 @@ def _read(connection: Connection) -> Endpoint:
 
 
 async def _aread(connection: Connection) -> Endpoint:
-    return Endpoint.of(connection, await connection.aextra_dejson())
+    return Endpoint.of(connection, await aextra_dejson(connection))

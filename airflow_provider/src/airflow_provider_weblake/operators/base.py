@@ -14,16 +14,17 @@ from airflow.sdk import BaseOperator
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.remedies import in_airflow_terms
-from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy
+from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_argument
 from airflow_provider_weblake.storage import dataset_of_task
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
-    from airflow.sdk import Context, ObjectStoragePath, RetryPolicy
+    from airflow.sdk import Context, ObjectStoragePath
     from openlineage.client.event_v2 import Dataset as LineageDataset
     from openlineage.client.facet_v2 import RunFacet
 
+    from airflow_provider_weblake.features import RetryPolicy
     from weblake import Client
     from weblake.orchestration import Dataset
 
@@ -45,7 +46,9 @@ class WeblakeOperator(BaseOperator):
         retry_policy: RetryPolicy | None = None,
         **kwargs: object,
     ) -> None:
-        super().__init__(retry_policy=retry_policy or WeblakeRetryPolicy(), **kwargs)  # type: ignore[arg-type]
+        policy = retry_policy or WeblakeRetryPolicy()
+        super().__init__(**policy_argument(policy), **kwargs)  # type: ignore[arg-type]
+        self.retry_policy = policy
         self.weblake_conn_id = weblake_conn_id
 
     @cached_property

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.operators.base import WeblakeOperator
 from airflow_provider_weblake.remedies import in_airflow_terms
+from airflow_provider_weblake.retry_policy import policy_applied
 from airflow_provider_weblake.storage import small_file
 from weblake import errors
 
@@ -67,6 +68,7 @@ class WeblakeMapOperator(WeblakeOperator):
         self.options = options
         self.to = to
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object] | list[str]:
         """Map the site; return the URLs, or their count and the file."""
         with self.service() as client:
@@ -144,6 +146,7 @@ class WeblakeInteractOperator(WeblakeOperator):
         self.to = to
         self._closer: Client | None = None
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
         """Run the code or prompt, stop the browser, and return the response."""
         with self.service() as client:

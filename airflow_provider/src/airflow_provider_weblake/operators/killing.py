@@ -11,8 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowTaskTimeout
-
+from airflow_provider_weblake.features import AirflowTaskTimeout
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.task_state import state_of
 from weblake import errors, orchestration

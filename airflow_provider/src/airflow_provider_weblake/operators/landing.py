@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow.sdk import conf
 from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 
+from airflow_provider_weblake.features import conf, has_asset_partitions
 from airflow_provider_weblake.lineage import partitions_of
 from airflow_provider_weblake.links.weblake import JOB_URL_KEY, WeblakeJobLink
 from airflow_provider_weblake.operators.base import DatasetOperator, number_of
 from airflow_provider_weblake.operators.killing import Killing
+from airflow_provider_weblake.retry_policy import policy_applied
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
 
@@ -79,6 +80,11 @@ class LandingOperator(DatasetOperator):
         **kwargs: object,
     ) -> None:
         super().__init__(to=to, **kwargs)  # type: ignore[arg-type]
+        if asset_partitions and not has_asset_partitions():
+            raise errors.InvalidOption(
+                "asset_partitions=True needs Airflow 3.3: the events of this release have no partition keys.",
+                hint="Leave it out; the event's extra has the files of the load, with their partition.",
+            )
         self.asset_partitions = asset_partitions
         self.partition = partition
         self.allow_partial = allow_partial
@@ -90,6 +96,7 @@ class LandingOperator(DatasetOperator):
     def load_request(self) -> LoadRequest:
         """Return the load request, made from the rendered fields."""
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
         """Land the load and return its receipt."""
         with self.service() as client:
@@ -167,16 +174,23 @@ class JobOperator(LandingOperator):
         self.cancel_on_kill = cancel_on_kill
         self._killing: Killing | None = None
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
         """Start the job unless an earlier run did, wait for it, land it, and return the receipt."""
         return self._run(context)
 
+    @policy_applied
     def execute_complete(
         self, context: Context, event: Mapping[str, object], generation: int | None = None
     ) -> dict[str, object]:
         """Continue after the trigger and return the receipt; the event may be outdated, so the job is checked again."""
         self.log.info("The trigger says: %s", json.dumps(event))
         return self._run(context, generation)
+
+    @policy_applied
+    def execute_after_pause(self, context: Context, event: object, paused_since: float) -> dict[str, object]:
+        """Start again after a pause for which a busy service has asked, where Airflow has no retry policies."""
+        return self._run(context)
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, object] | None, context: Context

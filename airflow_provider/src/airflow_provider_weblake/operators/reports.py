@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from airflow_provider_weblake.operators.base import DatasetOperator, number_of
+from airflow_provider_weblake.retry_policy import policy_applied
 from weblake import errors, orchestration
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class WeblakeUsageOperator(DatasetOperator):
         self.budget = budget
         self.fail_over_budget = fail_over_budget
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
         """Read the report, land it and compare it with the budget."""
         with self.service() as client:
@@ -63,11 +65,13 @@ class WeblakeUsageOperator(DatasetOperator):
                 raise errors.InvalidOption(f"There is no report of {self.report!r}.", hint="Give credits or tokens.")
             budget = number_of("budget", self.budget)
             dataset = self.dataset() if self.to else None
-            found = client.run(orchestration.report(self.report, client.retry, by_api_key=self.by_api_key))
+            found = client.run(
+                orchestration.report(self.report, client.retry, by_api_key=self.by_api_key, budget=budget)
+            )
             if not found.split:
                 self.log.warning("The service did not split the report by API key, although it was asked to.")
             files = orchestration.land_report(found, dataset) if dataset is not None else []
-            months, current = _totals(found)
+            months, current = _totals(found), found.used
             over = budget is not None and current > budget
             self.log.info("%s: %g used in the running month, in %d months in all.", found.name, current, len(months))
             done = {
@@ -112,6 +116,7 @@ class WeblakeActivityOperator(DatasetOperator):
         super().__init__(to=to, **kwargs)  # type: ignore[arg-type]
         self.endpoint = endpoint
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
         """Read the whole activity list and land it."""
         with self.service() as client:
@@ -123,18 +128,11 @@ class WeblakeActivityOperator(DatasetOperator):
             return self.report_landed(context, done) if files else done
 
 
-def _totals(found: Report) -> tuple[dict[str, list[float]], float]:
-    """Return the totals of the rows by month, as in the files' paths, and the usage of the current period.
-
-    The current period need not begin with a month. Its reported end may be the first moment after it or its last day.
-    """
+def _totals(found: Report) -> dict[str, list[float]]:
+    """Return the totals of the rows by month, as in the files' paths."""
     months: dict[str, list[float]] = {}
-    current, now = 0.0, found.reported_at
     for period in found.periods:
-        total = float((period.total_credits if found.name.startswith("credits") else period.total_tokens) or 0)
         start, end = orchestration.parse_time(period.start_date), orchestration.parse_time(period.end_date)
-        month = f"{start or end or now:%Y-%m}"
-        months.setdefault(month, []).append(total)
-        if month == f"{now:%Y-%m}" or (start is not None and end is not None and start <= now < end):
-            current += total
-    return months, current
+        month = f"{start or end or found.reported_at:%Y-%m}"
+        months.setdefault(month, []).append(orchestration.used_in(found, period))
+    return months

@@ -9,13 +9,15 @@ from airflow.sdk import BaseOperator, ObjectStoragePath
 
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.remedies import in_airflow_terms
-from airflow_provider_weblake.retry_policy import TableSyncRetryPolicy
+from airflow_provider_weblake.retry_policy import TableSyncRetryPolicy, policy_applied, policy_argument
 from airflow_provider_weblake.storage import connection_of, root_path
 from airflow_provider_weblake.table_sync import error_text, sync
 from weblake import errors
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, RetryPolicy
+    from airflow.sdk import Context
+
+    from airflow_provider_weblake.features import RetryPolicy
 
 
 class WeblakeTableSyncOperator(BaseOperator):
@@ -58,13 +60,16 @@ class WeblakeTableSyncOperator(BaseOperator):
         retry_policy: RetryPolicy | None = None,
         **kwargs: object,
     ) -> None:
-        super().__init__(retry_policy=retry_policy or TableSyncRetryPolicy(), **kwargs)  # type: ignore[arg-type]
+        policy = retry_policy or TableSyncRetryPolicy()
+        super().__init__(**policy_argument(policy), **kwargs)  # type: ignore[arg-type]
+        self.retry_policy = policy
         self.to = to
         self.table_format = table_format
         self.table_name = table_name
         self.catalog_conn_id = catalog_conn_id
         self.everything = everything
 
+    @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
         """Sync the tables, and report their versions to the task's assets."""
         from weblake import tables

@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.triggers.base import StartTriggerArgs
 
+from airflow_provider_weblake.features import TASKS_IN_TRIGGERER, AirflowException, AirflowFailException, conf
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.remedies import in_airflow_terms
-from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy
+from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
 from airflow_provider_weblake.triggers.stored import event_of
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, RetryPolicy
+    from airflow.sdk import Context
+
+    from airflow_provider_weblake.features import RetryPolicy
 
 #: Template variables that need a request to Airflow to be rendered, during which the triggerer's event loop would
 #: block.
@@ -29,9 +31,9 @@ _LOOKUPS = ("xcom_pull", "var.", "conn.", "ti.", "task_instance.")
 class JobSensor(BaseSensorOperator):
     """Waits until a job that was started elsewhere has completed.
 
-    Deferrable, it starts in the triggerer and ends there: it never takes a worker's slot unless the job fails or its id
-    has to be looked up first. It buys nothing and cancels nothing, also if the task is killed. A job that failed, was
-    cancelled or is unknown fails the task without retries (or skips it, with `soft_fail`).
+    Deferrable, it starts in the triggerer and ends there (since Airflow 3.3): it never takes a worker's slot unless the
+    job fails or its id has to be looked up first. It buys nothing and cancels nothing, also if the task is killed. A
+    job that failed, was cancelled or is unknown fails the task without retries (or skips it, with `soft_fail`).
 
     Returns a small dict: status, kind, job_id, completed, total, credits_used.
 
@@ -41,7 +43,7 @@ class JobSensor(BaseSensorOperator):
     :param timeout: Seconds until the sensor gives up; default `[sensors] default_timeout`.
     :param deferrable: Waits in the triggerer; default `[operators] default_deferrable`.
     :param start_from_trigger: Whether a deferrable sensor begins in the triggerer. By default it does if the id is a
-        text that needs no look-up (XCom, Variable) to be rendered.
+        text that needs no look-up (XCom, Variable) to be rendered. Before Airflow 3.3 it begins in a worker.
     """
 
     #: The kind of job, as the core names it.
@@ -65,18 +67,16 @@ class JobSensor(BaseSensorOperator):
         retry_policy: RetryPolicy | None = None,
         **kwargs: object,
     ) -> None:
-        super().__init__(
-            poke_interval=poke_interval,
-            retry_policy=retry_policy or WeblakeRetryPolicy(),
-            **kwargs,  # type: ignore[arg-type]
-        )
+        policy = retry_policy or WeblakeRetryPolicy()
+        super().__init__(poke_interval=poke_interval, **policy_argument(policy), **kwargs)  # type: ignore[arg-type]
+        self.retry_policy = policy
         self.job_id = job_id
         self.weblake_conn_id = weblake_conn_id
         self.deferrable = deferrable
         self._looked = False
         if start_from_trigger is None:
             start_from_trigger = isinstance(job_id, str) and not any(word in job_id for word in _LOOKUPS)
-        self.start_from_trigger = deferrable and start_from_trigger
+        self.start_from_trigger = deferrable and start_from_trigger and TASKS_IN_TRIGGERER
         if self.start_from_trigger:
             # Replaced instead of changed, because the object belongs to the class.
             self.start_trigger_args = dataclasses.replace(
@@ -85,6 +85,7 @@ class JobSensor(BaseSensorOperator):
                 timeout=timedelta(seconds=self.timeout),
             )
 
+    @policy_applied
     def execute(self, context: Context) -> object:
         """Wait in the worker, or defer to the triggerer."""
         if not self.deferrable:
@@ -116,6 +117,7 @@ class JobSensor(BaseSensorOperator):
         self._judge(str(head.get("status")).lower())
         return PokeReturnValue(is_done=True, xcom_value=event_of(job, "completed", head))
 
+    @policy_applied
     def execute_complete(self, context: Context, event: Mapping[str, object] | str) -> object:
         """Finish after a trigger that could not end the task itself: the job did not complete."""
         if isinstance(event, Mapping):
@@ -129,7 +131,7 @@ class JobSensor(BaseSensorOperator):
             "kind": self.kind,
             "job_id": job_id,
             "poll_interval": self.poke_interval,
-            "ends_task": True,
+            "ends_task": TASKS_IN_TRIGGERER,
         }
 
     def _first_look(self, context: Context) -> bool:

@@ -20,10 +20,10 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError
+from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
-from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
+from airflow_provider_weblake.features import AdvanceItem, AirflowException, SharedStreamProducer
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.remedies import AIRFLOW
 from airflow_provider_weblake.triggers.stored import serialized
@@ -152,9 +152,16 @@ class Watcher(BaseEventTrigger, Generic[S]):
         return serialized(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Raise NotImplementedError: Airflow calls `filter_shared_stream` of a trigger with a `shared_stream_key`."""
-        raise NotImplementedError
-        yield
+        """Yield the events of a poll of its own.
+
+        Airflow calls this before 3.3, and later `filter_shared_stream`. It has no asset state then, so what was fired
+        is forgotten with the trigger.
+        """
+        memory: Memory | None = None
+        async for look, _ in self._polls().open_stream():
+            memory, events = self.follow(memory, look.seen)
+            for event in events:
+                yield TriggerEvent(event)
 
     def shared_stream_key(self) -> Hashable:
         """Return the class, the connection, the subject and the interval."""
@@ -193,7 +200,7 @@ class Watcher(BaseEventTrigger, Generic[S]):
 
     def _stores(self) -> list[AssetStateStoreAccessor]:
         """Return one store for each asset: Airflow runs one trigger for all assets watched with the same arguments."""
-        given = self.asset_state_store
+        given = getattr(self, "asset_state_store", None)
         if given is None:
             return []
         # Airflow 3.3 has no public way to name the assets from here, and its shorthand refuses more than one.

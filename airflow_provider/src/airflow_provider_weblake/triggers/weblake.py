@@ -11,14 +11,15 @@ import random
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowException
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
+from airflow_provider_weblake.features import TRIGGERS_HEAR_KILLS, AirflowException
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.remedies import in_airflow_terms
-from airflow_provider_weblake.task_state import GOES_ON, state_of
+from airflow_provider_weblake.task_state import GOES_ON, astate_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
 from airflow_provider_weblake.triggers.stored import event_of, serialized
 from weblake import aio, errors, orchestration
@@ -87,7 +88,12 @@ class WeblakeJobTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the job, and yield the one event."""
-        status = await self._end()
+        try:
+            status = await self._end()
+        except asyncio.CancelledError as cancelled:
+            if not TRIGGERS_HEAR_KILLS and self._may_be_killed(cancelled):
+                await self.on_kill()
+            raise
         event = event_of(self._job, status, self._head)
         if self.ends_task and status == "completed":
             yield TaskSuccessEvent(xcoms={"return_value": event})
@@ -109,6 +115,16 @@ class WeblakeJobTrigger(BaseTrigger):
         _KILLING.add(killing)
         killing.add_done_callback(_KILLING.discard)
         await asyncio.shield(killing)
+
+    def _may_be_killed(self, cancelled: asyncio.CancelledError) -> bool:
+        """Return whether a user may be the reason of a cancel, where Airflow does not say (before 3.3).
+
+        A triggerer that shuts down gives a reason, and a deferral that has timed out goes on in a worker.
+        """
+        timeout: datetime | None = getattr(self, "timeout_after", None)
+        if timeout is not None and timeout.tzinfo is None:
+            timeout = timeout.replace(tzinfo=timezone.utc)
+        return not cancelled.args and (timeout is None or timeout > datetime.now(timezone.utc))
 
     @property
     def _job(self) -> orchestration.JobRef:
@@ -187,7 +203,7 @@ class WeblakeJobTrigger(BaseTrigger):
             if ti is None:
                 raise LookupError("a trigger without a task")
             async with aio.timeout(ANSWER_S):
-                state = await asyncio.to_thread(state_of, ti)
+                state = await astate_of(ti)
         except Exception as error:  # noqa: BLE001  # after any error: without an answer nothing is cancelled
             self.log.warning("This trigger is stopped, and Airflow does not say why: %s goes on.", self._job)
             self.log.debug("The state of the task is not known: %s", type(error).__name__)

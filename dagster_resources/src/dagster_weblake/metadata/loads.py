@@ -66,6 +66,13 @@ class WeblakeMetadataSet(NamespacedMetadataSet):
     duplicates: int | None = 0
     #: None if the service does not say.
     credits_used: float | None = None
+    #: Of the run that landed the load: seconds of waiting for the job, bytes of its results after decompression, and
+    #: repeated requests. None if an earlier run had landed it.
+    wait_seconds: float | None = None
+    downloaded_bytes: int | None = None
+    retries: int | None = None
+    #: Starts without a response, whose outcome was found out; left out if 0.
+    lost_starts: int | None = 0
     #: The dataset's root, without secrets.
     root: str | None = None
     #: Seconds of the epoch.
@@ -148,7 +155,12 @@ def named_loads(
 
 
 def load_metadata(
-    dataset: orchestration.Dataset, landing: orchestration.LandedLoad, *, partitioned: bool, job_url: str = ""
+    dataset: orchestration.Dataset,
+    landing: orchestration.LandedLoad,
+    *,
+    partitioned: bool,
+    job_url: str = "",
+    totals: orchestration.Totals | None = None,
 ) -> dict[str, dg.MetadataValue]:
     """Return the metadata of a load that has landed.
 
@@ -160,6 +172,7 @@ def load_metadata(
         landing: The load.
         partitioned: Whether it is one partition of its asset.
         job_url: The address of the job's page, if it has one.
+        totals: What the run has waited, retried and downloaded; None if an earlier run had landed the load.
     """
     receipt = landing.receipt
     files = {file.path.partition("/")[0]: file for file in receipt.files}
@@ -177,12 +190,22 @@ def load_metadata(
             **table_facts(dataset, "documents", receipt.files, documents.rows if documents else 0, partitioned),
             **{f"weblake/{name}": count for name, count in counts.items() if count or name in _COUNTS},
             "weblake/credits_used": amount(receipt.credits_used),
+            **({} if totals is None else _effort(totals)),
             "dagster/uri": _uri(dataset, documents),
             **({} if documents is None else _preview(dataset, documents.path, receipt.load_id)),
             "weblake/page_errors_uri": _uri(dataset, page_errors),
             **({} if page_errors is None else _outcomes(dataset, page_errors.path, receipt.load_id)),
         }
     )
+
+
+def _effort(totals: orchestration.Totals) -> dict[str, object]:
+    return {
+        "weblake/wait_seconds": float(totals.wait_s),
+        "weblake/downloaded_bytes": totals.downloaded_bytes,
+        "weblake/retries": totals.retries,
+        "weblake/lost_starts": totals.lost_starts or None,
+    }
 
 
 def started_metadata(

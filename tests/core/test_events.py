@@ -1,0 +1,222 @@
+"""A client's observer gets the events of requests and loads, and the log has a line for each load and request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from command_in_process import run_command
+from observed_lab import LosesFirst, ObservedLab, WithoutReplay, observed_lab
+
+import weblake
+from weblake import AsyncClient, Client, Terms, events, steps
+from weblake.errors import JobGone, LoadIncomplete, OutcomeUnknown
+from weblake.events import Event
+from weblake.loads import load
+from weblake.observers import LoadTotals, combine
+from weblake_service.page_failure import PageFailure
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[ObservedLab]:
+    with observed_lab(f"memory://events-{tmp_path.name}") as made:
+        yield made
+
+
+def names(seen: list[Event]) -> list[str]:
+    """Return the kinds of the events, without those of requests, whose number depends on time."""
+    quiet = (events.RequestFinished, events.StatusPolled)
+    return [type(event).__name__ for event in seen if not isinstance(event, quiet)]
+
+
+def test_a_load_that_lands_tells_each_of_its_steps(lab: ObservedLab) -> None:
+    receipt = lab.land("1", "2", "3")
+    steps = ["LoadStarted", "JobStarted", "WaitFinished", "ChunkRead", "LoadAccounted", "FilesPublished"]
+    assert names(lab.events) == [*steps, "LoadFinished"]
+    of_load = [event for event in lab.events if not isinstance(event, events.RequestFinished)]
+    assert {event.load_id for event in of_load} == {receipt.load_id}
+    (end,) = lab.seen(events.LoadFinished)
+    assert (end.outcome, end.receipt, end.kind, end.job_id) == ("landed", receipt, "batch_scrape", receipt.job_id)
+    (wait,) = lab.seen(events.WaitFinished)
+    assert (wait.outcome, wait.job_id) == ("completed", receipt.job_id)
+    assert 0 < wait.seconds <= end.seconds
+    assert {poll.status for poll in lab.seen(events.StatusPolled)} <= {"scraping", "completed"}
+    (chunk,) = lab.seen(events.ChunkRead)
+    assert chunk.documents == 3
+    assert chunk.bytes > 100
+    (published,) = lab.seen(events.FilesPublished)
+    assert published.paths == tuple(file.path for file in receipt.files)
+    assert (published.rows, published.bytes) == (3, receipt.files[0].bytes)
+
+
+def test_a_load_that_had_landed_tells_so_and_counts_nothing_again(lab: ObservedLab) -> None:
+    lab.land("1")
+    lab.events.clear()
+    lab.land("1")
+    assert names(lab.events) == ["LoadStarted", "LoadFinished"]
+    assert lab.seen(events.LoadFinished)[0].outcome == "landed_before"
+
+
+def test_each_request_is_told_with_its_load_also_those_of_other_threads(lab: ObservedLab) -> None:
+    receipt = lab.land("1")
+    requests = lab.seen(events.RequestFinished)
+    # The service was asked for the same number: what is read ahead in a thread is told, and nothing is told twice.
+    assert len(requests) == len(lab.service.requests())
+    assert {request.load_id for request in requests[1:]} == {receipt.load_id}
+    job = f"/v2/batch/scrape/{receipt.job_id}"
+    assert {(each.method, each.path) for each in requests} == {
+        ("GET", "/v2/team/activity"),
+        ("POST", "/v2/batch/scrape"),
+        ("GET", job),
+        ("GET", f"{job}/errors"),
+    }
+    assert {each.status for each in requests} == {200}
+
+
+def test_a_refused_load_is_told_and_its_pages_are_counted_once(lab: ObservedLab) -> None:
+    lab.web.failures["http://pages.test/2"] = PageFailure("SCRAPE_ALL_ENGINES_FAILED", "no engine")
+    strict = Terms(poll_s=0.05, timeout_s=60, fail_ratio=0.1)
+    for _ in range(2):
+        with pytest.raises(LoadIncomplete):
+            lab.land("1", "2", terms=strict)
+    refused = lab.seen(events.LoadRefused)
+    assert [(each.error, each.receipt and each.receipt.failed) for each in refused] == [("LoadIncomplete", 1)] * 2
+    assert len(lab.seen(events.LoadAccounted)) == 1
+    assert lab.seen(events.FilesPublished) == []
+
+
+def test_a_load_that_fails_names_its_error_and_its_job(lab: ObservedLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "ELSEWHERE_S", 0.0)
+    job_id = "11111111-2222-4333-8444-555555555555"
+    with Client(lab.service.url, lab.service.key, observer=lab.events.append) as client, pytest.raises(JobGone):
+        weblake.land("batch", job_id, to=lab.root, client=client)
+    (failed,) = lab.seen(events.LoadFailed)
+    assert (failed.error, failed.receipt, failed.job_id) == ("JobGone", None, job_id)
+    assert lab.seen(events.WaitFinished)[0].outcome == "JobGone"
+
+
+def test_a_retry_and_its_attempt_are_told(lab: ObservedLab) -> None:
+    lab.service.faults({"match": {"path": "/v2/team/credit-usage"}, "times": 1, "effect": {"status": 503}})
+    with Client(lab.service.url, lab.service.key, observer=lab.events.append) as client:
+        client.retry.jitter = lambda: 0.0
+        client.credit_usage()
+    requests = lab.seen(events.RequestFinished)
+    assert [(each.status, each.attempt, each.load_id) for each in requests] == [(503, 1, None), (200, 2, None)]
+    (retry,) = lab.seen(events.RetryScheduled)
+    assert (retry.operation, retry.attempt, retry.status, retry.error) == (
+        "credit_usage",
+        1,
+        503,
+        "ServiceUnavailable",
+    )
+
+
+def test_a_lost_start_that_was_replayed_is_told(lab: ObservedLab) -> None:
+    receipt = lab.land("1", transport=LosesFirst(lab.client.transport, "POST"))
+    (resolved,) = lab.seen(events.LostStartResolved)
+    assert (resolved.outcome, resolved.job_id, resolved.load_id) == ("replayed", receipt.job_id, receipt.load_id)
+    assert lab.seen(events.JobStarted) == []
+
+
+@pytest.mark.parametrize(
+    ("sends", "lists", "outcome"), [(True, True, "adopted"), (False, True, "not_started"), (True, False, "unknown")]
+)
+def test_what_became_of_a_lost_start_is_told(
+    lab: ObservedLab, monkeypatch: pytest.MonkeyPatch, sends: bool, lists: bool, outcome: str
+) -> None:
+    # The search for a lost start waits 40 s, second by second.
+    monkeypatch.setitem(steps.run.__kwdefaults__, "sleep", lambda seconds: time.sleep(min(seconds, 0.002)))
+    transport = WithoutReplay(lab.client.transport, sends=sends, lists=lists)
+    with pytest.raises(OutcomeUnknown) if outcome == "unknown" else nullcontext():
+        lab.land("1", transport=transport)
+    (resolved,) = lab.seen(events.LostStartResolved)
+    assert (resolved.outcome, resolved.job_id is not None) == (outcome, outcome == "adopted")
+    assert [len(lab.seen(kind)) for kind in (events.JobStarted, events.LoadFailed)] == [
+        outcome == "not_started",
+        outcome == "unknown",
+    ]
+
+
+def test_an_async_client_tells_its_requests_and_waits(lab: ObservedLab) -> None:
+    receipt = lab.land("1")
+    lab.events.clear()
+
+    async def wait() -> None:
+        from weblake import orchestration
+
+        job = orchestration.JobRef("batch_scrape", str(receipt.job_id))
+        async with AsyncClient(lab.service.url, lab.service.key, observer=lab.events.append) as client:
+            await client.run(orchestration.wait(job, client.retry, until=1e12))
+
+    asyncio.run(wait())
+    assert [type(event).__name__ for event in lab.events] == ["RequestFinished", "StatusPolled", "WaitFinished"]
+
+
+def test_the_orphans_of_a_root_are_told_with_the_age_of_the_oldest(lab: ObservedLab) -> None:
+    lab.start("1")
+    with Client(lab.service.url, lab.service.key, observer=lab.events.append) as client:
+        weblake.orphans(lab.root, client=client)
+    (listed,) = lab.seen(events.OrphansListed)
+    assert (listed.root, listed.orphans, listed.refused) == (lab.root, 1, 0)
+    assert 0 < listed.oldest_s < 300
+
+
+@pytest.mark.parametrize(("hours", "code"), [("0", 1), ("1", 0)])
+def test_the_command_orphans_can_check_for_old_ones_only(
+    lab: ObservedLab, tmp_path: Path, hours: str, code: int
+) -> None:
+    lab.root = tmp_path
+    load_id = lab.start("1")
+    asked = ("orphans", str(tmp_path), "--offline", "--check", "--older-than", hours)
+    found, out, _ = run_command(asked, {})
+    assert (found, load_id in out) == (code, bool(code))
+
+
+def test_an_observer_that_raises_changes_nothing_and_is_logged_once(
+    lab: ObservedLab, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(event: Event) -> None:
+        raise RuntimeError("broken")
+
+    assert lab.land("1", observer=combine(broken, lab.events.append)).complete
+    assert "LoadFinished" in names(lab.events)
+    assert caplog.text.count("An observer raised") == 1
+
+
+def test_the_log_has_a_line_for_each_load_and_request(lab: ObservedLab, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "weblake.client")
+    caplog.set_level(logging.DEBUG, "weblake.landing")
+    receipt = lab.land("1")
+    ours = [record for record in caplog.records if record.name in ("weblake.client", "weblake.landing")]
+    *requests, end = ours
+    assert len(requests) == len(lab.service.requests())
+    assert {(record.name, record.levelname) for record in requests} == {("weblake.client", "DEBUG")}
+    assert requests[1].getMessage().startswith("request method=POST path=/v2/batch/scrape status=200 ms=")
+    assert (end.name, end.levelname) == ("weblake.landing", "INFO")
+    assert end.getMessage().startswith(f"load outcome=landed load_id={receipt.load_id} kind=batch_scrape job_id=")
+    fields = end.__dict__["weblake"]
+    assert (fields["event"], fields["stored"], fields["status"]) == ("load", 1, "completed")
+
+
+def test_totals_add_up_the_events_of_a_load(lab: ObservedLab) -> None:
+    totals = LoadTotals()
+    receipt = lab.land("1", observer=combine(totals, lab.events.append))
+    found = totals.pop(receipt.load_id)
+    assert found.wait_s == lab.seen(events.WaitFinished)[0].seconds
+    assert found.downloaded_bytes == lab.seen(events.ChunkRead)[0].bytes
+    assert found.polls == len(lab.seen(events.StatusPolled))
+    assert totals.pop(receipt.load_id).polls == 0
+
+
+@pytest.mark.parametrize("told", ["a-key", None, 7, "Completed "])
+def test_a_text_of_the_service_is_no_status(told: object) -> None:
+    assert events.known_status(told) == "other"
+
+
+def test_status_words_are_known_in_any_case() -> None:
+    assert events.known_status("Completed") == "completed"

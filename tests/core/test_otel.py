@@ -1,0 +1,139 @@
+"""Spans and metrics of OpenTelemetry, read back from exporters in memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from observed_lab import Exported, LosesFirst, ObservedLab, observed_lab
+from opentelemetry.trace import StatusCode
+from secret_search import holds
+
+from weblake import Client, Terms, events
+from weblake.errors import FeatureMissing, LoadIncomplete
+from weblake.otel import METRICS, OpenTelemetry
+from weblake_service.page_failure import PageFailure
+
+FAILED = "http://pages.test/bad"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[ObservedLab]:
+    with observed_lab(f"memory://otel-{tmp_path.name}") as made:
+        made.web.failures[FAILED] = PageFailure("SCRAPE_ALL_ENGINES_FAILED", "no engine")
+        yield made
+
+
+@pytest.fixture
+def exported() -> Iterator[Exported]:
+    made = Exported()
+    yield made
+    made.close()
+
+
+def test_the_spans_of_a_load_nest_below_the_current_span(lab: ObservedLab, exported: Exported) -> None:
+    tracer = exported.tracer_provider.get_tracer("a task")
+    with tracer.start_as_current_span("task"):
+        receipt = lab.land("1", "2", observer=exported.observer)
+        with tracer.start_as_current_span("after"):
+            pass
+    spans = {span.name: span for span in exported.spans}
+    steps = ["weblake.start", "weblake.wait", "weblake.chunk", "weblake.publish"]
+    assert [span.name for span in exported.spans] == [*steps, "weblake.load", "after", "task"]
+    load, task = spans["weblake.load"], spans["task"]
+    assert [spans[name].parent for name in steps] == [load.context] * 4
+    assert load.parent == spans["after"].parent == task.context
+    assert load.attributes is not None
+    assert load.attributes["weblake.load_id"] == receipt.load_id
+    assert (load.attributes["weblake.outcome"], load.attributes["weblake.pages.stored"]) == ("landed", 2)
+    wait = spans["weblake.wait"]
+    times = [load.start_time, wait.start_time, wait.end_time, load.end_time]
+    assert times == sorted(times, key=lambda at: at or 0)
+
+
+def test_a_refused_load_ends_its_span_with_the_error(lab: ObservedLab, exported: Exported) -> None:
+    with pytest.raises(LoadIncomplete):
+        lab.land("bad", observer=exported.observer)
+    load = exported.spans[-1]
+    assert (load.name, load.parent, load.status.status_code) == ("weblake.load", None, StatusCode.ERROR)
+    assert load.attributes is not None
+    assert (load.attributes["error.type"], load.attributes["weblake.outcome"]) == ("LoadIncomplete", "refused")
+
+
+def test_the_metrics_count_pages_credits_retries_lost_starts_bytes_and_waits(
+    lab: ObservedLab, exported: Exported
+) -> None:
+    seen = lab.events
+    transport = LosesFirst(lab.client.transport, "POST")
+    receipt = lab.land("1", "2", "bad", observer=exported.observer, transport=transport)
+    lab.land("1", "2", "bad", observer=seen.append)  # has landed before
+    metrics = exported.metrics()
+    kind = ("kind", "batch_scrape")
+    assert metrics["weblake.pages"] == {(kind, ("outcome", "stored")): 2, (kind, ("outcome", "failed")): 1}
+    assert metrics["weblake.loads"] == {(kind, ("outcome", "landed")): 1}
+    assert metrics["weblake.credits"] == {(kind,): receipt.credits_used}
+    assert metrics["weblake.lost_starts"] == {(("outcome", "replayed"),): 1}
+    assert metrics["weblake.published"] == {(): sum(file.bytes for file in receipt.files)}
+    assert metrics["weblake.downloaded"][(kind,)] > 100
+    assert metrics["weblake.wait.duration"] == {(kind, ("outcome", "completed")): 1}
+    assert metrics["weblake.polls"][(kind,)] >= 1
+
+
+def every_metric(lab: ObservedLab, exported: Exported) -> None:
+    """Make each metric have a value."""
+    lab.land("1", "bad", observer=exported.observer, transport=LosesFirst(lab.client.transport, "POST"))
+    lab.service.faults({"match": {"path": "/v2/team/credit-usage"}, "times": 1, "effect": {"status": 503}})
+    with Client(lab.service.url, lab.service.key, observer=exported.observer) as client:
+        client.retry.jitter = lambda: 0.0
+        client.credit_usage()
+        from weblake import orchestration, orphans
+
+        client.run(orchestration.report("credits", client.retry, budget=10))
+        orphans(lab.root, client=client)
+
+
+def test_each_documented_metric_is_emitted(lab: ObservedLab, exported: Exported) -> None:
+    every_metric(lab, exported)
+    assert sorted(exported.metrics()) == sorted(METRICS)
+
+
+def test_the_key_is_in_no_span_and_no_metric(lab: ObservedLab, exported: Exported) -> None:
+    every_metric(lab, exported)
+    with pytest.raises(LoadIncomplete):
+        lab.land("bad", observer=exported.observer, terms=Terms(poll_s=0.05, timeout_s=60, fail_ratio=0.1))
+    told = [span.to_json() for span in exported.spans] + [repr(exported.metrics())]
+    assert len(told) > 8
+    assert [each for each in told if holds(each.encode(), lab.service.key)] == []
+
+
+def test_without_an_sdk_the_api_does_nothing(lab: ObservedLab) -> None:
+    """In this process no global provider is set, so that this is what a program without the SDK has."""
+    assert lab.land("1", observer=OpenTelemetry()).complete
+
+
+def test_without_opentelemetry_everything_else_works_and_the_remedy_is_named(
+    lab: ObservedLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "opentelemetry"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(FeatureMissing) as caught:
+        OpenTelemetry()
+    assert caught.value.hint == "pip install 'weblake[otel]'"
+    assert lab.land("1").complete
+
+
+def test_a_client_without_an_observer_does_not_import_opentelemetry() -> None:
+    program = (
+        "import sys, weblake, weblake.otel; weblake.Client('http://127.0.0.1:9', 'k')\n"
+        "print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_an_event_of_no_interest_makes_nothing(exported: Exported) -> None:
+    exported.observer(events.RequestFinished(method="GET", path="/", status=200, attempt=1, bytes=0, seconds=0.1))
+    assert (exported.spans, exported.metrics()) == ([], {})

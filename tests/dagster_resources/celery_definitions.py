@@ -1,5 +1,9 @@
-"""The code location of the tests with the Celery executor: one asset, whose pages a test holds back."""
+"""The code location of the tests with the Celery executor: one asset, whose pages a test holds back.
 
+`CELERY_CONFIG` has the executor's settings.
+"""
+
+import json
 import os
 
 import dagster as dg
@@ -26,16 +30,6 @@ def held(config: Pages) -> BatchScrapeRequest:
 
 defs = dg.Definitions(
     assets=held,
-    executor=celery_executor.configured(
-        {
-            "broker": {"env": "CELERY_URL"},
-            "backend": {"env": "CELERY_URL"},
-            "config_source": {
-                # A step goes to another worker when its own has died.
-                "task_acks_late": True,
-                "broker_transport_options": {"visibility_timeout": int(os.environ["E2E_VISIBILITY_TIMEOUT"])},
-            },
-        }
-    ),
+    executor=celery_executor.configured(json.loads(os.environ["CELERY_CONFIG"])),
     resources={"weblake": WeblakeResource(root=os.environ["E2E_ROOT"])},
 )

@@ -26,14 +26,20 @@ VISIBILITY_TIMEOUT = 3
 
 
 class DagsterCeleryLab(DagsterLab):
-    """Dagster on Celery; `code` uses the executor with `CELERY_URL` and `E2E_VISIBILITY_TIMEOUT`."""
+    """Dagster on Celery.
 
-    def __init__(self, home: Path, code: Path, env: Mapping[str, str], instance: Mapping[str, Any]) -> None:
+    :param code: uses the executor with the settings in `CELERY_CONFIG`, as JSON.
+    :param config: these settings; the visibility timeout is replaced.
+    """
+
+    def __init__(self, home: Path, code: Path, env: Mapping[str, str], config: Mapping[str, Any]) -> None:
         self._servers = Path(tempfile.mkdtemp(prefix="weblake-lab-"))
         self._redis = RedisServer(self._servers)
         self._celery: Processes | None = None
-        celery = {"CELERY_URL": self._redis.url, "E2E_VISIBILITY_TIMEOUT": str(VISIBILITY_TIMEOUT)}
-        super().__init__(home, code, {**env, **celery}, instance)
+        self._config: dict[str, Any] = json.loads(json.dumps(config))
+        self._config["config_source"]["broker_transport_options"]["visibility_timeout"] = VISIBILITY_TIMEOUT
+        celery = {"CELERY_BROKER_URL": self._redis.url, "CELERY_RESULT_BACKEND": self._redis.url}
+        super().__init__(home, code, {**env, **celery, "CELERY_CONFIG": json.dumps(self._config)})
 
     def start(self) -> None:
         """Starts Redis, the workers and Dagster; returns when all are ready."""
@@ -70,10 +76,7 @@ class DagsterCeleryLab(DagsterLab):
         disk = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._servers))
         (disk / "tmp").mkdir()
         settings = disk / "celery.yaml"
-        config = {"broker": {"env": "CELERY_URL"}, "backend": {"env": "CELERY_URL"}}
-        options = {"visibility_timeout": VISIBILITY_TIMEOUT}
-        source = {"task_acks_late": True, "broker_transport_options": options}
-        settings.write_text(json.dumps({"execution": {"config": {**config, "config_source": source}}}))
+        settings.write_text(json.dumps({"execution": {"config": self._config}}))
         program = str(Path(sys.executable).with_name("dagster-celery"))
         command = (program, "worker", "start", "-A", "dagster_celery.app", "-n", name, "-y", str(settings), "--")
         more = ("--concurrency", "1", "--without-gossip", "--without-mingle")

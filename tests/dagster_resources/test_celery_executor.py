@@ -1,6 +1,6 @@
-"""Tests of Dagster's Celery executor: a worker that waits for a paid job is killed, and the job lands once.
+"""Tests of Dagster's Celery executor with the settings of docs/dagster_deployments.md.
 
-Each worker has a home and a temporary directory of its own; the dataset is in a bucket.
+A worker that waits for a paid job is killed, and the job lands once. Each worker has a home and a temporary directory of its own; the dataset is in a bucket.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from dagster_celery_lab import WORKERS, DagsterCeleryLab
+from deployment_docs import executor
 from gated_site import GatedSite
 
 import weblake
@@ -72,7 +73,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, module_s3_root: str) -> Iter
             env |= {"E2E_SITE": site.url, "E2E_ROOT": module_s3_root}
             env |= {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
             home = tmp_path_factory.mktemp("dagster")
-            with DagsterCeleryLab(home, HERE / "celery_definitions.py", env, {}) as lab:
+            with DagsterCeleryLab(home, HERE / "celery_definitions.py", env, executor("Celery")) as lab:
                 yield World(lab, service, site, module_s3_root)
                 site.release()
                 assert lab.grep(key) == []
@@ -132,3 +133,17 @@ def test_a_step_that_waits_for_longer_than_the_visibility_timeout_lands_once(wor
     ((load_id, rows),) = loads.items()
     assert (rows, world.rows(load_id)) == (PAGES, PAGES)
     assert (world.started - started, world.billed - billed) == (1, PAGES)
+
+
+def test_a_terminated_run_ends_when_its_step_has_landed(world: World) -> None:
+    """Celery does not tell the step: the page says so."""
+    dagster, billed = world.dagster, world.billed
+    run = world.launch()
+    dagster.terminate(run)
+    dagster.wait_event(run, lambda event: "revoking active tasks" in event["message"], 60)
+    assert dagster.run(run).status == "CANCELING"
+    world.site.release()
+    assert dagster.wait_status(run, {"CANCELED"}) == "CANCELED"
+    found = world.landed(run)
+    assert world.rows(found["weblake/load_id"]) == PAGES
+    assert world.billed - billed == PAGES

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import deployment_docs
 import pytest
-import yaml
 from gated_site import GatedSite
 
 import weblake
@@ -27,7 +26,6 @@ from weblake.testing import WeblakeService
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "dagster_deployments.md").read_text()
 PACKAGES = (
     f"{ROOT}[s3]",
     f"{ROOT}/dagster_resources",
@@ -35,13 +33,6 @@ PACKAGES = (
     "dagster-k8s",
     "kubernetes-validate>=1.31",
 )
-
-
-def settings(section: str) -> dict[str, Any]:
-    """The first YAML block below a heading of the page."""
-    (text,) = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
-    found: dict[str, Any] = yaml.safe_load(re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0])
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +52,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_container_that_is_killed_is_followed_by_one_that_lands_the_same_job(
     python: str, weblake_service: WeblakeService, site: GatedSite, s3_root: str, tmp_path: Path, executor: str
 ) -> None:
-    config = settings({"docker": "Docker", "k8s": "Kubernetes"}[executor])["execution"]["config"]
+    config = deployment_docs.executor({"docker": "Docker", "k8s": "Kubernetes"}[executor])
     given = {
         "WEBLAKE_BASE_URL": weblake_service.url,
         "WEBLAKE_API_KEY": weblake_service.key,

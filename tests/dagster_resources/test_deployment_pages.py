@@ -28,7 +28,10 @@ def test_the_instance_accepts_its_settings(tmp_path: Path) -> None:
         assert (instance.run_monitoring_enabled, instance.run_retries_max_retries) == (True, 3)
 
 
-def test_the_celery_executor_accepts_its_settings() -> None:
+def test_the_celery_executor_accepts_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CELERY_BROKER_URL", "CELERY_RESULT_BACKEND"):
+        monkeypatch.setenv(name, "redis://redis.example.com/0")
+
     @dg.job(executor_def=celery_executor)
     def job() -> None:
         pass

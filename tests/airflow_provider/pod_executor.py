@@ -3,7 +3,7 @@
 It does what KubernetesExecutor does with the image's command: `execute_workload` in a new process for each execution of
 a task, and a failed task if that process ends with an error. The process has a mount namespace of its own, in which an
 empty tmpfs covers AIRFLOW_HOME: database, logs and the disks of other pods are not there, and what the pod writes below
-it (home, TMPDIR) is gone when it ends. Needs root and `unshare`.
+it (home, TMPDIR) is gone when it ends.
 
 Airflow loads this module in the scheduler; `POD_LIST` names the file that gets a line with each pod's process id.
 """
@@ -21,6 +21,8 @@ from airflow.executors.base_executor import BaseExecutor
 
 #: `size` bounds a pod's scratch, as `sizeLimit` of an emptyDir does.
 _START = 'mount -t tmpfs -o size=64m tmpfs "$AIRFLOW_HOME" && mkdir "$TMPDIR" && cd "$HOME" && exec "$@"'
+#: A mount needs root: without it, the process is root in a user namespace, which some machines do not allow.
+_AS_ROOT = () if os.geteuid() == 0 else ("--map-root-user",)
 
 
 class PodExecutor(BaseExecutor):
@@ -42,7 +44,7 @@ class PodExecutor(BaseExecutor):
         home = os.environ["AIRFLOW_HOME"]
         inside = [sys.executable, "-m", "airflow.sdk.execution_time.execute_workload", "--json-string", workload]
         pod = subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", _START, "pod", *inside],
+            ["unshare", *_AS_ROOT, "--mount", "--propagation", "private", "sh", "-c", _START, "pod", *inside],
             env={**os.environ, "HOME": home, "TMPDIR": f"{home}/tmp"},
             start_new_session=True,
         )

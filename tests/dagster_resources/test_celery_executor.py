@@ -1,7 +1,7 @@
 """Tests of Dagster's Celery executor with the settings of docs/dagster_deployments.md.
 
-A worker that waits for a paid job is killed, and the job lands once. Each worker has a home and a temporary directory of
-its own; the dataset is in a bucket.
+A worker that waits for a paid job is killed, and the job lands once. Each worker has a home and a temporary directory
+of its own; the dataset is in a bucket.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def land(
 
     def finish(part: Part) -> Metadata:
         load_request = load_requests[part.key]
-        callbacks = Progress(context, part.key, stopping.raise_lost_interrupt).callbacks()
+        callbacks = Progress(context, part.key, stopping.check).callbacks()
         known = started_loads.get(part.key)
         landing = orchestration.land(
             weblake.client, step.dataset, load_request, step.terms, callbacks, started_load=known
@@ -137,7 +137,7 @@ def collect(
     def finish(part: Part) -> Metadata:
         load_id = step.load_to_collect(part, job_key)
         stopping.open[load_id] = None
-        callbacks = Progress(context, part.key, stopping.raise_lost_interrupt).callbacks()
+        callbacks = Progress(context, part.key, stopping.check).callbacks()
         landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, callbacks)
         stopping.open.pop(load_id)
         return step.record_landing(landing, load_id)

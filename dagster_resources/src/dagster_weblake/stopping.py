@@ -9,8 +9,9 @@ A step body has to be synchronous: Dagster 1.13 never resumes an async one after
 cancel anything.
 
 Dagster raises the interrupt in the handler of the signal. Python discards an error that is raised in a finalizer or in
-the callback of a weak reference, so that an interrupt at such a moment would be lost and the step would wait on. Each
-poll of a job therefore raises an interrupt that has not ended the step.
+the callback of a weak reference, so that an interrupt at such a moment would be lost and the step would wait on. Some
+executors (Celery) do not tell a step at all that its run was terminated. Each poll of a job therefore looks whether the
+step has to stop.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 #: Seconds in which an interrupted start is looked up again: a pod has thirty until it is killed.
 FIND_S = 15.0
+#: Seconds between two looks at the run's status, a query of Dagster's database by each step that waits.
+LOOK_S = 30.0
 _UNWANTED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 #: The signals of which Dagster makes interrupts.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -52,6 +55,8 @@ class Stopping:
     #: The requests that are being landed, by load id; None for a load that another step has started.
     open: dict[str, LoadRequest | None] = field(default_factory=dict)
     _interrupted: bool = False
+    #: When the run's status was looked at, by the monotonic clock.
+    _looked: float = field(default_factory=time.monotonic)
 
     @contextmanager
     def watching(self) -> Iterator[Stopping]:
@@ -63,14 +68,23 @@ class Stopping:
             self._decide()
             raise
 
-    def raise_lost_interrupt(self) -> None:
-        """Raise the interrupt of a signal that has been received and has not ended the block.
+    def check(self) -> None:
+        """Raise if the step has to stop: by a signal that has not ended the block, or because its run was terminated.
 
         Raises:
             dagster.DagsterExecutionInterruptedError: The step is being stopped.
         """
         if self._interrupted:
             raise dg.DagsterExecutionInterruptedError()
+        if time.monotonic() - self._looked >= LOOK_S:
+            self._looked = time.monotonic()
+            run = self._run()
+            if run is not None and run.status in _UNWANTED:
+                raise dg.DagsterExecutionInterruptedError()
+
+    def _run(self) -> dg.DagsterRun | None:
+        run: dg.DagsterRun | None = self.context.instance.get_run_by_id(self.context.run.run_id)
+        return run
 
     @contextmanager
     def _signals_recorded(self) -> Iterator[None]:
@@ -94,7 +108,7 @@ class Stopping:
     def _decide(self) -> None:
         if not self.open:
             return
-        run = self.context.instance.get_run_by_id(self.context.run.run_id)
+        run = self._run()
         if run is None or run.status not in _UNWANTED:
             said = "unknown" if run is None else run.status.value
             self.context.log.warning(

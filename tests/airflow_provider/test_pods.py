@@ -28,7 +28,7 @@ from weblake_service.config import ServiceKey
 from weblake_service.server import LocalService
 
 HERE = Path(__file__).parent
-pytestmark = [pytest.mark.system, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(420)]
 
 PAGES = 3
 #: Each page of results has one document, and the second is not answered.
@@ -144,8 +144,8 @@ def run_out_of_memory(world: World, pod: int) -> None:
     [
         (evict, "waits"),
         (run_out_of_memory, "lands"),
-        pytest.param(evict, "lands", marks=pytest.mark.nightly),
-        pytest.param(run_out_of_memory, "waits", marks=pytest.mark.nightly),
+        (evict, "lands"),
+        (run_out_of_memory, "waits"),
     ],
 )
 def test_the_next_pod_lands_the_job_of_one_that_is_gone(world: World, module_s3_root: str, end: Any, when: str) -> None:

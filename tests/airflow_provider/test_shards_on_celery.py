@@ -135,9 +135,9 @@ def world(s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
     line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id',
     becomes='("airflow", ti.dag_id, ti.try_number, map_index), ti.run_id',
-    case="50000",
+    case="10000",
 )
-@pytest.mark.parametrize("many", [50_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("many", [10_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
 def test_a_million_urls_in_shards_and_a_worker_that_dies(world: World, tmp_path: Path, many: int) -> None:
     host = f"million-{secrets.token_hex(6)}.example"
     a_million_is_cut_and_read_back(world, host, many)

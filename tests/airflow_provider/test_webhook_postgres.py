@@ -21,7 +21,7 @@ from webhook_lab import Sender, completed
 
 from weblake.webhooks import SIGNATURE_HEADER, sign
 
-pytestmark = pytest.mark.system
+pytestmark = pytest.mark.nightly
 
 ASSET = {"uri": "x-weblake://jobs/weblake_default/batch_scrape", "name": "batches"}
 

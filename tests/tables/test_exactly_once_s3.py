@@ -90,7 +90,7 @@ _ALL = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 @pytest.mark.parametrize(
     ("format", "loads"),
     [
-        pytest.param("delta", 6, id="delta-part", marks=pytest.mark.system),
+        pytest.param("delta", 6, id="delta-part", marks=pytest.mark.nightly),
         pytest.param("delta", 60, id="delta-all", marks=_ALL),
         pytest.param("iceberg", 60, id="iceberg-all", marks=_ALL),
     ],

@@ -32,6 +32,8 @@ from weblake.tables.formats import CommitConflict
 FORMATS = ("delta", "iceberg")
 #: One format in the default tier; the other takes a second more.
 BY_TIER = ("delta", pytest.param("iceberg", marks=pytest.mark.system))
+#: Of the tests marked system.
+BY_HIGHER_TIER = ("delta", pytest.param("iceberg", marks=pytest.mark.nightly))
 IDENTIFIER = "web.usage"
 
 
@@ -403,7 +405,7 @@ def test_the_command_line(lab: UsageLab) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", BY_HIGHER_TIER)
 def test_on_object_storage(s3_root: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     lab = lab_of(s3_root, format, tmp_path)
@@ -420,7 +422,7 @@ def test_on_object_storage(s3_root: str, format: str, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", BY_HIGHER_TIER)
 def test_three_processes_that_are_killed(lab: UsageLab, tmp_path: Path) -> None:
     """Processes sync without end, and one after the other is killed and replaced, while periods are replaced."""
     lab.land(0, "2026-10", "2026-11", "2026-12")

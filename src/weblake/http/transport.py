@@ -31,8 +31,6 @@ from weblake.http.pools import AsyncPoolTransport, PoolTransport
 from weblake.remedies import Remedy
 from weblake.steps import NoResponse, Request, Response
 
-#: Logs each request and each response at level DEBUG, without headers.
-
 #: Most seconds to open a connection, within the request's deadline.
 CONNECT_S = 10.0
 #: Share of a short deadline for connecting, so that the failure is reported as a connection that was not made.

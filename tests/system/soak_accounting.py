@@ -16,7 +16,7 @@ from weblake.loads.publishing import history
 #: landing that kept its documents would show as 15 MB for each of them.
 KILOBYTES = 6 * 1024
 #: The allowed difference of open sockets, files and threads: each of the six threads that land may have an idle
-#: connection or none. A landing that kept one would show as 20 a round.
+#: connection or none. A landing that kept one would show as 8.
 IDLE = 6
 
 

@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -183,8 +183,9 @@ def on_disk(client: Client, url: str, files: list[tuple[str, bytes]], count: int
         shutil.rmtree(folder)
 
 
-def on_s3(client: Client, url: str, files: list[tuple[str, bytes]], count: int) -> dict[str, object]:
-    """One landing into a root on an S3 server."""
+@contextmanager
+def s3_server(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, Callable[[], Counter[str]]]]:
+    """An S3 server with files below s3://lake/root: its URL, which the environment names, and its requests by kind."""
     import boto3
     import httpx
 
@@ -195,27 +196,34 @@ def on_s3(client: Client, url: str, files: list[tuple[str, bytes]], count: int) 
             address = f"http://127.0.0.1:{server.stdout.readline().strip()}"
             os.environ |= {
                 "AWS_ENDPOINT_URL": address,
+                "AWS_ALLOW_HTTP": "true",  # for deltalake
                 "AWS_ACCESS_KEY_ID": "benchmark",
                 "AWS_SECRET_ACCESS_KEY": "benchmark",
                 "AWS_DEFAULT_REGION": "us-east-1",
             }
             boto3.client("s3").create_bucket(Bucket="lake")
             lines: list[str] = []
-            for name, data in copies(files, count):
+            for name, data in files:
                 lines.append(json.dumps([f"root/{name}", data.decode("latin-1")]))
                 if len(lines) == 2_000:
                     httpx.post(f"{address}/fill", content="\n".join(lines), timeout=600).raise_for_status()
                     lines.clear()
             httpx.post(f"{address}/fill", content="\n".join(lines), timeout=600).raise_for_status()
 
-            def seen() -> Counter[str]:
+            def count() -> Counter[str]:
                 log.seek(0)
                 return Counter(log.read().split())
 
-            return measured(client, lambda: open_dataset("s3://lake/root"), url, seen)
+            yield address, count
         finally:
             server.kill()
             server.wait(10)
+
+
+def on_s3(client: Client, url: str, files: list[tuple[str, bytes]], count: int) -> dict[str, object]:
+    """One landing into a root on an S3 server."""
+    with s3_server(copies(files, count)) as (_, requests):
+        return measured(client, lambda: open_dataset("s3://lake/root"), url, requests)
 
 
 def table(found: list[dict[str, object]]) -> list[str]:

@@ -13,12 +13,8 @@ process of its own, which searches all keys of a bucket for each listing) the re
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -32,7 +28,7 @@ from typing import Any
 
 import made_lakes
 from benchmark_report import DOCS, machine
-from ledger_growth import SERVER
+from ledger_growth import s3_server
 from made_lakes import BEGAN, Shape
 
 from weblake import read, tables
@@ -77,39 +73,10 @@ def on_disk(lake: Path) -> Iterator[Place]:
 @contextmanager
 def on_s3(lake: Path) -> Iterator[Place]:
     """A copy of a lake on an S3 server."""
-    import boto3
-    import httpx
-
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as log:
-        server = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, stderr=log, text=True)
-        try:
-            assert server.stdout is not None
-            address = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-            os.environ |= {
-                "AWS_ENDPOINT_URL": address,
-                "AWS_ALLOW_HTTP": "true",
-                "AWS_ACCESS_KEY_ID": "benchmark",
-                "AWS_SECRET_ACCESS_KEY": "benchmark",
-                "AWS_DEFAULT_REGION": "us-east-1",
-            }
-            boto3.client("s3").create_bucket(Bucket="lake")
-            lines: list[str] = []
-            for path in sorted(path for path in lake.rglob("*") if path.is_file()):
-                lines.append(json.dumps([f"root/{path.relative_to(lake)}", path.read_bytes().decode("latin-1")]))
-                if len(lines) == 2_000:
-                    httpx.post(f"{address}/fill", content="\n".join(lines), timeout=600).raise_for_status()
-                    lines.clear()
-            httpx.post(f"{address}/fill", content="\n".join(lines), timeout=600).raise_for_status()
-
-            def count() -> Counter[str]:
-                log.seek(0)
-                return Counter(log.read().split())
-
-            region = {"s3.endpoint": address, "s3.region": "us-east-1"}
-            yield Place("s3://lake/root", "s3://lake", f"{folder}/catalog.db", region, count)
-        finally:
-            server.kill()
-            server.wait(10)
+    files = ((str(path.relative_to(lake)), path.read_bytes()) for path in sorted(lake.rglob("*")) if path.is_file())
+    with tempfile.TemporaryDirectory() as folder, s3_server(files) as (address, count):
+        region = {"s3.endpoint": address, "s3.region": "us-east-1"}
+        yield Place("s3://lake/root", "s3://lake", f"{folder}/catalog.db", region, count)
 
 
 def timed(place: Place, do: Callable[[], object]) -> tuple[float, Counter[str]]:

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import deployment_docs
 import pytest
 from gated_site import GatedSite
+from own_environment import environment
 
 import weblake
 from weblake.testing import WeblakeService
@@ -37,15 +37,7 @@ PACKAGES = (
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The Python of an environment with both packages; uv makes it in seconds if they are in its cache."""
-    folder = tmp_path_factory.mktemp("containers") / "env"
-    python = f"{folder}/bin/python"
-    for command in (["venv", "-q", "--python", sys.executable, str(folder)], ["pip", "install", "-q", "-p", python]):
-        packages = PACKAGES if command[0] == "pip" else ()
-        # In the repository: its settings bound the versions.
-        done = subprocess.run(["uv", *command, *packages], cwd=ROOT, capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, done.stderr[-3000:]
-    return python
+    return environment(tmp_path_factory.mktemp("containers") / "env", PACKAGES)
 
 
 @pytest.mark.parametrize("executor", ["docker", "k8s"])

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gated_site import GatedSite
+from own_environment import environment
 from test_dagster_docs import ROOT, blocks
 
 import weblake
@@ -38,15 +38,7 @@ CATALOG = '{"type": "rest", "uri": "https://catalog.example.com", "warehouse": "
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The Python of an environment with both packages; uv makes it in seconds if they are in its cache."""
-    folder = tmp_path_factory.mktemp("readers") / "env"
-    python = f"{folder}/bin/python"
-    for command in (["venv", "-q", "--python", sys.executable, str(folder)], ["pip", "install", "-q", "-p", python]):
-        packages = PACKAGES if command[0] == "pip" else ()
-        # In the repository: its settings bound the versions.
-        done = subprocess.run(["uv", *command, *packages], cwd=ROOT, capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, done.stderr[-3000:]
-    return python
+    return environment(tmp_path_factory.mktemp("readers") / "env", PACKAGES)
 
 
 @pytest.fixture

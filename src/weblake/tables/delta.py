@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -22,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weblake.arrow import schemas
-from weblake.dataset import layout
+from weblake.dataset import arrow_files, layout
 from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.remedies import Remedy
@@ -131,15 +132,12 @@ class DeltaLakeTable:
     def _add_columns(self, wanted: Iterable[pa.Field]) -> bool:
         """Add to the table those of the columns that it lacks; return whether it lacked any."""
         from deltalake import Schema
-        from deltalake.exceptions import DeltaError
 
         known = self._columns().names
         missing = [field for field in wanted if field.name not in known]
         if missing:
-            try:
+            with _conflicts():
                 self._table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
-            except DeltaError as error:
-                raise CommitConflict(first_line(error)) from error
         return bool(missing)
 
     def added(self, load_ids: Iterable[str]) -> set[str]:
@@ -160,7 +158,6 @@ class DeltaLakeTable:
             CommitConflict: Another program has committed one of the loads, or the outcome is unknown.
         """
         from deltalake import CommitProperties
-        from deltalake.exceptions import CommitFailedError, DeltaError
         from deltalake.transaction import Transaction
 
         there = self._paths() if any(each.path for each in remove) else set()
@@ -169,7 +166,7 @@ class DeltaLakeTable:
         loads += [Transaction(f"weblake:{each.load_id}", _REMOVED) for each in remove]
         properties = CommitProperties(app_transactions=loads, max_commit_retries=0 if there else None)
         now = int(time.time() * 1000)
-        try:
+        with _conflicts():
             if rewritten:
                 # The table's own maintenance has merged a file with others: its rows are removed, not the file.
                 self._overwrite(add, remove, properties)
@@ -178,8 +175,6 @@ class DeltaLakeTable:
             actions = [self._add(each, now) for each in add if each.path is not None]
             actions += [self._remove(each, now) for each in remove if each.path is not None]
             self._write(actions, properties)
-        except (CommitFailedError, DeltaError) as error:
-            raise CommitConflict(first_line(error)) from error
 
     def _write(self, actions: list[Any], properties: Any) -> None:
         schema, keys = self._table.schema(), list(self._keys)
@@ -207,7 +202,6 @@ class DeltaLakeTable:
             CommitConflict: Another program has committed one of the files, or the outcome is unknown.
         """
         from deltalake import CommitProperties
-        from deltalake.exceptions import CommitFailedError, DeltaError
         from deltalake.transaction import Transaction
 
         now = int(time.time() * 1000)
@@ -221,10 +215,8 @@ class DeltaLakeTable:
         transactions = [Transaction(*each) for each in counted]
         properties = CommitProperties(app_transactions=transactions, max_commit_retries=0)
         actions = [*(self._add(each, now) for each in files), *(self._remove(each, now) for each in gone)]
-        try:
+        with _conflicts():
             self._write(actions, properties)
-        except (CommitFailedError, DeltaError) as error:
-            raise CommitConflict(first_line(error)) from error
 
     def _paths(self) -> set[str]:
         actions = pa.table(self._table.get_add_actions(flatten=True))
@@ -296,10 +288,7 @@ class DeltaLakeTable:
         for file in files:
             assert file.path is not None
             with self._storage.open_input(file.path) as source:
-                rows = pq.read_table(source)
-            for key, value in file.keys.items():
-                rows = rows.append_column(key, pa.repeat(pa.scalar(value, pa.string()), rows.num_rows))
-            tables.append(rows)
+                tables.append(arrow_files.append_keys(pq.read_table(source), file.keys))
         whole = pa.concat_tables(tables, promote_options="default")
         if self._add_columns(whole.schema):
             raise CommitConflict("the table lacked columns of a load")
@@ -328,6 +317,17 @@ class DeltaLakeTable:
     def loads(self) -> dict[str, int]:
         """Return the rows of each load in the table; reads the column load_id of all files."""
         return rows_by_load(self._table.to_pyarrow_dataset().to_batches(columns=["load_id"]))
+
+
+@contextmanager
+def _conflicts() -> Iterator[None]:
+    """Translate the errors of a commit: another program has committed first, or the outcome is unknown."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except DeltaError as error:
+        raise CommitConflict(first_line(error)) from error
 
 
 def _relative(path: str, folder: str) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weblake.arrow import schemas
-from weblake.dataset import layout
+from weblake.dataset import arrow_files, layout
 from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.storage import Storage
@@ -192,9 +192,8 @@ class IcebergTable:
 
     def copy(self, path: str, data: bytes) -> LoadFile:
         """Copy the content of a dataset's file to a new file of the table, which no version names yet; return it."""
-        rows, keys = pq.read_table(pa.BufferReader(data)), layout.keys_of(path)
-        for key, value in keys.items():
-            rows = rows.append_column(key, pa.repeat(pa.scalar(value, pa.string()), rows.num_rows))
+        keys = layout.keys_of(path)
+        rows = arrow_files.append_keys(pq.read_table(pa.BufferReader(data)), keys)
         written = pa.BufferOutputStream()
         pq.write_table(rows, written, compression="zstd")
         content = written.getvalue().to_pybytes()

@@ -109,7 +109,7 @@ def main() -> None:
             f"least {min(found):.3f} s: {(min(found) / min(base) - 1) * 100:+.1f} %; its events alone "
             f"{alone[name] * 1000:.2f} ms: {alone[name] / min(base) * 100:+.2f} %"
         )
-    print(f"an event that nobody observes: {microseconds(log_event):.2f} µs")
+    print(f"an event without an observer: {microseconds(log_event):.2f} µs")
 
 
 if __name__ == "__main__":

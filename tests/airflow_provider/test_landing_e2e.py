@@ -160,7 +160,7 @@ def _world(tmp_path_factory: pytest.TempPathFactory, canary: str) -> Iterator[Wo
     site = GatedSite()
     with LocalService(keys=[ServiceKey(canary)], allow_private=True) as service:
         connection = {"conn_type": "weblake", "host": service.url, "password": canary}
-        # A catalog that nobody serves: nothing listens on port 9 (discard).
+        # A catalog without a server: nothing listens on port 9 (discard).
         down = {"conn_type": "iceberg", "host": "http://127.0.0.1:9", "login": "client", "password": canary}
         env = {"AIRFLOW_CONN_WEBLAKE_DEFAULT": json.dumps(connection), "AIRFLOW_CONN_DOWN": json.dumps(down)}
         with AirflowLab(home, HERE / "e2e_dags", env) as lab:

@@ -177,7 +177,7 @@ def test_the_next_pod_lands_the_job_of_one_that_is_gone(world: World, module_s3_
 
 
 def parquet_files(root: str) -> list[str]:
-    """All Parquet files below a root, whoever left them."""
+    """All Parquet files below a root."""
     bucket, _, prefix = root.removeprefix("s3://").partition("/")
     found = boto3.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
     return [each["Key"] for each in found if each["Key"].endswith(".parquet")]

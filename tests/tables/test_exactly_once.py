@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from catalogue import proves
+from crash_steps import Crash, CrashSteps
 from killed_syncs import sync_and_kill
 from task_lab import RETRY, TaskLab, task_lab
 
@@ -23,10 +24,6 @@ from weblake.tables import delta, iceberg
 from weblake.tables.formats import CommitConflict
 
 FORMATS = ("delta", "iceberg")
-
-
-class Crash(BaseException):
-    """The end of the process between two steps."""
 
 
 @pytest.fixture
@@ -74,42 +71,21 @@ def test_a_crash_between_any_two_steps(lab: TaskLab, format: str, monkeypatch: p
     land(lab, "run-1", "a")
     add(lab, format, keep_days=0)
     sync(lab, format)
-    steps = left = 0
-
-    def step() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Crash
-
-    def counted(real: Any) -> Any:
-        def change(*args: Any) -> Any:
-            step()
-            return real(*args)
-
-        return change
-
-    real_commit = kind_of(format).commit
-
-    def commit(self: Any, *args: Any) -> None:
-        step()
-        real_commit(self, *args)
-        step()
-
-    monkeypatch.setattr(LocalStorage, "create", counted(LocalStorage.create))
-    monkeypatch.setattr(LocalStorage, "delete", counted(LocalStorage.delete))
-    monkeypatch.setattr(kind_of(format), "commit", commit)
+    crash, steps = CrashSteps(), 0
+    monkeypatch.setattr(LocalStorage, "create", crash.before(LocalStorage.create))
+    monkeypatch.setattr(LocalStorage, "delete", crash.before(LocalStorage.delete))
+    monkeypatch.setattr(kind_of(format), "commit", crash.around(kind_of(format).commit))
     for crash_at in range(1, 40):
-        left = 0  # landings are not what is to crash
+        crash.left = 0  # landings are not what is to crash
         current = [land(lab, f"run-{crash_at}-{day}", day) for day in ("a", "b")]
-        left = crash_at
+        crash.left = crash_at
         try:
             sync(lab, format)
         except Crash:
             steps += 1
         else:
             break
-        left = 0
+        crash.left = 0
         sync(lab, format)
         assert rows(lab, format) == dict.fromkeys(current, 3), f"after a crash at step {crash_at}"
         assert lab.visible == sorted(current)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from catalogue import proves
 from command_in_process import run_command
+from crash_steps import Crash, CrashSteps
 from deltalake import DeltaTable
 from killed_syncs import sync_and_kill
 from pyiceberg.catalog import load_catalog
@@ -35,10 +36,6 @@ BY_TIER = ("delta", pytest.param("iceberg", marks=pytest.mark.system))
 #: Of the tests marked system.
 BY_HIGHER_TIER = ("delta", pytest.param("iceberg", marks=pytest.mark.nightly))
 IDENTIFIER = "web.usage"
-
-
-class Crash(BaseException):
-    """The end of the process between two steps."""
 
 
 @dataclass
@@ -236,33 +233,12 @@ def test_a_crash_between_any_two_steps(lab: UsageLab, format: str, monkeypatch: 
     """The steps are the changes of the root and the commit, of a landing and of a sync; each is the last one once."""
     lab.land(0)
     complete(lab)
-    steps = left = 0
-
-    def step() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Crash
-
-    def counted(real: Any) -> Any:
-        def change(*args: Any) -> Any:
-            step()
-            return real(*args)
-
-        return change
-
-    real_replace = lab.kind.replace
-
-    def replace(self: Any, *args: Any) -> None:
-        step()
-        real_replace(self, *args)
-        step()
-
+    crash, steps = CrashSteps(), 0
     for name in ("create", "delete", "publish", "replace"):
-        monkeypatch.setattr(LocalStorage, name, counted(getattr(LocalStorage, name)))
-    monkeypatch.setattr(lab.kind, "replace", replace)
+        monkeypatch.setattr(LocalStorage, name, crash.before(getattr(LocalStorage, name)))
+    monkeypatch.setattr(lab.kind, "replace", crash.around(lab.kind.replace))
     for crash_at in range(1, 30):
-        left = crash_at
+        crash.left = crash_at
         try:
             lab.land(crash_at)
             lab.sync()
@@ -270,7 +246,7 @@ def test_a_crash_between_any_two_steps(lab: UsageLab, format: str, monkeypatch: 
             steps += 1
         else:
             break
-        left = 0
+        crash.left = 0
         lab.sync()
         expected = weblake.read(lab.root, "usage_periods").to_table().select(["period", "total_credits"]).to_pylist()
         assert lab.credits() == [(row["period"], row["total_credits"]) for row in expected], f"crash at {crash_at}"

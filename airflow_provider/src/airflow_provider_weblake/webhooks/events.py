@@ -1,4 +1,4 @@
-"""Asset events of ended jobs, in Airflow's metadata database: one for each job and status, whoever announces it."""
+"""Asset events of ended jobs, in Airflow's metadata database: one for each job and status."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from chromium_lab import on_page, run
 from loopback_site import Site, site  # noqa: F401
 from polling import until
 
-from weblake_service.sessions.code import languages
+from weblake_service.sessions.code import languages, supervisor
 from weblake_service.sessions.code.output import MOST
 from weblake_service.sessions.code.page_watchdog import watchdog
 from weblake_service.sessions.code.runner import run_code
@@ -125,6 +125,18 @@ def test_code_that_kills_its_supervisor_ends_with_it(deed: str, tmp_path: Path) 
     assert ended.killed is (deed == "-STOP")
     assert not naps(left)
     assert not naps(daemon)
+
+
+def test_a_process_is_found_while_it_executes_a_new_program() -> None:
+    again = 'exec /bin/sh -c "$0" "$0"'
+    mark = f"mark-{nap()}"
+    process = subprocess.Popen(["/bin/sh", "-c", again, again], env={supervisor.MARK: mark})
+    try:
+        until(lambda: process.pid in supervisor.marked_processes(mark))
+        assert all(process.pid in supervisor.marked_processes(mark) for _ in range(100))
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_signal_to_its_process_group_reaches_only_the_code(tmp_path: Path) -> None:

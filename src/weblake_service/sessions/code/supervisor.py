@@ -25,6 +25,10 @@ from typing import Any
 MARK = "CODE_RUN"
 #: Linux: orphaned descendants become children of this process.
 _PR_SET_CHILD_SUBREAPER = 36
+#: Linux: the flag of the kernel's own threads, which have no environment.
+_PF_KTHREAD = 0x00200000
+#: Seconds in which a process that executes a new program must show its environment.
+_EXECUTING = 0.2
 #: Seconds that background processes get to finish after the code itself has ended.
 _GRACE = 0.5
 #: Seconds in which killed processes must have ended.
@@ -147,9 +151,23 @@ def marked_processes(mark: str) -> set[int]:
     entry, found = f"{MARK}={mark}".encode(), set()
     for process in _processes():
         with suppress(OSError):
-            if entry in (process / "environ").read_bytes().split(b"\0"):
+            if entry in _environment(process).split(b"\0"):
                 found.add(int(process.name))
     return found
+
+
+def _environment(process: Path) -> bytes:
+    """Return the environment of a process; empty if it has none.
+
+    It is also empty for a moment while the process executes a new program, so an empty one is read again.
+    """
+    deadline = time.monotonic() + _EXECUTING
+    while not (environment := (process / "environ").read_bytes()):
+        state, *numbers = (process / "stat").read_bytes().rpartition(b")")[2].split()
+        if state == b"Z" or int(numbers[5]) & _PF_KTHREAD or time.monotonic() > deadline:
+            break
+        time.sleep(0.001)
+    return environment
 
 
 def _processes() -> list[Path]:

@@ -208,6 +208,8 @@ def test_a_passed_deadline_ends_it_before_anything_is_sent() -> None:
     transport = ScriptedTransport([reply()])
     with pytest.raises(DeadlineExceeded):
         transport.run(retry().call(READ, RetryPolicy(until=transport.at - 1)))
+    with pytest.raises(DeadlineExceeded):
+        transport.run(retry().call(READ, RetryPolicy(until=transport.at)))
     assert not transport.sent
 
 
@@ -312,3 +314,12 @@ def test_a_retry_takes_what_five_successes_give_back() -> None:
 def test_a_client_may_retry_a_hundred_calls_in_a_row() -> None:
     budget = RetryBudget()
     assert sum(budget.take() for _ in range(1000)) == 100
+
+
+def test_pauses_of_a_long_retry_stop_growing_at_20_seconds() -> None:
+    """A long policy lasts nearly as long as it says, and then ends."""
+    transport = ScriptedTransport([reply(503)])
+    with pytest.raises(ServiceUnavailable):
+        transport.run(retry(lambda: 0.999).call(READ, RetryPolicy.lasting(600)))
+    assert 19.9 < max(transport.slept) < 20.1
+    assert 570 < sum(transport.slept) <= 600

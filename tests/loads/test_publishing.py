@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from weblake.dataset.records import Intent
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Done, Intent
 from weblake.errors import StorageRefused
 from weblake.loads import publishing, recovery
 from weblake.loads.accounting import Reconciler
@@ -91,6 +94,34 @@ def test_a_second_writer_returns_the_receipt_of_the_first_which_died(
     done = root.dataset.ledger.done(intent.load_id)
     assert done is not None
     assert done.receipt["missing"] == 1
+
+
+def test_a_second_writer_syncs_the_name_of_the_file_before_it_records_the_load(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one may have died between the name and its sync: after a power failure the file would be gone."""
+    intent = root.intent()
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "finish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            publishing.publish(root.dataset, intent, root.staged(intent))
+    folder, fsync, record_done = root.file("documents", intent).resolve().parent, os.fsync, Ledger.record_done
+    calls: list[str] = []
+
+    def synced(descriptor: int) -> None:
+        fsync(descriptor)
+        if os.readlink(f"/proc/self/fd/{descriptor}") == str(folder):
+            calls.append("sync")
+
+    def recorded(*args: Any, **options: Any) -> Done:
+        calls.append("done")
+        return record_done(*args, **options)
+
+    staged = root.staged(intent)
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Ledger, "record_done", recorded)
+    publishing.publish(root.dataset, intent, staged)
+    assert calls == ["sync", "done"]
 
 
 @pytest.mark.parametrize(

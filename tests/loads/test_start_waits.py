@@ -46,6 +46,8 @@ class Service(ScriptedTransport):
     listed: list[dict[str, object]] = field(default_factory=list)
     #: Seconds by which its clock is ahead.
     ahead: float = 0.0
+    #: Pages of the list, of which the last has the jobs.
+    pages: int = 1
     on_list: Callable[[], None] = lambda: None
     came: list[tuple[str, float]] = field(default_factory=list)
     at: float = BEGAN
@@ -56,7 +58,9 @@ class Service(ScriptedTransport):
             return super().send(request)
         self.on_list()
         date = datetime.fromtimestamp(self.at + self.ahead, timezone.utc)
-        body = json.dumps({"success": True, "data": self.listed}).encode()
+        page = sum(method == "GET" for method, _ in self.came)
+        listed, cursor = (self.listed, None) if page >= self.pages else ([], f"page {page + 1}")
+        body = json.dumps({"success": True, "data": listed, "cursor": cursor}).encode()
         return Response(200, {"date": format_datetime(date, usegmt=True)}, body, wall=self.at)
 
     @property
@@ -195,6 +199,13 @@ def test_a_list_with_an_entry_that_is_no_job_is_no_evidence(ledger: Ledger) -> N
     with pytest.raises(OutcomeUnknown, match="cannot be read"):
         start(ledger, service)
     assert len(service.sent) == 1
+
+
+def test_a_job_is_found_on_the_last_of_500_pages(ledger: Ledger) -> None:
+    service = Service([LOST], listed=[entry(BEGAN)], pages=500)
+    assert start(ledger, service).adopted
+    with pytest.raises(OutcomeUnknown, match="does not end"):
+        start(open_dataset(Path(ledger.storage.url) / "other").ledger, Service([LOST], pages=501))
 
 
 @pytest.mark.parametrize(

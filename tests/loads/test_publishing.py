@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -193,6 +194,17 @@ def test_documents_of_another_job_under_the_same_load_id_are_not_taken_for_this_
     with pytest.raises(StorageRefused, match=r"holds job .*1 and not .*2"):
         publishing.publish(root.dataset, intent, other)
     assert root.rows("documents") == 1
+
+
+def test_a_file_of_somebody_else_under_the_name_of_a_load_is_not_overwritten(root: Root) -> None:
+    intent = root.intent()
+    foreign = root.staged(intent).written.path.with_name("foreign.parquet")
+    pq.write_table(pa.table({"a": [1, 2, 3]}), foreign)
+    data = foreign.read_bytes()
+    assert root.dataset.storage.publish(foreign, root.dataset.path("documents", intent))
+    with pytest.raises(StorageRefused, match="no file of weblake"):
+        publishing.publish(root.dataset, intent, root.staged(intent))
+    assert root.file("documents", intent).read_bytes() == data
 
 
 def test_a_job_that_another_load_has_claimed_is_not_published(root: Root) -> None:

@@ -188,8 +188,9 @@ def test_an_intent_older_than_the_list_goes_back_is_not_looked_up(ledger: Ledger
     if known:
         assert start(ledger, service, age=hours * 3600).adopted
         return
-    with pytest.raises(OutcomeUnknown, match="too long ago"):
+    with pytest.raises(OutcomeUnknown, match="too long ago") as caught:
         start(ledger, service, age=hours * 3600)
+    assert "If the job is known" in str(caught.value.hint)
     assert len(service.sent) == 1
 
 

@@ -225,7 +225,7 @@ def test_the_files_of_a_folder_are_listed_together(tmp_path: Path) -> None:
     """Also where a folder between its files holds files of its own: each folder is merged once."""
     storage = open_storage(tmp_path)
     for folder, digit in (("a", "a"), ("a", "c"), ("a/b", "a")):
-        storage.create(f"documents/{folder}/{digit * 16}.parquet", b"")
+        storage.create(f"documents/{folder}/{digit * 16}-00000.parquet", b"")
     assert [name.rpartition("/")[0] for name in parquet_files(storage, "documents")] == [
         "documents/a",
         "documents/a",

@@ -66,6 +66,7 @@ def test_the_core_imports_without_the_guests_and_without_extras(wheels: dict[str
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.system
 def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     code = (
         "import sys\n"
@@ -93,6 +94,7 @@ def test_public_names_exist() -> None:
         _ = weblake.no_such_name  # type: ignore[attr-defined]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("imported", "unwanted"),
     [

@@ -323,3 +323,11 @@ def test_pauses_of_a_long_retry_stop_growing_at_20_seconds() -> None:
         transport.run(retry(lambda: 0.999).call(READ, RetryPolicy.lasting(600)))
     assert 19.9 < max(transport.slept) < 20.1
     assert 570 < sum(transport.slept) <= 600
+
+
+def test_a_tenth_of_the_pause_that_a_service_asks_for_is_added_by_chance() -> None:
+    """Otherwise all callers that it turned away come back in the same moment."""
+    for seconds, pause in (("4", 4.45), ("30", 31.05)):
+        transport = ScriptedTransport([reply(429, {}, {"retry-after": seconds}), reply()])
+        transport.run(retry(lambda: 1.0).call(READ))
+        assert transport.slept == pytest.approx([pause])

@@ -243,7 +243,7 @@ def test_a_load_that_is_refused_again_without_missing_pages_keeps_no_page_errors
     assert (root.rows("documents"), root.rows("page_errors")) == (1, 0)
 
 
-@pytest.mark.parametrize("step", ["move", "finish"])
+@pytest.mark.parametrize("step", ["move page_errors", "move documents", "finish"])
 def test_an_interrupted_promotion_is_finished_and_leaves_nothing_behind(
     root: Root, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -251,16 +251,20 @@ def test_an_interrupted_promotion_is_finished_and_leaves_nothing_behind(
     publishing.refuse(root.dataset, intent, root.staged(intent, missing=1))
 
     def leaves_the_source(storage: LocalStorage, name: str, new_name: str) -> bool:
+        if not new_name.startswith(step.removeprefix("move ")):
+            return move(storage, name, new_name)
         data = storage.read(name)
         move(storage, name, new_name)
         storage.create(name, data or b"")  # killed between the new name and the removal of the old one
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((LocalStorage, "move", leaves_the_source) if step == "move" else (publishing, "finish", dies)))
+        patch.setattr(
+            *((publishing, "finish", dies) if step == "finish" else (LocalStorage, "move", leaves_the_source))
+        )
         with pytest.raises(KeyboardInterrupt):
             publishing.promote(root.dataset, intent.load_id)
-    if step == "move":
+    if step != "finish":
         assert publishing.promote(root.dataset, intent.load_id) is not None
     else:
         landed = recovery.recover(root.dataset, intent.load_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import format_datetime
@@ -20,7 +21,15 @@ from weblake.api import operations
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import open_dataset
-from weblake.errors import OutcomeUnknown, ServiceUnavailable, ServiceUnreachable
+from weblake.errors import (
+    CreditsExhausted,
+    OutcomeUnknown,
+    RateLimited,
+    RequestRejected,
+    ServiceUnavailable,
+    ServiceUnreachable,
+)
+from weblake.jobs.polling import JobRef
 from weblake.loads import starts
 from weblake.loads.load_request import with_key
 from weblake.steps import NoResponse, Request, Response
@@ -227,3 +236,25 @@ def test_the_preflight_says_whether_the_service_replays(answer: Response, *, rep
 def test_a_service_that_is_down_is_noticed_before_anything_is_paid(answers: Sequence[Response]) -> None:
     with pytest.raises(ServiceUnavailable):
         ScriptedTransport([*answers]).run(starts.preflight(retry()))  # type: ignore[arg-type]
+
+
+def test_a_replaying_service_without_credits_has_started_nothing(ledger: Ledger) -> None:
+    with pytest.raises(CreditsExhausted):
+        start(ledger, Service([LOST, reply(402, {"success": False, "error": "no credits"})]), replay=True)
+    assert [each.void for each in ledger.starts(LOAD)] == [True]
+
+
+@pytest.mark.parametrize(("status", "fails"), [(200, False), (409, False), (400, True), (422, True)])
+def test_only_a_job_that_has_ended_may_refuse_its_cancel(status: int, *, fails: bool) -> None:
+    transport = ScriptedTransport([reply(status, {"success": status == 200, "error": "no"})])
+    with pytest.raises(RequestRejected) if fails else nullcontext():
+        transport.run(starts.cancel(JobRef("crawl", JOB), retry()))  # type: ignore[arg-type]
+    assert [request.method for request in transport.sent] == ["DELETE"]
+
+
+def test_a_start_that_is_turned_away_again_and_again_is_sent_twenty_times(ledger: Ledger) -> None:
+    service = Service([reply(429, {"success": False, "error": "slow down"}, {"retry-after": "0"})])
+    with pytest.raises(RateLimited):
+        start(ledger, service)
+    assert len(set(service.keys)) == len(service.sent) == 20
+    assert all(each.void for each in ledger.starts(LOAD))

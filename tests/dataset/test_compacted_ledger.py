@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from catalogue import proves
 from compaction_lab import histories, intent, lake, land, load_id, rows
+from msgspec.structs import replace
 from task_lab import RETRY, TaskLab, task_lab
 
 import weblake
@@ -117,6 +118,10 @@ def test_a_retired_load_that_is_asked_for_again_is_not_bought_again(lab: TaskLab
     assert bought.job_id is not None
     by_id = weblake.land("batch", bought.job_id, to=new, client=lab.client)
     assert by_id.load_id == bought.load_id
+    ledger = lab.dataset.ledger
+    job = ledger.job(bought.load_id)
+    assert job is not None
+    assert ledger.record_job(replace(job, job_id="another")) == job, "an archived record is not created again"
     assert lab.started == 2
     assert records(new) == before
     assert orphans.open_loads(lab.dataset) == orphans.Unlanded(())

@@ -322,3 +322,13 @@ def test_ids_stay_the_same_in_every_version() -> None:
     assert job_load_id("batch_scrape", job().job_id.upper()) == "bd51a57532a658ec"
     assert group_of("asset", "run", has_partition=True) == "5f30f490476782d8"
     assert group_of("asset", "run", has_partition=False) == "acea8e63a041cadf"
+
+
+def test_the_evidence_that_a_start_started_nothing_is_kept_up_to_500_characters(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    ledger = Ledger(storage)
+    ledger.record_start(start())
+    ledger.void_start(start(), "RequestRejected (400) " + "x" * 1000)
+    (name,) = (each for each in storage.list("_weblake") if each.endswith(".void.json"))
+    why = msgspec.json.decode(storage.read(name) or b"", type=Void).why
+    assert (why[:21], len(why)) == ("RequestRejected (400)", 500)

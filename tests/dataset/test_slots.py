@@ -14,6 +14,7 @@ import weblake
 from weblake.api.models import JobError, JobErrors
 from weblake.arrow import schemas
 from weblake.arrow.parquet import ParquetFile
+from weblake.dataset import layout
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent
 from weblake.errors import InvalidOption
@@ -142,6 +143,16 @@ def test_a_load_that_is_retired_as_it_lands_is_retired_by_the_next_run_if_that_w
     assert visible(tmp_path) == [old.load_id, new.load_id]
     assert recovery.recover(dataset, old.load_id) is not None
     assert visible(tmp_path) == [new.load_id]
+
+
+def test_a_second_generation_retires_a_first_one_that_an_early_version_landed(tmp_path: Path) -> None:
+    """Early versions had no index of slots; it is built before the first load that may replace another one."""
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    land(dataset, intent(1))
+    for name in dataset.storage.list(layout.SLOTS):
+        dataset.storage.delete(name)
+    land(dataset, intent(2, generation=1))
+    assert visible(tmp_path) == [f"{2:016x}"]
 
 
 def test_of_two_loads_that_began_at_the_same_moment_neither_retires_the_other(tmp_path: Path) -> None:

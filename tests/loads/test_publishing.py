@@ -243,9 +243,17 @@ def test_a_load_that_is_refused_again_without_missing_pages_keeps_no_page_errors
     assert (root.rows("documents"), root.rows("page_errors")) == (1, 0)
 
 
-@pytest.mark.parametrize("step", ["move page_errors", "move documents", "finish"])
+@pytest.mark.parametrize(
+    ("step", "again"),
+    [
+        ("move page_errors", "promote"),
+        ("move documents", "promote"),
+        ("move documents", "recover"),
+        ("finish", "recover"),
+    ],
+)
 def test_an_interrupted_promotion_is_finished_and_leaves_nothing_behind(
-    root: Root, monkeypatch: pytest.MonkeyPatch, step: str
+    root: Root, monkeypatch: pytest.MonkeyPatch, step: str, again: str
 ) -> None:
     intent, move = root.intent(), LocalStorage.move
     publishing.refuse(root.dataset, intent, root.staged(intent, missing=1))
@@ -264,7 +272,7 @@ def test_an_interrupted_promotion_is_finished_and_leaves_nothing_behind(
         )
         with pytest.raises(KeyboardInterrupt):
             publishing.promote(root.dataset, intent.load_id)
-    if step != "finish":
+    if again == "promote":
         assert publishing.promote(root.dataset, intent.load_id) is not None
     else:
         landed = recovery.recover(root.dataset, intent.load_id)

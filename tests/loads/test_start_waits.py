@@ -177,6 +177,7 @@ def test_another_attempt_after_a_refusal_has_another_key_without_replay(ledger: 
     service = Service([reply(429, {"success": False, "error": "slow down"}, {"retry-after": "1"}), STARTED])
     assert start(ledger, service).job_id == JOB
     assert len(set(service.keys)) == 2
+    assert 1 <= sum(service.slept) < 2
 
 
 @pytest.mark.parametrize(

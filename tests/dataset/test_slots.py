@@ -194,6 +194,21 @@ def test_p1_documents_are_not_visible_without_their_page_errors_wherever_a_retir
     assert dataset.storage.list("page_errors") == []
 
 
+def test_an_older_load_without_a_document_is_not_retired_by_a_newer_one(tmp_path: Path) -> None:
+    """Its rows of page_errors stay: nobody has asked for those pages again."""
+    dataset, older = Dataset.at(LocalStorage(tmp_path)), intent(1, partition=True)
+    land(dataset, intent(2, partition=True))
+    dataset.ledger.record_intent(older)
+    failed = JobErrors(errors=[JobError(url="http://a.test/1", error="gone")])
+    with dataset.storage.scratch() as scratch:
+        with ParquetFile(scratch / "documents.parquet", schemas.DOCUMENTS) as rows:
+            receipt = Receipt(load_id=older.load_id, kind="scrape", submitted=1, failed=1)
+            staged = Staged(rows.close(b"{}"), Reconciler(["http://a.test/1"]).close(failed, {}), receipt)
+        publishing.publish(dataset, older, staged)
+    assert dataset.ledger.retired(older.load_id) is None
+    assert len(dataset.storage.list("page_errors")) == 1
+
+
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
 def test_a_load_without_a_document_takes_nobodys_place(tmp_path: Path, order: tuple[int, int]) -> None:
     """All its pages failed, so the run failed: what stood before stands, whichever of the two lands first."""

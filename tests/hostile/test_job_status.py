@@ -239,3 +239,22 @@ def test_h21_credits_may_be_absent(service: ScriptedService, lake: Lake) -> None
     job = Job(service, pages(2))
     del job.chunks[0]["creditsUsed"]
     assert lake.land(job=JOB).landed(pages(2))["credits_used"] is None
+
+
+def test_a_job_that_uses_more_than_its_credits_is_cancelled_and_what_it_scraped_is_kept(
+    service: ScriptedService, lake: Lake
+) -> None:
+    job = Job(service, pages(2), word="cancelled", creditsUsed=6)
+    service.first(job.read, job.before(creditsUsed=5), job.before(creditsUsed=6))
+    service.on(f"DELETE {job.path}", reply({"success": True}))
+    lake.land("--max-credits", "5", job=JOB).refused("CreditsExhausted", "had used 6 credits")
+    assert len(service.asked(f"DELETE {job.path}")) == 1
+    lake.land("--max-credits", "5", "--allow-partial", job=JOB).landed(pages(2), complete=False)
+    assert len(service.asked(f"DELETE {job.path}")) == 1
+
+
+def test_a_job_within_its_credits_is_not_cancelled(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2), creditsUsed=5)
+    service.first(job.read, job.before(creditsUsed=5))
+    lake.land("--max-credits", "5", job=JOB).landed(pages(2))
+    assert service.asked(f"DELETE {job.path}") == []

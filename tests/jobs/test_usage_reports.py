@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from scripted_transport import ScriptedTransport, reply, retry
 
@@ -89,3 +91,10 @@ def test_an_activity_list_is_read_page_by_page_and_a_circle_is_noticed() -> None
     assert ids(page("a", "2"), page("b", "3", has_more=False), page("c", None)) == ["a", "b"]
     with pytest.raises(MalformedReply, match="does not end"):
         ids(page("a", "2"), page("b", "3"), page("c", "2"), page("d", None))
+
+
+def test_a_row_of_usage_has_both_ends_of_its_period(tmp_path: Path) -> None:
+    land_report(report({"startDate": LATER, "endDate": START, "totalCredits": 2}), open_storage(tmp_path))
+    (file,) = tmp_path.rglob("*.parquet")
+    (row,) = pq.ParquetFile(file).read().to_pylist()
+    assert [row[name].month for name in ("period_start", "period_end")] == [10, 11]

@@ -258,3 +258,8 @@ def test_a_job_within_its_credits_is_not_cancelled(service: ScriptedService, lak
     service.first(job.read, job.before(creditsUsed=5))
     lake.land("--max-credits", "5", job=JOB).landed(pages(2))
     assert service.asked(f"DELETE {job.path}") == []
+
+
+def test_what_is_allowed_to_be_partial_is_published_at_once(service: ScriptedService, lake: Lake) -> None:
+    Job(service, pages(2), word="cancelled")
+    lake.land("--allow-partial", job=JOB).landed(pages(2), complete=False)

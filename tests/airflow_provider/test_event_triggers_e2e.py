@@ -179,8 +179,7 @@ def test_a_webhook_of_the_service_runs_the_dag_that_lands_the_job_once(bench: Be
     ours = {*sizes, unknown}
     assert Counter(job for job in deliveries(bench) if job in ours) == dict.fromkeys(ours, 1)
     lab.until("both jobs to be landed", lambda: len(landed_rows(bench, {*sizes})) == 2, 120, bench.runs)
-    state = f"/assets/{bench.asset(BATCHES)}/state-store"
-    lab.until("the DAG to have remembered", lambda: lab.api("GET", state)["asset_state_store"], 60, bench.runs)
+    lab.until("the DAG to have remembered", lambda: lab.api("GET", "/variables")["variables"], 60, bench.runs)
     assert landed_rows(bench, {*sizes}) == sorted(sizes.items())
     assert lab.grep(bench.secret) == []
 

@@ -23,8 +23,8 @@ from weblake import webhooks
 
 #: Seconds for which a found secret, or its absence, is used.
 KEPT_S = 30.0
-#: How many connections' secrets are kept: an environment variable has a secret for every spelling of its connection's id
-#: in upper and lower case.
+#: How many secrets are kept: an environment variable has a secret for each spelling of its connection's id in upper and
+#: lower case.
 KEPT_MOST = 1000
 #: Look-ups of connections without a known secret: so many at once, and so many a second in the long run.
 BURST, RATE = 20.0, 2.0

@@ -87,12 +87,15 @@ def test_without_policies_of_airflow_a_refusal_fails_the_task_for_good(
 
 @pytest.mark.parametrize("error", [errors.ServiceUnavailable("down", status=503), ValueError("another's")])
 def test_without_policies_of_airflow_other_errors_are_retried_as_the_task_says(
-    waited: list[float], error: Exception
+    waited: list[float], error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(type(error)) as caught:
-        execute(batch(retries=3), error)
+    operator = batch(retries=3)
+    operator.log.propagate = True
+    with caplog.at_level("INFO", operator.log.name), pytest.raises(type(error)) as caught:
+        execute(operator, error)
     assert caught.value is error
     assert waited == []
+    assert "again in" not in caplog.text, "the pause is the task's retry_delay"
 
 
 @proves(

@@ -66,11 +66,14 @@ def test_the_core_imports_without_the_guests_and_without_extras(wheels: dict[str
     assert run.returncode == 0, run.stderr
 
 
-def test_a_missing_extra_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "or_another"), [(["scrape", "http://127.0.0.1:9/"], True), (["serve"], False)], ids=["scrape", "serve"]
+)
+def test_a_missing_extra_is_named(tmp_path: Path, command: list[str], or_another: bool) -> None:
     code = (
         "import sys\n"
         "sys.modules['uvicorn'] = None\n"
-        "sys.argv = ['weblake', 'scrape', 'http://127.0.0.1:9/']\n"
+        f"sys.argv = ['weblake', *{command!r}]\n"
         "from weblake.cli import main\n"
         "main()\n"
     )
@@ -83,6 +86,7 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     )
     assert run.returncode == 1
     assert "weblake[local]" in run.stderr
+    assert ("WEBLAKE_BASE_URL" in run.stderr) is or_another, "another service does not help one who starts one"
     assert "Traceback" not in run.stderr
 
 

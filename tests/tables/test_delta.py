@@ -13,13 +13,14 @@ import pyarrow.dataset as ds
 import pytest
 from catalogue import proves
 from command_in_process import run_command
-from deltalake import DeltaTable
+from deletion_vectors import delete_first_row
+from deltalake import DeltaTable, TableFeatures
 from task_lab import CLEAR, RETRY, TaskLab, task_lab
 
 import weblake
 from weblake import tables
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.tables import delta
+from weblake.tables import committing, delta
 
 
 @pytest.fixture
@@ -27,6 +28,11 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
     with task_lab(tmp_path) as lab:
         lab.keys = {"day": "2026-11-21"}
         yield lab
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committing, "PAUSE_S", 0.0)
 
 
 def loads_in(lab: TaskLab) -> list[str]:
@@ -48,6 +54,38 @@ def test_what_has_landed_is_added_once(lab: TaskLab) -> None:
     assert (done.added, done.rows, done.table_rows) == ((second.load_id,), 3, 6)
     assert loads_in(lab) == sorted([first.load_id] * 3 + [second.load_id] * 3)
     assert tables.status(lab.root)[0].in_step
+
+
+@proves(
+    "2.10",
+    at="src/weblake/tables/delta.py",
+    line="marked = self._with_deletion_vector() if there else set()",
+    becomes="marked: set[str] = set()",
+)
+def test_a_replaced_load_with_a_deletion_vector_is_taken_out(lab: TaskLab) -> None:
+    """Another program has deleted a row of the load's file without rewriting the file."""
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    delete_first_row(lab.root / "documents")
+    assert sum(delta.open_table(lab.dataset.storage, "documents").loads().values()) == 2
+    lab.run = "run-2"
+    second = lab.land(RETRY).receipt
+    tables.sync(lab.root)
+    (status,) = tables.status(lab.root)
+    assert (status.in_step, status.rows) == (True, 3)
+    rows = polars.scan_delta(lab.root / "documents").select("load_id").collect()
+    assert rows["load_id"].to_list() == [second.load_id] * 3
+
+
+def test_a_table_with_a_feature_that_deltalake_lacks_is_refused(lab: TaskLab) -> None:
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    table = DeltaTable(lab.root / "documents")
+    table.alter.add_feature(TableFeatures.RowTracking, allow_protocol_versions_increase=True)
+    with pytest.raises(StorageRefused, match="in 8 attempts: Unsupported table features required") as caught:
+        tables.sync(lab.root)
+    assert "No other program has changed it" in str(caught.value)
 
 
 @pytest.mark.smoke
@@ -236,11 +274,14 @@ def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path)
         with pytest.raises(InvalidOption) as caught:
             tables.add(lab.root, **wrong)  # type: ignore[arg-type]
         assert caught.value.hint
-    with pytest.raises(StorageRefused, match="no Delta Lake or Iceberg table"):
+    with pytest.raises(InvalidOption, match="no Delta Lake or Iceberg table"):
         tables.sync(lab.root)
     tables.add(lab.root, "delta")
-    with pytest.raises(StorageRefused, match="no such table"):
-        tables.sync(lab.root, format="iceberg")
+    for call in (tables.sync, tables.status):
+        with pytest.raises(InvalidOption, match="no such table"):
+            call(lab.root, format="iceberg")
+    with pytest.raises(InvalidOption, match="no such table"):
+        tables.remove(lab.root, "iceberg")
 
 
 def test_the_command_line(lab: TaskLab) -> None:
@@ -259,7 +300,7 @@ def test_the_command_line(lab: TaskLab) -> None:
     assert json.loads(table("sync", "--all", "--json")[1])["tables"][0]["added"] == []
     assert table("remove", "delta")[0] == 0
     code, _, err = table("sync")
-    assert (code, "weblake table add" in err) == (1, True)
+    assert (code, "weblake table add" in err) == (2, True)
 
 
 def test_readers_skip_files_by_the_statistics_of_the_log(lab: TaskLab) -> None:

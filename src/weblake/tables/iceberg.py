@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from weblake.dataset import arrow_files, layout
 from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.storage import Storage
-from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line, rows_by_load
+from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -102,8 +103,6 @@ class IcebergTable:
         Raises:
             CommitConflict: Another program has changed the columns at the same time.
         """
-        from pyiceberg.exceptions import CommitFailedException
-
         with _errors(f"The Iceberg table {self._identifier}"):
             self._table = self._catalog.load_table(self._identifier)
             try:
@@ -111,7 +110,7 @@ class IcebergTable:
                 if self._table.properties.get(_RETRIES) != "0":
                     with self._table.transaction() as change:
                         change.set_properties({_RETRIES: "0"})
-            except CommitFailedException as error:
+            except _conflicts() as error:
                 raise CommitConflict(first_line(error)) from error
             self._log = self._read_log()
 
@@ -166,19 +165,22 @@ class IcebergTable:
             CommitConflict: Another program has changed the table; the outcome is unknown; or the files have columns of
                 a newer weblake, which are added to the table now.
         """
-        try:
-            with _without_warnings(), self._table.transaction() as change:
-                yield change
-        except _conflicts() as error:
-            raise CommitConflict(first_line(error)) from error
-        except ValueError as error:  # pyiceberg refuses files with columns that the table lacks
-            landed = {field.name: field for file in files for field in self._columns_of(file)}
-            if self._add_columns(landed.values()):
-                raise CommitConflict("the table lacked columns of a load") from error
-            raise StorageRefused(
-                f"The Iceberg table {self._identifier} does not take the files of the dataset: {first_line(error)}.",
-                hint="Its columns were changed by another program: change them back, or add another table.",
-            ) from error
+        with _errors(f"The Iceberg table {self._identifier}"):
+            try:
+                with _without_warnings(), self._table.transaction() as change:
+                    yield change
+            except FileNotFoundError:  # of a load, say: no attempt would find it
+                raise
+            except _conflicts() as error:
+                raise CommitConflict(first_line(error)) from error
+            except ValueError as error:  # pyiceberg refuses files with columns that the table lacks
+                landed = {field.name: field for file in files for field in self._columns_of(file)}
+                if self._add_columns(landed.values()):
+                    raise CommitConflict("the table lacked columns of a load") from error
+                raise StorageRefused(
+                    f"The Iceberg table {self._identifier} does not take files of the dataset: {first_line(error)}.",
+                    hint="Its columns were changed by another program: change them back, or add another table.",
+                ) from error
         self.refresh()
 
     def _columns_of(self, url: str) -> pa.Schema:
@@ -225,7 +227,11 @@ class IcebergTable:
 
     def loads(self) -> dict[str, int]:
         """Return the rows of each load in the table; reads the column load_id of all files."""
-        return rows_by_load(self._table.scan(selected_fields=("load_id",)).to_arrow_batch_reader())
+        found: Counter[str] = Counter()
+        with _errors(f"The Iceberg table {self._identifier}"):
+            for batch in self._table.scan(selected_fields=("load_id",)).to_arrow_batch_reader():
+                found.update({each["values"]: each["counts"] for each in batch.column(0).value_counts().to_pylist()})
+        return dict(found)
 
 
 def _schema_of(table: str) -> pa.Schema:
@@ -291,9 +297,17 @@ def _conflicts() -> tuple[type[Exception], ...]:
     """Return the errors after which the table has to be looked at again: another program has committed first; or, of
     the catalog, the network and a database, that it is unknown whether a commit took place.
     """
-    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+    from pyiceberg import exceptions
 
-    found = (CommitFailedException, CommitStateUnknownException, OSError)
+    found = (
+        exceptions.CommitFailedException,
+        exceptions.CommitStateUnknownException,
+        exceptions.ValidationException,
+        # Of a REST catalog, or of a proxy before it, which may have passed the commit on.
+        exceptions.ServerError,
+        exceptions.ServiceUnavailableError,
+        OSError,
+    )
     try:
         from sqlalchemy.exc import OperationalError
     except ImportError:

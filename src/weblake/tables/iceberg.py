@@ -10,6 +10,7 @@ keys are columns, and partition the table.
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _ADDED, _REMOVED = "weblake.added", "weblake.removed"
 _RETRIES = "commit.retry.num-retries"
+_ENDPOINT = "s3.endpoint"
 #: The column whose day partitions the table, where the dataset's table has it.
 _TIME = "loaded_at"
 #: Columns whose whole minimum and maximum the manifests hold. By default they hold the first 16 characters of a text,
@@ -59,7 +61,7 @@ def open_table(
     except ImportError:
         raise FeatureMissing("An Iceberg table needs pyiceberg.", hint="pip install 'weblake[iceberg]'") from None
     with _errors(f"The Iceberg catalog {catalog!r}"):
-        found = load_catalog(catalog, **dict(options or {}))
+        found = load_catalog(catalog, **_with_endpoint(catalog, options or {}))
         if create:
             _create(found, identifier, table)
         return IcebergTable(storage, table, found, identifier)
@@ -232,6 +234,16 @@ class IcebergTable:
             for batch in self._table.scan(selected_fields=("load_id",)).to_arrow_batch_reader():
                 found.update({each["values"]: each["counts"] for each in batch.column(0).value_counts().to_pylist()})
         return dict(found)
+
+
+def _with_endpoint(catalog: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a catalog, with the S3 endpoint of the environment, which pyiceberg does not read."""
+    from pyiceberg.utils.config import Config
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint and _ENDPOINT not in {**(Config().get_catalog_config(catalog) or {}), **options}:
+        return {**options, _ENDPOINT: endpoint}
+    return dict(options)
 
 
 def _schema_of(table: str) -> pa.Schema:

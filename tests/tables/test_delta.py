@@ -20,6 +20,7 @@ from task_lab import CLEAR, RETRY, TaskLab, task_lab
 import weblake
 from weblake import tables
 from weblake.errors import InvalidOption, StorageRefused
+from weblake.storage.local import LocalStorage
 from weblake.tables import committing, delta
 
 
@@ -76,6 +77,37 @@ def test_a_replaced_load_with_a_deletion_vector_is_taken_out(lab: TaskLab) -> No
     assert (status.in_step, status.rows) == (True, 3)
     rows = polars.scan_delta(lab.root / "documents").select("load_id").collect()
     assert rows["load_id"].to_list() == [second.load_id] * 3
+
+
+@pytest.mark.parametrize("first", [8, 64 << 10])
+def test_the_statistics_are_read_from_the_end_of_a_file(
+    lab: TaskLab, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one request; with two if the metadata are longer than what is read first."""
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    read = []
+    real = LocalStorage.read_range
+
+    def counted(self: LocalStorage, name: str, start: int, end: int) -> bytes:
+        read.append((start, end))
+        return real(self, name, start, end)
+
+    monkeypatch.setattr(LocalStorage, "read_range", counted)
+    monkeypatch.setattr(delta, "_FOOTER", first)
+    tables.sync(lab.root)
+    assert len(read) == (2 if first == 8 else 1)
+    (action,) = pa.table(DeltaTable(lab.root / "documents").get_add_actions(flatten=True)).to_pylist()
+    assert (action["num_records"], action["min.url"]) == (3, "http://pages.test/0")
+
+
+def test_a_damaged_file_is_refused(lab: TaskLab) -> None:
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    (file,) = lab.root.glob("documents/*=*/*.parquet")
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(StorageRefused, match="is not the Parquet file that landed"):
+        tables.sync(lab.root)
 
 
 def test_a_table_with_a_feature_that_deltalake_lacks_is_refused(lab: TaskLab) -> None:

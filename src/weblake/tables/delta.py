@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weblake.arrow import schemas
-from weblake.dataset import arrow_files, layout
+from weblake.dataset import arrow_files, layout, parallel
 from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.remedies import Remedy
@@ -42,6 +43,8 @@ _PRUNED = (
 #: The table's property for the number of columns, from the first one, whose statistics readers use and writers collect;
 #: by default 32, which would leave out `loaded_at`. delta-rs does not read statistics of columns given by name.
 _INDEXED = "delta.dataSkippingNumIndexedCols"
+#: Bytes from the end of a file that are read first; the metadata of a load of one row group has about 15 kB.
+_FOOTER = 64 << 10
 
 
 def open_table(
@@ -204,7 +207,9 @@ class DeltaLakeTable:
                 self._overwrite(add, remove, properties)
                 self.refresh()
                 return
-            actions = [self._add(each, now) for each in add if each.path is not None]
+            landed = [each for each in add if each.path is not None]
+            threads = parallel.readers(self._storage)
+            actions = list(parallel.in_order(landed, partial(self._add, now=now), threads=threads))
             actions += [self._remove(each, now) for each in remove if each.path is not None]
             self._write(actions, properties)
 
@@ -295,11 +300,27 @@ class DeltaLakeTable:
             partition_values=dict(file.keys),
         )
 
+    def _footer(self, file: LoadFile) -> pq.FileMetaData:
+        """Return the metadata at the end of a file; its size is known, so one request reads it."""
+        assert file.path is not None
+        wanted = _FOOTER
+        while True:
+            end = self._storage.read_range(file.path, max(0, file.bytes - wanted), file.bytes)
+            # The last eight bytes are the length of the metadata before them and a magic number.
+            wanted = int.from_bytes(end[-8:-4], "little") + 8
+            if wanted <= len(end) or len(end) == file.bytes:
+                break
+        try:
+            return pq.read_metadata(pa.BufferReader(end))
+        except pa.ArrowInvalid as error:
+            raise StorageRefused(
+                f"{file.path} is not the Parquet file that landed: {first_line(error)}.",
+                hint="Restore it from a backup.",
+            ) from error
+
     def _statistics(self, file: LoadFile) -> dict[str, object]:
         """Return the statistics of a file in the form of the log, from its footer."""
-        assert file.path is not None
-        with self._storage.open_input(file.path) as source:
-            metadata = pq.read_metadata(source)
+        metadata = self._footer(file)
         lowest: dict[str, Any] = {}
         highest: dict[str, Any] = {}
         nulls: dict[str, int] = {}

@@ -19,6 +19,7 @@ from task_lab import CLEAR, RETRY, TaskLab, task_lab
 
 import weblake
 from weblake import tables
+from weblake.dataset.ledger import Ledger
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage.local import LocalStorage
 from weblake.tables import committing, delta
@@ -142,7 +143,7 @@ def test_a_replacement_is_one_commit(lab: TaskLab) -> None:
 @proves(
     "2.10",
     at="src/weblake/loads/retirement.py",
-    line="for name in () if tables else files:",
+    line="for name in () if tables or late else files:",
     becomes="for name in files:",
 )
 def test_the_files_of_a_replaced_load_stay_for_older_versions(lab: TaskLab) -> None:
@@ -228,6 +229,34 @@ def test_maintenance_during_the_commit_of_a_replacement(lab: TaskLab, monkeypatc
     monkeypatch.setattr(delta.DeltaLakeTable, "_write", is_late)
     tables.sync(lab.root)
     assert loads_in(lab) == sorted([first.load_id] * 3 + [third.load_id] * 3)
+
+
+@proves(
+    "2.10",
+    at="src/weblake/loads/retirement.py",
+    line="late = [table for table in registered_tables.ids(storage) if table not in tables]",
+    becomes="late: list[str] = []",
+)
+def test_a_table_that_is_added_and_synced_while_a_load_is_replaced(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The landing has listed the tables before; the table has added the old load before its retirement."""
+    lab.land(RETRY)
+    real = Ledger.record_done
+
+    def meanwhile(self: Ledger, *args: Any, **more: Any) -> Any:
+        monkeypatch.setattr(Ledger, "record_done", real)
+        tables.add(lab.root, "delta", keep_days=0)
+        assert tables.sync(lab.root)[0].rows == 3
+        return real(self, *args, **more)
+
+    monkeypatch.setattr(Ledger, "record_done", meanwhile)
+    lab.run = "run-2"
+    second = lab.land(RETRY).receipt
+    assert len(loads_in(lab)) == 3  # of the old load, whose file is there
+    tables.sync(lab.root)
+    assert loads_in(lab) == [second.load_id] * 3
+    assert lab.visible == [second.load_id]
 
 
 def test_a_retired_load_is_not_added_when_it_is_offered_again(lab: TaskLab) -> None:

@@ -23,6 +23,7 @@ from weblake.dataset.ledger import Ledger
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage.local import LocalStorage
 from weblake.tables import committing, delta
+from weblake.tables.formats import LoadFile
 
 
 @pytest.fixture
@@ -78,6 +79,19 @@ def test_a_replaced_load_with_a_deletion_vector_is_taken_out(lab: TaskLab) -> No
     assert (status.in_step, status.rows) == (True, 3)
     rows = polars.scan_delta(lab.root / "documents").select("load_id").collect()
     assert rows["load_id"].to_list() == [second.load_id] * 3
+
+
+@pytest.mark.system
+def test_each_hundredth_version_is_a_checkpoint(lab: TaskLab) -> None:
+    """So the log of a table with thousands of loads is opened as fast as a new one; the loads in it are remembered."""
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    table = delta.open_table(lab.dataset.storage, "documents")
+    loads = [f"{number:016x}" for number in range(101)]
+    for load_id in loads:
+        table.commit([LoadFile(load_id, None, 0, 0, {})], [])
+    assert list(lab.root.glob("documents/_delta_log/*.checkpoint.parquet"))
+    assert table.added(loads) == set(loads)
 
 
 @pytest.mark.parametrize("first", [8, 64 << 10])

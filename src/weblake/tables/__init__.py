@@ -46,7 +46,8 @@ class TableStatus(TableResult):
     loads: int
     #: Rows of the table.
     rows: int
-    #: Loads or files whose rows the table lacks; the next sync adds them.
+    #: Loads or files whose rows the table lacks; the next sync adds them, but for loads whose rows another program has
+    #: deleted from the table.
     missing: tuple[str, ...]
     #: Retired loads whose rows are still in the table; the next sync takes them out.
     retired: tuple[str, ...]

@@ -187,7 +187,10 @@ class SimulatedService:
         if fault is not None and fault[0].isdigit():
             status, _, wait = fault.partition(" after ")
             return self.reply({"success": False, "error": fault}, int(status), wait.removesuffix(" s"))
-        reply = self.reply(self.answer(request, lag=fault == "lag"))
+        try:
+            reply = self.reply(self.answer(request, lag=fault == "lag"))
+        except KeyError:
+            return self.reply({"success": False, "error": "Job not found"}, 404)
         if fault == "late":
             return NoResponse("the answer was lost")
         if fault == "html":

@@ -14,7 +14,7 @@ from scripted_job import url_of
 from simulated_service import Clock, Content, Page, SimulatedClient, SimulatedService
 
 from weblake.dataset.root import open_dataset
-from weblake.errors import DeadlineExceeded
+from weblake.errors import DeadlineExceeded, JobGone
 from weblake.loads import intents, load, load_request
 from weblake.loads.load_request import Naming, Terms
 
@@ -84,6 +84,39 @@ def test_p8_a_clock_set_back_does_not_move_the_deadline(tmp_path: Path, by: floa
         with suppress(DeadlineExceeded):
             load.land(SimulatedClient(there), dataset, request, terms)
     assert clock.passed < terms.timeout_s + load.SETTLE_S + 60
+
+
+def test_the_deadline_of_a_job_counts_from_the_first_try(tmp_path: Path) -> None:
+    """A retry does not give an endless job its whole time again."""
+    clock = Clock()
+    there = world(clock, polls=10**9)
+    request = load_request.batch(URLS, Naming())
+    with clock.installed():
+        dataset = open_dataset(tmp_path / "lake")
+        intents.start_load(SimulatedClient(there), dataset, request)
+        clock.sleep(500)
+        with suppress(DeadlineExceeded):
+            load.land(SimulatedClient(there), dataset, request, Terms(timeout_s=600, ends_job=True))
+    (cancelled,) = [at for method, _, _, at, _ in there.heard if method == "DELETE"]
+    assert cancelled == pytest.approx(600, abs=15)
+
+
+@pytest.mark.parametrize(("started_before_s", "patience_s"), [(0.0, load.JUST_STARTED_S), (60.0, 0.0)])
+def test_a_job_that_is_not_found_is_waited_for_only_just_after_its_start(
+    tmp_path: Path, started_before_s: float, patience_s: float
+) -> None:
+    clock = Clock()
+    there = world(clock)
+    request = load_request.batch(URLS, Naming())
+    with clock.installed():
+        dataset = open_dataset(tmp_path / "lake")
+        intents.start_load(SimulatedClient(there), dataset, request)
+        clock.sleep(started_before_s)
+        there.jobs.clear()
+        begun = clock.passed
+        with pytest.raises(JobGone):
+            load.land(SimulatedClient(there), dataset, request, Terms(timeout_s=600))
+    assert clock.passed - begun == pytest.approx(patience_s, abs=5)
 
 
 @proves(

@@ -170,7 +170,9 @@ def _not_installed(scheme: str) -> FeatureMissing:
     package = _PACKAGES.get(scheme)
     return FeatureMissing(
         f"Airflow has no file system for {scheme}:// here, so the connection of that path cannot be used.",
-        hint=f"pip install '{package}'" if package else "Use a path on s3://, gs://, abfs:// or a local one.",
+        hint=f"pip install '{package}' on the workers and the triggerer, and restart them."
+        if package
+        else "Use a path on s3://, gs://, abfs:// or a local one.",
     )
 
 

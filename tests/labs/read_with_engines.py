@@ -106,9 +106,7 @@ def deltars_delta() -> Reader:
     builder = QueryBuilder().register("documents", DeltaTable(DELTA))
 
     def read(columns: list[str], url: str | None) -> list[dict[str, Any]]:
-        where = "" if url is None else f" WHERE url = '{url}'"
-        names = ", ".join(f'"{name}"' for name in columns)
-        rows: list[dict[str, Any]] = pa.table(builder.execute(f"SELECT {names} FROM documents{where}")).to_pylist()
+        rows: list[dict[str, Any]] = pa.table(builder.execute(select(columns, "documents", url))).to_pylist()
         return rows
 
     return read
@@ -184,7 +182,101 @@ def pyspark_iceberg() -> Reader:
     return pyspark([task.file.file_path for task in iceberg().scan().plan_files()])
 
 
-PACKAGES = {"deltars": "deltalake"}
+def daft_delta() -> Reader:
+    import daft as engine
+
+    frame = engine.read_deltalake(DELTA)
+
+    def read(columns: list[str], url: str | None) -> list[dict[str, Any]]:
+        wanted = frame if url is None else frame.where(engine.col("url") == url)
+        rows: list[dict[str, Any]] = wanted.select(*columns).to_pylist()
+        return rows
+
+    return read
+
+
+def datafusion_delta() -> Reader:
+    """DataFusion over the table that deltalake gives it."""
+    from datafusion import SessionContext
+    from deltalake import DeltaTable
+
+    context = SessionContext()
+    context.register_table("documents", DeltaTable(DELTA))
+
+    def read(columns: list[str], url: str | None) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = context.sql(select(columns, "documents", url)).to_arrow_table().to_pylist()
+        return rows
+
+    return read
+
+
+def kernel_delta() -> Reader:
+    """The Delta Kernel, by the package polars-deltalake."""
+    import polars_deltalake
+
+    return polars(polars_deltalake.scan_delta(DELTA))
+
+
+def chdb(source: str) -> Reader:
+    """ClickHouse in the process. It has no missing list, map or struct: they come back empty."""
+    import chdb as engine
+    import pyarrow as pa
+
+    def read(columns: list[str], url: str | None) -> list[dict[str, Any]]:
+        settings = "SETTINGS session_timezone = 'UTC', output_format_arrow_string_as_string = 1"
+        found = engine.query(f"{select(columns, source, url)} {settings}", "ArrowStream")
+        rows: list[dict[str, Any]] = pa.ipc.open_stream(found.bytes()).read_all().to_pylist()
+        return rows
+
+    return read
+
+
+def chdb_delta() -> Reader:
+    return chdb(f"deltaLakeLocal('{DELTA}')")
+
+
+def chdb_iceberg() -> Reader:
+    return chdb(f"icebergLocal('{iceberg().location().removeprefix('file://')}')")
+
+
+def sail(format: str, location: str) -> Reader:
+    """Sail, an engine with the interface of Spark, which has readers of its own for both formats."""
+    from pysail.spark import SparkConnectServer
+    from pyspark.sql import SparkSession
+
+    server = SparkConnectServer()
+    server.start(background=True)
+    _SERVERS.append(server)
+    session = SparkSession.builder.remote(f"sc://127.0.0.1:{server.listening_address[1]}").create()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    frame = session.read.format(format).load(location)
+
+    def read(columns: list[str], url: str | None) -> list[dict[str, Any]]:
+        wanted = frame if url is None else frame.where(frame.url == url)
+        return [row.asDict(recursive=True) for row in wanted.select(*columns).collect()]
+
+    return read
+
+
+#: A server ends with its object.
+_SERVERS: list[Any] = []
+
+
+def sail_delta() -> Reader:
+    return sail("delta", DELTA)
+
+
+def sail_iceberg() -> Reader:
+    return sail("iceberg", iceberg().location())
+
+
+def select(columns: list[str], source: str, url: str | None) -> str:
+    where = "" if url is None else f" WHERE url = '{url}'"
+    names = ", ".join(f'"{name}"' for name in columns)
+    return f"SELECT {names} FROM {source}{where}"
+
+
+PACKAGES = {"deltars": "deltalake", "kernel": "polars-deltalake", "sail": "pysail"}
 
 
 def plain(value: Any) -> Any:

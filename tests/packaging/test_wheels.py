@@ -66,6 +66,7 @@ def test_the_core_imports_without_the_guests_and_without_extras(wheels: dict[str
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("command", "or_another"), [(["scrape", "http://127.0.0.1:9/"], True), (["serve"], False)], ids=["scrape", "serve"]
 )
@@ -115,6 +116,7 @@ def test_public_names_exist() -> None:
         _ = weblake.no_such_name  # type: ignore[attr-defined]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("imported", "unwanted"),
     [

@@ -108,6 +108,7 @@ def test_p1_death_before_any_instruction_leaves_all_or_nothing(local_root: str, 
     assert whole > 10
 
 
+@pytest.mark.system
 def test_p1_kill_at_any_moment_leaves_no_partial_record(local_root: str) -> None:
     whole = 0
     for n in range(12):
@@ -148,6 +149,9 @@ def test_publish_is_create_only_and_readable(storage: Storage) -> None:
         assert file.seekable()
         file.seek(1)
         assert file.read() == b"ows"
+    assert storage.read_range(DATA, 1, 3) == b"ow"
+    with pytest.raises(StorageRefused):
+        storage.read_range(NAME, 0, 1)
     assert not storage.exists("documents")  # a folder is no file
     path = storage.local_path(DATA)
     assert path is None or path.read_bytes() == b"rows"

@@ -13,13 +13,17 @@ import pyarrow.dataset as ds
 import pytest
 from catalogue import proves
 from command_in_process import run_command
-from deltalake import DeltaTable
+from deletion_vectors import delete_first_row
+from deltalake import DeltaTable, TableFeatures
 from task_lab import CLEAR, RETRY, TaskLab, task_lab
 
 import weblake
 from weblake import tables
+from weblake.dataset.ledger import Ledger
 from weblake.errors import InvalidOption, StorageRefused
-from weblake.tables import delta
+from weblake.storage.local import LocalStorage
+from weblake.tables import committing, delta
+from weblake.tables.formats import LoadFile
 
 
 @pytest.fixture
@@ -27,6 +31,11 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
     with task_lab(tmp_path) as lab:
         lab.keys = {"day": "2026-11-21"}
         yield lab
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committing, "PAUSE_S", 0.0)
 
 
 def loads_in(lab: TaskLab) -> list[str]:
@@ -48,6 +57,82 @@ def test_what_has_landed_is_added_once(lab: TaskLab) -> None:
     assert (done.added, done.rows, done.table_rows) == ((second.load_id,), 3, 6)
     assert loads_in(lab) == sorted([first.load_id] * 3 + [second.load_id] * 3)
     assert tables.status(lab.root)[0].in_step
+
+
+@proves(
+    "2.10",
+    at="src/weblake/tables/delta.py",
+    line="marked = self._with_deletion_vector() if there else set()",
+    becomes="marked: set[str] = set()",
+)
+def test_a_replaced_load_with_a_deletion_vector_is_taken_out(lab: TaskLab) -> None:
+    """Another program has deleted a row of the load's file without rewriting the file."""
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    delete_first_row(lab.root / "documents")
+    assert sum(delta.open_table(lab.dataset.storage, "documents").loads().values()) == 2
+    lab.run = "run-2"
+    second = lab.land(RETRY).receipt
+    tables.sync(lab.root)
+    (status,) = tables.status(lab.root)
+    assert (status.in_step, status.rows) == (True, 3)
+    rows = polars.scan_delta(lab.root / "documents").select("load_id").collect()
+    assert rows["load_id"].to_list() == [second.load_id] * 3
+
+
+@pytest.mark.system
+def test_each_hundredth_version_is_a_checkpoint(lab: TaskLab) -> None:
+    """So the log of a table with thousands of loads is opened as fast as a new one; the loads in it are remembered."""
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    table = delta.open_table(lab.dataset.storage, "documents")
+    loads = [f"{number:016x}" for number in range(101)]
+    for load_id in loads:
+        table.commit([LoadFile(load_id, None, 0, 0, {})], [])
+    assert list(lab.root.glob("documents/_delta_log/*.checkpoint.parquet"))
+    assert table.added(loads) == set(loads)
+
+
+@pytest.mark.parametrize("first", [8, 64 << 10])
+def test_the_statistics_are_read_from_the_end_of_a_file(
+    lab: TaskLab, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one request; with two if the metadata are longer than what is read first."""
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    read = []
+    real = LocalStorage.read_range
+
+    def counted(self: LocalStorage, name: str, start: int, end: int) -> bytes:
+        read.append((start, end))
+        return real(self, name, start, end)
+
+    monkeypatch.setattr(LocalStorage, "read_range", counted)
+    monkeypatch.setattr(delta, "_FOOTER", first)
+    tables.sync(lab.root)
+    assert len(read) == (2 if first == 8 else 1)
+    (action,) = pa.table(DeltaTable(lab.root / "documents").get_add_actions(flatten=True)).to_pylist()
+    assert (action["num_records"], action["min.url"]) == (3, "http://pages.test/0")
+
+
+def test_a_damaged_file_is_refused(lab: TaskLab) -> None:
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    (file,) = lab.root.glob("documents/*=*/*.parquet")
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(StorageRefused, match="is not the Parquet file that landed"):
+        tables.sync(lab.root)
+
+
+def test_a_table_with_a_feature_that_deltalake_lacks_is_refused(lab: TaskLab) -> None:
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    table = DeltaTable(lab.root / "documents")
+    table.alter.add_feature(TableFeatures.RowTracking, allow_protocol_versions_increase=True)
+    with pytest.raises(StorageRefused, match="in 8 attempts: Unsupported table features required") as caught:
+        tables.sync(lab.root)
+    assert "No other program has changed it" in str(caught.value)
 
 
 @pytest.mark.smoke
@@ -72,7 +157,7 @@ def test_a_replacement_is_one_commit(lab: TaskLab) -> None:
 @proves(
     "2.10",
     at="src/weblake/loads/retirement.py",
-    line="for name in () if tables else files:",
+    line="for name in () if tables or late else files:",
     becomes="for name in files:",
 )
 def test_the_files_of_a_replaced_load_stay_for_older_versions(lab: TaskLab) -> None:
@@ -160,6 +245,34 @@ def test_maintenance_during_the_commit_of_a_replacement(lab: TaskLab, monkeypatc
     assert loads_in(lab) == sorted([first.load_id] * 3 + [third.load_id] * 3)
 
 
+@proves(
+    "2.10",
+    at="src/weblake/loads/retirement.py",
+    line="late = [table for table in registered_tables.ids(storage) if table not in tables]",
+    becomes="late: list[str] = []",
+)
+def test_a_table_that_is_added_and_synced_while_a_load_is_replaced(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The landing has listed the tables before; the table has added the old load before its retirement."""
+    lab.land(RETRY)
+    real = Ledger.record_done
+
+    def meanwhile(self: Ledger, *args: Any, **more: Any) -> Any:
+        monkeypatch.setattr(Ledger, "record_done", real)
+        tables.add(lab.root, "delta", keep_days=0)
+        assert tables.sync(lab.root)[0].rows == 3
+        return real(self, *args, **more)
+
+    monkeypatch.setattr(Ledger, "record_done", meanwhile)
+    lab.run = "run-2"
+    second = lab.land(RETRY).receipt
+    assert len(loads_in(lab)) == 3  # of the old load, whose file is there
+    tables.sync(lab.root)
+    assert loads_in(lab) == [second.load_id] * 3
+    assert lab.visible == [second.load_id]
+
+
 def test_a_retired_load_is_not_added_when_it_is_offered_again(lab: TaskLab) -> None:
     first = lab.land(RETRY).receipt
     tables.add(lab.root, "delta")
@@ -236,11 +349,14 @@ def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path)
         with pytest.raises(InvalidOption) as caught:
             tables.add(lab.root, **wrong)  # type: ignore[arg-type]
         assert caught.value.hint
-    with pytest.raises(StorageRefused, match="no Delta Lake or Iceberg table"):
+    with pytest.raises(InvalidOption, match="no Delta Lake or Iceberg table"):
         tables.sync(lab.root)
     tables.add(lab.root, "delta")
-    with pytest.raises(StorageRefused, match="no such table"):
-        tables.sync(lab.root, format="iceberg")
+    for call in (tables.sync, tables.status):
+        with pytest.raises(InvalidOption, match="no such table"):
+            call(lab.root, format="iceberg")
+    with pytest.raises(InvalidOption, match="no such table"):
+        tables.remove(lab.root, "iceberg")
 
 
 def test_the_command_line(lab: TaskLab) -> None:
@@ -259,7 +375,7 @@ def test_the_command_line(lab: TaskLab) -> None:
     assert json.loads(table("sync", "--all", "--json")[1])["tables"][0]["added"] == []
     assert table("remove", "delta")[0] == 0
     code, _, err = table("sync")
-    assert (code, "weblake table add" in err) == (1, True)
+    assert (code, "weblake table add" in err) == (2, True)
 
 
 def test_readers_skip_files_by_the_statistics_of_the_log(lab: TaskLab) -> None:

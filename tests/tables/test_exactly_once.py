@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,14 +12,18 @@ from typing import Any
 import pytest
 from catalogue import proves
 from crash_steps import Crash, CrashSteps
+from deltalake import DeltaTable
+from deltalake.exceptions import SchemaMismatchError
 from killed_syncs import sync_and_kill
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
 from task_lab import RETRY, TaskLab, task_lab
 
 from weblake import tables
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
 from weblake.storage.local import LocalStorage
-from weblake.tables import delta, iceberg
+from weblake.tables import committing, delta, iceberg
 from weblake.tables.formats import CommitConflict
 
 FORMATS = ("delta", "iceberg")
@@ -119,6 +122,56 @@ def test_a_commit_whose_reply_is_lost(lab: TaskLab, format: str, monkeypatch: py
     assert rows(lab, format) == {load_id: 3}
 
 
+class Refused(Exception):
+    """An error of a catalog or a library that nothing else tells about."""
+
+
+@pytest.mark.parametrize(
+    ("format", "error", "calls"),
+    [
+        ("delta", SchemaMismatchError("the columns differ"), 1),
+        ("delta", OSError("no route to the storage"), committing.UNCHANGED_TRIES),
+        ("iceberg", ForbiddenError("no right to commit"), 1),
+        ("iceberg", Refused("nobody knows"), 1),
+        ("iceberg", ServiceUnavailableError("come again"), committing.UNCHANGED_TRIES),
+        ("iceberg", OSError("no route to the catalog"), committing.UNCHANGED_TRIES),
+    ],
+)
+def test_a_commit_that_always_fails(
+    lab: TaskLab, format: str, error: Exception, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be a conflict is told at once, and what may be one after few attempts: no program has committed."""
+    land(lab, "run-1", "a")
+    add(lab, format)
+    monkeypatch.setattr(committing, "PAUSE_S", 0.0)
+    called = []
+
+    def fails(*args: Any, **more: Any) -> None:
+        called.append(args)
+        raise error
+
+    with monkeypatch.context() as patched:
+        library = DeltaTable if format == "delta" else SqlCatalog
+        patched.setattr(library, "create_write_transaction" if format == "delta" else "commit_table", fails)
+        with pytest.raises(StorageRefused, match=str(error)) as caught:
+            sync(lab, format)
+    assert caught.value.hint
+    assert len(called) == calls
+    assert sync(lab, format).rows == 3
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_file_that_is_missing_is_named(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(lab, "run-1", "a")
+    add(lab, format)
+    monkeypatch.setattr(committing, "PAUSE_S", 0.0)
+    (file,) = lab.root.glob("documents/*=*/*.parquet")
+    file.unlink()
+    with pytest.raises(StorageRefused, match=r"has no file documents/day=a/.+ any more") as caught:
+        sync(lab, format)
+    assert "Restore it from a backup" in str(caught.value)
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("format", FORMATS)
 def test_another_sync_commits_first(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +213,8 @@ def test_a_load_that_is_retired_while_it_is_added(lab: TaskLab, monkeypatch: pyt
     assert lab.visible == newer
 
 
-@pytest.mark.parametrize("format", ["delta", pytest.param("iceberg", marks=pytest.mark.system)])
+@pytest.mark.system
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_on_object_storage(
     lab: TaskLab, s3_root: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,10 +222,10 @@ def test_on_object_storage(
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     named: dict[str, Any] = {}
     options = None
-    if format == "iceberg":  # pyiceberg reads the environment once in a process
+    if format == "iceberg":  # the endpoint is that of the environment
         named = {"catalog": "lake", "identifier": "web.documents"}
         options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{s3_root}-warehouse"}
-        options |= {"s3.endpoint": os.environ["AWS_ENDPOINT_URL"], "s3.region": "us-east-1"}
+        options |= {"s3.region": "us-east-1"}
     lab.dataset = open_dataset(s3_root)
     first = land(lab, "run-1", "a b/ü%")
     tables.add(s3_root, format, keep_days=0, table_options=options, **named)

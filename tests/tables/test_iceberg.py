@@ -16,7 +16,7 @@ from task_lab import RETRY, TaskLab, task_lab
 import weblake
 from weblake import tables
 from weblake.arrow import schemas
-from weblake.tables import committing
+from weblake.tables import committing, iceberg
 
 IDENTIFIER = "web.documents"
 
@@ -175,3 +175,13 @@ def test_a_rewrite_of_the_files_neither_doubles_nor_loses(lab: TaskLab, options:
     assert done.added == (third.load_id,)
     assert loads_in(options) == sorted([second.load_id] * 3 + [third.load_id] * 3)
     assert tables.status(lab.root, table_options=options)[0].in_step
+
+
+def test_the_endpoint_of_the_environment_counts_unless_the_catalog_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """test_exactly_once.py and test_usage_tables.py use it on a server."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    assert iceberg._with_endpoint("lake", {"type": "sql"}) == {"type": "sql", "s3.endpoint": "http://127.0.0.1:1"}
+    given = {"s3.endpoint": "http://127.0.0.1:2"}
+    assert iceberg._with_endpoint("lake", given) == given
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__S3__ENDPOINT", "http://127.0.0.1:3")
+    assert iceberg._with_endpoint("lake", {}) == {}

@@ -79,24 +79,23 @@ def sync(
     from weblake import tables
 
     found = Synced()
-    registered = tables.list_tables(root)
-    wanted = dict.fromkeys(
-        (each.format, each.name)
-        for each in registered
+    wanted = [
+        each
+        for each in tables.list_tables(root)
         if table_format in (None, each.format) and table_name in (None, each.name, each.table)
-    )
+    ]
     if not wanted:
         return found
     storage, catalog = storage_settings(root), None
-    for format_, name in wanted:
+    for table in wanted:
         options = storage
         try:
             with in_airflow_terms():
-                if format_ == "iceberg":
+                if table.format == "iceberg":
                     catalog = catalog_settings(catalog_conn_id) if catalog is None else catalog
                     options = {**storage, **catalog}
-                done = tables.sync(root, format=format_, name=name, everything=everything, table_options=options)
-                found.tables.extend(_shown(each) for each in done if each.name == name)
+                (done,) = tables.sync(root, registered=table, everything=everything, table_options=options)
+                found.tables.append(_shown(done))
         except Exception as error:  # noqa: BLE001  # the libraries of the formats raise errors of their own
             if isinstance(error, WeblakeError):
                 error.message = without_secrets(error.message, _secrets(options))

@@ -60,9 +60,6 @@ def build_table_asset(
         chosen: dict[str, Any] = {"format": table_format, "name": table_name, "storage_options": storage}
         with translate_errors(context):
             dataset = resource.dataset_of_step(context, to)
-            registered = tables.list_tables(root, storage_options=storage)
-            if not registered:  # this raises the error that says so
-                tables.sync(root, **chosen)
         with translate_errors(context, retried=StorageRefused):  # a retry is free, and a catalog may be up again
             done = tables.sync(root, table_options=table_options, **chosen)
             if len(done) > 1:

@@ -17,21 +17,29 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str, tables: Sequence[str]
     found and finished. The documents are removed before the page errors, so documents are never visible without the
     errors of their load. Of the load, only the entry is read: its records may be damaged, or of a newer version.
 
-    `tables` are the ids of the dataset's tables (Delta Lake, Iceberg). If there is one, the files are kept, because
-    the table names them until it has taken the load out, and its older versions do so for longer. `weblake.read` leaves
-    them out from now on.
+    `tables` are the ids of the dataset's tables (Delta Lake, Iceberg), listed before. If there is one, the files are
+    kept, because the table names them until it has taken the load out, and its older versions do so for longer.
+    `weblake.read` leaves them out from now on.
     """
     storage, files = dataset.storage, _files(entry)
-    if tables:
-        registered_tables.mark_uncommitted(storage, tables, entry.load_id, registered_tables.REMOVED)
-        registered_tables.keep_files(dataset.ledger, entry.load_id, files)
+    _keep(dataset, entry.load_id, files, tables)
     dataset.ledger.record_retirement(entry.load_id, entry.receipt, at=entry.at, by=by, version=entry.version)
-    for name in () if tables else files:
+    # A table that was registered meanwhile may have added the load before this record existed.
+    late = [table for table in registered_tables.ids(storage) if table not in tables]
+    _keep(dataset, entry.load_id, files, late)
+    for name in () if tables or late else files:
         if layout.is_compacted(name):
             _take_out(dataset, name, entry.load_id, by)
         else:
             storage.delete(name)
     dataset.slots.remove(entry)
+
+
+def _keep(dataset: Dataset, load_id: str, files: Sequence[str], tables: Sequence[str]) -> None:
+    """Note that tables have to take a load out, and that its files exist until then; nothing without tables."""
+    if tables:
+        registered_tables.mark_uncommitted(dataset.storage, tables, load_id, registered_tables.REMOVED)
+        registered_tables.keep_files(dataset.ledger, load_id, files)
 
 
 def is_there(dataset: Dataset, entry: SlotEntry) -> bool:

@@ -23,7 +23,7 @@ from typing import IO, Protocol
 
 from weblake.errors import StorageRefused
 from weblake.storage.rules import TMP, checked_name, refusal, translate_errors
-from weblake.storage.scratch import scratch_in
+from weblake.storage.scratch import scratch_in, sweep
 
 #: Maximum attempts of a conditional put while the object is absent; repeated puts remain exclusive.
 TRIES = 3
@@ -93,6 +93,7 @@ class ObjectStorage:
         self._url = url
         self._hidden = hidden
         self._alone: AbstractContextManager[object] = _MEMORY if backend == "memory" else nullcontext()
+        self._swept = False
 
     @property
     def url(self) -> str:
@@ -238,6 +239,11 @@ class ObjectStorage:
                 return
             asked["ContinuationToken"] = page["NextContinuationToken"]
 
+    def read_range(self, name: str, start: int, end: int) -> bytes:
+        """Return a part of the object."""
+        with self._translate_errors(f"read {name}"):
+            return self._fs.cat_file(self._path(name), start=start, end=end)
+
     def open_input(self, name: str) -> IO[bytes]:
         """Return the object, open for reading."""
         path = self._path(name)
@@ -253,9 +259,13 @@ class ObjectStorage:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Create a directory in the machine's temporary directory (TMPDIR)."""
+        """Create a directory in the machine's temporary directory (TMPDIR); the first call deletes abandoned ones."""
         with self._translate_errors("make a staging directory"):
-            made = scratch_in(Path(tempfile.gettempdir()), "weblake-scratch-")
+            parent, prefix = Path(tempfile.gettempdir()), "weblake-scratch-"
+            if not self._swept:
+                self._swept = True
+                sweep(parent, prefix)
+            made = scratch_in(parent, prefix)
             directory = made.__enter__()
         try:
             yield directory

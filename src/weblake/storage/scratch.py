@@ -33,7 +33,6 @@ def part_name() -> str:
 @contextmanager
 def scratch_in(parent: Path, prefix: str = "") -> Iterator[Path]:
     """Create a private directory below the existing directory `parent`; removed with its content at the end."""
-    sweep(parent, prefix)
     directory = parent / f"{prefix}{_mark()}"
     drop = partial(shutil.rmtree, directory, ignore_errors=True)
     owner: int | None = None

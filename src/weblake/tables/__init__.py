@@ -46,7 +46,8 @@ class TableStatus(TableResult):
     loads: int
     #: Rows of the table.
     rows: int
-    #: Loads or files whose rows the table lacks; the next sync adds them.
+    #: Loads or files whose rows the table lacks; the next sync adds them, but for loads whose rows another program has
+    #: deleted from the table.
     missing: tuple[str, ...]
     #: Retired loads whose rows are still in the table; the next sync takes them out.
     retired: tuple[str, ...]
@@ -148,6 +149,7 @@ def sync(
     *,
     format: str | None = None,
     name: str | None = None,
+    registered: RegisteredTable | None = None,
     everything: bool = False,
     storage_options: Mapping[str, object] | None = None,
     table_options: Mapping[str, str] | None = None,
@@ -162,25 +164,25 @@ def sync(
         root: The dataset.
         format: Only tables of this format.
         name: Only the table with this identifier, or of this table of the dataset.
+        registered: Only this table, as `list_tables` has returned it; `format` and `name` are not used.
         everything: Look at each load of the ledger, not only at those that landed or were retired since the last sync;
             for usage_periods and activity, at each file.
         storage_options: As in `add`.
         table_options: As in `add`.
 
     Raises:
+        InvalidOption: The dataset has no such table.
         FeatureMissing: deltalake or pyiceberg is not installed.
-        StorageRefused: The dataset has no such table; a table or a record cannot be read or written; or other programs
-            committed to the table at each attempt.
+        StorageRefused: A table or a record cannot be read or written; or no attempt of a commit has succeeded.
     """
     dataset = open_dataset(root, storage_options=storage_options)
-    tables = TableRecords(dataset.ledger).tables()
-    wanted = _wanted(dataset, tables, format, name)
+    wanted = [registered] if registered else _wanted(dataset, TableRecords(dataset.ledger).tables(), format, name)
     done = []
-    for table in wanted:
-        lake = _open(dataset, table.format, table.table, table.catalog, table.identifier, table_options)
-        sync_one = sync_files if table.table in layout.FIXED_KEYS else sync_table
-        done.append(sync_one(dataset, table, lake, everything=everything))
-    deleted = delete_kept_files(dataset, tables)
+    for each in wanted:
+        lake = _open(dataset, each.format, each.table, each.catalog, each.identifier, table_options)
+        sync_one = sync_files if each.table in layout.FIXED_KEYS else sync_table
+        done.append(sync_one(dataset, each, lake, everything=everything))
+    deleted = delete_kept_files(dataset)
     return [replace(done[0], deleted_files=deleted), *done[1:]]
 
 
@@ -197,8 +199,9 @@ def status(
     The whole ledger is read, and the column load_id of the table; for usage_periods and activity, the dataset's files.
 
     Raises:
+        InvalidOption: The dataset has no such table.
         FeatureMissing: deltalake or pyiceberg is not installed.
-        StorageRefused: The dataset has no such table, or a table or a record cannot be read.
+        StorageRefused: A table or a record cannot be read.
     """
     dataset = open_dataset(root, storage_options=storage_options)
     wanted = _wanted(dataset, TableRecords(dataset.ledger).tables(), format, name)
@@ -243,7 +246,7 @@ def remove(
         storage_options: As in `add`.
 
     Raises:
-        StorageRefused: The dataset has no such table.
+        InvalidOption: The dataset has no such table.
     """
     dataset = open_dataset(root, storage_options=storage_options)
     records = TableRecords(dataset.ledger)
@@ -252,7 +255,7 @@ def remove(
     if table is None:
         raise _no_such_table(dataset, tables)
     records.unregister(table)
-    delete_kept_files(dataset, records.tables())
+    delete_kept_files(dataset)
     return table
 
 
@@ -265,13 +268,13 @@ def _wanted(
     return found
 
 
-def _no_such_table(dataset: Dataset, tables: list[RegisteredTable]) -> StorageRefused:
+def _no_such_table(dataset: Dataset, tables: list[RegisteredTable]) -> InvalidOption:
     if not tables:
-        return StorageRefused(
+        return InvalidOption(
             f"{dataset.url} has no Delta Lake or Iceberg table.", hint=Remedy("Add one with {add_table}.")
         )
     known = ", ".join(f"{each.format} {each.name}" for each in tables)
-    return StorageRefused(f"{dataset.url} has no such table.", hint=f"Its tables: {known}.")
+    return InvalidOption(f"{dataset.url} has no such table.", hint=f"Its tables: {known}.")
 
 
 def _open(

@@ -44,6 +44,8 @@ LOADS_PER_COMMIT = 1000
 LISTED_FROM = 100
 #: Attempts of one commit, while other programs commit at the same time.
 TRIES = 30
+#: Attempts that fail although no other program has changed the table: the catalog or the storage fails.
+UNCHANGED_TRIES = 8
 #: Longest pause between two attempts, in seconds.
 PAUSE_S = 2.0
 
@@ -108,13 +110,17 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     )
 
 
-def delete_kept_files(dataset: Dataset, tables: Sequence[RegisteredTable], now: datetime | None = None) -> int:
-    """Delete the files of retired loads that no table names any more, after their days; return how many."""
+def delete_kept_files(dataset: Dataset) -> int:
+    """Delete the files of retired loads that no table names any more, after their days; return how many.
+
+    The tables are read after the list of files: one that was registered meanwhile keeps the files that it names.
+    """
     records, storage = TableRecords(dataset.ledger), dataset.storage
-    tables = [table for table in tables if table.table in layout.LOAD_TABLES]
-    now = now or datetime.now(timezone.utc)
+    loads = sorted(kept_loads(storage))
+    tables = [table for table in records.tables() if table.table in layout.LOAD_TABLES] if loads else []
+    now = datetime.now(timezone.utc)
     deleted = 0
-    for load_id in sorted(kept_loads(storage)):
+    for load_id in loads:
         kept = records.kept(load_id)
         if kept is None or not all(_is_past(records, table, kept, now) for table in tables):
             continue
@@ -164,13 +170,8 @@ def _commit(
 ) -> tuple[list[LoadFile], list[str]]:
     """Commit a batch of loads; return the files that were added and the loads that were taken out by this process."""
     mine: tuple[list[LoadFile], list[str]] = ([], [])
-    last = ""
-    for _ in attempts():
-        try:
-            lake.refresh()
-        except CommitConflict as conflict:
-            last = str(conflict)
-            continue
+    attempts = Attempts(table, lake)
+    for _ in attempts:
         loads = _read(dataset, table, batch)  # after the table: a load that is retired later is taken out later
         in_table, out = _in_log(dataset, records, table, lake, loads)
         add = [load.file for load in loads if not load.retired and load.file.load_id not in in_table | out]
@@ -185,12 +186,12 @@ def _commit(
             try:
                 lake.commit(add, remove)
             except CommitConflict as conflict:
-                last = str(conflict)
+                attempts.failed = str(conflict)
                 continue
             except StorageRefused as error:
-                if all(dataset.exists(file.path) for file in add if file.path):
+                if not _deleted_meanwhile(dataset, add):
                     raise
-                last = error.message  # another sync has taken the load out, and deleted its file
+                attempts.failed = error.message
                 continue
             mine = (mine[0] + [file for file in add if file.path], mine[1] + [file.load_id for file in remove])
         in_table |= {file.load_id for file in add}
@@ -200,23 +201,67 @@ def _commit(
         batch = _retired_meanwhile(dataset, table, add)
         if not batch:
             return mine
-    raise no_attempt_left(table, last)
+    raise AssertionError("the last attempt returns or raises")
 
 
-def attempts() -> Iterator[int]:
-    """Yield the numbers of the attempts of a commit, after a random pause that grows."""
-    for attempt in range(TRIES):
-        if attempt:
-            time.sleep(random.random() * min(PAUSE_S, 0.05 * 2**attempt))  # noqa: S311 - jitter, no secret
-        yield attempt
+@dataclass(slots=True)
+class Attempts:
+    """The attempts of one commit: each reads the table again, after a random pause that grows.
+
+    A commit fails because another program was first, or because the catalog or the storage fails; the errors of the
+    libraries do not tell these apart, the version of the table does. So there are few attempts at an unchanged table.
+
+    Raises:
+        StorageRefused: From the iteration: all attempts have failed, or the table cannot be read.
+    """
+
+    table: RegisteredTable
+    lake: LakeTable
+    #: Why the last attempt has failed.
+    failed: str = ""
+
+    def __iter__(self) -> Iterator[int]:
+        version: int | None = None
+        unchanged = 0
+        for attempt in range(TRIES):
+            if attempt:
+                time.sleep(random.random() * min(PAUSE_S, 0.05 * 2**attempt))  # noqa: S311 - jitter, no secret
+            try:
+                self.lake.refresh()
+            except CommitConflict as conflict:
+                self.failed = str(conflict)
+                continue
+            unchanged = unchanged + 1 if self.lake.version == version else 0
+            version = self.lake.version
+            if unchanged >= UNCHANGED_TRIES:
+                raise self._refused(
+                    unchanged, "No other program has changed it: check its settings, its catalog and its storage."
+                )
+            yield attempt
+        raise self._refused(TRIES, "Other programs write to the table: sync again later.")
+
+    def _refused(self, tries: int, hint: str) -> StorageRefused:
+        return StorageRefused(
+            f"Nothing could be committed to the {self.table.format} table {self.table.name} in {tries} attempts: "
+            f"{self.failed.rstrip('.')}.",
+            hint=f"{hint} Nothing is lost or doubled.",
+        )
 
 
-def no_attempt_left(table: RegisteredTable, last: str) -> StorageRefused:
-    """Return the error after the last attempt; `last` says why that one failed."""
-    return StorageRefused(
-        f"Nothing could be committed to the {table.format} table {table.name} in {TRIES} attempts: {last.rstrip('.')}.",
-        hint="If other programs write to the table, sync again later: nothing is lost or doubled.",
-    )
+def _deleted_meanwhile(dataset: Dataset, add: Sequence[LoadFile]) -> bool:
+    """Return whether another sync has taken out loads that were to be added, and has deleted their files.
+
+    Raises:
+        StorageRefused: The file of a load that counts is missing.
+    """
+    gone = [file for file in add if file.path and not dataset.exists(file.path)]
+    for file in gone:
+        if dataset.ledger.retired(file.load_id) is None:
+            raise StorageRefused(
+                f"{dataset.url} has no file {file.path} any more: no table can get load {file.load_id}.",
+                hint="Restore it from a backup. VACUUM deletes the files of loads that were not synced yet.",
+            )
+    return bool(gone)
 
 
 def _is_committed(records: TableRecords, table: RegisteredTable, what: str, load_id: str) -> bool:

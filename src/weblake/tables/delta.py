@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -23,12 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weblake.arrow import schemas
-from weblake.dataset import arrow_files, layout
+from weblake.dataset import arrow_files, layout, parallel
 from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import Storage
-from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line, rows_by_load
+from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -42,6 +43,8 @@ _PRUNED = (
 #: The table's property for the number of columns, from the first one, whose statistics readers use and writers collect;
 #: by default 32, which would leave out `loaded_at`. delta-rs does not read statistics of columns given by name.
 _INDEXED = "delta.dataSkippingNumIndexedCols"
+#: Bytes from the end of a file that are read first; the metadata of a load of one row group has about 15 kB.
+_FOOTER = 64 << 10
 
 
 def open_table(
@@ -76,9 +79,8 @@ class DeltaLakeTable:
 
     def _open(self, create: bool) -> DeltaTable:
         from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        try:
+        with self._errors():
             if create:
                 DeltaTable.create(
                     self.location,
@@ -90,15 +92,43 @@ class DeltaLakeTable:
                     storage_options=self._options or None,
                 )
             return DeltaTable(self.location, storage_options=self._options or None)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Translate the errors of reading the table: the user sees what could not be done, and no traceback."""
+        from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
+
+        try:
+            yield
         except TableNotFoundError:
             raise StorageRefused(
                 f"{self.location} has no Delta Lake log.", hint=Remedy("Add the table again with {add_table}.")
             ) from None
+        except DeltaProtocolError as error:
+            raise StorageRefused(
+                f"deltalake cannot read the Delta Lake table {self.location}: {first_line(error)}.",
+                hint="Update deltalake, or drop the table's feature that it lacks (ALTER TABLE … DROP FEATURE).",
+            ) from error
         except (DeltaError, OSError) as error:
             raise StorageRefused(
-                f"The Delta Lake table {self.location} cannot be opened: {first_line(error)}.",
+                f"The Delta Lake table {self.location} cannot be read: {first_line(error)}.",
                 hint="Check the settings of its storage in the environment, such as AWS_….",
             ) from error
+
+    @contextmanager
+    def _conflicts(self) -> Iterator[None]:
+        """Translate the errors of a commit: another program has committed first, or the outcome is unknown."""
+        from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
+
+        try:
+            yield
+        except (DeltaProtocolError, SchemaMismatchError) as error:
+            raise StorageRefused(
+                f"The Delta Lake table {self.location} does not take the files of the dataset: {first_line(error)}.",
+                hint="Its columns or features were changed by another program: change them back.",
+            ) from error
+        except (DeltaError, OSError) as error:
+            raise CommitConflict(first_line(error)) from error
 
     @property
     def uuid(self) -> str:
@@ -136,7 +166,7 @@ class DeltaLakeTable:
         known = self._columns().names
         missing = [field for field in wanted if field.name not in known]
         if missing:
-            with _conflicts():
+            with self._conflicts():
                 self._table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
         return bool(missing)
 
@@ -161,18 +191,25 @@ class DeltaLakeTable:
         from deltalake.transaction import Transaction
 
         there = self._paths() if any(each.path for each in remove) else set()
-        rewritten = any(each.path and _relative(each.path, self._folder) not in there for each in remove)
+        marked = self._with_deletion_vector() if there else set()
+        rewritten = any(
+            each.path and (_relative(each.path, self._folder) not in there or _file_name(each.path) in marked)
+            for each in remove
+        )
         loads = [Transaction(f"weblake:{each.load_id}", _ADDED) for each in add]
         loads += [Transaction(f"weblake:{each.load_id}", _REMOVED) for each in remove]
         properties = CommitProperties(app_transactions=loads, max_commit_retries=0 if there else None)
         now = int(time.time() * 1000)
-        with _conflicts():
+        with self._conflicts():
             if rewritten:
-                # The table's own maintenance has merged a file with others: its rows are removed, not the file.
+                # The table's own maintenance has merged a file with others, or another program has deleted rows of it:
+                # the rows of the load are removed, not the file.
                 self._overwrite(add, remove, properties)
                 self.refresh()
                 return
-            actions = [self._add(each, now) for each in add if each.path is not None]
+            landed = [each for each in add if each.path is not None]
+            threads = parallel.readers(self._storage)
+            actions = list(parallel.in_order(landed, partial(self._add, now=now), threads=threads))
             actions += [self._remove(each, now) for each in remove if each.path is not None]
             self._write(actions, properties)
 
@@ -211,16 +248,32 @@ class DeltaLakeTable:
             path = f"{self._folder}/{unquote(each['path'])}"
             old.setdefault(tuple(keys.values()), []).append(LoadFile("", path, 0, each["size_bytes"], keys))
         gone = [before for each in files for before in old.get(tuple(each.keys.values()), ())]
+        marked = self._with_deletion_vector()
+        if any(_file_name(str(each.path)) in marked for each in gone):
+            raise StorageRefused(
+                f"The Delta Lake table {self.location} has deletion vectors: only rows of a copy were deleted.",
+                hint="Rewrite these files (OPTIMIZE, or REORG TABLE … APPLY (PURGE)), and sync again.",
+            )
         counted = [(f"weblake:{each.load_id}", self._transaction(each.load_id) + 1) for each in files]
         transactions = [Transaction(*each) for each in counted]
         properties = CommitProperties(app_transactions=transactions, max_commit_retries=0)
         actions = [*(self._add(each, now) for each in files), *(self._remove(each, now) for each in gone)]
-        with _conflicts():
+        with self._conflicts():
             self._write(actions, properties)
 
     def _paths(self) -> set[str]:
         actions = pa.table(self._table.get_add_actions(flatten=True))
         return {unquote(path) for path in actions.column("path").to_pylist()}
+
+    def _with_deletion_vector(self) -> set[str]:
+        """Return the names of the files whose deleted rows are listed beside them, as Spark and Databricks do it.
+
+        An action that removes such a file has to name its list, which deltalake's actions cannot: readers ignore it.
+        """
+        if "deletionVectors" not in (self._table.protocol().reader_features or ()):
+            return set()
+        found = pa.table(self._table.deletion_vectors()).column("filepath").to_pylist()
+        return {_file_name(unquote(path)) for path in found}
 
     def _add(self, file: LoadFile, now: int) -> Any:
         from deltalake.transaction import AddAction
@@ -247,11 +300,27 @@ class DeltaLakeTable:
             partition_values=dict(file.keys),
         )
 
+    def _footer(self, file: LoadFile) -> pq.FileMetaData:
+        """Return the metadata at the end of a file; its size is known, so one request reads it."""
+        assert file.path is not None
+        wanted = _FOOTER
+        while True:
+            end = self._storage.read_range(file.path, max(0, file.bytes - wanted), file.bytes)
+            # The last eight bytes are the length of the metadata before them and a magic number.
+            wanted = int.from_bytes(end[-8:-4], "little") + 8
+            if wanted <= len(end) or len(end) == file.bytes:
+                break
+        try:
+            return pq.read_metadata(pa.BufferReader(end))
+        except pa.ArrowInvalid as error:
+            raise StorageRefused(
+                f"{file.path} is not the Parquet file that landed: {first_line(error)}.",
+                hint="Restore it from a backup.",
+            ) from error
+
     def _statistics(self, file: LoadFile) -> dict[str, object]:
         """Return the statistics of a file in the form of the log, from its footer."""
-        assert file.path is not None
-        with self._storage.open_input(file.path) as source:
-            metadata = pq.read_metadata(source)
+        metadata = self._footer(file)
         lowest: dict[str, Any] = {}
         highest: dict[str, Any] = {}
         nulls: dict[str, int] = {}
@@ -315,24 +384,25 @@ class DeltaLakeTable:
         )
 
     def loads(self) -> dict[str, int]:
-        """Return the rows of each load in the table; reads the column load_id of all files."""
-        return rows_by_load(self._table.to_pyarrow_dataset().to_batches(columns=["load_id"]))
+        """Return the rows of each load in the table; reads the column load_id of all files.
 
+        By deltalake's own reader: its dataset for pyarrow refuses tables with deletion vectors or mapped columns.
+        """
+        from deltalake import QueryBuilder
 
-@contextmanager
-def _conflicts() -> Iterator[None]:
-    """Translate the errors of a commit: another program has committed first, or the outcome is unknown."""
-    from deltalake.exceptions import DeltaError
-
-    try:
-        yield
-    except DeltaError as error:
-        raise CommitConflict(first_line(error)) from error
+        with self._errors():
+            query = QueryBuilder().register("loads", self._table)
+            found = pa.table(query.execute("SELECT load_id, count(*) AS rows FROM loads GROUP BY load_id"))
+        return dict(zip(found["load_id"].to_pylist(), found["rows"].to_pylist(), strict=True))
 
 
 def _relative(path: str, folder: str) -> str:
     """Return a path relative to the table's folder; deltalake encodes it for the log itself."""
     return path.removeprefix(f"{folder}/")
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _json(value: object) -> object:

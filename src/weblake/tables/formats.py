@@ -6,14 +6,10 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from weblake.dataset.identity import content_digest
 from weblake.dataset.registered_tables import file_id_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 _COPY = re.compile(r"([0-9a-f]{16})-([0-9a-f]{32})-[0-9a-f]{16}\.parquet")
 
@@ -134,15 +130,6 @@ def contents_of(paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
     for path in paths:
         if name := _COPY.fullmatch(path.rpartition("/")[2]):
             found[name[1]] = (*found.get(name[1], ()), name[2])
-    return found
-
-
-def rows_by_load(batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
-    """Return the number of rows of each load; the first column of the batches is `load_id`."""
-    found: dict[str, int] = {}
-    for batch in batches:
-        for each in batch.column(0).value_counts().to_pylist():
-            found[str(each["values"])] = found.get(str(each["values"]), 0) + each["counts"]
     return found
 
 

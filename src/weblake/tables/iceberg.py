@@ -10,7 +10,9 @@ keys are columns, and partition the table.
 from __future__ import annotations
 
 import logging
+import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -23,7 +25,7 @@ from weblake.dataset import arrow_files, layout
 from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.storage import Storage
-from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line, rows_by_load
+from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 _ADDED, _REMOVED = "weblake.added", "weblake.removed"
 _RETRIES = "commit.retry.num-retries"
+_ENDPOINT = "s3.endpoint"
 #: The column whose day partitions the table, where the dataset's table has it.
 _TIME = "loaded_at"
 #: Columns whose whole minimum and maximum the manifests hold. By default they hold the first 16 characters of a text,
@@ -58,7 +61,7 @@ def open_table(
     except ImportError:
         raise FeatureMissing("An Iceberg table needs pyiceberg.", hint="pip install 'weblake[iceberg]'") from None
     with _errors(f"The Iceberg catalog {catalog!r}"):
-        found = load_catalog(catalog, **dict(options or {}))
+        found = load_catalog(catalog, **_with_endpoint(catalog, options or {}))
         if create:
             _create(found, identifier, table)
         return IcebergTable(storage, table, found, identifier)
@@ -102,8 +105,6 @@ class IcebergTable:
         Raises:
             CommitConflict: Another program has changed the columns at the same time.
         """
-        from pyiceberg.exceptions import CommitFailedException
-
         with _errors(f"The Iceberg table {self._identifier}"):
             self._table = self._catalog.load_table(self._identifier)
             try:
@@ -111,7 +112,7 @@ class IcebergTable:
                 if self._table.properties.get(_RETRIES) != "0":
                     with self._table.transaction() as change:
                         change.set_properties({_RETRIES: "0"})
-            except CommitFailedException as error:
+            except _conflicts() as error:
                 raise CommitConflict(first_line(error)) from error
             self._log = self._read_log()
 
@@ -166,19 +167,22 @@ class IcebergTable:
             CommitConflict: Another program has changed the table; the outcome is unknown; or the files have columns of
                 a newer weblake, which are added to the table now.
         """
-        try:
-            with _without_warnings(), self._table.transaction() as change:
-                yield change
-        except _conflicts() as error:
-            raise CommitConflict(first_line(error)) from error
-        except ValueError as error:  # pyiceberg refuses files with columns that the table lacks
-            landed = {field.name: field for file in files for field in self._columns_of(file)}
-            if self._add_columns(landed.values()):
-                raise CommitConflict("the table lacked columns of a load") from error
-            raise StorageRefused(
-                f"The Iceberg table {self._identifier} does not take the files of the dataset: {first_line(error)}.",
-                hint="Its columns were changed by another program: change them back, or add another table.",
-            ) from error
+        with _errors(f"The Iceberg table {self._identifier}"):
+            try:
+                with _without_warnings(), self._table.transaction() as change:
+                    yield change
+            except FileNotFoundError:  # of a load, say: no attempt would find it
+                raise
+            except _conflicts() as error:
+                raise CommitConflict(first_line(error)) from error
+            except ValueError as error:  # pyiceberg refuses files with columns that the table lacks
+                landed = {field.name: field for file in files for field in self._columns_of(file)}
+                if self._add_columns(landed.values()):
+                    raise CommitConflict("the table lacked columns of a load") from error
+                raise StorageRefused(
+                    f"The Iceberg table {self._identifier} does not take files of the dataset: {first_line(error)}.",
+                    hint="Its columns were changed by another program: change them back, or add another table.",
+                ) from error
         self.refresh()
 
     def _columns_of(self, url: str) -> pa.Schema:
@@ -225,7 +229,21 @@ class IcebergTable:
 
     def loads(self) -> dict[str, int]:
         """Return the rows of each load in the table; reads the column load_id of all files."""
-        return rows_by_load(self._table.scan(selected_fields=("load_id",)).to_arrow_batch_reader())
+        found: Counter[str] = Counter()
+        with _errors(f"The Iceberg table {self._identifier}"):
+            for batch in self._table.scan(selected_fields=("load_id",)).to_arrow_batch_reader():
+                found.update({each["values"]: each["counts"] for each in batch.column(0).value_counts().to_pylist()})
+        return dict(found)
+
+
+def _with_endpoint(catalog: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a catalog, with the S3 endpoint of the environment, which pyiceberg does not read."""
+    from pyiceberg.utils.config import Config
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint and _ENDPOINT not in {**(Config().get_catalog_config(catalog) or {}), **options}:
+        return {**options, _ENDPOINT: endpoint}
+    return dict(options)
 
 
 def _schema_of(table: str) -> pa.Schema:
@@ -291,9 +309,17 @@ def _conflicts() -> tuple[type[Exception], ...]:
     """Return the errors after which the table has to be looked at again: another program has committed first; or, of
     the catalog, the network and a database, that it is unknown whether a commit took place.
     """
-    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+    from pyiceberg import exceptions
 
-    found = (CommitFailedException, CommitStateUnknownException, OSError)
+    found = (
+        exceptions.CommitFailedException,
+        exceptions.CommitStateUnknownException,
+        exceptions.ValidationException,
+        # Of a REST catalog, or of a proxy before it, which may have passed the commit on.
+        exceptions.ServerError,
+        exceptions.ServiceUnavailableError,
+        OSError,
+    )
     try:
         from sqlalchemy.exc import OperationalError
     except ImportError:

@@ -26,7 +26,7 @@ from weblake.dataset.registered_tables import (
     is_replacement_done,
 )
 from weblake.dataset.root import Dataset
-from weblake.tables.committing import LOADS_PER_COMMIT, SyncResult, attempts, check_same, no_attempt_left
+from weblake.tables.committing import LOADS_PER_COMMIT, Attempts, SyncResult, check_same
 from weblake.tables.formats import CommitConflict, LakeTable, LoadFile
 
 
@@ -96,10 +96,9 @@ def files_of(dataset: Dataset, table: RegisteredTable) -> list[str]:
 def _commit(dataset: Dataset, table: RegisteredTable, lake: LakeTable, paths: Sequence[str], done: _Done) -> None:
     """Commit those files of a batch whose content the table does not have."""
     copies: dict[tuple[str, str], LoadFile] = {}  # an attempt can commit what an earlier one has copied
-    last = ""
-    for _ in attempts():
+    attempts = Attempts(table, lake)
+    for _ in attempts:
         try:
-            lake.refresh()
             there = lake.contents()
             seen: dict[str, str] = {}
             new: dict[str, LoadFile] = {}
@@ -114,14 +113,14 @@ def _commit(dataset: Dataset, table: RegisteredTable, lake: LakeTable, paths: Se
             if new:
                 lake.replace(list(new.values()))
         except CommitConflict as conflict:
-            last = str(conflict)
+            attempts.failed = str(conflict)
             continue
         done.seen |= seen
         done.added += new
         done.removed += [path for path, file in new.items() if file.load_id in there]
         done.rows += sum(file.rows for file in new.values())
         return
-    raise no_attempt_left(table, last)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def read_files(dataset: Dataset, paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:

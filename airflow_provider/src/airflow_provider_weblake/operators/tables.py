@@ -82,11 +82,8 @@ class WeblakeTableSyncOperator(BaseOperator):
             if self.catalog_conn_id:
                 connection_of(self.catalog_conn_id, "catalog_conn_id", hint="Create it, or name another one.")
             found = sync(root, catalog_conn_id=self.catalog_conn_id or None, everything=self.everything, **chosen)
-            if not found.tables and not found.errors:
-                try:  # this raises the error that says so; a retry would end the same way
-                    tables.sync(root, format=chosen["table_format"], name=chosen["table_name"])
-                except errors.StorageRefused as none:
-                    raise errors.InvalidOption(none.message, hint=none.remedy) from None
+            if not found.tables and not found.errors:  # this raises the error that says so
+                tables.sync(root, format=chosen["table_format"], name=chosen["table_name"])
         for table in found.tables:
             self.log.info(
                 "%s %s: %d loads added (%d rows), %d taken out, version %d.",

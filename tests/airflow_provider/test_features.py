@@ -270,6 +270,16 @@ def test_a_sensor_begins_and_ends_in_a_worker_where_the_triggerer_cannot_do_it(m
 
 
 @pytest.mark.parametrize(
+    ("path", "conn_id"),
+    [("s3://lake_conn@bucket/web", "lake_conn"), ("s3://bucket/web", None), ("file:///data/lake", None)],
+)
+def test_the_connection_of_a_path_is_found_on_this_release(path: str, conn_id: str | None) -> None:
+    from airflow.sdk import ObjectStoragePath
+
+    assert features.conn_id_of(ObjectStoragePath(path)) == conn_id
+
+
+@pytest.mark.parametrize(
     "event",
     [
         events.StatusPolled(kind="crawl", job_id=NOBODY, status="scraping", completed=1, total=2),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Any
 
 import pytest
 from catalogue import proves
@@ -83,3 +84,18 @@ def test_a_store_that_takes_a_name_twice_is_refused() -> None:
     with pytest.raises(StorageRefused, match="twice"):
         storage.preflight("documents/k=1")
     assert storage.list("") == []
+
+
+def test_an_older_s3fs_reads_without_the_newer_argument() -> None:
+    """s3fs 2025.9, which the constraints of Airflow 3.0 have, refuses `max_concurrency` when it reads."""
+    from weblake.storage.objects import ObjectStorage
+
+    class Older:
+        async def _cat_file(self, path: str, version_id: str | None = None) -> bytes:
+            return b"content"
+
+        def cat_file(self, path: str, version_id: str | None = None) -> bytes:
+            return b"content"
+
+    older: Any = Older()
+    assert ObjectStorage("s3", older, "bucket/lake", "s3://bucket/lake").read("_weblake/layout.json") == b"content"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger
 
 if TYPE_CHECKING:
-    from airflow.sdk import DAG, BaseHook, Connection, RetryAction, RetryDecision, RetryPolicy, conf
+    from airflow.sdk import DAG, BaseHook, Connection, ObjectStoragePath, RetryAction, RetryDecision, RetryPolicy, conf
     from airflow.sdk.exceptions import (
         AirflowException,
         AirflowFailException,
@@ -90,6 +90,7 @@ __all__ = [
     "aget_connection",
     "amask_secret",
     "conf",
+    "conn_id_of",
     "dag_bag_in_database",
     "has_asset_partitions",
     "has_fs",
@@ -104,6 +105,12 @@ TRIGGERS_HEAR_KILLS = hasattr(BaseTrigger, "on_kill")
 #: Whether a task can begin and end in the triggerer (3.3). Older releases render none of its templates there, or do not
 #: start it there, and put its result into XCom as a text.
 TASKS_IN_TRIGGERER = hasattr(BaseTrigger, "render_template_fields")
+
+
+def conn_id_of(path: ObjectStoragePath) -> str | None:
+    """Return the id of the connection that a path on object storage names; None if it names none."""
+    found: str | None = getattr(path, "conn_id", None) or path.storage_options.get("conn_id")  # no attribute before 3.2
+    return found
 
 
 def has_asset_partitions() -> bool:

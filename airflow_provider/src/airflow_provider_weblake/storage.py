@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import ObjectStoragePath
 
-from airflow_provider_weblake.features import AirflowNotFoundException, BaseHook, has_fs
+from airflow_provider_weblake.features import AirflowNotFoundException, BaseHook, conn_id_of, has_fs
 from weblake import orchestration
 from weblake.errors import AskPerson, FeatureMissing, InvalidOption, StorageRefused
 
@@ -71,8 +71,8 @@ def root_path(to: LakePath) -> LakePath:
     if not has_fs(scheme):
         raise _not_installed(scheme)
     path = ObjectStoragePath(to) if isinstance(to, str) else to
-    if path.conn_id:
-        connection_of(path.conn_id, "the path", hint="Create it, or name another one before the @ of the path.")
+    if conn_id := conn_id_of(path):
+        connection_of(conn_id, "the path", hint="Create it, or name another one before the @ of the path.")
     try:
         _ = path.fs  # made now, so that missing parts are reported before the load
     except ImportError as error:
@@ -170,7 +170,9 @@ def _not_installed(scheme: str) -> FeatureMissing:
     package = _PACKAGES.get(scheme)
     return FeatureMissing(
         f"Airflow has no file system for {scheme}:// here, so the connection of that path cannot be used.",
-        hint=f"pip install '{package}'" if package else "Use a path on s3://, gs://, abfs:// or a local one.",
+        hint=f"pip install '{package}' on the workers and the triggerer, and restart them."
+        if package
+        else "Use a path on s3://, gs://, abfs:// or a local one.",
     )
 
 

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.log import mask_secret
 
-from airflow_provider_weblake.features import AirflowTaskTimeout, redact
+from airflow_provider_weblake.features import AirflowTaskTimeout, conn_id_of, redact
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.storage import LakePath, connection_of, root_path
 from weblake.errors import DeadlineExceeded, StorageRefused, WeblakeError
@@ -152,10 +152,11 @@ def storage_settings(root: object) -> Settings:
     For S3 they are made of the connection's fields. `table_options` in the connection's extra adds settings, or
     replaces them, on any storage.
     """
-    if not isinstance(root, ObjectStoragePath) or not root.conn_id:
+    conn_id = conn_id_of(root) if isinstance(root, ObjectStoragePath) else None
+    if not isinstance(root, ObjectStoragePath) or not conn_id:
         return {}
-    found = _s3_settings(root.conn_id) if root.protocol in ("s3", "s3a") else {}
-    connection = connection_of(root.conn_id, "the path", hint="Create it, or name another one.")
+    found = _s3_settings(conn_id) if root.protocol in ("s3", "s3a") else {}
+    connection = connection_of(conn_id, "the path", hint="Create it, or name another one.")
     given = connection.extra_dejson.get(TABLE_OPTIONS)
     if isinstance(given, Mapping):
         found.update(_as_settings(given))

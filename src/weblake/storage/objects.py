@@ -17,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from inspect import signature
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Protocol
@@ -83,6 +84,13 @@ class FileSystem(Protocol):
         """Discard cached listings."""
 
 
+def _accepted(fs: FileSystem, options: dict[str, object]) -> dict[str, object]:
+    """Return the options of a read that the file system takes; an older s3fs reads in one request and has none."""
+    read = getattr(fs, "_cat_file", None)
+    taken = signature(read).parameters if read is not None else options
+    return {name: value for name, value in options.items() if name in taken}
+
+
 class ObjectStorage:
     """Storage in a bucket below a prefix. `Storage` documents the methods."""
 
@@ -92,6 +100,7 @@ class ObjectStorage:
         self._prefix = path.rstrip("/")
         self._url = url
         self._hidden = hidden
+        self._whole = _accepted(fs, _WHOLE[backend])
         self._alone: AbstractContextManager[object] = _MEMORY if backend == "memory" else nullcontext()
         self._swept = False
 
@@ -105,7 +114,7 @@ class ObjectStorage:
         path = self._path(name)
         with self._translate_errors(f"read {name}"):
             try:
-                return self._fs.cat_file(path, **_WHOLE[self._backend])
+                return self._fs.cat_file(path, **self._whole)
             except FileNotFoundError:
                 return None
 

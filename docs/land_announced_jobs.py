@@ -6,12 +6,14 @@ import os
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from airflow.sdk import dag, task
+from airflow.sdk import Variable, dag, task
 
 from airflow_provider_weblake.assets.jobs import weblake_jobs_asset
 from airflow_provider_weblake.operators.weblake import WeblakeLandOperator
 
 BATCHES = weblake_jobs_asset("batch_scrape")
+#: The Airflow variable with the time up to which all announced jobs are landed.
+LANDED = "weblake_landed_up_to"
 #: A job's pages can be read for a day; what was announced a minute earlier than the last one may have come after it.
 LOOK_BACK, MARGIN = timedelta(days=1), timedelta(minutes=1)
 
@@ -21,12 +23,15 @@ def land_announced_jobs() -> None:
     """Runs when there are new events, and takes all that have not been landed: one run may stand for several."""
 
     @task(inlets=[BATCHES])
-    def announced(ti: Any = None, inlet_events: Any = None, asset_state_store: Any = None) -> list[dict[str, str]]:
+    def announced(ti: Any = None, inlet_events: Any = None) -> list[dict[str, str]]:
         """The jobs since the last run that landed all of its own, each once."""
-        since, done = datetime.now(timezone.utc) - LOOK_BACK, asset_state_store.get("landed_up_to")
+        since, done = datetime.now(timezone.utc) - LOOK_BACK, Variable.get(LANDED, default=None)
         if done:
             since = max(since, datetime.fromisoformat(done) - MARGIN)
-        events = list(inlet_events[BATCHES].after(since.isoformat()))
+        found = inlet_events[BATCHES]
+        if hasattr(found, "after"):  # since Airflow 3.2; before, it is a list of all events
+            found = found.after(since.isoformat())
+        events = [event for event in found if event.timestamp >= since]
         if not events:
             return []  # all are older than a job can be read: the DAG was paused for long
         ti.xcom_push("up_to", max(event.timestamp for event in events).isoformat())
@@ -35,11 +40,11 @@ def land_announced_jobs() -> None:
         ended = {(job["kind"], job["job_id"]) for job in jobs if job["status"] == "completed"}
         return [{"kind": kind, "job_id": job_id} for kind, job_id in ended]
 
-    @task(inlets=[BATCHES], trigger_rule="none_failed")
-    def remember(up_to: str, asset_state_store: Any = None) -> None:
+    @task(trigger_rule="none_failed")
+    def remember(up_to: str) -> None:
         """Runs when every job is landed."""
         if up_to != "None":
-            asset_state_store.set("landed_up_to", up_to)
+            Variable.set(LANDED, up_to)
 
     land = WeblakeLandOperator.partial(task_id="land", to=os.environ["WEBLAKE_ROOT"]).expand_kwargs(announced())
     land >> remember("{{ ti.xcom_pull('announced', key='up_to') }}")

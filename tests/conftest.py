@@ -159,9 +159,9 @@ def local_root(tmp_path: Path) -> str:
     return str(tmp_path / "lake")
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.system)])
 def any_root(request: pytest.FixtureRequest) -> str:
-    """Return a local root, then an s3:// root."""
+    """Return a local root, then an s3:// root; the tests of `storage` have S3 in the default tier."""
     root: str = request.getfixturevalue(f"{request.param}_root")
     return root
 

@@ -117,14 +117,19 @@ class AsyncEmbeddedTransport(_Embedded):
 
 
 @contextmanager
-def needs_local() -> Iterator[None]:
-    """Convert a ModuleNotFoundError of a service package to FeatureMissing, which names the extra to install."""
+def needs_local(*, or_another: bool = False) -> Iterator[None]:
+    """Convert a ModuleNotFoundError of a service package to FeatureMissing, which names the extra to install.
+
+    :param or_another: whether another service would do as well; the hint says how to name it.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
         raise FeatureMissing(
             f"The embedded local service needs a package that is not installed ({error.name}).",
-            hint=Remedy("pip install 'weblake[local]', or set {base_url} and {api_key} to a service."),
+            hint=Remedy("pip install 'weblake[local]', or set {base_url} and {api_key} to a service.")
+            if or_another
+            else "pip install 'weblake[local]'",
         ) from None
 
 
@@ -133,7 +138,7 @@ def _start(directory: Path) -> Settings | None:
     global _own
     if _own is not None and _own[0] == os.getpid():
         return _settings(_own[1].url, _own[1].key)
-    with needs_local():
+    with needs_local(or_another=True):
         from weblake_service.config import ServiceConfig
         from weblake_service.llm.settings import with_environment
         from weblake_service.server import LocalService

@@ -67,7 +67,9 @@ class WeblakeError(Exception):
         self.remedy = Remedy.of_text(text)
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}".strip()
+        # A message may end with a text of the service, which has no full stop.
+        end = "." if self.hint and self.message[-1:].isalnum() else ""
+        return f"{self.message}{end} {self.hint}".strip()
 
     def to_dict(self) -> dict[str, str]:
         """Return type, message and hint, as `--json` and orchestrators show an error."""

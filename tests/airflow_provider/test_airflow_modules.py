@@ -17,6 +17,7 @@ def test_every_example_dag_loads(airflow_db: None) -> None:
     assert len(bag.dags) >= len([*EXAMPLES.glob("[!_]*.py")])
 
 
+@pytest.mark.system
 @pytest.mark.smoke
 def test_every_module_imports() -> None:
     assert import_all("airflow_provider_weblake") > 15

@@ -16,14 +16,14 @@ from async_jobs import Waiting, asked, in_loop, land, start, status_of, trigger,
 from catalogue import proves
 from gated_site import GatedSite
 
-from airflow_provider_weblake import features, retry_policy
+from airflow_provider_weblake import features, observing, retry_policy
 from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator, WeblakeScrapeOperator
 from airflow_provider_weblake.sensors.weblake import WeblakeBatchScrapeSensor
 from airflow_provider_weblake.triggers import watching
 from airflow_provider_weblake.triggers import weblake as triggers
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
-from weblake import errors
+from weblake import errors, events
 from weblake.testing import WeblakeService
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
@@ -87,12 +87,15 @@ def test_without_policies_of_airflow_a_refusal_fails_the_task_for_good(
 
 @pytest.mark.parametrize("error", [errors.ServiceUnavailable("down", status=503), ValueError("another's")])
 def test_without_policies_of_airflow_other_errors_are_retried_as_the_task_says(
-    waited: list[float], error: Exception
+    waited: list[float], error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(type(error)) as caught:
-        execute(batch(retries=3), error)
+    operator = batch(retries=3)
+    operator.log.propagate = True
+    with caplog.at_level("INFO", operator.log.name), pytest.raises(type(error)) as caught:
+        execute(operator, error)
     assert caught.value is error
     assert waited == []
+    assert "again in" not in caplog.text, "the pause is the task's retry_delay"
 
 
 @proves(
@@ -264,3 +267,26 @@ def test_a_sensor_begins_and_ends_in_a_worker_where_the_triggerer_cannot_do_it(m
     with pytest.raises(features.TaskDeferred) as caught:
         sensor.execute({})  # type: ignore[typeddict-item]
     assert caught.value.trigger.serialize()[1]["ends_task"] is False
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events.StatusPolled(kind="crawl", job_id=NOBODY, status="scraping", completed=1, total=2),
+        events.WaitFinished(kind="crawl", job_id=NOBODY, outcome="completed", seconds=1.0),
+        events.UsageReported(report="credits", used=5.0, budget=10.0),
+    ],
+    ids=["counter", "timer", "gauge"],
+)
+def test_metrics_are_sent_as_this_release_takes_them(event: events.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+    for name in ("incr", "timing", "gauge"):
+        send = getattr(features.metrics(), name)  # what has no such function on some release ends here
+        monkeypatch.setattr(
+            features.metrics(),
+            name,
+            lambda stat, *args, send=send, **kwargs: (taken.append(stat), send(stat, *args, **kwargs)),
+        )
+    observing.send_to_stats(event)
+    assert taken
+    assert all(name.startswith("weblake.") for name in taken)

@@ -75,6 +75,7 @@ def test_o10_it_says_what_it_needs_and_what_it_is(wheel: Path) -> None:
     assert "](docs/" not in readme, "a relative link leads nowhere outside the repository"
 
 
+@pytest.mark.system
 def test_what_is_built_can_be_imported_from_there(wheel: Path, tmp_path: Path) -> None:
     """From the wheel, and not from the source tree that happens to lie beside it."""
     zipfile.ZipFile(wheel).extractall(tmp_path)

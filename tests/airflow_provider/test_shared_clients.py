@@ -115,6 +115,7 @@ def test_two_connections_that_say_the_same_share_and_two_that_differ_do_not(monk
     asyncio.run(main())
 
 
+@pytest.mark.system
 def test_each_event_loop_has_its_own_and_is_forgotten_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, "wl")
 
@@ -128,6 +129,7 @@ def test_each_event_loop_has_its_own_and_is_forgotten_with_it(monkeypatch: pytes
     assert loop() is None
 
 
+@pytest.mark.system
 def test_ten_thousand_users_cost_one_client_and_one_read(
     monkeypatch: pytest.MonkeyPatch, reads: list[str], closed: list[weblake.AsyncClient]
 ) -> None:

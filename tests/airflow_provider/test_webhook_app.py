@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import select
+import socket
 import threading
 import uuid
 from collections import Counter
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from catalogue import proves
+from polling import until
 from webhook_lab import JOB, Sender, completed, serving
 
 from weblake import webhooks
@@ -321,10 +324,35 @@ def test_s4_a_large_webhook_is_refused_before_it_is_read(bench: Bench, monkeypat
 def test_the_bodies_of_all_webhooks_together_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     sender = bench.sender(asset=False)
     monkeypatch.setattr("airflow_provider_weblake.webhooks.app.MAX_BUFFERED", 1000)
+    monkeypatch.setattr("airflow_provider_weblake.webhooks.app.SMALL_BODY", 0)
     signed = (SIGNATURE, "sha256=" + "0" * 64)
     assert sender.head(signed, ("Content-Length", "2000"), chunk=b" " * 1001) == 503
     for _ in range(5):
         assert sender.deliver(b" " * 900)[0] == 400, "the memory of ended requests is free again"
+
+
+@proves(
+    "S4",
+    at="airflow_provider/src/airflow_provider_weblake/webhooks/app.py",
+    line="SMALL_BODY, MAX_BODY, MAX_BUFFERED = 64 << 10, 10 << 20, 64 << 20",
+    becomes="SMALL_BODY, MAX_BODY, MAX_BUFFERED = 0, 10 << 20, 64 << 20",
+)
+def test_s4_forged_bodies_that_fill_the_memory_do_not_keep_out_a_webhook(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_provider_weblake.webhooks.app.MAX_BUFFERED", 100 << 10)
+    sender = bench.sender()
+    forged = ((SIGNATURE, "sha256=" + "0" * 64), ("Content-Length", str(1 << 20)))
+    held: list[socket.socket] = []
+    with contextlib.ExitStack() as connections:
+
+        def full() -> bool:
+            """Send one more body that does not end; return whether one was refused, which is when it is answered."""
+            held.append(connections.enter_context(sender.unfinished(*forged, chunk=b" " * (72 << 10))))
+            return bool(select.select(held, [], [], 0.05)[0])
+
+        until(full)
+        assert sender.deliver(completed(data=["x" * (60 << 10)])) == (200, {"outcome": "accepted"})
 
 
 def test_a_slow_webhook_is_refused_at_the_deadline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,6 +487,32 @@ def test_a_changed_secret_is_used_after_half_a_minute() -> None:
 
     secrets = [signing and signing.secret for signing in asyncio.run(follow())]
     assert secrets == ["old", None, "old", None, "new", "made"]
+
+
+def test_the_spellings_of_a_connection_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment variable is the connection of every spelling of its id, in upper and lower case."""
+    import asyncio
+
+    from airflow_provider_weblake.webhooks import signing
+
+    monkeypatch.setattr(signing, "KEPT_MOST", 100)
+    clock, looked_up = Clock(), Counter[str]()
+
+    def read(conn_id: str) -> Any:
+        looked_up[conn_id] += 1
+        return signing.Signing("secret")
+
+    found = signing.SigningSecrets(read, clock, burst=1e6)
+
+    async def follow() -> None:
+        for n in range(400):
+            clock.now += 1
+            await found.find(f"spelling-{n}")
+            await found.find("used")  # is read again each half a minute, and so is never the oldest
+
+    asyncio.run(follow())
+    assert len(found) == 100
+    assert looked_up["used"] <= 1 + 400 / signing.KEPT_S
 
 
 @pytest.mark.parametrize(("kind", "conn_id"), [("scrape", "weblake_default"), ("crawl", "a/b"), ("crawl", "")])

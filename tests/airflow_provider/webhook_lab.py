@@ -59,12 +59,18 @@ class Sender:
             raw = reply.read()
             return reply.status, json.loads(raw) if raw else None
 
-    def head(self, *headers: tuple[str, str], chunk: bytes = b"") -> int:
-        """Send the headers of a delivery and the first bytes of its body, no more; return the response's status."""
+    @contextlib.contextmanager
+    def unfinished(self, *headers: tuple[str, str], chunk: bytes = b"") -> Iterator[socket.socket]:
+        """Send the headers of a delivery and the first bytes of its body; the value is the open connection."""
         place = urlsplit(self.url)
         with socket.create_connection((str(place.hostname), place.port or 80), timeout=30) as connection:
             lines = [f"POST {self.path} HTTP/1.1", "Host: api", *(f"{name}: {value}" for name, value in headers)]
             connection.sendall("\r\n".join([*lines, "", ""]).encode() + chunk)
+            yield connection
+
+    def head(self, *headers: tuple[str, str], chunk: bytes = b"") -> int:
+        """Send the headers of a delivery and the first bytes of its body, no more; return the response's status."""
+        with self.unfinished(*headers, chunk=chunk) as connection:
             return int(connection.recv(4096).split()[1])
 
 

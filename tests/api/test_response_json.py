@@ -235,7 +235,7 @@ def test_what_is_no_status_is_malformed(body: bytes) -> None:
 
 
 @given(bodies(), st.booleans())
-@settings(max_examples=examples(100, one_in=10))
+@settings(max_examples=examples(100, one_in=25))
 def test_a_truncated_chunk_is_malformed(drawn, odd: bool) -> None:
     body = drawn[0].replace(b'"data"', rb'"x":"\ud800","data"', 1) if odd else drawn[0]
     for end in range(len(body)):

@@ -235,6 +235,7 @@ def test_small_tables_take_exactly_their_schema() -> None:
     assert arrays.table(schemas.ACTIVITY, []).num_rows == 0
 
 
+@pytest.mark.system
 def test_decoding_imports_no_pandas(tmp_path: Path) -> None:
     script = textwrap.dedent(
         """

@@ -47,6 +47,7 @@ def test_what_cannot_be_split_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     assert arrays._split(pa.string(), ["yyy"] * len(values)) is None
 
 
+@pytest.mark.system
 def test_few_import_no_compute() -> None:
     code = f"""
 import sys

@@ -182,6 +182,7 @@ def test_map_and_search_return_urls(client: Firecrawl, site: GatedSite) -> None:
     assert not client.search(word).web
 
 
+@pytest.mark.system
 def test_files_are_parsed(client: Firecrawl, tmp_path: Path) -> None:
     page = client.parse(
         "<h1>Hëading</h1><p>text</p>".encode(), filename="a.html", options=ParseOptions(formats=["markdown", "html"])

@@ -17,7 +17,8 @@ import weblake
 from weblake import AsyncClient, Client, Terms, events, steps
 from weblake.errors import JobGone, LoadIncomplete, OutcomeUnknown
 from weblake.events import Event
-from weblake.loads import load
+from weblake.loads import load, load_request
+from weblake.loads.load_request import Naming
 from weblake.observers import LoadTotals, combine
 from weblake_service.page_failure import PageFailure
 
@@ -52,6 +53,16 @@ def test_a_load_that_lands_tells_each_of_its_steps(lab: ObservedLab) -> None:
     (published,) = lab.seen(events.FilesPublished)
     assert published.paths == tuple(file.path for file in receipt.files)
     assert (published.rows, published.bytes) == (3, receipt.files[0].bytes)
+
+
+def test_a_single_page_is_told_as_one_chunk(lab: ObservedLab) -> None:
+    request = load_request.scrape("http://pages.test/1", Naming())
+    with Client(lab.service.url, lab.service.key, observer=lab.events.append) as client:
+        load.land(client, lab.dataset, request)
+    steps = ["LoadStarted", "JobStarted", "ChunkRead", "LoadAccounted", "FilesPublished", "LoadFinished"]
+    assert names(lab.events) == steps
+    (chunk,) = lab.seen(events.ChunkRead)
+    assert (chunk.documents, chunk.kind) == (1, "scrape")
 
 
 def test_a_load_that_had_landed_tells_so_and_counts_nothing_again(lab: ObservedLab) -> None:

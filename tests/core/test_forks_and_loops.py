@@ -97,6 +97,7 @@ def test_p11_a_forked_child_has_connections_of_its_own(service: Service) -> None
     assert len(service.connections) == 3, "one of the parent, and one of each child"
 
 
+@pytest.mark.system
 def test_p11_many_threads_share_a_client(service: Service) -> None:
     """Each gets its own answers, and afterwards there are no more connections than threads."""
     gate, wrong = threading.Barrier(32), list[object]()

@@ -68,6 +68,7 @@ def test_requests_go_through_the_companys_proxy(number: int, service: Service, p
     assert proxy.heads[0].startswith(b"CONNECT localhost:")
 
 
+@pytest.mark.system
 def test_the_command_line_takes_proxy_and_authorities_from_the_environment(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:

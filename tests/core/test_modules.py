@@ -4,6 +4,7 @@ import pytest
 from module_imports import import_all
 
 
+@pytest.mark.system
 @pytest.mark.smoke
 def test_every_module_imports() -> None:
     assert import_all("weblake") > 50

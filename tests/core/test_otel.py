@@ -125,6 +125,7 @@ def test_without_opentelemetry_everything_else_works_and_the_remedy_is_named(
     assert lab.land("1").complete
 
 
+@pytest.mark.system
 def test_a_client_without_an_observer_does_not_import_opentelemetry() -> None:
     program = (
         "import sys, weblake, weblake.otel; weblake.Client('http://127.0.0.1:9', 'k')\n"

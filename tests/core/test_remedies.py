@@ -156,3 +156,11 @@ def test_the_key_is_hidden_in_values_and_plain_hints_and_the_terms_stay() -> Non
     assert error.hint == "--allow-partial: ***!"
     assert (str(cause), cause.args) == ("c *** plain ***", ("c ***",))
     assert "12345678" not in repr([vars(error), vars(cause)])
+
+
+def test_a_text_of_the_service_and_the_remedy_are_two_sentences() -> None:
+    assert str(WeblakeError("Refused. The service says: Invalid token", hint="Check the key.")) == (
+        "Refused. The service says: Invalid token. Check the key."
+    )
+    assert str(WeblakeError("Is it `a`?", hint="Write it.")) == "Is it `a`? Write it."
+    assert str(WeblakeError("Invalid token")) == "Invalid token"

@@ -274,6 +274,7 @@ def test_activity_lands_by_day(bench: Bench, site: GatedSite) -> None:
     assert bench.rows("activity") == 1
 
 
+@pytest.mark.system
 def test_a_job_and_what_it_lands_are_two_assets(bench: Bench, site: GatedSite) -> None:
     spec = dg.AssetSpec("pages", group_name="web", deps=["list"], automation_condition=dg.AutomationCondition.eager())
     job, data = build_weblake_assets(spec, BatchScrapeRequest(urls=site.pages(2)), wait="sensor")

@@ -240,6 +240,7 @@ def test_a_run_of_a_partition_checks_that_partition(weblake_service: WeblakeServ
     assert lab.check(docs, checks)["rows_above_zero"].metadata["partition"].value == "b"
 
 
+@pytest.mark.system
 def test_a_run_over_many_partitions_checks_each(weblake_service: WeblakeService, site, lab: Lab) -> None:
     counts = {"a": 3, "b": 1, "c": 2}
 

@@ -22,6 +22,7 @@ def test_each_block_of_settings_is_tried() -> None:
     assert len(re.findall(r"^```\w", deployment_docs.TEXT, re.MULTILINE)) == len(tried)
 
 
+@pytest.mark.system
 def test_the_instance_accepts_its_settings(tmp_path: Path) -> None:
     (settings,) = deployment_docs.blocks()["What a step needs"]
     with dg.DagsterInstance.local_temp(str(tmp_path), overrides=settings) as instance:

@@ -89,6 +89,7 @@ def test_a_column_whose_name_is_a_number_can_be_named() -> None:
     assert urls_of(pd.DataFrame({0: [A], 1: [B]}), "1") == [B]
 
 
+@pytest.mark.system
 def test_a_million_urls_are_read_in_seconds() -> None:
     assert len(urls_of(pa.table({"url": [A] * 1_000_000}))) == 1_000_000
 
@@ -204,6 +205,7 @@ print([build_weblake_specs("docs", each)[0].code_version for each in (crawl, bat
 """
 
 
+@pytest.mark.system
 def test_the_code_version_is_the_same_in_every_process() -> None:
     found = {
         subprocess.run(

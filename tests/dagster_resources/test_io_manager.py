@@ -97,6 +97,7 @@ def test_page_errors_are_a_table_too(instance: dg.DagsterInstance, lake: Lake) -
     assert result.asset_observations_for_node("below") == []
 
 
+@pytest.mark.system
 def test_documents_on_object_storage(
     instance: dg.DagsterInstance,
     s3_root: str,
@@ -207,6 +208,7 @@ def test_an_asset_is_loaded_outside_a_run(instance: dg.DagsterInstance, lake: La
     assert table.column_names == ["load_id"]
 
 
+@pytest.mark.system
 def test_the_io_manager_loads_no_library_of_tables_before_it_is_needed() -> None:
     code = """
 import importlib.util, sys, types

@@ -82,6 +82,7 @@ def test_a_load_is_followed_to_the_one_that_has_its_place(instance: dg.DagsterIn
     assert seen[0].num_rows == 4
 
 
+@pytest.mark.system
 def test_partitions_come_as_one_table(instance: dg.DagsterInstance, lake: Lake) -> None:
     sites = dg.StaticPartitionsDefinition(["a", "b", "c"])
     told: list[dict[str, object]] = []
@@ -118,6 +119,7 @@ def test_of_loads_that_do_not_replace_each_other_the_newest_is_read(instance: dg
     assert [set(each["load_id"].to_pylist()) for each in seen] == [latest, every]
 
 
+@pytest.mark.system
 def test_a_window_of_days_is_read_for_a_month(instance: dg.DagsterInstance, lake: Lake) -> None:
     days = dg.DailyPartitionsDefinition("2026-10-30", end_date="2026-11-04")
     months = dg.MonthlyPartitionsDefinition("2026-10-01", end_offset=1)

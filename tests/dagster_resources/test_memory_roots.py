@@ -16,7 +16,10 @@ import weblake
 from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets
 
 
-@pytest.mark.parametrize(("job", "steps"), [(memory_jobs.in_process, 3), (memory_jobs.multiprocess, 1)])
+@pytest.mark.parametrize(
+    ("job", "steps"),
+    [(memory_jobs.in_process, 3), pytest.param(memory_jobs.multiprocess, 1, marks=pytest.mark.system)],
+)
 def test_a_run_that_ends_with_its_process_refuses_memory_before_anything_is_paid(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch, job: Callable[[], dg.JobDefinition], steps: int
 ) -> None:

@@ -227,6 +227,7 @@ def test_a_secrets_stand_in_does_not_depend_on_the_order_of_construction(
             assert client._settings.api_key.header().endswith(key.encode())
 
 
+@pytest.mark.system
 def test_a_stand_in_of_another_process_is_refused_and_is_no_other_key(canary: str) -> None:
     given(api_key=f"{canary}-own")
     theirs = stand_ins_of_another_process(f"{canary}-own", f"{canary}-other")
@@ -250,6 +251,7 @@ def test_storage_options_may_name_environment_variables(monkeypatch: pytest.Monk
         resource.options_of_storage()
 
 
+@pytest.mark.system
 def test_a_bare_import_is_light() -> None:
     code = "import sys, dagster_weblake; sys.exit(any(m in sys.modules for m in ('pyarrow', 'pandas', 'polars')))"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

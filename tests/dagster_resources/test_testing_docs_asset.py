@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from weblake.testing import WeblakeService, WeblakeSite
 
 TEXT = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 
 
+@pytest.mark.system
 def test_the_asset_of_the_text_lands(
     weblake_service: WeblakeService, weblake_site: WeblakeSite, tmp_path: Path
 ) -> None:

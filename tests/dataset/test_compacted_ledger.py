@@ -14,6 +14,7 @@ from task_lab import RETRY, TaskLab, task_lab
 
 import weblake
 from weblake.dataset import layout, ledger_archive, ledger_listing
+from weblake.dataset.compaction_record import parquet_files
 from weblake.dataset.ledger import LEDGER, Ledger
 from weblake.dataset.records import Start
 from weblake.dataset.root import open_dataset
@@ -209,3 +210,24 @@ def test_later_starts_and_voids_are_archived_with_their_load(tmp_path: Path) -> 
     assert starts == dataset.ledger.starts(what.load_id)
     known = ledger_listing.steps(Ledger(open_storage(tmp_path / "new")))
     assert int(what.load_id, 16) not in known
+
+
+def test_a_shard_has_the_same_bytes_whenever_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction that goes on after a kill compares what it finds with what it would write."""
+    records = {"b": b"1", "a": b"{}"}
+    monkeypatch.setattr("time.time", lambda: 1.0)
+    first = ledger_archive.encode_shard(records)
+    monkeypatch.setattr("time.time", lambda: 1.8e9)
+    assert ledger_archive.encode_shard(dict(sorted(records.items()))) == first
+
+
+def test_the_files_of_a_folder_are_listed_together(tmp_path: Path) -> None:
+    """Also where a folder between its files holds files of its own: each folder is merged once."""
+    storage = open_storage(tmp_path)
+    for folder, digit in (("a", "a"), ("a", "c"), ("a/b", "a")):
+        storage.create(f"documents/{folder}/{digit * 16}-00000.parquet", b"")
+    assert [name.rpartition("/")[0] for name in parquet_files(storage, "documents")] == [
+        "documents/a",
+        "documents/a",
+        "documents/a/b",
+    ]

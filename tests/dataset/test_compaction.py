@@ -286,6 +286,7 @@ def test_killed_anywhere_it_goes_on_and_comes_to_the_same(
         shutil.rmtree(new)
 
 
+@pytest.mark.system
 def test_a_killed_process_leaves_no_dataset_and_the_command_finishes_it(tmp_path: Path) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
     lake(old, 150)
@@ -421,6 +422,7 @@ def test_what_is_not_on_record_is_copied_as_it_is(tmp_path: Path) -> None:
     assert landing.receipt == publishing.find(dataset, died).receipt  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("storage", ["memory", pytest.param("s3", marks=pytest.mark.system)], indirect=True)
 def test_on_other_storages(storage: Any, tmp_path: Path) -> None:
     old = tmp_path / "first"
     lake(old, 6)

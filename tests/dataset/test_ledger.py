@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from weblake.dataset import ledger_listing
+from weblake.dataset.identity import job_load_id, load_id_of
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Done, Intent, Job, Retired, Start, Void, new_nonce, utc_now
+from weblake.dataset.slots import group_of
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import Storage, open_storage
 
@@ -292,3 +295,30 @@ def test_nothing_but_the_first_target_of_a_request_is_kept() -> None:
         *("first_target", "urls", "partition", "slot", "slot_has_partition", "generation", "run", "occasion", "replay"),
         "task",
     }
+
+
+def test_a_scrape_is_landed_as_its_own_load_whatever_its_job_id(tmp_path: Path) -> None:
+    """Only batches and crawls can be landed by job id, so nothing is claimed for other kinds."""
+    ledger = Ledger(open_storage(tmp_path))
+    for load_id in (LOAD, OTHER):
+        assert ledger.land_as("scrape", job().job_id, load_id) == load_id
+        assert ledger.land_as("batch_scrape", job().job_id, load_id) == LOAD
+    assert ledger.lander("scrape", job().job_id) is None
+    assert ledger.lander("batch_scrape", job().job_id) == LOAD
+
+
+def test_a_circle_of_replacements_ends(tmp_path: Path) -> None:
+    """Only damage makes one; each load then stands for the other."""
+    ledger = Ledger(open_storage(tmp_path))
+    ledger.record_retired(LOAD, OTHER)
+    assert ledger.standing(LOAD) == OTHER
+    ledger.record_retired(OTHER, LOAD)
+    assert {ledger.standing(LOAD), ledger.standing(OTHER)} == {LOAD, OTHER}
+
+
+def test_ids_stay_the_same_in_every_version() -> None:
+    """They name the records: with another id, a job that was paid would be started again."""
+    assert load_id_of("task", "a", {"b": 1, "a": None}) == "646cc9ea02df3a8a"
+    assert job_load_id("batch_scrape", job().job_id.upper()) == "bd51a57532a658ec"
+    assert group_of("asset", "run", has_partition=True) == "5f30f490476782d8"
+    assert group_of("asset", "run", has_partition=False) == "acea8e63a041cadf"

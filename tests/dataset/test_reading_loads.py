@@ -26,7 +26,7 @@ WHEN = datetime(2026, 11, 21, tzinfo=timezone.utc)
 ROWS_OF_A_GROUP = 10
 
 
-@pytest.fixture(scope="module", params=["local", "s3", "memory"])
+@pytest.fixture(scope="module", params=["local", pytest.param("s3", marks=pytest.mark.system), "memory"])
 def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     if request.param == "memory":
         return f"memory://{uuid.uuid4().hex}/lake"
@@ -105,15 +105,7 @@ def test_every_form_has_the_same_rows_and_columns(lake: str, form: str) -> None:
         assert found.schema.equals(reading.schema())
 
 
-#: What selects is the same for every storage: the other forms on S3 are tests of the system tier.
-SELECTIONS = [
-    pytest.param(root, form, marks=[pytest.mark.system] if root == "s3" and form not in ("table", "lazy") else [])
-    for root in ("local", "s3", "memory")
-    for form in FORMS
-]
-
-
-@pytest.mark.parametrize(("root", "form"), SELECTIONS, indirect=["root"])
+@pytest.mark.parametrize("form", FORMS)
 def test_loads_keys_and_columns_select(lake: str, form: str) -> None:
     columns = ["day", "position", "shop"]
     one = FORMS[form](weblake.read(lake, loads=[NEW, "2" * 16], columns=columns))

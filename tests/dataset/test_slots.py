@@ -125,6 +125,33 @@ def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
     assert visible(tmp_path) == [new.load_id]
 
 
+def test_a_load_that_is_retired_as_it_lands_is_retired_by_the_next_run_if_that_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    old, new = intent(1, partition=True), intent(2, partition=True)
+    land(dataset, new)
+
+    def died(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery, "retire", died)
+        with pytest.raises(KeyboardInterrupt):
+            land(dataset, old)
+    assert visible(tmp_path) == [old.load_id, new.load_id]
+    assert recovery.recover(dataset, old.load_id) is not None
+    assert visible(tmp_path) == [new.load_id]
+
+
+def test_of_two_loads_that_began_at_the_same_moment_neither_retires_the_other(tmp_path: Path) -> None:
+    """Each would retire the other, and the rows of both would be gone."""
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    for n in (1, 2):
+        land(dataset, msgspec.structs.replace(intent(n, partition=True), created_at=BEGAN.isoformat()))
+    assert len(visible(tmp_path)) == 2
+
+
 @pytest.mark.parametrize("removed", [0, 1, 2])
 @proves(
     "P1",

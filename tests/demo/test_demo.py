@@ -289,6 +289,7 @@ def test_dagster_lands_the_example_assets_beside_the_other_loads(whole: Ran, hom
     assert not (home / "not here").exists()
 
 
+@pytest.mark.system
 def test_people_see_tables_and_charts_without_colours_where_nobody_looks(home: Path) -> None:
     (home / FRESH).mkdir()
     (home / FRESH / "mine.txt").write_text("not to be touched")
@@ -384,6 +385,7 @@ def test_s1_a_second_run_adds_its_loads_and_writes_no_key(
     assert told["activity"]["entries"] == 12
 
 
+@pytest.mark.system
 def test_a_missing_extra_is_named_before_anything_is_written(tmp_path: Path) -> None:
     code = "import sys; sys.modules['uvicorn'] = None; from weblake.cli import main; main()"
     done = subprocess.run(
@@ -405,6 +407,7 @@ def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
         run_demo(Path("s3://bucket/lake"))
 
 
+@pytest.mark.system
 def test_ctrl_c_ends_it_in_one_line(demo: subprocess.Popen[str]) -> None:
     assert demo.stderr is not None
     for line in demo.stderr:

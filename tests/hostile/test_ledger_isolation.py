@@ -163,6 +163,24 @@ def test_a_damaged_slot_index_is_rebuilt() -> None:
     second = lab.request("task", "run-2")
     lab.land(second)
     assert lab.visible == {second.load_id}
+    index = lab.dataset.storage.read(layout.SLOT_INDEX)
+    assert index is not None
+    assert index != b"{", "each later load would read the whole ledger"
+
+
+def test_an_entry_of_the_index_that_is_of_another_load_is_not_believed() -> None:
+    lab = Lab()
+    first, other = lab.request("task", "run-1"), lab.request("other", "run-1")
+    for request in (first, other):
+        lab.land(request)
+    (name,) = (each for each in lab.dataset.storage.list(layout.SLOTS) if first.load_id in each)
+    (theirs,) = (each for each in lab.dataset.storage.list(layout.SLOTS) if other.load_id in each)
+    data = lab.dataset.storage.read(theirs)
+    assert data is not None
+    overwrite(lab.dataset.storage, name, lambda _: data)
+    second = lab.request("task", "run-2")
+    lab.land(second)
+    assert lab.visible == {second.load_id, other.load_id}
 
 
 def test_a_load_that_could_not_be_indexed_is_retired_once_it_is_readable() -> None:

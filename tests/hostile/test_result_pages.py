@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from catalogue import proves
 from landing_commands import Lake, page_errors, rows
 from scripted_job import JOB, Job, page, pages, url_of
@@ -14,6 +15,7 @@ def test_chunks_of_100_documents_land(service: ScriptedService, lake: Lake) -> N
     assert service.asked(job.at(200))
 
 
+@pytest.mark.system
 def test_chunks_of_10_megabytes_land(service: ScriptedService, lake: Lake) -> None:
     large = [page(n, markdown=f"{n} " * 2_000_000) for n in range(3)]
     Job(service, large, cut=2)

@@ -71,6 +71,13 @@ def test_h17_a_running_job_whose_chunks_never_end_is_polled_with_pauses(monkeypa
     assert Linked([], following=lambda skip: skip + 1).waited(600) < 1000
 
 
+def test_a_thousand_chunks_are_skipped_without_a_pause() -> None:
+    transport = Linked([], following=lambda skip: skip + 1)
+    transport.waited(15)
+    assert len(transport.slept) == 1
+    assert len(transport.sent) > 1000
+
+
 @proves(
     "H17",
     at="src/weblake/jobs/result_pages.py",

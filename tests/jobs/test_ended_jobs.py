@@ -6,13 +6,17 @@ import asyncio
 import json
 import random
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted_transport import reply, retry
 
 from weblake import AsyncClient
 from weblake.errors import JobGone
+from weblake.jobs import ended_jobs
 from weblake.jobs.ended_jobs import (
     MAX_PENDING,
     ROUND_TRIES,
@@ -24,6 +28,7 @@ from weblake.jobs.ended_jobs import (
     poll_all,
 )
 from weblake.jobs.polling import JobRef
+from weblake.steps import Request, Response, run
 from weblake.testing import WeblakeService
 
 HOUR = 3_600_000
@@ -185,3 +190,86 @@ def test_a_watcher_that_asks_alone_is_told_what_it_has_not_settled(weblake_servi
             assert set(found.ended) == {job.id}
 
     asyncio.run(story())
+
+
+def test_an_ended_job_is_remembered_for_as_long_as_the_list_goes_back() -> None:
+    """Then no job that the list shows late is taken for one that was told."""
+    for hours, told in ((24, ["late"]), (26, [])):
+        state = WatcherState()
+        state.settle([ListedJob("first", 10, None)], {"first": COMPLETED})
+        state.settle([ListedJob("last", 10 + hours * HOUR, None)], {"last": COMPLETED})
+        assert ("first" in state.over) is bool(told)
+        assert [job.job_id for job in state.settle([ListedJob("late", 5, None)], {"late": COMPLETED})] == told
+
+
+class Watched:
+    """A client whose service lists these jobs and knows the status of some; its clock stands until a test moves it."""
+
+    def __init__(self, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ids = [uuid(n) for n in range(jobs)]
+        self.retry, self.now = retry(), 1000.0
+        self.known: dict[str, str] = {}
+        self.polled: list[str] = []
+        clock = SimpleNamespace(monotonic=lambda: self.now, time=time.time)
+        monkeypatch.setattr(ended_jobs, "time", clock)
+        self._rounds = EndedJobs("crawl")
+
+    def send(self, request: Request) -> Response:
+        job_id = request.path.rpartition("/")[2]
+        if job_id == "activity":
+            jobs = [
+                {"id": each, "endpoint": "crawl", "created_at": f"2026-11-21T10:00:{n:02d}Z"}
+                for n, each in enumerate(self.ids)
+            ]
+            return reply(200, {"success": True, "data": jobs})
+        self.polled.append(job_id)
+        if job_id not in self.known:
+            return reply(404, {"success": False, "error": "Job not found"})
+        return reply(200, {"status": self.known[job_id], "completed": 1, "data": []})
+
+    async def run(self, flow: Any) -> Any:
+        return run(flow, self, sleep=lambda seconds: None, clock=lambda: self.now)
+
+    def round(self, at: float, until: float | None = None) -> dict[str, object]:
+        """Run a round of polls at this second, and return the statuses of the jobs that have ended."""
+        self.now = 1000.0 + at
+        found = asyncio.run(self._rounds(self, until=until))
+        return {job_id: head["status"] for job_id, head in found.ended.items()}
+
+
+@pytest.mark.parametrize(
+    ("polls", "gone"),
+    [([0, 10, 29.9], False), ([0, 10, 30], True), ([0, 40], False), ([0, 40, 41], True), ([0], False)],
+)
+def test_a_job_is_gone_after_three_polls_and_half_a_minute(
+    polls: list[float], monkeypatch: pytest.MonkeyPatch, *, gone: bool
+) -> None:
+    client = Watched(1, monkeypatch)
+    ends = [client.round(at) for at in polls]
+    assert ends == [{}] * (len(polls) - 1) + [{uuid(0): "gone"} if gone else {}]
+
+
+def test_a_job_that_was_found_in_between_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Watched(1, monkeypatch)
+    assert [client.round(0), client.round(20)] == [{}, {}]
+    client.known[uuid(0)] = "scraping"
+    assert client.round(25) == {}
+    client.known.clear()
+    assert [client.round(at) for at in (30, 35, 59)] == [{}] * 3
+    client.known[uuid(0)] = "Completed"
+    assert client.round(60) == {uuid(0): "completed"}
+    client.polled.clear()
+    assert client.round(61) == {uuid(0): "completed"}
+    assert client.polled == []
+
+
+def test_the_polls_of_a_round_with_a_deadline_are_in_random_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the last jobs are polled in no round if its time never suffices."""
+    client = Watched(40, monkeypatch)
+    client.known = dict.fromkeys(client.ids, "scraping")
+    client.round(0)
+    assert client.polled == client.ids
+    client.polled.clear()
+    client.round(1, until=client.now + 60)
+    assert client.polled != client.ids
+    assert sorted(client.polled) == client.ids

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from catalogue import proves
 from hypothesis import given
@@ -22,13 +24,14 @@ from weblake.errors import (
     MalformedReply,
     OutcomeUnknown,
     PermissionDenied,
+    RateLimited,
     RequestRejected,
     ServiceUnavailable,
     ServiceUnreachable,
     WeblakeError,
 )
 from weblake.jobs.retry import Retry, RetryBudget, RetryPolicy
-from weblake.steps import NoResponse, Response
+from weblake.steps import NoResponse, Request, Response
 
 HTML = reply(200, b"<html>")
 
@@ -205,6 +208,8 @@ def test_a_passed_deadline_ends_it_before_anything_is_sent() -> None:
     transport = ScriptedTransport([reply()])
     with pytest.raises(DeadlineExceeded):
         transport.run(retry().call(READ, RetryPolicy(until=transport.at - 1)))
+    with pytest.raises(DeadlineExceeded):
+        transport.run(retry().call(READ, RetryPolicy(until=transport.at)))
     assert not transport.sent
 
 
@@ -258,3 +263,71 @@ def test_no_reply_breaks_the_reader(body: bytes, status: int, hint: str) -> None
     except WeblakeError as error:
         said = error.message
     assert "\n" not in said
+
+
+def test_tries_that_reach_the_requests_deadline_are_given_up_after_three() -> None:
+    class Silent(ScriptedTransport):
+        def send(self, request: Request) -> Response | NoResponse:
+            self.at += request.deadline_s
+            return super().send(request)
+
+    transport = Silent([NoResponse("no answer in time")])
+    with pytest.raises(ServiceUnreachable):
+        transport.run(retry().call(READ))
+    assert len(transport.sent) == 3
+
+
+def test_a_service_that_names_a_time_is_not_failing() -> None:
+    """Its rate limit counts as no failed try: only the seconds of all pauses are bounded."""
+    transport = ScriptedTransport([*[reply(429, {}, {"retry-after": "1"})] * 20, reply()])
+    transport.run(retry(lambda: 0.0).call(READ))
+    assert len(transport.sent) == 21
+    assert [request.attempt for request in transport.sent] == [*range(1, 22)]
+
+
+@pytest.mark.parametrize(("seconds", "tries"), [("59.95", 2), ("59.96", 1)])
+def test_pauses_may_take_the_whole_minute(seconds: str, tries: int) -> None:
+    transport = ScriptedTransport([reply(429, {}, {"retry-after": seconds}), reply()])
+    with contextlib.suppress(RateLimited):
+        transport.run(retry(lambda: 0.0).call(READ))
+    assert len(transport.sent) == tries
+
+
+def test_a_retry_takes_what_five_successes_give_back() -> None:
+    rules = Retry(budget=RetryBudget(10), jitter=lambda: 0.0)
+
+    def sends(*script: Response) -> int:
+        transport = ScriptedTransport([*script])
+        with contextlib.suppress(ServiceUnavailable):
+            transport.run(rules.call(READ))
+        return len(transport.sent)
+
+    assert sends(reply(503)) == 1 + 2
+    assert [sends(reply()) for _ in range(4)] == [1] * 4
+    assert sends(reply(503)) == 1
+    assert sends(reply()) == 1
+    assert sends(reply(503)) == 1 + 1
+    assert [sends(reply()) for _ in range(30)] == [1] * 30
+    assert sends(reply(503)) == 1 + 2, "a budget is never larger than it was at first"
+
+
+def test_a_client_may_retry_a_hundred_calls_in_a_row() -> None:
+    budget = RetryBudget()
+    assert sum(budget.take() for _ in range(1000)) == 100
+
+
+def test_pauses_of_a_long_retry_stop_growing_at_20_seconds() -> None:
+    """A long policy lasts nearly as long as it says, and then ends."""
+    transport = ScriptedTransport([reply(503)])
+    with pytest.raises(ServiceUnavailable):
+        transport.run(retry(lambda: 0.999).call(READ, RetryPolicy.lasting(600)))
+    assert 19.9 < max(transport.slept) < 20.1
+    assert 570 < sum(transport.slept) <= 600
+
+
+def test_a_tenth_of_the_pause_that_a_service_asks_for_is_added_by_chance() -> None:
+    """Otherwise all callers that it turned away come back in the same moment."""
+    for seconds, pause in (("4", 4.45), ("30", 31.05)):
+        transport = ScriptedTransport([reply(429, {}, {"retry-after": seconds}), reply()])
+        transport.run(retry(lambda: 1.0).call(READ))
+        assert transport.slept == pytest.approx([pause])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
+import pytest
 from scripted_transport import ScriptedTransport, reply, retry
 
 from weblake.api.models import ActivityEntry
+from weblake.errors import MalformedReply
 from weblake.jobs import usage_reports
 from weblake.loads.usage import land_activity, land_report
 from weblake.storage import open_storage
@@ -53,3 +56,36 @@ def test_a_call_without_an_id_is_landed_once() -> None:
     storage = open_storage("memory://calls-without-ids/lake")
     assert [file.rows for file in land_activity(listed, storage)] == [4]
     assert [file.rows for file in land_activity(listed, storage)] == [4]
+
+
+def test_a_period_is_closed_once_its_end_is_past_or_a_later_one_is_reported() -> None:
+    november = datetime(2026, 11, 1, tzinfo=timezone.utc)
+    october = {"startDate": LATER, "endDate": START, "totalCredits": 2}
+    found = report(
+        october | {"apiKey": "a"},
+        october | {"apiKey": "b", "totalCredits": None},
+        october | {"apiKey": "c", "totalCredits": 3},
+        {"startDate": START, "endDate": "2026-12-01T00:00:00.000Z", "totalCredits": 1},
+        {"startDate": START, "endDate": None, "totalCredits": 9},
+    )
+    (closed,) = usage_reports.closed_periods(found, november)
+    assert (closed.start.month, closed.end, closed.total, closed.month) == (10, november, 5, "2026-10")
+    early = datetime(2026, 10, 31, tzinfo=timezone.utc)
+    assert usage_reports.closed_periods(found, early) == [closed], "the service is already in November"
+    assert usage_reports.closed_periods(report(october), early) == []
+    assert len(usage_reports.closed_periods(found, datetime(2026, 12, 1, tzinfo=timezone.utc))) == 2
+
+
+def test_an_activity_list_is_read_page_by_page_and_a_circle_is_noticed() -> None:
+    def page(job: str, cursor: str | None, **more: object) -> Any:
+        return reply(body={"success": True, "data": [{"id": job, "endpoint": "crawl"}], "cursor": cursor, **more})
+
+    def ids(*pages: Any) -> list[str | None]:
+        listed = ScriptedTransport([*pages]).run(usage_reports.activity(retry()))
+        assert isinstance(listed, list)
+        return [each.id for each in listed]
+
+    assert ids(page("a", "2"), page("b", "3"), page("c", None)) == ["a", "b", "c"]
+    assert ids(page("a", "2"), page("b", "3", has_more=False), page("c", None)) == ["a", "b"]
+    with pytest.raises(MalformedReply, match="does not end"):
+        ids(page("a", "2"), page("b", "3"), page("c", "2"), page("d", None))

@@ -199,6 +199,7 @@ def test_without_a_list_the_counters_of_the_service_are_held_against_it(head: di
     ("one", "other"),
     [
         ("example.org/a", "http://example.org/a"),
+        ("//example.org/a", "http://example.org/a"),
         ("http://Example.ORG:80/a/", "https://example.org/a"),
         ("http://example.org/a%20b", "http://example.org/a b"),
         ("http://bücher.example/", "http://xn--bcher-kva.example"),

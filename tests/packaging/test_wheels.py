@@ -66,11 +66,15 @@ def test_the_core_imports_without_the_guests_and_without_extras(wheels: dict[str
     assert run.returncode == 0, run.stderr
 
 
-def test_a_missing_extra_is_named(tmp_path: Path) -> None:
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("command", "or_another"), [(["scrape", "http://127.0.0.1:9/"], True), (["serve"], False)], ids=["scrape", "serve"]
+)
+def test_a_missing_extra_is_named(tmp_path: Path, command: list[str], or_another: bool) -> None:
     code = (
         "import sys\n"
         "sys.modules['uvicorn'] = None\n"
-        "sys.argv = ['weblake', 'scrape', 'http://127.0.0.1:9/']\n"
+        f"sys.argv = ['weblake', *{command!r}]\n"
         "from weblake.cli import main\n"
         "main()\n"
     )
@@ -83,6 +87,25 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     )
     assert run.returncode == 1
     assert "weblake[local]" in run.stderr
+    assert ("WEBLAKE_BASE_URL" in run.stderr) is or_another, "another service does not help one who starts one"
+    assert "Traceback" not in run.stderr
+
+
+def test_a_pyarrow_that_does_not_go_with_numpy_is_named(tmp_path: Path) -> None:
+    """pyarrow 26 next to NumPy 1.26, as on Airflow 3.0 with its constraints."""
+    code = (
+        "import sys\n"
+        "class Refusing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'pyarrow': raise ImportError('pyarrow requires NumPy 2.0 or newer, found 1.26.4')\n"
+        "sys.meta_path.insert(0, Refusing())\n"
+        f"sys.argv = ['weblake', 'loads', {str(tmp_path)!r}]\n"
+        "from weblake.cli import main\n"
+        "main()\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 1
+    assert "found 1.26.4. Install versions of pyarrow and NumPy" in " ".join(run.stderr.split())
     assert "Traceback" not in run.stderr
 
 
@@ -93,6 +116,7 @@ def test_public_names_exist() -> None:
         _ = weblake.no_such_name  # type: ignore[attr-defined]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("imported", "unwanted"),
     [

@@ -48,6 +48,7 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
+@pytest.mark.system
 @proves(
     "S9",
     at="src/weblake_service/files/converter_pool.py",
@@ -118,6 +119,7 @@ def test_s9_errors_of_large_pages_equal_those_of_small_ones() -> None:
     converting(work)
 
 
+@pytest.mark.system
 @proves(
     "S9",
     at="src/weblake_service/files/worker.py",

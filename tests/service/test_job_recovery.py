@@ -106,6 +106,7 @@ def test_a_killed_service_resumes_its_jobs(tmp_path: Path) -> None:
     assert sum(asked.values()) <= 120 + 2 * len(bodies) * ServiceConfig().concurrency
 
 
+@pytest.mark.system
 def test_a_program_that_exits_without_stopping_loses_no_page(tmp_path: Path) -> None:
     db, log = tmp_path / "service.db", tmp_path / "asked"
     with process(db, log) as (child, client):
@@ -238,6 +239,7 @@ def test_serve_shows_a_generated_key_once_and_keeps_its_hash(tmp_path: Path) -> 
     end(child, signal.SIGINT)
 
 
+@pytest.mark.system
 def test_serve_reads_the_key_from_the_environment_and_does_not_show_it(tmp_path: Path) -> None:
     child = serve_process(tmp_path, WEBLAKE_API_KEY="test-key-of-mine")
     assert child.stdout is not None

@@ -134,6 +134,7 @@ def test_in_a_batch_only_the_page_of_a_failed_call_fails(bench: Any, weblake_llm
 # --- its key ---
 
 
+@pytest.mark.system
 @proves(
     "S1",
     at="src/weblake_service/llm/openai_endpoint.py",

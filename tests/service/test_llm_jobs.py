@@ -275,6 +275,7 @@ def test_a_killed_agent_resumes_after_its_last_step_and_pays_once(
         one.http.close()
 
 
+@pytest.mark.system
 def test_a_killed_extract_reads_no_page_twice(
     weblake_service_process: Any, weblake_llm: Any, weblake_site: Any
 ) -> None:

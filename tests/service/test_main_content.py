@@ -211,6 +211,7 @@ def test_included_tags_are_not_filtered_and_excluded_ones_are_removed_first() ->
     assert markdown(page, exclude_tags=["p"]).strip() == "# The harbour"
 
 
+@pytest.mark.system
 def test_the_result_does_not_depend_on_the_hash_seed() -> None:
     pages = (f"<main>{STORY}<ul>{LINKS}</ul></main>", *HOSTILE.values())
     program = (

@@ -98,6 +98,7 @@ def test_deep_nesting_does_not_crash_the_process(parsing: Any) -> None:
     assert "spring tide" in parsing.parse("tides.rtf")["markdown"]
 
 
+@pytest.mark.system
 def test_a_conversion_that_takes_too_long_is_aborted_and_the_next_file_is_converted(parsing: Any) -> None:
     sheet = parse_lab.wide_sheet()
     begun = time.monotonic()

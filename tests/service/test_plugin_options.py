@@ -118,6 +118,7 @@ def test_each_xdist_worker_has_its_own_service_process(tmp_path: Path, expected:
     assert "6 passed" in said
 
 
+@pytest.mark.system
 def test_the_ini_file_sets_options_absent_from_the_command_line(tmp_path: Path, expected: str) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nweblake_service = in-process\nweblake_seed = 5\n")
     code, said = run(tmp_path, f"WHERE = 'in-process'\n{expected}{GOOD}")
@@ -140,6 +141,7 @@ def test_a_failed_test_prints_the_requests_and_rules(tmp_path: Path) -> None:
     assert "connection.request" not in said, "the traceback ends in the test"
 
 
+@pytest.mark.system
 def test_a_missing_extra_names_what_to_install(tmp_path: Path) -> None:
     code, said = run(tmp_path, WITHOUT)
     assert code == 1

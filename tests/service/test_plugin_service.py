@@ -172,6 +172,7 @@ def test_a_timed_out_wait_lists_received_webhooks(
         weblake_webhooks.wait("crawl.completed", timeout=0.05)
 
 
+@pytest.mark.system
 @pytest.mark.smoke
 def test_a_job_survives_a_crash_of_the_service(
     weblake_service_process: WeblakeServiceProcess, weblake_site: WeblakeSite, tmp_path: Path

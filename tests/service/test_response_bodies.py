@@ -83,6 +83,7 @@ def test_a_body_is_the_same_however_it_arrives(data: bytes, cuts: list[int], enc
     assert body.finish() == data
 
 
+@pytest.mark.system
 def test_a_large_page_does_not_block_the_event_loop(site: Site) -> None:
     row = "<tr><td>cell <a href='/x'>link</a></td><td>more text in here</td></tr>"
     url = site.page("/large", f"<table>{row * (2_000_000 // len(row))}</table>".encode())

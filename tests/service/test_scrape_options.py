@@ -52,6 +52,7 @@ def test_content_without_text_fails_with_a_code(lab: Any) -> None:
     assert lab.credits() == 0
 
 
+@pytest.mark.system
 def test_a_target_that_does_not_respond_times_out(lab: Any) -> None:
     lab.site.pages["/slow"] = lambda handler: handler.server.stop.wait(20)
     reply = lab.post(lab.site.url("/slow"), timeout=1000)

@@ -56,6 +56,7 @@ def test_bash_output_is_returned(tmp_path: Path) -> None:
     assert (ended.stdout, ended.stderr, ended.exit_code, ended.error) == ("y\n", "", 0, None)
 
 
+@pytest.mark.system
 def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
     assert "code.sh: line 2: nonesuch: command not found" in run("\nnonesuch", "bash", tmp_path).stderr
     assert run("x = 1\ny = (\n", "python", tmp_path).error == "SyntaxError: '(' was never closed (code.py:2)"

@@ -188,6 +188,7 @@ def test_urls_found_before_the_timeout_are_returned() -> None:
     assert 0 < len(urls) < 400
 
 
+@pytest.mark.system
 def test_fifty_thousand_urls_are_read() -> None:
     urls, _ = read({"/sitemap.xml": urlset(*(f"{SITE}/{n}" for n in range(50_000)))})
     assert len(urls) == 50_000

@@ -58,6 +58,7 @@ def test_rate_limits_are_per_team(make_bench: Any) -> None:
     assert scrape(Authorization="Bearer test-key-red-2") == 200
 
 
+@pytest.mark.system
 def test_malformed_requests_and_replays_do_not_count_as_starts(make_bench: Any) -> None:
     bench = make_bench(requests_per_minute=1)
     assert bench.http.post("/v2/scrape", json={"url": A, "timeout": 1}).status_code == 400

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 sys.modules |= dict.fromkeys(["playwright", "websockets"])  # what the extra `browser` brings is not to be had
@@ -16,6 +18,7 @@ with LocalService() as service:
 """
 
 
+@pytest.mark.system
 def test_the_service_starts_without_playwright() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "200 []\n"), done.stderr

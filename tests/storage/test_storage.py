@@ -108,6 +108,7 @@ def test_p1_death_before_any_instruction_leaves_all_or_nothing(local_root: str, 
     assert whole > 10
 
 
+@pytest.mark.system
 def test_p1_kill_at_any_moment_leaves_no_partial_record(local_root: str) -> None:
     whole = 0
     for n in range(12):

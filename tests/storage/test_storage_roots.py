@@ -85,6 +85,7 @@ def test_all_spellings_of_a_local_root(tmp_path: Path, spelling: str) -> None:
     assert (tmp_path / "a.json").read_bytes() == b"x"
 
 
+@pytest.mark.system
 def test_upath_brings_its_own_file_system(s3_root: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     upath = pytest.importorskip("upath")
     monkeypatch.delenv("AWS_ENDPOINT_URL")

@@ -29,6 +29,7 @@ def run(script: str, tmp_path: Path, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr.strip()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("script", "code", "says"),
     [
@@ -76,11 +77,13 @@ def test_a_refusing_proxy_is_reported(run_here: Callable[..., tuple[int, str]]) 
     assert (code, "https://service.test through the environment's proxy" in said) == (1, True)
 
 
+@pytest.mark.system
 def test_missing_certificates_are_reported(tmp_path: Path) -> None:
     code, said = run("weblake usage credits", tmp_path, SSL_CERT_FILE=str(tmp_path / "none"), **SERVICE)
     assert (code, "the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read" in said) == (1, True)
 
 
+@pytest.mark.system
 def test_deeply_nested_options_and_fault_files_are_refused(
     run_here: Callable[..., tuple[int, str]], tmp_path: Path
 ) -> None:

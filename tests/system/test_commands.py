@@ -219,6 +219,7 @@ def test_usage_and_activity_land_and_are_replaced(weblake_command: Any, site: st
         assert weblake.read(lake, "activity").to_table().num_rows == stored
 
 
+@pytest.mark.system
 def test_an_interrupted_command_says_how_to_resume(
     weblake_command: Any, service: Any, site: str, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
 
 
+@pytest.mark.system
 @proves("P9", at="src/weblake/cli/interrupts.py", line="_AT_ONCE_S, _AGAIN_S)", becomes="0)", case="callback")
 @proves("P9", at="src/weblake/cli/interrupts.py", line="_AGAIN_S, _AGAIN_S)", becomes="0)", case="swallowed")
 @pytest.mark.parametrize(
@@ -137,6 +138,7 @@ def test_p9_a_signal_just_before_a_blocking_call_ends_it(wait: str, number: str,
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, "at work\n", "")
 
 
+@pytest.mark.system
 @proves("P9", at="src/weblake/cli/interrupts.py", line="signal.SIG_IGN)", becomes="signal.SIG_DFL)")
 def test_p9_an_interrupt_during_interpreter_shutdown_is_ignored() -> None:
     """Python restores the default SIGINT before it tears its modules down, which takes long on a busy machine."""
@@ -189,6 +191,7 @@ def test_p9_a_signal_ignored_by_the_parent_stays_ignored() -> None:
     assert (ended.returncode, ended.stdout) == (0, "at work\n"), ended.stderr
 
 
+@pytest.mark.system
 @proves("P9", at="src/weblake_service/serve.py", line="set_wakeup_fd(sender", becomes="set_wakeup_fd(-1 or sender")
 def test_p9_a_signal_at_any_line_stops_the_service() -> None:
     """The first line of standard output says that the service listens, and a program may stop it immediately."""
@@ -234,6 +237,7 @@ print(next(line for line in itertools.count(1) if not pressed_at(line)) > 1)
     assert (ended.stdout, ended.stderr) == ("True\n", "")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_p9_the_service_stops_cleanly_and_names_the_signal(tmp_path: object, number: int, code: int) -> None:
     process = subprocess.Popen(

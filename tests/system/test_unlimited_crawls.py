@@ -97,6 +97,7 @@ def test_any_limit_avoids_the_question(weblake_command: Any, site: str, tmp_path
     assert "up to" not in run.err
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
@@ -123,6 +124,7 @@ def test_an_unlimited_crawl_asks_on_a_terminal(
         assert "--limit" in terminal.said.rpartition(ASK)[2]
 
 
+@pytest.mark.system
 def test_ctrl_c_at_the_question_starts_nothing(
     weblake_command: Any, service: LocalService, site: str, tmp_path: Path
 ) -> None:
@@ -133,6 +135,7 @@ def test_ctrl_c_at_the_question_starts_nothing(
     assert starts(service) == 0
 
 
+@pytest.mark.system
 def test_without_a_credit_report_the_question_is_still_asked(
     weblake_command: Any, service: LocalService, site: str, tmp_path: Path
 ) -> None:

@@ -236,7 +236,8 @@ def test_a_load_that_is_retired_while_it_is_added(lab: TaskLab, monkeypatch: pyt
     assert lab.visible == newer
 
 
-@pytest.mark.parametrize("format", ["delta", pytest.param("iceberg", marks=pytest.mark.system)])
+@pytest.mark.system
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_on_object_storage(
     lab: TaskLab, s3_root: str, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

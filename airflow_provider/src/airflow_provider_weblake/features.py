@@ -93,6 +93,7 @@ __all__ = [
     "dag_bag_in_database",
     "has_asset_partitions",
     "has_fs",
+    "metrics",
     "redact",
 ]
 
@@ -131,6 +132,17 @@ def dag_bag_in_database(folder: str, *dags: DAG) -> Any:
         write = getattr(module, "sync_bag_to_db", None) or module.DagBag.sync_to_db
         write(bag, "dags-folder", None)
     return bag
+
+
+def metrics() -> Any:
+    """Return what counts and times for Airflow's metrics: a module since 3.3, a class before."""
+    try:
+        from airflow.sdk.observability import stats
+    except ImportError:  # Airflow 3.0 and 3.1
+        from airflow.stats import Stats
+
+        return Stats
+    return stats if hasattr(stats, "incr") else stats.Stats  # Airflow 3.2 has the class in the module
 
 
 async def aget_connection(hook: BaseHook, conn_id: str) -> Connection:

@@ -7,9 +7,8 @@ names; `[traces] otel_on` turns spans on.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
-from airflow_provider_weblake.features import conf
+from airflow_provider_weblake.features import conf, metrics
 from weblake import events, orchestration
 from weblake.otel import OpenTelemetry
 
@@ -25,30 +24,30 @@ def send_to_stats(event: events.Event) -> None:
     """Send the counters, timers and gauges of an event to Airflow's metrics, with names under `weblake.`."""
     match event:
         case events.StatusPolled():
-            _stats().incr("weblake.polls", tags={"kind": event.kind})
+            metrics().incr("weblake.polls", tags={"kind": event.kind})
         case events.LoadFinished() | events.LoadRefused() | events.LoadFailed():
-            _stats().incr(f"weblake.loads.{event.outcome}", tags={"kind": event.kind})
+            metrics().incr(f"weblake.loads.{event.outcome}", tags={"kind": event.kind})
         case events.LoadAccounted():
             _send_account(event)
         case events.RetryScheduled():
-            _stats().incr("weblake.retries", tags={"operation": event.operation, "error": event.error})
+            metrics().incr("weblake.retries", tags={"operation": event.operation, "error": event.error})
         case events.LostStartResolved():
-            _stats().incr(f"weblake.lost_starts.{event.outcome}")
+            metrics().incr(f"weblake.lost_starts.{event.outcome}")
         case events.ChunkRead():
-            _stats().incr("weblake.downloaded_bytes", event.bytes, tags={"kind": event.kind})
+            metrics().incr("weblake.downloaded_bytes", event.bytes, tags={"kind": event.kind})
         case events.FilesPublished():
-            _stats().incr("weblake.published_bytes", event.bytes)
+            metrics().incr("weblake.published_bytes", event.bytes)
         case events.WaitFinished():
-            _stats().timing("weblake.wait", timedelta(seconds=event.seconds), tags={"kind": event.kind})
+            metrics().timing("weblake.wait", timedelta(seconds=event.seconds), tags={"kind": event.kind})
         case events.UsageReported():
-            _stats().gauge(f"weblake.usage.{event.report}", event.used)
+            metrics().gauge(f"weblake.usage.{event.report}", event.used)
             if event.budget is not None:
-                _stats().gauge(f"weblake.usage_budget.{event.report}", event.budget)
+                metrics().gauge(f"weblake.usage_budget.{event.report}", event.budget)
         case events.OrphansListed():
             tags = {"root": event.root}
-            _stats().gauge("weblake.orphans", event.orphans, tags=tags)
-            _stats().gauge("weblake.orphans_oldest_s", event.oldest_s, tags=tags)
-            _stats().gauge("weblake.orphans_refused", event.refused, tags=tags)
+            metrics().gauge("weblake.orphans", event.orphans, tags=tags)
+            metrics().gauge("weblake.orphans_oldest_s", event.oldest_s, tags=tags)
+            metrics().gauge("weblake.orphans_refused", event.refused, tags=tags)
 
 
 def _send_account(event: events.LoadAccounted) -> None:
@@ -56,15 +55,6 @@ def _send_account(event: events.LoadAccounted) -> None:
     for name in events.PAGE_OUTCOMES:
         count = getattr(receipt, name)
         if count:
-            _stats().incr(f"weblake.pages.{name}", count, tags={"kind": receipt.kind})
+            metrics().incr(f"weblake.pages.{name}", count, tags={"kind": receipt.kind})
     if receipt.credits_used:
-        _stats().incr("weblake.credits", round(receipt.credits_used), tags={"kind": receipt.kind})
-
-
-def _stats() -> Any:
-    """Return Airflow's metrics: a module from Airflow 3.3 on, a class before."""
-    try:
-        from airflow.sdk.observability import stats
-    except ImportError:
-        from airflow.stats import Stats as stats  # type: ignore[no-redef]
-    return stats
+        metrics().incr("weblake.credits", round(receipt.credits_used), tags={"kind": receipt.kind})

@@ -146,11 +146,13 @@ def _pause_after(error: Exception, operator: Any, context: Context) -> float | N
     """Return the seconds to wait for a busy service, or None if Airflow has to decide; raise if no retry can help."""
     ti = context["ti"]
     decision = operator.retry_policy.evaluate(error, ti.try_number, ti.max_tries, context)
-    if decision.reason:
+    busy = decision.action is RetryAction.RETRY and isinstance(_weblake_error(error), RateLimited)
+    # Of other retries, Airflow decides whether and when: the log must not promise them.
+    if decision.reason and (busy or decision.action is RetryAction.FAIL):
         operator.log.info("Retry policy decision: %s (%s)", decision.action.value, decision.reason)
     if decision.action is RetryAction.FAIL:
         raise AirflowFailException(str(error)) from error
-    if decision.action is RetryAction.RETRY and isinstance(_weblake_error(error), RateLimited):
+    if busy:
         return decision.retry_delay.total_seconds() if decision.retry_delay else FIRST_S
     return None
 

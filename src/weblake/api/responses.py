@@ -108,7 +108,7 @@ def _by_status(response: Response, what: str, detail: str, code: str | None) -> 
     if status == 410 or (status == 404 and code is None):
         return JobGone(
             f"{what}: the service does not have it: unknown, expired, or of another team.{detail}",
-            hint="Results are kept for about a day; check the id, the key and the base URL.",
+            hint=Remedy("Results are kept for about a day; check the id, {api_key} and {base_url}."),
         )
     if status in (408, 425) or status >= 500:
         return ServiceUnavailable(

@@ -58,8 +58,8 @@ class Endpoint:
         if not (connection.host or "").strip():
             raise AskPerson(
                 f"Connection {name!r} has no host, so it is not known where the service is.",
-                hint="Set its host (Base URL) to such as https://api.example.com, "
-                "or to the address that `weblake serve` printed.",
+                hint="Set its host (Base URL), such as https://api.example.com, "
+                "or the address that `weblake serve` printed.",
             )
         if not (connection.password or "").strip():
             raise AskPerson(

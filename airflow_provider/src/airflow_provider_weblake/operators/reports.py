@@ -73,7 +73,7 @@ class WeblakeUsageOperator(DatasetOperator):
             files = orchestration.land_report(found, dataset) if dataset is not None else []
             months, current = _totals(found), found.used
             over = budget is not None and current > budget
-            self.log.info("%s: %g used in the running month, in %d months in all.", found.name, current, len(months))
+            self.log.info("%s: %g used in the running month; months read: %d.", found.name, current, len(months))
             done = {
                 "report": found.name,
                 "periods": [
@@ -123,7 +123,7 @@ class WeblakeActivityOperator(DatasetOperator):
             dataset = self.dataset()
             entries = client.run(orchestration.activity(client.retry, endpoint=self.endpoint or None))
             files = orchestration.land_activity(entries, dataset)
-            self.log.info("%d calls of the last 24 hours, in %d files.", len(entries), len(files))
+            self.log.info("Calls of the last 24 hours: %d; files written: %d.", len(entries), len(files))
             done: dict[str, object] = {"entries": len(entries), "files": [asdict(file) for file in files]}
             return self.report_landed(context, done) if files else done
 

@@ -143,8 +143,12 @@ class JobSensor(BaseSensorOperator):
             return
         job = orchestration.JobRef(self.kind, str(self.job_id))
         if status in ("failed", "cancelled", "gone"):
-            how = "is unknown to the service, or has expired" if status == "gone" else f"ended as {status}"
-            raise AirflowFailException(f"The {job} {how}.")
+            if status == "gone":
+                raise AirflowFailException(
+                    f"The {job} is unknown to the service, expired, or of another team. Results are kept for about a "
+                    f"day; check the job's id and the connection {self.weblake_conn_id!r}."
+                )
+            raise AirflowFailException(f"The {job} ended as {status}.")
         raise AirflowException(f"The {job} could not be watched ({status}); the trigger's log says why.")
 
     def _id(self) -> str:

@@ -31,8 +31,10 @@ from weblake.errors import WeblakeError
 
 T = TypeVar("T")
 LOG = logging.getLogger(__name__)
-#: Bytes of one delivery, and of all deliveries that are being received.
-MAX_BODY, MAX_BUFFERED = 10 << 20, 64 << 20
+#: Bytes of one delivery that do not count, of one delivery, and of all deliveries that are being received. The first
+#: bytes do not count, because the server buffers as many for each connection anyway, and an ordinary webhook, which is
+#: smaller, must not be kept out by large bodies that are not signed.
+SMALL_BODY, MAX_BODY, MAX_BUFFERED = 64 << 10, 10 << 20, 64 << 20
 #: Seconds for a whole delivery: the service waits 10 seconds for the response.
 DEADLINE_S = 9.0
 #: Seconds between two warnings that the signatures for a connection do not match.
@@ -101,19 +103,20 @@ class Receiver:
         length = request.headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or int(length[:20]) > MAX_BODY:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        body = bytearray()
+        body, counted = bytearray(), 0
         try:
             async for chunk in request.stream():
                 if len(body) + len(chunk) > MAX_BODY:
                     raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-                if self._buffered + len(chunk) > MAX_BUFFERED:
+                more = max(len(body) + len(chunk) - SMALL_BODY, 0) - counted
+                if self._buffered + more > MAX_BUFFERED:
                     raise Refused(HTTPStatus.SERVICE_UNAVAILABLE)
-                self._buffered += len(chunk)
+                self._buffered, counted = self._buffered + more, counted + more
                 body += chunk
         except ClientDisconnect:
             raise Refused(HTTPStatus.BAD_REQUEST) from None
         finally:
-            self._buffered -= len(body)
+            self._buffered -= counted
         return bytes(body)
 
     async def _event(self, conn_id: str, end: JobEnd) -> str:

@@ -23,6 +23,9 @@ from weblake import webhooks
 
 #: Seconds for which a found secret, or its absence, is used.
 KEPT_S = 30.0
+#: How many secrets are kept: an environment variable has a secret for each spelling of its connection's id in upper and
+#: lower case.
+KEPT_MOST = 1000
 #: Look-ups of connections without a known secret: so many at once, and so many a second in the long run.
 BURST, RATE = 20.0, 2.0
 _HEADER_NAME = re.compile(r"[A-Za-z0-9\-]{1,100}")
@@ -119,8 +122,14 @@ class SigningSecrets:
         found = await asyncio.get_running_loop().run_in_executor(self._threads, self._read, conn_id)
         now = self._clock()
         self._kept = {name: kept for name, kept in self._kept.items() if kept.signing or now < kept.until}
+        self._kept.pop(conn_id, None)  # so that the first one is the oldest
+        while len(self._kept) >= KEPT_MOST:
+            del self._kept[next(iter(self._kept))]
         self._kept[conn_id] = _Kept(found, now + KEPT_S)
         return found
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def _end(self, conn_id: str, done: asyncio.Future[Signing | None]) -> None:
         del self._reading[conn_id]

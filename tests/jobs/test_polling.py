@@ -1,0 +1,122 @@
+"""The polls of a running job: their pauses, how long they go on, and which of its states end them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from scripted_transport import ScriptedTransport, reply, retry
+
+from weblake.errors import DeadlineExceeded, JobGone, RateLimited, ServiceUnavailable
+from weblake.events import Event, StatusPolled
+from weblake.jobs import polling
+from weblake.jobs.polling import JobRef, OverBudget
+from weblake.jobs.retry import Retry
+from weblake.steps import NoResponse, Response
+
+JOB = JobRef("crawl", "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11")
+ABSENT, DOWN = reply(404, {"success": False, "error": "Job not found"}), reply(503)
+
+
+def status(word: str = "scraping", **more: object) -> Response:
+    return reply(200, {"status": word, **more, "data": more.get("data", [])})
+
+
+def wait(
+    script: Sequence[Response | NoResponse], rules: Retry | None = None, *, seconds: float = 3600.0, **options: object
+) -> ScriptedTransport:
+    """Wait for the job and return the transport; an error that ends the wait has the transport as `transport`."""
+    transport = ScriptedTransport([*script])
+    until = transport.at + seconds
+    try:
+        transport.run(polling.wait(JOB, rules or retry(lambda: 0.0), until=until, **options))  # type: ignore[arg-type]
+    except Exception as error:
+        error.transport = transport  # type: ignore[attr-defined]
+        raise
+    return transport
+
+
+def test_pauses_grow_to_the_longest_one() -> None:
+    transport = wait([status()] * 12 + [status("completed")])
+    assert transport.slept[:3] == pytest.approx([0.3, 0.45, 0.675])
+    assert transport.slept[-2:] == [10.0, 10.0]
+    transport = wait([status()] * 4 + [status("completed")], poll_s=0.4)
+    assert transport.slept == pytest.approx([0.3, 0.4, 0.4, 0.4])
+    transport = wait([status()] * 3 + [status("completed")], first_s=2.0, poll_s=0.4)
+    assert transport.slept == [2.0] * 3
+
+
+def test_a_quarter_of_a_pause_is_left_to_chance_and_makes_it_shorter() -> None:
+    transport = wait([status(), status("completed")], retry(lambda: 1.0), first_s=4.0)
+    assert transport.slept == [3.0]
+
+
+def test_the_last_pause_ends_at_the_time_limit() -> None:
+    with pytest.raises(DeadlineExceeded, match=f"before {JOB} ended") as caught:
+        wait([status()], seconds=25.0)
+    transport = caught.value.transport  # type: ignore[attr-defined]
+    assert sum(transport.slept) == pytest.approx(25.0, abs=0.5)
+    assert transport.at == pytest.approx(1025.0, abs=0.02)
+
+
+@pytest.mark.parametrize("unseen_s", [3.0, 10.0])
+def test_a_job_that_is_not_there_yet_is_waited_for_some_seconds(unseen_s: float) -> None:
+    with pytest.raises(JobGone) as caught:
+        wait([ABSENT], unseen_s=unseen_s)
+    assert unseen_s <= caught.value.transport.at - 1000 < 2 * unseen_s  # type: ignore[attr-defined]
+    assert wait([ABSENT, ABSENT, status("completed")]).slept == pytest.approx([0.3, 0.45])
+
+
+def test_a_job_just_started_may_be_absent_for_ten_seconds() -> None:
+    with pytest.raises(JobGone) as caught:
+        wait([ABSENT])
+    assert 10 <= caught.value.transport.at - 1000 < 20  # type: ignore[attr-defined]
+
+
+def test_a_job_that_was_seen_and_is_absent_is_gone_at_once() -> None:
+    with pytest.raises(JobGone) as caught:
+        wait([status(), ABSENT])
+    assert len(caught.value.transport.sent) == 2  # type: ignore[attr-defined]
+    with pytest.raises(JobGone) as caught:
+        wait([reply(410, {"success": False, "error": "Job expired"})])
+    assert len(caught.value.transport.sent) == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("before", "polls"), [([], 8), ([status()], 20)], ids=["never seen", "seen"])
+def test_a_service_that_is_down_is_polled_for_longer_once_the_job_was_seen(before: list[Response], polls: int) -> None:
+    with pytest.raises(ServiceUnavailable) as caught:
+        wait([*before, DOWN])
+    assert len(caught.value.transport.sent) == len(before) + polls  # type: ignore[attr-defined]
+
+
+def test_a_job_may_use_its_credits_and_no_more() -> None:
+    wait([status(creditsUsed=5), status(creditsUsed=5.0), status("completed", creditsUsed=9)], max_credits=5.0)
+    with pytest.raises(OverBudget, match=r"5\.5 credits") as caught:
+        wait([status(creditsUsed=5), status(creditsUsed=5.5), status("completed")], max_credits=5.0)
+    assert len(caught.value.transport.sent) == 2  # type: ignore[attr-defined]
+    wait([status(creditsUsed=1e9), status(creditsUsed="all"), status("completed")])
+
+
+def test_a_wait_that_the_service_asks_for_beyond_the_time_limit_ends_it() -> None:
+    with pytest.raises(DeadlineExceeded, match=r"The last poll: .*slow down") as caught:
+        wait([status(), reply(429, {"success": False, "error": "slow down"}, {"retry-after": "60"})], seconds=30.0)
+    assert isinstance(caught.value.__cause__, RateLimited)
+
+
+def test_each_poll_is_reported_with_its_counts() -> None:
+    seen: list[Event] = []
+    wait(
+        [status(completed=1, total=3), status("completed", completed=3, total=3)],
+        Retry(jitter=lambda: 0.0, observe=seen.append),
+    )
+    polls = [event for event in seen if isinstance(event, StatusPolled)]
+    assert [(poll.status, poll.completed, poll.total) for poll in polls] == [("scraping", 1, 3), ("completed", 3, 3)]
+
+
+def test_the_first_chunk_is_kept_if_its_poll_saw_the_end() -> None:
+    kept: list[Response] = []
+    wait([status(), status("completed", data=[{"markdown": "x"}])], keep=kept.append)
+    assert [b"markdown" in bytes(each.body) for each in kept] == [True]
+    cut = Response(200, {}, status("completed", data=[{"markdown": "x"}]).body, whole=False)
+    wait([cut], keep=kept.append)
+    assert len(kept) == 1, "a response that was cut off is no whole chunk"

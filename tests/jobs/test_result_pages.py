@@ -1,0 +1,99 @@
+"""Reading the chunks of an ended job one after another: repeats, pauses and the errors that end it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from scripted_transport import ScriptedTransport, reply, retry
+
+from weblake.errors import DeadlineExceeded, MalformedReply, RateLimited, ServiceUnavailable
+from weblake.jobs.polling import JobRef
+from weblake.jobs.result_pages import ResultPager
+from weblake.steps import NoResponse, Response
+
+JOB = JobRef("crawl", "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11")
+AT = "http://service.test/v2/crawl/0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11?skip="
+
+
+def chunk(documents: int = 1, following: int | None = None, status: str = "completed") -> Response:
+    link = None if following is None else f"{AT}{following}"
+    return reply(200, {"status": status, "next": link, "data": [{"markdown": "x"}] * documents})
+
+
+def pager_of(script: Sequence[Response | NoResponse], seconds: float = 3600.0) -> tuple[ResultPager, ScriptedTransport]:
+    transport = ScriptedTransport([*script])
+    return ResultPager(JOB, retry(lambda: 0.0), until=transport.at + seconds), transport
+
+
+def read_all(pager: ResultPager, transport: ScriptedTransport) -> list[int]:
+    counts = []
+    while not pager.ended:
+        documents = transport.run(pager.read_chunk())  # type: ignore[arg-type]
+        counts.append(len(documents))  # type: ignore[arg-type]
+        pager.record_new(counts[-1])
+    return counts
+
+
+def test_an_empty_chunk_that_links_to_itself_is_read_once_more_each_time() -> None:
+    """A last write may be delayed; the chunk after it may be late in the same way."""
+    pager, transport = pager_of([chunk(1, 1), chunk(0, 1), chunk(2, 3), chunk(0, 3), chunk(4, None)])
+    assert read_all(pager, transport) == [1, 0, 2, 0, 4]
+    pager, transport = pager_of([chunk(1, 1), chunk(0, 1)])
+    assert read_all(pager, transport) == [1, 0, 0]
+
+
+def test_a_chain_may_have_200_chunks_in_a_row_without_a_new_document() -> None:
+    pager, _ = pager_of([chunk()])
+    for _ in range(2):
+        for _ in range(200):
+            pager.record_new(0)
+        pager.record_new(1)
+    for _ in range(200):
+        pager.record_new(0)
+    with pytest.raises(MalformedReply, match="do not end"):
+        pager.record_new(0)
+
+
+def test_a_chunk_that_says_that_the_job_runs_is_read_five_times() -> None:
+    pager, transport = pager_of([chunk(status="scraping")])
+    with pytest.raises(MalformedReply, match="went back to 'scraping'"):
+        transport.run(pager.read_chunk())  # type: ignore[arg-type]
+    assert transport.slept == [0.5, 1.0, 2.0, 4.0]
+    assert len(transport.sent) == 5
+    pager, transport = pager_of([*[chunk(status="scraping")] * 4, chunk(3)])
+    assert read_all(pager, transport) == [3]
+
+
+def test_the_pauses_before_a_lagging_chunk_end_at_the_time_limit() -> None:
+    pager, transport = pager_of([chunk(status="scraping")], seconds=1.2)
+    with pytest.raises(DeadlineExceeded, match=f"while {JOB} was being read"):
+        transport.run(pager.read_chunk())  # type: ignore[arg-type]
+    assert transport.at == pytest.approx(1001.2, abs=0.05)
+
+
+def test_a_chunk_is_tried_eight_times_and_the_error_keeps_its_status() -> None:
+    pager, transport = pager_of([reply(503, {"success": False, "error": "down", "code": "DOWN"})])
+    with pytest.raises(ServiceUnavailable, match=f"Reading {JOB} was given up") as caught:
+        transport.run(pager.read_chunk())  # type: ignore[arg-type]
+    assert len(transport.sent) == 8
+    assert (caught.value.status, caught.value.code, caught.value.retry_after) == (503, "DOWN", None)
+
+
+def test_a_wait_that_the_service_asks_for_beyond_the_time_limit_is_handed_on() -> None:
+    pager, transport = pager_of([reply(429, {}, {"retry-after": "600"})], seconds=300.0)
+    with pytest.raises(RateLimited) as caught:
+        transport.run(pager.read_chunk())  # type: ignore[arg-type]
+    assert (caught.value.status, caught.value.retry_after) == (429, 600)
+
+
+def test_an_error_in_a_200_response_is_an_error_and_no_empty_chunk() -> None:
+    pager, transport = pager_of([reply(200, {"success": False, "error": "the index is broken"})])
+    with pytest.raises(Exception, match="the index is broken"):
+        transport.run(pager.read_chunk())  # type: ignore[arg-type]
+
+
+def test_one_page_of_256_mib_is_a_chunk() -> None:
+    pager, transport = pager_of([chunk()])
+    read_all(pager, transport)
+    assert transport.sent[0].max_body == 256 << 20

@@ -1,0 +1,282 @@
+"""Publishing a staged load beside another writer of it, refusing it, publishing it later, and the history of a root."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Done, Intent
+from weblake.errors import StorageRefused
+from weblake.loads import publishing, recovery
+from weblake.loads.accounting import Reconciler
+from weblake.loads.publishing import Dataset, JobClaimed
+from weblake.loads.staging import Identity, Staged, stage_document
+from weblake.storage.local import LocalStorage
+
+BEGAN = datetime(2026, 11, 21, 6, tzinfo=timezone.utc)
+JOB = "4d8b6c1e-0000-4000-8000-000000000001"
+
+
+class Root:
+    """A dataset root, and loads staged for it; a load's counts tell which writer staged it."""
+
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self.path, self._stack = path, stack
+        self.dataset = Dataset.at(LocalStorage(path))
+
+    def intent(self, n: int = 1, kind: str = "scrape") -> Intent:
+        return self.dataset.ledger.record_intent(
+            Intent(
+                load_id=f"{n:016x}",
+                kind=kind,
+                endpoint=kind,
+                created_at=(BEGAN + timedelta(minutes=n)).isoformat(),
+                request_sha256="",
+            )
+        )
+
+    def staged(self, intent: Intent, missing: int = 0) -> Staged:
+        """Stage one document, and pages of which the service said nothing."""
+        url = f"http://a.test/{intent.load_id}"
+        scratch = self._stack.enter_context(self.dataset.storage.scratch())
+        raw = f'{{"markdown": "x", "metadata": {{"sourceURL": "{url}"}}}}'.encode()
+        reconciler = Reconciler([url, *(f"http://a.test/missing/{n}" for n in range(missing))])
+        return stage_document(Identity(intent.load_id, JOB, intent.kind, intent.created()), reconciler, scratch, raw)
+
+    def land(self, n: int) -> str:
+        intent = self.intent(n)
+        return publishing.publish(self.dataset, intent, self.staged(intent)).load_id
+
+    def file(self, table: str, intent: Intent) -> Path:
+        return self.path / self.dataset.path(table, intent)
+
+    def rows(self, table: str) -> int:
+        return sum(pq.read_metadata(path).num_rows for path in self.path.glob(f"{table}/**/*.parquet"))
+
+    def kept(self) -> list[str]:
+        return [name for name in self.dataset.storage.list("_weblake") if "refused" in name]
+
+
+@pytest.fixture
+def make_root(tmp_path: Path) -> Iterator[Callable[[str], Root]]:
+    with ExitStack() as stack:
+        yield lambda name: Root(tmp_path / name, stack)
+
+
+@pytest.fixture
+def root(make_root: Callable[[str], Root]) -> Root:
+    return make_root("lake")
+
+
+def dies(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_second_writer_returns_the_receipt_of_the_first_which_died(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent = root.intent()
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "finish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            publishing.publish(root.dataset, intent, root.staged(intent, missing=1))
+    receipt = publishing.publish(root.dataset, intent, root.staged(intent))
+    assert (receipt.missing, receipt.submitted, len(receipt.files)) == (1, 2, 2)
+    assert (root.rows("documents"), root.rows("page_errors")) == (1, 1)
+    done = root.dataset.ledger.done(intent.load_id)
+    assert done is not None
+    assert done.receipt["missing"] == 1
+
+
+def test_a_second_writer_syncs_the_name_of_the_file_before_it_records_the_load(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one may have died between the name and its sync: after a power failure the file would be gone."""
+    intent = root.intent()
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "finish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            publishing.publish(root.dataset, intent, root.staged(intent))
+    folder, fsync, record_done = root.file("documents", intent).resolve().parent, os.fsync, Ledger.record_done
+    calls: list[str] = []
+
+    def synced(descriptor: int) -> None:
+        fsync(descriptor)
+        if os.readlink(f"/proc/self/fd/{descriptor}") == str(folder):
+            calls.append("sync")
+
+    def recorded(*args: Any, **options: Any) -> Done:
+        calls.append("done")
+        return record_done(*args, **options)
+
+    staged = root.staged(intent)
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Ledger, "record_done", recorded)
+    publishing.publish(root.dataset, intent, staged)
+    assert calls == ["sync", "done"]
+
+
+@pytest.mark.parametrize(
+    ("before", "winner", "left"),
+    [
+        (1, 1, 1),  # the errors of the winner, which this writer has replaced, are restored
+        (None, 0, 0),  # the winner has none, so those of this writer are removed
+        (3, 0, 0),  # those of a run that died are not the winner's
+    ],
+)
+def test_a_writer_that_comes_second_leaves_the_page_errors_of_the_first(
+    make_root: Callable[[str], Root], monkeypatch: pytest.MonkeyPatch, before: int | None, winner: int, left: int
+) -> None:
+    """The first one commits between this writer's page errors and its documents."""
+    root, other, third = make_root("lake"), make_root("other"), make_root("third")
+    intent = root.intent()
+    first = publishing.publish(other.dataset, other.intent(), other.staged(intent, missing=winner))
+    if before is not None:
+        publishing.publish(third.dataset, third.intent(), third.staged(intent, missing=before))
+        root.dataset.storage.create(
+            root.dataset.path("page_errors", intent), third.file("page_errors", intent).read_bytes()
+        )
+    publish = LocalStorage.publish
+
+    def second(storage: LocalStorage, local_file: Path, name: str) -> bool:
+        storage.create(name, other.file("documents", intent).read_bytes())
+        return publish(storage, local_file, name)
+
+    monkeypatch.setattr(LocalStorage, "publish", second)
+    receipt = publishing.publish(root.dataset, intent, root.staged(intent, missing=2))
+    assert (receipt.missing, receipt.submitted) == (first.missing, first.submitted) == (winner, 1 + winner)
+    assert (root.rows("documents"), root.rows("page_errors")) == (1, left)
+
+
+def test_the_first_writer_repairs_page_errors_that_another_has_replaced(
+    make_root: Callable[[str], Root], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, other = make_root("lake"), make_root("other")
+    intent = root.intent()
+    publishing.publish(other.dataset, other.intent(), other.staged(intent, missing=3))
+    publish = LocalStorage.publish
+
+    def first(storage: LocalStorage, local_file: Path, name: str) -> bool:
+        won = publish(storage, local_file, name)
+        root.file("page_errors", intent).write_bytes(other.file("page_errors", intent).read_bytes())
+        return won
+
+    monkeypatch.setattr(LocalStorage, "publish", first)
+    assert publishing.publish(root.dataset, intent, root.staged(intent, missing=1)).missing == 1
+    assert root.rows("page_errors") == 1
+
+
+def test_page_errors_of_a_run_that_died_go_with_the_next_run(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    intent = root.intent()
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            publishing.publish(root.dataset, intent, root.staged(intent, missing=2))
+    assert root.rows("page_errors") == 2
+    receipt = publishing.publish(root.dataset, intent, root.staged(intent))
+    assert (root.rows("page_errors"), receipt.missing, len(receipt.files)) == (0, 0, 1)
+
+
+def test_documents_of_another_job_under_the_same_load_id_are_not_taken_for_this_one(root: Root) -> None:
+    intent = root.intent()
+    publishing.publish(root.dataset, intent, root.staged(intent))
+    other = root.staged(intent)
+    object.__setattr__(other.receipt, "job_id", JOB[:-1] + "2")
+    with pytest.raises(StorageRefused, match=r"holds job .*1 and not .*2"):
+        publishing.publish(root.dataset, intent, other)
+    assert root.rows("documents") == 1
+
+
+def test_a_file_of_somebody_else_under_the_name_of_a_load_is_not_overwritten(root: Root) -> None:
+    intent = root.intent()
+    foreign = root.staged(intent).written.path.with_name("foreign.parquet")
+    pq.write_table(pa.table({"a": [1, 2, 3]}), foreign)
+    data = foreign.read_bytes()
+    assert root.dataset.storage.publish(foreign, root.dataset.path("documents", intent))
+    with pytest.raises(StorageRefused, match="no file of weblake"):
+        publishing.publish(root.dataset, intent, root.staged(intent))
+    assert root.file("documents", intent).read_bytes() == data
+
+
+def test_a_job_that_another_load_has_claimed_is_not_published(root: Root) -> None:
+    intent, other = root.intent(1, "batch_scrape"), root.intent(2, "batch_scrape")
+    assert root.dataset.ledger.land_as("batch_scrape", JOB, other.load_id) == other.load_id
+    publishing.refuse(root.dataset, intent, root.staged(intent))
+    for land in (
+        lambda: publishing.publish(root.dataset, intent, root.staged(intent)),
+        lambda: publishing.promote(root.dataset, intent.load_id),
+    ):
+        with pytest.raises(JobClaimed) as caught:
+            land()
+        assert caught.value.load_id == other.load_id
+    assert root.rows("documents") == 0
+    assert root.dataset.ledger.done(intent.load_id) is None
+
+
+def test_a_refused_load_is_kept_and_published_later_without_the_service(root: Root) -> None:
+    intent = root.intent()
+    assert publishing.refuse(root.dataset, intent, root.staged(intent, missing=2)) is True
+    assert publishing.refuse(root.dataset, intent, root.staged(intent, missing=1)) is False
+    assert (root.rows("documents"), root.rows("page_errors"), len(root.kept())) == (0, 0, 2)
+    receipt = publishing.promote(root.dataset, intent.load_id)
+    assert receipt is not None
+    assert (receipt.missing, receipt.stored, len(receipt.files)) == (1, 1, 2)
+    assert (root.rows("documents"), root.rows("page_errors"), root.kept()) == (1, 1, [])
+    assert publishing.promote(root.dataset, intent.load_id) is None
+
+
+def test_a_load_that_is_refused_again_without_missing_pages_keeps_no_page_errors(root: Root) -> None:
+    intent = root.intent()
+    publishing.refuse(root.dataset, intent, root.staged(intent, missing=2))
+    publishing.refuse(root.dataset, intent, root.staged(intent))
+    assert len(root.kept()) == 1
+    publishing.promote(root.dataset, intent.load_id)
+    assert (root.rows("documents"), root.rows("page_errors")) == (1, 0)
+
+
+@pytest.mark.parametrize("step", ["move page_errors", "move documents", "finish"])
+def test_an_interrupted_promotion_is_finished_and_leaves_nothing_behind(
+    root: Root, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    intent, move = root.intent(), LocalStorage.move
+    publishing.refuse(root.dataset, intent, root.staged(intent, missing=1))
+
+    def leaves_the_source(storage: LocalStorage, name: str, new_name: str) -> bool:
+        if not new_name.startswith(step.removeprefix("move ")):
+            return move(storage, name, new_name)
+        data = storage.read(name)
+        move(storage, name, new_name)
+        storage.create(name, data or b"")  # killed between the new name and the removal of the old one
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            *((publishing, "finish", dies) if step == "finish" else (LocalStorage, "move", leaves_the_source))
+        )
+        with pytest.raises(KeyboardInterrupt):
+            publishing.promote(root.dataset, intent.load_id)
+    if step != "finish":
+        assert publishing.promote(root.dataset, intent.load_id) is not None
+    else:
+        landed = recovery.recover(root.dataset, intent.load_id)
+        assert landed is not None
+        assert landed.landed_at is not None
+    assert (root.rows("documents"), root.rows("page_errors"), root.kept()) == (1, 1, [])
+
+
+def test_the_history_since_a_load_has_the_later_ones_only(root: Root) -> None:
+    first, second, third = (root.land(n) for n in (1, 2, 3))
+    assert [each.receipt.load_id for each in publishing.history(root.dataset)] == [first, second, third]
+    assert [each.receipt.load_id for each in publishing.history(root.dataset, first)] == [second, third]
+    assert [each.receipt.load_id for each in publishing.history(root.dataset, third)] == []
+    with pytest.raises(StorageRefused, match="has not landed here"):
+        list(publishing.history(root.dataset, "f" * 16))

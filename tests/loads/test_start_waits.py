@@ -1,0 +1,260 @@
+"""When a start without a response is looked up, when it is sent again, and which listed jobs may be its own.
+
+The times are those of production, on a clock that only the flow moves. `test_starts.py` explores every schedule, with
+other times.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from email.utils import format_datetime
+from pathlib import Path
+
+import pytest
+from scripted_transport import ScriptedTransport, reply, retry
+
+from weblake.api import operations
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Intent, Job
+from weblake.dataset.root import open_dataset
+from weblake.errors import (
+    CreditsExhausted,
+    OutcomeUnknown,
+    RateLimited,
+    RequestRejected,
+    ServiceUnavailable,
+    ServiceUnreachable,
+)
+from weblake.jobs.polling import JobRef
+from weblake.loads import starts
+from weblake.loads.load_request import with_key
+from weblake.steps import NoResponse, Request, Response
+
+URLS = ["http://pages.test/1"]
+LOAD, JOB = "a" * 16, "00000000-0000-4000-8000-000000000001"
+BEGAN = 1_800_000_000.0
+STARTED, LOST = reply(200, {"success": True, "id": JOB}), NoResponse("reset")
+
+
+def iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
+
+
+def entry(created: float) -> dict[str, object]:
+    return {"id": JOB, "endpoint": "batch_scrape", "created_at": iso(created), "target": URLS[0]}
+
+
+@dataclass
+class Service(ScriptedTransport):
+    """Answers starts with the script, and the activity list with `listed`; records when each request came."""
+
+    listed: list[dict[str, object]] = field(default_factory=list)
+    #: Seconds by which its clock is ahead.
+    ahead: float = 0.0
+    #: Pages of the list, of which the last has the jobs.
+    pages: int = 1
+    on_list: Callable[[], None] = lambda: None
+    came: list[tuple[str, float]] = field(default_factory=list)
+    at: float = BEGAN
+
+    def send(self, request: Request) -> Response | NoResponse:
+        self.came.append((request.method, self.at - BEGAN))
+        if request.method == "POST":
+            return super().send(request)
+        self.on_list()
+        date = datetime.fromtimestamp(self.at + self.ahead, timezone.utc)
+        page = sum(method == "GET" for method, _ in self.came)
+        listed, cursor = (self.listed, None) if page >= self.pages else ([], f"page {page + 1}")
+        body = json.dumps({"success": True, "data": listed, "cursor": cursor}).encode()
+        return Response(200, {"date": format_datetime(date, usegmt=True)}, body, wall=self.at)
+
+    @property
+    def keys(self) -> list[str]:
+        return [dict(request.headers)["x-idempotency-key"] for request in self.sent]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return open_dataset(tmp_path / "lake").ledger
+
+
+def start(ledger: Ledger, service: Service, *, replay: bool = False, age: float = 0.0) -> Job:
+    intent = Intent(
+        load_id=LOAD,
+        kind="batch_scrape",
+        endpoint="batch_scrape",
+        created_at=iso(BEGAN - age),
+        request_sha256="a",
+        first_target=URLS[0],
+        replay=replay,
+    )
+    operation = operations.start_batch_scrape(URLS)
+    plan = starts.Plan(
+        ledger.record_intent(intent),
+        lambda key: with_key(operation, key),
+        "batch_scrape",
+        request_sha256="a",
+        keep_urls=lambda: "list",
+    )
+    found = service.run(starts.start(plan, ledger, retry()))  # type: ignore[arg-type]
+    assert isinstance(found, tuple)
+    job = found[0]
+    assert isinstance(job, Job)
+    return job
+
+
+def test_a_lost_start_is_looked_up_twice_once_it_can_no_longer_arrive(ledger: Ledger) -> None:
+    service = Service([LOST, STARTED])
+    assert start(ledger, service).job_id == JOB
+    methods, times = zip(*service.came, strict=True)
+    assert methods == ("POST", "GET", "GET", "POST")
+    deadline = service.sent[0].deadline_s
+    # 5 s to be sent in, its deadline, 5 s to show in the list; and 2 s between the two readings.
+    assert deadline + 10 <= times[1] <= deadline + 12
+    assert 2 <= times[2] - times[1] <= 3
+    assert len(set(service.keys)) == 2
+
+
+def test_a_job_that_shows_in_the_second_reading_only_is_adopted(ledger: Ledger) -> None:
+    service = Service([LOST, STARTED])
+    service.on_list = lambda: service.listed.append(entry(BEGAN)) if len(service.came) > 2 else None
+    job = start(ledger, service)
+    assert (job.job_id, job.adopted) == (JOB, True)
+    assert [method for method, _ in service.came] == ["POST", "GET", "GET"]
+
+
+def test_a_job_that_another_process_records_meanwhile_ends_the_wait(ledger: Ledger) -> None:
+    service = Service([LOST])
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        service.at += seconds
+        if len(pauses) == 3:
+            ledger.record_job(Job(load_id=LOAD, job_id=JOB, kind="batch_scrape", at=iso(service.at)))
+
+    service.sleep = sleep  # type: ignore[method-assign]
+    assert start(ledger, service).job_id == JOB
+    assert (len(pauses), [method for method, _ in service.came]) == (3, ["POST"])
+
+
+def test_the_records_of_a_start_name_its_request_and_its_list(ledger: Ledger) -> None:
+    job = start(ledger, Service([STARTED]))
+    assert (job.request_sha256, job.urls, job.adopted) == ("a", "list", False)
+    (recorded,) = ledger.starts(LOAD)
+    assert (recorded.n, recorded.request_sha256, recorded.urls, recorded.void) == (1, "a", "list", False)
+
+
+def test_a_service_that_replays_is_asked_six_times_with_one_key(ledger: Ledger) -> None:
+    service = Service([LOST])
+    with pytest.raises(ServiceUnreachable, match=f"load {LOAD} was started could not be asked") as caught:
+        start(ledger, service, replay=True)
+    assert caught.value.retry_after is None
+    assert len(service.sent) == 1 + 6
+    assert len(set(service.keys)) == 1
+
+
+def test_a_wait_that_a_replaying_service_asks_for_is_handed_on(ledger: Ledger) -> None:
+    later = reply(429, {"success": False, "error": "slow down"}, {"retry-after": "600"})
+    with pytest.raises(ServiceUnreachable) as caught:
+        start(ledger, Service([LOST, later]), replay=True)
+    assert caught.value.retry_after == 600
+
+
+def test_the_key_of_a_service_that_replays_stays_the_same_after_a_refusal(ledger: Ledger) -> None:
+    service = Service([reply(429, {"success": False, "error": "slow down"}, {"retry-after": "1"}), STARTED])
+    assert start(ledger, service, replay=True).job_id == JOB
+    assert [each.n for each in ledger.starts(LOAD)] == [1, 2]
+    assert len(service.keys) == 2
+    assert len(set(service.keys)) == 1
+
+
+def test_another_attempt_after_a_refusal_has_another_key_without_replay(ledger: Ledger) -> None:
+    service = Service([reply(429, {"success": False, "error": "slow down"}, {"retry-after": "1"}), STARTED])
+    assert start(ledger, service).job_id == JOB
+    assert len(set(service.keys)) == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "ahead", "adopted"),
+    [(1.5, 0.0, True), (3.0, 0.0, False), (0.0, 3600.0, True), (60.0, 3600.0, False), (0.0, -3600.0, True)],
+)
+def test_a_listed_job_is_of_the_intent_if_it_is_not_older_by_the_clock_of_the_service(
+    ledger: Ledger, before: float, ahead: float, *, adopted: bool
+) -> None:
+    """Two seconds older are allowed: the dates of HTTP have whole seconds."""
+    service = Service([LOST, STARTED], listed=[entry(BEGAN + ahead - before)], ahead=ahead)
+    assert start(ledger, service).adopted is adopted
+
+
+@pytest.mark.parametrize(("hours", "known"), [(23.4, True), (23.6, False)])
+def test_an_intent_older_than_the_list_goes_back_is_not_looked_up(ledger: Ledger, hours: float, *, known: bool) -> None:
+    service = Service([LOST], listed=[entry(BEGAN)])
+    if known:
+        assert start(ledger, service, age=hours * 3600).adopted
+        return
+    with pytest.raises(OutcomeUnknown, match="too long ago") as caught:
+        start(ledger, service, age=hours * 3600)
+    assert "If the job is known" in str(caught.value.hint)
+    assert len(service.sent) == 1
+
+
+def test_a_list_with_an_entry_that_is_no_job_is_no_evidence(ledger: Ledger) -> None:
+    service = Service([LOST, STARTED])
+    service.listed = ["text"]  # type: ignore[list-item]
+    with pytest.raises(OutcomeUnknown, match="cannot be read"):
+        start(ledger, service)
+    assert len(service.sent) == 1
+
+
+def test_a_job_is_found_on_the_last_of_500_pages(ledger: Ledger) -> None:
+    service = Service([LOST], listed=[entry(BEGAN)], pages=500)
+    assert start(ledger, service).adopted
+    with pytest.raises(OutcomeUnknown, match="does not end"):
+        start(open_dataset(Path(ledger.storage.url) / "other").ledger, Service([LOST], pages=501))
+
+
+@pytest.mark.parametrize(
+    ("answer", "replays"),
+    [
+        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "replay"}), True),
+        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "other"}), False),
+        (reply(200, {"success": True, "data": []}), False),
+        (reply(404), False),
+        (reply(501), False),
+    ],
+)
+def test_the_preflight_says_whether_the_service_replays(answer: Response, *, replays: bool) -> None:
+    assert ScriptedTransport([answer]).run(starts.preflight(retry())) is replays  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("answers", [[reply(503)], [reply(500)]])
+def test_a_service_that_is_down_is_noticed_before_anything_is_paid(answers: Sequence[Response]) -> None:
+    with pytest.raises(ServiceUnavailable):
+        ScriptedTransport([*answers]).run(starts.preflight(retry()))  # type: ignore[arg-type]
+
+
+def test_a_replaying_service_without_credits_has_started_nothing(ledger: Ledger) -> None:
+    with pytest.raises(CreditsExhausted):
+        start(ledger, Service([LOST, reply(402, {"success": False, "error": "no credits"})]), replay=True)
+    assert [each.void for each in ledger.starts(LOAD)] == [True]
+
+
+@pytest.mark.parametrize(("status", "fails"), [(200, False), (409, False), (400, True), (422, True)])
+def test_only_a_job_that_has_ended_may_refuse_its_cancel(status: int, *, fails: bool) -> None:
+    transport = ScriptedTransport([reply(status, {"success": status == 200, "error": "no"})])
+    with pytest.raises(RequestRejected) if fails else nullcontext():
+        transport.run(starts.cancel(JobRef("crawl", JOB), retry()))  # type: ignore[arg-type]
+    assert [request.method for request in transport.sent] == ["DELETE"]
+
+
+def test_a_start_that_is_turned_away_again_and_again_is_sent_twenty_times(ledger: Ledger) -> None:
+    service = Service([reply(429, {"success": False, "error": "slow down"}, {"retry-after": "0"})])
+    with pytest.raises(RateLimited):
+        start(ledger, service)
+    assert len(set(service.keys)) == len(service.sent) == 20
+    assert all(each.void for each in ledger.starts(LOAD))

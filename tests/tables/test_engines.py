@@ -144,7 +144,8 @@ def lake(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lak
             columns = json.dumps(COLUMNS if stage == "added" else [])
             env = os.environ | {"TZ": "UTC", "DATASET": str(lab.root), "CATALOG_URI": uri, "WAREHOUSE": warehouse}
             env["LAKE_COLUMNS"] = columns
-            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
+            # ClickHouse reads files below its working directory only.
+            done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=900)
             assert done.returncode == 0, done.stderr[-5000:]
             lake.read[stage] = json.loads(done.stdout.splitlines()[-1])
             retired = {name[:16] for name in os.listdir(lab.root / "_weblake/kept")} if stage != "added" else set()

@@ -96,6 +96,29 @@ def test_a_crash_between_any_two_steps(lab: TaskLab, format: str, monkeypatch: p
     assert steps >= 8, "the commit, the records and the entries of four loads, and the files of two"
 
 
+def test_syncs_that_are_all_killed_during_their_records_come_to_an_end(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is killed at its third record or entry, and continues where the one before it was killed."""
+    loads = {land(lab, f"run-{day}", day) for day in "abcdef"}
+    add(lab, "delta")
+    crash = CrashSteps()
+    monkeypatch.setattr(LocalStorage, "create", crash.before(LocalStorage.create))
+    monkeypatch.setattr(LocalStorage, "delete", crash.before(LocalStorage.delete))
+    killed = 0
+    while killed < 2 * len(loads):
+        crash.left = 3
+        try:
+            sync(lab, "delta")
+        except Crash:
+            killed += 1
+        else:
+            break
+    assert 2 <= killed < len(loads)
+    assert rows(lab, "delta") == dict.fromkeys(loads, 3)
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+
+
 @proves(
     "2.10",
     at="src/weblake/tables/committing.py",

@@ -216,13 +216,18 @@ class TableRecords:
         """Return the record that a table has added a load (ADDED) or taken it out (REMOVED), or None."""
         return self.ledger.read_record(self._committed(table, f"{load_id}.{what}.json"), load_id, CommittedLoad)
 
-    def record_committed(self, table: RegisteredTable, load_ids: Iterable[str], what: str, version: int) -> None:
-        """Record that a table has committed loads."""
+    def record_committed(
+        self, table: RegisteredTable, load_ids: Iterable[str], what: str, version: int, *, look: bool = False
+    ) -> None:
+        """Record that a table has committed loads; with `look`, loads that may be on record are looked up first."""
         at = utc_now()
 
         def record(load_id: str) -> None:
+            name = self._committed(table, f"{load_id}.{what}.json")
+            if look and self.storage.exists(name):
+                return
             done = CommittedLoad(load_id=load_id, table_version=version, at=at)
-            self.storage.create(self._committed(table, f"{load_id}.{what}.json"), msgspec.json.encode(done))
+            self.storage.create(name, msgspec.json.encode(done))
 
         self._each(load_ids, record)
 

@@ -174,6 +174,7 @@ def _commit(
     for _ in attempts:
         loads = _read(dataset, table, batch)  # after the table: a load that is retired later is taken out later
         in_table, out = _in_log(dataset, records, table, lake, loads)
+        before = {ADDED: frozenset(in_table), REMOVED: frozenset(out)}
         add = [load.file for load in loads if not load.retired and load.file.load_id not in in_table | out]
         remove = [
             load.file if load.file.load_id in in_table else replace(load.file, path=None)
@@ -196,7 +197,7 @@ def _commit(
             mine = (mine[0] + [file for file in add if file.path], mine[1] + [file.load_id for file in remove])
         in_table |= {file.load_id for file in add}
         out |= {file.load_id for file in remove}
-        _record(records, table, lake, loads, in_table, out)
+        _record(records, table, lake, loads, {ADDED: in_table, REMOVED: out}, before)
         # A load that was retired while it was added: its files may be gone already.
         batch = _retired_meanwhile(dataset, table, add)
         if not batch:
@@ -289,13 +290,20 @@ def _record(
     table: RegisteredTable,
     lake: LakeTable,
     loads: Sequence[_Load],
-    in_table: set[str],
-    out: set[str],
+    committed: Mapping[str, set[str]],
+    before: Mapping[str, frozenset[str]],
 ) -> None:
-    """Record what the table has committed, then remove the entries of these loads."""
+    """Record what the table has committed, then remove the entries of these loads.
+
+    What an earlier sync has committed (`before`) it may have recorded, too, before it was killed: that is read first.
+    Syncs that are killed one after the other, each during its records, so come to an end.
+    """
     ids = {load.file.load_id for load in loads}
-    records.record_committed(table, sorted(ids & in_table), ADDED, lake.version)
-    records.record_committed(table, sorted(ids & out), REMOVED, lake.version)
+    for what, load_ids in committed.items():
+        new = sorted(ids & load_ids - before[what])
+        records.record_committed(table, new, what, lake.version)
+        records.record_committed(table, sorted(ids & before[what]), what, lake.version, look=True)
+    in_table, out = committed[ADDED], committed[REMOVED]
     done = {(load_id, ADDED) for load_id in ids & (in_table | out)} | {(load_id, REMOVED) for load_id in ids & out}
     # An entry whose load was retired before the table could add it: nothing has to be added any more.
     done |= {(load.file.load_id, ADDED) for load in loads if load.retired and REMOVED not in load.entries}

@@ -94,6 +94,22 @@ def test_each_hundredth_version_is_a_checkpoint(lab: TaskLab) -> None:
     assert table.added(loads) == set(loads)
 
 
+def test_a_load_is_looked_up_in_the_log_once_for_each_attempt(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On S3, deltalake sends a request for each version since the last checkpoint."""
+    load_id = lab.land(RETRY).receipt.load_id
+    tables.add(lab.root, "delta")
+    asked = []
+    real = DeltaTable.transaction_version
+
+    def counted(self: DeltaTable, name: str) -> int | None:
+        asked.append(name)
+        return real(self, name)
+
+    monkeypatch.setattr(DeltaTable, "transaction_version", counted)
+    tables.sync(lab.root)
+    assert asked == [f"weblake:{load_id}"]
+
+
 @pytest.mark.parametrize("first", [8, 64 << 10])
 def test_the_statistics_are_read_from_the_end_of_a_file(
     lab: TaskLab, first: int, monkeypatch: pytest.MonkeyPatch

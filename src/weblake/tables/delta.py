@@ -76,6 +76,8 @@ class DeltaLakeTable:
         local = storage.local_path(self._folder)
         self.location = str(local) if local is not None else f"{storage.url.rstrip('/')}/{self._folder}"
         self._table = self._open(create)
+        #: Versions of the application transactions that were looked up in this version of the table, by load id.
+        self._transactions: dict[str, int] = {}
 
     def _open(self, create: bool) -> DeltaTable:
         from deltalake import DeltaTable
@@ -153,6 +155,7 @@ class DeltaLakeTable:
             CommitConflict: Another program has changed the columns at the same time.
         """
         self._table = self._open(create=False)
+        self._transactions = {}
         if self._add_columns(self._schema):
             self._table = self._open(create=False)
 
@@ -179,7 +182,10 @@ class DeltaLakeTable:
         return {load_id for load_id in load_ids if self._transaction(load_id) >= _REMOVED}
 
     def _transaction(self, load_id: str) -> int:
-        return self._table.transaction_version(f"weblake:{load_id}") or 0
+        # deltalake reads the log since its last checkpoint again for each of them.
+        if load_id not in self._transactions:
+            self._transactions[load_id] = self._table.transaction_version(f"weblake:{load_id}") or 0
+        return self._transactions[load_id]
 
     def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
         """Add and remove loads in one version of the log, and read it.

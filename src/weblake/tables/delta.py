@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,9 @@ _PRUNED = (
 #: The table's property for the number of columns, from the first one, whose statistics readers use and writers collect;
 #: by default 32, which would leave out `loaded_at`. delta-rs does not read statistics of columns given by name.
 _INDEXED = "delta.dataSkippingNumIndexedCols"
+#: Loads of a commit from which on a checkpoint follows. Without it a lookup in the log takes 16 ms after 5,000 loads,
+#: and with it 2 ms: the backlog of a large dataset took a time that grew with the square of its loads.
+_CHECKPOINT_FROM = 100
 #: Bytes from the end of a file that are read first; the metadata of a load of one row group has about 15 kB.
 _FOOTER = 64 << 10
 
@@ -218,6 +221,16 @@ class DeltaLakeTable:
             actions = list(parallel.in_order(landed, partial(self._add, now=now), threads=threads))
             actions += [self._remove(each, now) for each in remove if each.path is not None]
             self._write(actions, properties)
+        if len(loads) >= _CHECKPOINT_FROM:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint, so that the lookup of each load of the next commit does not read all of this one."""
+        from deltalake.exceptions import DeltaError
+
+        with suppress(DeltaError, OSError):  # the table is complete without it
+            self._table.create_checkpoint()
+            self._table = self._open(create=False)
 
     def _write(self, actions: list[Any], properties: Any) -> None:
         schema, keys = self._table.schema(), list(self._keys)

@@ -81,6 +81,19 @@ def test_a_replaced_load_with_a_deletion_vector_is_taken_out(lab: TaskLab) -> No
     assert rows["load_id"].to_list() == [second.load_id] * 3
 
 
+def test_a_checkpoint_follows_a_commit_of_many_loads(lab: TaskLab) -> None:
+    """The lookup of each load reads the log since the last checkpoint."""
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    table = delta.open_table(lab.dataset.storage, "documents")
+    loads = [LoadFile(f"{number:016x}", None, 0, 0, {}) for number in range(100)]
+    table.commit(loads[:99], [])
+    assert not list(lab.root.glob("documents/_delta_log/*.checkpoint.parquet"))
+    table.commit(loads, [])
+    assert list(lab.root.glob("documents/_delta_log/*.checkpoint.parquet"))
+    assert table.added(load.load_id for load in loads) == {load.load_id for load in loads}
+
+
 @pytest.mark.system
 def test_each_hundredth_version_is_a_checkpoint(lab: TaskLab) -> None:
     """So the log of a table with thousands of loads is opened as fast as a new one; the loads in it are remembered."""
@@ -92,6 +105,22 @@ def test_each_hundredth_version_is_a_checkpoint(lab: TaskLab) -> None:
         table.commit([LoadFile(load_id, None, 0, 0, {})], [])
     assert list(lab.root.glob("documents/_delta_log/*.checkpoint.parquet"))
     assert table.added(loads) == set(loads)
+
+
+def test_a_load_is_looked_up_in_the_log_once_for_each_attempt(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On S3, deltalake sends a request for each version since the last checkpoint."""
+    load_id = lab.land(RETRY).receipt.load_id
+    tables.add(lab.root, "delta")
+    asked = []
+    real = DeltaTable.transaction_version
+
+    def counted(self: DeltaTable, name: str) -> int | None:
+        asked.append(name)
+        return real(self, name)
+
+    monkeypatch.setattr(DeltaTable, "transaction_version", counted)
+    tables.sync(lab.root)
+    assert asked == [f"weblake:{load_id}"]
 
 
 @pytest.mark.parametrize("first", [8, 64 << 10])

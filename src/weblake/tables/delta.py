@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,9 @@ _PRUNED = (
 #: The table's property for the number of columns, from the first one, whose statistics readers use and writers collect;
 #: by default 32, which would leave out `loaded_at`. delta-rs does not read statistics of columns given by name.
 _INDEXED = "delta.dataSkippingNumIndexedCols"
+#: Loads of a commit from which on a checkpoint follows. Without it a lookup in the log takes 16 ms after 5,000 loads,
+#: and with it 2 ms: the backlog of a large dataset took a time that grew with the square of its loads.
+_CHECKPOINT_FROM = 100
 #: Bytes from the end of a file that are read first; the metadata of a load of one row group has about 15 kB.
 _FOOTER = 64 << 10
 
@@ -76,6 +79,8 @@ class DeltaLakeTable:
         local = storage.local_path(self._folder)
         self.location = str(local) if local is not None else f"{storage.url.rstrip('/')}/{self._folder}"
         self._table = self._open(create)
+        #: Versions of the application transactions that were looked up in this version of the table, by load id.
+        self._transactions: dict[str, int] = {}
 
     def _open(self, create: bool) -> DeltaTable:
         from deltalake import DeltaTable
@@ -153,6 +158,7 @@ class DeltaLakeTable:
             CommitConflict: Another program has changed the columns at the same time.
         """
         self._table = self._open(create=False)
+        self._transactions = {}
         if self._add_columns(self._schema):
             self._table = self._open(create=False)
 
@@ -179,7 +185,10 @@ class DeltaLakeTable:
         return {load_id for load_id in load_ids if self._transaction(load_id) >= _REMOVED}
 
     def _transaction(self, load_id: str) -> int:
-        return self._table.transaction_version(f"weblake:{load_id}") or 0
+        # deltalake reads the log since its last checkpoint again for each of them.
+        if load_id not in self._transactions:
+            self._transactions[load_id] = self._table.transaction_version(f"weblake:{load_id}") or 0
+        return self._transactions[load_id]
 
     def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
         """Add and remove loads in one version of the log, and read it.
@@ -212,6 +221,16 @@ class DeltaLakeTable:
             actions = list(parallel.in_order(landed, partial(self._add, now=now), threads=threads))
             actions += [self._remove(each, now) for each in remove if each.path is not None]
             self._write(actions, properties)
+        if len(loads) >= _CHECKPOINT_FROM:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint, so that the lookup of each load of the next commit does not read all of this one."""
+        from deltalake.exceptions import DeltaError
+
+        with suppress(DeltaError, OSError):  # the table is complete without it
+            self._table.create_checkpoint()
+            self._table = self._open(create=False)
 
     def _write(self, actions: list[Any], properties: Any) -> None:
         schema, keys = self._table.schema(), list(self._keys)

@@ -45,6 +45,8 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None
     port = str(free_port())
     env = clean_environment()
     env |= {"PATH": f"{PROGRAMS}:{env['PATH']}", "AIRFLOW_HOME": str(tmp_path / "home")}
+    install, serve = serve.split("\n", 1)
+    assert install == "pip install 'weblake[local]'", "it is installed here"
     # The site lies on loopback, as those of the text do not.
     command = f"{serve.strip()} --allow-private".replace("8080", port).replace("WEBLAKE_API", "exec env WEBLAKE_API", 1)
     service = subprocess.Popen(["sh", "-c", command], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,14 +12,21 @@ class Crash(BaseException):
 
 
 class CrashSteps:
-    """Counts steps down; the step at which `left` reaches 0 raises Crash. With 0 from the start, none does."""
+    """Counts steps down; the last of `left` steps raises Crash, and so does each later one, of any thread: a process
+    that has ended takes no more steps. With 0 none does.
+    """
 
-    left = 0
+    def __init__(self) -> None:
+        self.left = 0
+        self._lock = threading.Lock()
 
     def step(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise Crash
+        with self._lock:
+            if self.left > 1:
+                self.left -= 1
+            elif self.left:
+                self.left = -1
+                raise Crash
 
     def before(self, real: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function with a step before its work."""

@@ -62,15 +62,22 @@ def commands(site: str, lake: str, file: Path) -> list[tuple[str, ...]]:
 
 @pytest.fixture
 def logs() -> Iterator[io.StringIO]:
-    """Yield what all loggers of this process write, at their lowest level."""
+    """Yield what all loggers of this process write, at their lowest level.
+
+    An Airflow that ran in this process before has set levels of its own, such as that of httpcore.
+    """
     written = io.StringIO()
     handler, root = logging.StreamHandler(written), logging.getLogger()
     handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
-    level = root.level
+    others = [each for each in logging.Logger.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    levels = {logger: logger.level for logger in (root, *others)}
     root.addHandler(handler)
+    for logger in others:
+        logger.setLevel(logging.NOTSET)
     root.setLevel(1)
     yield written
-    root.setLevel(level)
+    for logger, level in levels.items():
+        logger.setLevel(level)
     root.removeHandler(handler)
 
 

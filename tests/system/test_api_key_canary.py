@@ -64,20 +64,22 @@ def commands(site: str, lake: str, file: Path) -> list[tuple[str, ...]]:
 def logs() -> Iterator[io.StringIO]:
     """Yield what all loggers of this process write, at their lowest level.
 
-    An Airflow that ran in this process before has set levels of its own, such as that of httpcore.
+    Another test in this process may have run a program that configures loggers, such as Airflow.
     """
     written = io.StringIO()
     handler, root = logging.StreamHandler(written), logging.getLogger()
     handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
     others = [each for each in logging.Logger.manager.loggerDict.values() if isinstance(each, logging.Logger)]
-    levels = {logger: logger.level for logger in (root, *others)}
+    before = [(each, each.level, each.disabled, each.propagate) for each in (root, *others)]
     root.addHandler(handler)
     for logger in others:
         logger.setLevel(logging.NOTSET)
+        logger.disabled, logger.propagate = False, True
     root.setLevel(1)
     yield written
-    for logger, level in levels.items():
+    for logger, level, disabled, propagate in before:
         logger.setLevel(level)
+        logger.disabled, logger.propagate = disabled, propagate
     root.removeHandler(handler)
 
 

@@ -357,6 +357,15 @@ def test_the_command_says_on_one_line_what_is_wrong(tmp_path: Path) -> None:
     assert "documents" in told.stdout
 
 
+def test_a_file_that_goes_meanwhile_is_told_as_a_change_of_the_root(tmp_path: Path) -> None:
+    old, new = tmp_path / "lake", tmp_path / "new"
+    lake(old, 3)
+    last = max(old.glob("documents/**/*.parquet"))
+    with pytest.raises(StorageRefused, match="has changed since its compaction"):
+        weblake.compact(old, to=new, file_size=1, progress=lambda done, of: last.unlink(missing_ok=True))
+    refuses_to_be_used(new)
+
+
 def test_a_root_that_changes_meanwhile_makes_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
     dataset = lake(old, 3)

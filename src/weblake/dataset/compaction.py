@@ -99,6 +99,13 @@ class _Compaction:
 
     def run(self) -> Compacted:
         """Run all steps and return the result; steps that an earlier run has completed are skipped."""
+        try:
+            return self._run()
+        except StorageRefused:
+            self._check_still()  # a file that has gone is missing because a load was replaced meanwhile
+            raise
+
+    def _run(self) -> Compacted:
         tables = self._tables()
         self._copy_beside()
         shards = self._ledger.archive()

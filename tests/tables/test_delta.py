@@ -22,7 +22,7 @@ from weblake import tables
 from weblake.dataset.ledger import Ledger
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage.local import LocalStorage
-from weblake.tables import committing, delta
+from weblake.tables import committing, delta, delta_statistics
 from weblake.tables.formats import LoadFile
 
 
@@ -138,7 +138,7 @@ def test_the_statistics_are_read_from_the_end_of_a_file(
         return real(self, name, start, end)
 
     monkeypatch.setattr(LocalStorage, "read_range", counted)
-    monkeypatch.setattr(delta, "_FOOTER", first)
+    monkeypatch.setattr(delta_statistics, "_FOOTER", first)
     tables.sync(lab.root)
     assert len(read) == (2 if first == 8 else 1)
     (action,) = pa.table(DeltaTable(lab.root / "documents").get_add_actions(flatten=True)).to_pylist()

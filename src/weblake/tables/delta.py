@@ -15,7 +15,6 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -29,25 +28,19 @@ from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import Storage
+from weblake.tables.delta_statistics import PRUNED, read_footer, statistics_of
 from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _ADDED, _REMOVED = 1, 2
-#: Columns whose minimum, maximum and number of nulls the log holds: readers skip files by them.
-_PRUNED = (
-    *("load_id", "url", "source_url", "status_code", "position", "loaded_at", "outcome", "occurred_at"),
-    *("period_start", "period_end", "reported_at", "endpoint", "created_at"),
-)
 #: The table's property for the number of columns, from the first one, whose statistics readers use and writers collect;
 #: by default 32, which would leave out `loaded_at`. delta-rs does not read statistics of columns given by name.
 _INDEXED = "delta.dataSkippingNumIndexedCols"
 #: Loads of a commit from which on a checkpoint follows. Without it a lookup in the log takes 16 ms after 5,000 loads,
 #: and with it 2 ms: the backlog of a large dataset took a time that grew with the square of its loads.
 _CHECKPOINT_FROM = 100
-#: Bytes from the end of a file that are read first; the metadata of a load of one row group has about 15 kB.
-_FOOTER = 64 << 10
 
 
 def open_table(
@@ -73,7 +66,7 @@ class DeltaLakeTable:
         self._storage, self._options = storage, options
         self._keys = layout.Layout(storage).keys(table)
         columns = schemas.with_keys(table, self._keys)
-        self._schema = pa.schema(sorted(columns, key=lambda each: each.name not in _PRUNED))
+        self._schema = pa.schema(sorted(columns, key=lambda each: each.name not in PRUNED))
         self._name = table
         self._folder = f"{layout.DELTA_COPIES}/{table}" if table in layout.FIXED_KEYS else table
         local = storage.local_path(self._folder)
@@ -93,7 +86,7 @@ class DeltaLakeTable:
                     mode="ignore",
                     partition_by=list(self._keys),
                     name=f"weblake {self._name}",
-                    configuration={_INDEXED: str(sum(name in _PRUNED for name in self._schema.names))},
+                    configuration={_INDEXED: str(sum(name in PRUNED for name in self._schema.names))},
                     storage_options=self._options or None,
                 )
             return DeltaTable(self.location, storage_options=self._options or None)
@@ -304,7 +297,7 @@ class DeltaLakeTable:
             partition_values=dict(file.keys),
             modification_time=now,
             data_change=True,
-            stats=json.dumps(self._statistics(file)),
+            stats=json.dumps(statistics_of(read_footer(self._storage, file))),
         )
 
     def _remove(self, file: LoadFile, now: int) -> Any:
@@ -318,53 +311,6 @@ class DeltaLakeTable:
             size=file.bytes,
             partition_values=dict(file.keys),
         )
-
-    def _footer(self, file: LoadFile) -> pq.FileMetaData:
-        """Return the metadata at the end of a file; its size is known, so one request reads it."""
-        assert file.path is not None
-        wanted = _FOOTER
-        while True:
-            end = self._storage.read_range(file.path, max(0, file.bytes - wanted), file.bytes)
-            # The last eight bytes are the length of the metadata before them and a magic number.
-            wanted = int.from_bytes(end[-8:-4], "little") + 8
-            if wanted <= len(end) or len(end) == file.bytes:
-                break
-        try:
-            return pq.read_metadata(pa.BufferReader(end))
-        except pa.ArrowInvalid as error:
-            raise StorageRefused(
-                f"{file.path} is not the Parquet file that landed: {first_line(error)}.",
-                hint="Restore it from a backup.",
-            ) from error
-
-    def _statistics(self, file: LoadFile) -> dict[str, object]:
-        """Return the statistics of a file in the form of the log, from its footer."""
-        metadata = self._footer(file)
-        lowest: dict[str, Any] = {}
-        highest: dict[str, Any] = {}
-        nulls: dict[str, int] = {}
-        complete = dict.fromkeys(_PRUNED, True)
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            for index in range(group.num_columns):
-                column = group.column(index)
-                name = column.path_in_schema
-                if name not in complete:
-                    continue
-                found = column.statistics
-                if found is None or not found.has_min_max:
-                    complete[name] = found is not None and found.null_count == group.num_rows
-                    nulls[name] = nulls.get(name, 0) + (found.null_count if found is not None else 0)
-                    continue
-                nulls[name] = nulls.get(name, 0) + found.null_count
-                lowest[name] = min(lowest.get(name, found.min), found.min)
-                highest[name] = max(highest.get(name, found.max), found.max)
-        return {
-            "numRecords": metadata.num_rows,
-            "minValues": {name: _json(value) for name, value in lowest.items() if complete[name]},
-            "maxValues": {name: _json(value) for name, value in highest.items() if complete[name]},
-            "nullCount": {name: value for name, value in nulls.items() if complete[name]},
-        }
 
     def _rows_of(self, files: Sequence[LoadFile]) -> pa.Table:
         """Return the rows of files, with the columns of the table.
@@ -422,9 +368,3 @@ def _relative(path: str, folder: str) -> str:
 
 def _file_name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _json(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return value

@@ -101,6 +101,10 @@ def test_a_load_that_lands_after_a_newer_one_of_its_slot_is_retired_at_once(
     assert gone.keys() == {each.load_id for each in started} - {f"{n:016x}" for n in left}
 
 
+def dies(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("step", ["record_retirement", "delete"])
 def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -109,14 +113,11 @@ def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
     old, new = intent(1, partition=True), intent(2, partition=True)
     land(dataset, old)
 
-    def died(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         if step == "delete":
-            patch.setattr(LocalStorage, "delete", died)
+            patch.setattr(LocalStorage, "delete", dies)
         else:
-            patch.setattr(Ledger, step, died)
+            patch.setattr(Ledger, step, dies)
         with pytest.raises(KeyboardInterrupt):
             land(dataset, new)
     assert visible(tmp_path) == [old.load_id, new.load_id]
@@ -133,11 +134,8 @@ def test_a_load_that_is_retired_as_it_lands_is_retired_by_the_next_run_if_that_w
     old, new = intent(1, partition=True), intent(2, partition=True)
     land(dataset, new)
 
-    def died(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(recovery, "retire", died)
+        patch.setattr(recovery, "retire", dies)
         with pytest.raises(KeyboardInterrupt):
             land(dataset, old)
     assert visible(tmp_path) == [old.load_id, new.load_id]
@@ -195,7 +193,7 @@ def test_p1_documents_are_not_visible_without_their_page_errors_wherever_a_retir
 
 
 def test_an_older_load_without_a_document_is_not_retired_by_a_newer_one(tmp_path: Path) -> None:
-    """Its rows of page_errors stay: nobody has asked for those pages again."""
+    """Its rows of page_errors stay: these pages were not requested again."""
     dataset, older = Dataset.at(LocalStorage(tmp_path)), intent(1, partition=True)
     land(dataset, intent(2, partition=True))
     dataset.ledger.record_intent(older)

@@ -81,14 +81,22 @@ def dies(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
+def publish_cut_off_at(
+    owner: object, step: str, root: Root, monkeypatch: pytest.MonkeyPatch, *, missing: int = 0
+) -> Intent:
+    """Return the intent of a load whose publication ended with its process at this step."""
+    intent = root.intent()
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, dies)
+        with pytest.raises(KeyboardInterrupt):
+            publishing.publish(root.dataset, intent, root.staged(intent, missing=missing))
+    return intent
+
+
 def test_a_second_writer_returns_the_receipt_of_the_first_which_died(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    intent = root.intent()
-    with monkeypatch.context() as patch:
-        patch.setattr(publishing, "finish", dies)
-        with pytest.raises(KeyboardInterrupt):
-            publishing.publish(root.dataset, intent, root.staged(intent, missing=1))
+    intent = publish_cut_off_at(publishing, "finish", root, monkeypatch, missing=1)
     receipt = publishing.publish(root.dataset, intent, root.staged(intent))
     assert (receipt.missing, receipt.submitted, len(receipt.files)) == (1, 2, 2)
     assert (root.rows("documents"), root.rows("page_errors")) == (1, 1)
@@ -101,11 +109,7 @@ def test_a_second_writer_syncs_the_name_of_the_file_before_it_records_the_load(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one may have died between the name and its sync: after a power failure the file would be gone."""
-    intent = root.intent()
-    with monkeypatch.context() as patch:
-        patch.setattr(publishing, "finish", dies)
-        with pytest.raises(KeyboardInterrupt):
-            publishing.publish(root.dataset, intent, root.staged(intent))
+    intent = publish_cut_off_at(publishing, "finish", root, monkeypatch)
     folder, fsync, record_done = root.file("documents", intent).resolve().parent, os.fsync, Ledger.record_done
     calls: list[str] = []
 
@@ -176,11 +180,7 @@ def test_the_first_writer_repairs_page_errors_that_another_has_replaced(
 
 
 def test_page_errors_of_a_run_that_died_go_with_the_next_run(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    intent = root.intent()
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalStorage, "publish", dies)
-        with pytest.raises(KeyboardInterrupt):
-            publishing.publish(root.dataset, intent, root.staged(intent, missing=2))
+    intent = publish_cut_off_at(LocalStorage, "publish", root, monkeypatch, missing=2)
     assert root.rows("page_errors") == 2
     receipt = publishing.publish(root.dataset, intent, root.staged(intent))
     assert (root.rows("page_errors"), receipt.missing, len(receipt.files)) == (0, 0, 1)

@@ -39,7 +39,7 @@ DOCS = HERE.parents[1] / "docs"
 #: The asset of the DAG that lands.
 BATCHES = "x-weblake://jobs/weblake_default/batch_scrape"
 #: An older uvicorn, as of Airflow 3.0, ends workers that need more than five seconds to start, for ever on a busy
-#: machine; a single worker has nobody who ends it.
+#: machine; a single worker is not ended.
 WORKERS = "2" if "timeout_worker_healthcheck" in signature(uvicorn.Config).parameters else "1"
 
 

@@ -156,7 +156,7 @@ class Refused(Exception):
         ("delta", SchemaMismatchError("the columns differ"), 1),
         ("delta", OSError("no route to the storage"), committing.UNCHANGED_TRIES),
         ("iceberg", ForbiddenError("no right to commit"), 1),
-        ("iceberg", Refused("nobody knows"), 1),
+        ("iceberg", Refused("unknown"), 1),
         ("iceberg", ServiceUnavailableError("come again"), committing.UNCHANGED_TRIES),
         ("iceberg", OSError("no route to the catalog"), committing.UNCHANGED_TRIES),
     ],

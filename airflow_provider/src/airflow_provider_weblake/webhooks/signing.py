@@ -129,6 +129,7 @@ class SigningSecrets:
         return found
 
     def __len__(self) -> int:
+        """Return how many secrets are kept."""
         return len(self._kept)
 
     def _end(self, conn_id: str, done: asyncio.Future[Signing | None]) -> None:

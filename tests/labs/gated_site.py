@@ -34,7 +34,7 @@ class GatedSite:
         return [f"{self.url}/held/{n}" for n in range(first, first + count)]
 
     def release(self) -> None:
-        """LoopbackResponse every held page."""
+        """Answer every held page."""
         self.gate.set()
 
     def close(self) -> None:

@@ -140,14 +140,20 @@ def lake(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lak
                 tables.sync(lab.root, format=format, table_options=how)
                 (status,) = tables.status(lab.root, format=format, table_options=how)
                 assert status.in_step, status
-            command = [str(python), str(LABS / "read_with_engines.py"), *READERS]
+            command = [str(python), str(LABS / "read_with_engines.py")]
             columns = json.dumps(COLUMNS if stage == "added" else [])
             env = os.environ | {"TZ": "UTC", "DATASET": str(lab.root), "CATALOG_URI": uri, "WAREHOUSE": warehouse}
             env["LAKE_COLUMNS"] = columns
-            # ClickHouse reads files below its working directory only.
-            done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=900)
-            assert done.returncode == 0, done.stderr[-5000:]
-            lake.read[stage] = json.loads(done.stdout.splitlines()[-1])
+            lake.read[stage] = {}
+            # One process cannot have a session of Spark and one of Spark Connect, which Sail is used with.
+            for in_spark_connect in (False, True):
+                readers = [name for name in READERS if name.startswith("sail_") is in_spark_connect]
+                # ClickHouse reads files below its working directory only.
+                done = subprocess.run(
+                    [*command, *readers], env=env, cwd=folder, capture_output=True, text=True, timeout=900
+                )
+                assert done.returncode == 0, done.stderr[-5000:]
+                lake.read[stage] |= json.loads(done.stdout.splitlines()[-1])
             retired = {name[:16] for name in os.listdir(lab.root / "_weblake/kept")} if stage != "added" else set()
             lake.ledger[stage], lake.files[stage] = _of_ledger(lab), _of_files(lab, retired)
 

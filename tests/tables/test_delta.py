@@ -59,6 +59,17 @@ def test_what_has_landed_is_added_once(lab: TaskLab) -> None:
     assert tables.status(lab.root)[0].in_step
 
 
+def test_a_load_whose_rows_another_program_deleted_is_named_as_taken_out(lab: TaskLab) -> None:
+    receipt = lab.land(RETRY).receipt
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    DeltaTable(lab.root / "documents").delete(f"load_id = '{receipt.load_id}'")
+    (part,) = receipt.files
+    table = delta.open_table(lab.dataset.storage, "documents")
+    table.commit([], [LoadFile(receipt.load_id, part.path, part.rows, part.bytes, lab.keys or {})])
+    assert table.removed([receipt.load_id]) == {receipt.load_id}
+
+
 @proves(
     "2.10",
     at="src/weblake/tables/delta.py",

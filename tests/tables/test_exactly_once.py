@@ -146,6 +146,30 @@ def test_a_commit_whose_reply_is_lost(lab: TaskLab, format: str, monkeypatch: py
     assert rows(lab, format) == {load_id: 3}
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_load_that_another_sync_has_added_since_the_table_was_read(
+    lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was replaced since: on record as added, and in no file of the version that was read."""
+    kept = land(lab, "run-1", "a")
+    add(lab, format, keep_days=0)
+    sync(lab, format)
+    land(lab, "run-2", "b")
+    real, newest = kind_of(format).refresh, []
+
+    def is_overtaken(self: Any) -> None:
+        real(self)
+        monkeypatch.setattr(kind_of(format), "refresh", real)
+        sync(lab, format)
+        newest.append(land(lab, "run-3", "b"))
+
+    monkeypatch.setattr(kind_of(format), "refresh", is_overtaken)
+    sync(lab, format)
+    sync(lab, format)
+    assert rows(lab, format) == dict.fromkeys([kept, *newest], 3)
+    assert lab.visible == sorted([kept, *newest])
+
+
 class Refused(Exception):
     """An error of a catalog or a library that nothing else tells about."""
 

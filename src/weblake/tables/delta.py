@@ -206,6 +206,7 @@ class DeltaLakeTable:
             if rewritten:
                 # The table's own maintenance has merged a file with others, or another program has deleted rows of it:
                 # the rows of the load are removed, not the file.
+                self._check_newest()
                 self._overwrite(add, remove, properties)
                 self.refresh()
                 return
@@ -331,6 +332,15 @@ class DeltaLakeTable:
                 whole = whole.append_column(column.name, pa.nulls(whole.num_rows, column.type))
         return whole.select(self._columns().names)
 
+    def _check_newest(self) -> None:
+        """Refuse to look for a file in a version that is older than the record of its load.
+
+        Raises:
+            CommitConflict: Another sync has added the load since this one has read the table.
+        """
+        if self._open(create=False).version() != self.version:
+            raise CommitConflict("another program has committed since the table was read")
+
     def _overwrite(self, add: Sequence[LoadFile], remove: Sequence[LoadFile], properties: Any) -> None:
         """Replace rows of loads in files that the table's maintenance has written, in one commit."""
         from deltalake import write_deltalake
@@ -338,7 +348,10 @@ class DeltaLakeTable:
         files = [each for each in add if each.path is not None]
         named = ", ".join(f"'{each.load_id}'" for each in (*remove, *files))
         if not files:
+            before = self.version
             self._table.delete(f"load_id IN ({named})", commit_properties=properties)
+            if self.version == before:  # no row was left; the log has to name the loads all the same
+                self._write([], properties)
             return
         write_deltalake(
             self._table,

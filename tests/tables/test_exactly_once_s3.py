@@ -24,8 +24,9 @@ from tiers import SEED
 from weblake import tables
 from weblake.dataset.root import open_dataset
 
-#: Writes of a sync process before which or after which it is killed: a sync of one load sends about ten.
-_WRITES = 15
+#: Writes of a sync process before which or after which it is killed: a commit of one load to Delta Lake sends about
+#: ten with its records, a commit to Iceberg that replaces loads twenty before its first record.
+_WRITES = {"delta": 15, "iceberg": 40}
 
 # A catalog in SQLite has no connection that could be cut: its reply is lost by an error after the commit.
 _SYNCS = """
@@ -59,6 +60,7 @@ class Syncs:
     """A process that syncs again and again, is killed at one of its writes, and is started again."""
 
     def __init__(self, root: str, options: Mapping[str, str] | None, proxy: LossyProxy, errors: Path, seed: str):
+        self._writes = _WRITES["delta" if options is None else "iceberg"]
         self._root, self._options, self._proxy, self._errors, self._seed = root, options, proxy, errors, seed
         self._rng = random.Random(seed)
         self._process: subprocess.Popen[bytes] | None = None
@@ -76,7 +78,7 @@ class Syncs:
         environment = {**os.environ, "AWS_ENDPOINT_URL": self._proxy.url}
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
-        self._proxy.kill_at(self._rng.randrange(1, _WRITES), self._process.kill, before=self._rng.random() < 0.5)
+        self._proxy.kill_at(self._rng.randrange(1, self._writes), self._process.kill, before=self._rng.random() < 0.5)
 
     def end(self) -> None:
         if self._process is not None:

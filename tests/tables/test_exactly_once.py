@@ -316,6 +316,24 @@ def test_three_processes_that_are_killed(lab: TaskLab, format: str) -> None:
     assert status.in_step, json.dumps(status.to_dict())
 
 
+def test_a_table_that_is_registered_again_keeps_its_files_until_it_has_taken_them_out(lab: TaskLab) -> None:
+    """Its registration is younger than the retirement of a load that it has."""
+    old = land(lab, "run-1", "a")
+    add(lab, "delta", keep_days=0)
+    add(lab, "iceberg", keep_days=0)
+    for format in FORMATS:
+        tables.sync(lab.root, format=format, table_options=options_of(lab, format))
+    tables.remove(lab.root, "delta")
+    new = land(lab, "run-2", "a")
+    add(lab, "delta", keep_days=0)
+    tables.sync(lab.root, format="iceberg", table_options=options_of(lab, "iceberg"))
+    assert lab.visible == sorted([old, new])
+    assert rows(lab, "delta") == {old: 3}
+    tables.sync(lab.root, format="delta")
+    assert rows(lab, "delta") == {new: 3}
+    assert lab.visible == [new]
+
+
 def test_a_table_that_was_created_again_is_refused(lab: TaskLab) -> None:
     land(lab, "run-1", "a")
     add(lab, "delta")

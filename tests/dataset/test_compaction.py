@@ -25,7 +25,7 @@ import weblake
 from weblake.api.models import parse_time
 from weblake.arrow import parquet
 from weblake.cli.compaction import bytes_of
-from weblake.dataset import layout, ledger_listing
+from weblake.dataset import layout, ledger_listing, merging
 from weblake.dataset.ledger import LEDGER
 from weblake.dataset.root import open_dataset
 from weblake.errors import InvalidOption, StorageRefused
@@ -411,6 +411,68 @@ def test_damage_is_named(tmp_path: Path) -> None:
     weblake.compact(old, to=tmp_path / "new")
     same_rows(old, tmp_path / "new")
     assert dataset.storage.list("documents")
+
+
+REFUSED = layout.refused_path("documents", load_id(9))
+
+
+@pytest.mark.parametrize("table", ["documents", "_weblake/refused", layout.LAYOUT])
+def test_a_file_of_another_size_in_the_new_root_is_not_taken_for_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    old, new = tmp_path / "lake", tmp_path / "new"
+    lake(old, 1).storage.create(REFUSED, b"refused")
+    create = LocalStorage.create
+
+    def cut_off(self: LocalStorage, name: str, data: bytes) -> bool:
+        if name == layout.COMPACTED:
+            raise Died
+        return create(self, name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "create", cut_off)
+        with pytest.raises(Died):
+            weblake.compact(old, to=new, file_size=1)
+    name = next(each for each in open_storage(new).list("") if each.startswith(table))
+    with (new / name).open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(StorageRefused, match=f"holds another {name}"):
+        weblake.compact(old, to=new, file_size=1)
+    assert not (new / layout.COMPACTED).exists()
+
+
+def test_a_file_that_grows_while_it_is_copied_makes_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = tmp_path / "lake", tmp_path / "new"
+    lake(old, 1)
+    (name,) = files(old)
+    copy_file = merging.copy_file
+
+    def grown(*args: Any) -> int:
+        with (old / name).open("ab") as file:
+            file.write(b" ")
+        return copy_file(*args)
+
+    monkeypatch.setattr(merging, "copy_file", grown)
+    with pytest.raises(StorageRefused, match=f"{name} of .*lake changed while it was copied"):
+        weblake.compact(old, to=new, file_size=1)
+    refuses_to_be_used(new)
+
+
+def test_two_that_compact_the_same_root_return_the_result_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = tmp_path / "lake", tmp_path / "new"
+    lake(old, 1)
+    create, first = LocalStorage.create, list[Any]()
+
+    def second(self: LocalStorage, name: str, data: bytes) -> bool:
+        if name == layout.COMPACTED and not first:
+            monkeypatch.setattr(LocalStorage, "create", create)
+            first.append(weblake.compact(old, to=new))
+        return create(self, name, data)
+
+    monkeypatch.setattr(LocalStorage, "create", second)
+    assert [weblake.compact(old, to=new)] == first
 
 
 def test_what_is_not_on_record_is_copied_as_it_is(tmp_path: Path) -> None:

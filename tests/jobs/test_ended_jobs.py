@@ -103,6 +103,15 @@ def test_more_running_jobs_than_can_be_followed_are_told_when_there_is_room() ->
     assert state.settle(jobs, everything) == []
 
 
+def test_a_full_state_has_600_running_and_400_ended_jobs_and_fits_into_64_kb() -> None:
+    ended = [ListedJob(uuid(n), 1_764_000_000_000 + n, None) for n in range(1000)]
+    running = [ListedJob(uuid(n), 1_764_000_001_000 + n, None) for n in range(1000, 2000)]
+    state = WatcherState()
+    assert len(state.settle([*ended, *running], {job.job_id: COMPLETED for job in ended})) == 1000
+    assert (len(state.pending), len(state.over)) == (600, 400)
+    assert len(json.dumps(state.write())) < 64_000
+
+
 def test_a_job_that_the_list_shows_late_is_still_told() -> None:
     state = WatcherState()
     state.settle([ListedJob("b", 2000, None)], {"b": COMPLETED})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -120,3 +121,11 @@ def test_the_first_chunk_is_kept_if_its_poll_saw_the_end() -> None:
     cut = Response(200, {}, status("completed", data=[{"markdown": "x"}]).body, whole=False)
     wait([cut], keep=kept.append)
     assert len(kept) == 1, "a response that was cut off is no whole chunk"
+
+
+def test_documents_before_a_head_that_ends_in_spaces_are_documents() -> None:
+    """The next address is polled without a pause, as for a head at the beginning."""
+    link = f"http://service.test/v2/crawl/{JOB.job_id}?skip=1"
+    chunk = {"data": [{"markdown": "x" * 70_000}], "status": "scraping", "next": link}
+    transport = wait([Response(200, {}, json.dumps(chunk).encode() + b" " * 100), status("completed")])
+    assert (transport.slept, [request.query for request in transport.sent]) == ([], [(), (("skip", "1"),)])

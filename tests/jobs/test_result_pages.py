@@ -55,6 +55,15 @@ def test_a_chain_may_have_200_chunks_in_a_row_without_a_new_document() -> None:
         pager.record_new(0)
 
 
+def test_a_chain_may_have_100_000_chunks() -> None:
+    pager, _ = pager_of([chunk()])
+    pager._visited = {(("skip", str(n)),) for n in range(100_000)}
+    pager.record_new(1)
+    pager._visited.add(())
+    with pytest.raises(MalformedReply, match="do not end"):
+        pager.record_new(1)
+
+
 def test_a_chunk_that_says_that_the_job_runs_is_read_five_times() -> None:
     pager, transport = pager_of([chunk(status="scraping")])
     with pytest.raises(MalformedReply, match="went back to 'scraping'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,18 @@ def test_a_writer_that_comes_second_leaves_the_page_errors_of_the_first(
     receipt = publishing.publish(root.dataset, intent, root.staged(intent, missing=2))
     assert (receipt.missing, receipt.submitted) == (first.missing, first.submitted) == (winner, 1 + winner)
     assert (root.rows("documents"), root.rows("page_errors")) == (1, left)
+
+
+@pytest.mark.parametrize("counts", ["failed", "robots_blocked", "rejected", "missing", "failed missing", ""])
+def test_page_errors_are_removed_only_if_the_first_writer_has_none(root: Root, counts: str) -> None:
+    intent = root.intent()
+    staged = root.staged(intent, missing=1)
+    publishing.publish(root.dataset, intent, staged)
+    first = replace(staged.receipt, **{"submitted": 3, "missing": 0} | dict.fromkeys(counts.split(), 1))
+    publishing._restore_errors(
+        root.dataset.storage, root.dataset.path("page_errors", intent), None, first, staged.written.path
+    )
+    assert root.rows("page_errors") == (1 if counts else 0)
 
 
 def test_the_first_writer_repairs_page_errors_that_another_has_replaced(

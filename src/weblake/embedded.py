@@ -109,6 +109,8 @@ class AsyncEmbeddedTransport(_Embedded):
         response = await transport.send(request)
         if isinstance(response, NoResponse):
             await asyncio.to_thread(self._reconnect, transport)
+            if transport is not self._transport:
+                await transport.aclose()
         return response
 
     async def aclose(self) -> None:

@@ -1,0 +1,117 @@
+"""Printed output: progress on a terminal, questions, long lists, and text that a terminal would obey."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from weblake import output
+from weblake.errors import StorageRefused
+from weblake.receipt import Receipt
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Standard error as a terminal; returns what is written to it."""
+    written = io.StringIO()
+    monkeypatch.setattr(
+        output, "err", Console(file=written, force_terminal=True, width=100, soft_wrap=True, highlight=False)
+    )
+    return written
+
+
+def test_a_list_is_written_value_by_value_and_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    for count in (0, 1, 3):
+        values = [{"n": n, "x": math.nan} for n in range(count)]
+        read: list[int] = []
+
+        def each(values: list[dict[str, float]] = values, read: list[int] = read) -> Iterator[dict[str, float]]:
+            for value in values:
+                read.append(1)
+                yield value
+
+        output.show_json_of_many("loads", each(), lambda read=read: {"more": len(read), "note": "\x1b[1m"})
+        out = capsys.readouterr().out
+        assert json.loads(out) == {
+            "loads": [{"n": n, "x": None} for n in range(count)],
+            "more": count,
+            "note": "\x1b[1m",
+        }
+        assert (out.count("\n"), "\x1b" in out) == (1, False)
+
+
+def test_an_error_is_one_line_and_with_json_also_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    error = StorageRefused("The disk [x]\nis full.", hint="Make room.")
+    error.receipt = Receipt("0123456789abcdef", "crawl", None)
+    output.show_error(error, as_json=False)
+    assert capsys.readouterr() == ("", "weblake: The disk [x] is full. Make room.\n")
+    output.show_error(error, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["load_id"], shown["error"]["type"]) == ("0123456789abcdef", "StorageRefused")
+
+
+@pytest.mark.parametrize(
+    ("typed", "yes"), [("y", True), (" YES ", True), ("", False), ("yo", False), ("n", False), (None, False)]
+)
+def test_only_yes_is_yes(monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO, typed: str | None, yes: bool) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("" if typed is None else f"{typed}\n"))
+    assert output.ask("Crawl [all]?") is yes
+    assert "Crawl [all]? [y/N] " in terminal.getvalue()
+
+
+def test_a_long_table_is_cut_into_tables_of_a_thousand_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[str, int]] = []
+    monkeypatch.setattr(output, "show_table", lambda title, columns, rows, whole: shown.append((title, len(rows))))
+    for count, tables in ((0, [0]), (1000, [1000]), (2001, [1000, 1000, 1])):
+        shown.clear()
+        output.show_long_table("Loads", ("n",), ((n,) for n in range(count)))
+        assert shown == [("" if n else "Loads", rows) for n, rows in enumerate(tables)]
+
+
+def test_text_is_unchanged_in_a_pipe_and_harmless_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output.show_text("a\x1b[2Jb\u202e")
+    assert capsys.readouterr().out == "a\x1b[2Jb\u202e\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    output.show_text("a\x1b[2Jb\u202e\tc")
+    assert capsys.readouterr().out == "a\ufffd[2Jb\ufffd\tc\n"
+
+
+def test_the_progress_of_a_load_is_shown_on_a_terminal(terminal: io.StringIO) -> None:
+    with output.watching("crawl", False) as callbacks:
+        callbacks.on_start("4d8b6c1e")
+        callbacks.on_poll({"total": 7, "completed": 3})
+        callbacks.on_poll({"total": "?", "completed": None})
+        callbacks.on_message("the list has changed")
+        callbacks.on_poll({"total": 7, "completed": 9})
+        callbacks.on_chunk(5)
+    text = terminal.getvalue()
+    assert "weblake: the list has changed" in text
+    for words in ("crawl 4d8b6c1e: waiting", "crawl: landing", "9/9", "5/9"):
+        assert words in text, text
+
+
+def test_the_progress_of_files_is_shown_on_a_terminal(terminal: io.StringIO) -> None:
+    with output.counting("files", False) as progress:
+        progress(2, 5)
+    assert "2/5" in terminal.getvalue()
+    with output.counting("files", True) as progress:
+        terminal.truncate(0)
+        progress(3, 5)
+    assert "3/5" not in terminal.getvalue()
+
+
+def test_without_a_terminal_a_job_is_named_once_unless_it_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    for quiet, told in ((False, "Job 4d8b\n"), (True, "")):
+        with output.watching("crawl", quiet) as callbacks:
+            callbacks.on_start("4d8b")
+        assert capsys.readouterr() == ("", told)
+    with output.watching("crawl", True) as callbacks:
+        callbacks.on_message("odd")
+    assert capsys.readouterr().err == "weblake: odd\n"

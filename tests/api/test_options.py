@@ -336,3 +336,18 @@ def test_nesting_has_a_bound() -> None:
     for _ in range(5000):
         deep = {"a": deep}
     assert "nested" in refusal(threat_protection=deep)
+
+
+def test_a_very_large_integer_of_a_received_request_is_a_number_wherever_it_stands() -> None:
+    received = {
+        "url": "https://example.com",
+        "webhook": {"url": "https://a.test/", "metadata": {"n": [[2**70], 2**64 - 1]}},
+    }
+    given = o.from_wire(requests.CrawlRequest, received)
+    assert given["webhook"]["metadata"] == {"n": [[float(2**70)], 2**64 - 1]}  # type: ignore[index]
+    with pytest.raises(InvalidOption, match="metadata"):
+        o.to_wire(requests.CrawlRequest, {"url": "https://example.com", "webhook": received["webhook"]})
+
+
+def test_the_permitted_values_are_named_with_objects() -> None:
+    assert "an object" in refusal(actions=[3])

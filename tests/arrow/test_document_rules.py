@@ -107,6 +107,23 @@ def test_h25_json_text_columns_hold_json_whatever_came() -> None:
     assert row["repaired"] is True
 
 
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-11-20T10:00:00", datetime(2026, 11, 20, 10, tzinfo=timezone.utc)),
+        ("2026-11-20T10:00:00+02:00", datetime(2026, 11, 20, 8, tzinfo=timezone.utc)),
+        (None, None),
+        ("yesterday", None),
+        ("0001-01-01T00:00:00+05:00", None),
+    ],
+)
+def test_a_time_is_in_utc_and_what_is_no_time_is_kept_as_it_came(text: str | None, time: datetime | None) -> None:
+    row = row_of({"changeTracking": {"previousScrapeAt": text, "changeStatus": "new"}})
+    assert row["change_tracking"]["previous_scrape_at"] == time
+    kept = text if time is None else None
+    assert row["extra"] is None if kept is None else kept in row["extra"]
+
+
 @proves(
     "H26",
     at="src/weblake/arrow/arrays.py",

@@ -323,6 +323,19 @@ def test_no_parquet_has_no_receipt(tmp_path: Path) -> None:
         parquet.read_receipt(io.BytesIO(b"nothing"))
 
 
+def test_a_file_that_is_no_parquet_or_lacks_a_column_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageRefused, match=r"x\.parquet"):
+        parquet.count_rows(io.BytesIO(b"nothing"), "x.parquet")
+    with pytest.raises(StorageRefused, match=r"x\.parquet"):
+        parquet.read_rows(io.BytesIO(b"nothing"), "x.parquet", schemas.ACTIVITY)
+    other = io.BytesIO()
+    pq.write_table(pa.table({"id": ["1"]}), other)
+    assert parquet.count_rows(other, "x.parquet") == 1
+    with pytest.raises(StorageRefused, match=r"x\.parquet"):
+        parquet.read_rows(other, "x.parquet", schemas.ACTIVITY)
+    assert parquet.read_loads(pq.read_metadata(other)) is None
+
+
 FULL_DISK = """
 import json, os, resource, sys
 from pathlib import Path

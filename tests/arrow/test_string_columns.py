@@ -47,6 +47,12 @@ def test_what_cannot_be_split_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     assert arrays._split(pa.string(), ["yyy"] * len(values)) is None
 
 
+def test_a_column_that_arrow_made_shorter_is_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(arrays._BUILDERS, pa.int64().id, lambda kind, values: pa.array(values[:-1], kind))
+    with pytest.raises(MemoryError, match="1 of 3 values"):
+        arrays.column(pa.int64(), [1, 2, 3])
+
+
 @pytest.mark.system
 def test_few_import_no_compute() -> None:
     code = f"""

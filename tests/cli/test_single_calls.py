@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from command_in_process import run_command
 from rich.console import Console
 
-from weblake import output
+from weblake import Terms, output
+from weblake.cli import costs, landing
+from weblake.cli.tree import TermsOptions
+from weblake.dataset.root import LandedLoad
+from weblake.errors import FixRequest, InvalidOption
+from weblake.loads import load_request
+from weblake.loads.load_request import Naming
 from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
+from weblake.receipt import Receipt
 
 JOB = "4d8b6c1e-0000-4000-8000-000000000001"
 
@@ -283,3 +293,48 @@ def test_one_page_that_fails_does_not_prevent_the_others(service: Service, tmp_p
     assert ("max-credits" in err, service.seen) == (True, [])
     service.run("scrape", *urls, "-o", "formats=[3]", code=2)
     assert service.seen == []
+
+
+def test_one_landed_page_is_a_receipt_and_several_are_a_list(service: Service, tmp_path: Path) -> None:
+    def page(number: int) -> dict[str, Any]:
+        data = {"markdown": "# One", "metadata": {"sourceURL": f"https://a.test/{number}", "scrapeId": JOB}}
+        return {"success": True, "data": data}
+
+    root = str(tmp_path / "lake")
+    activity = {"success": True, "data": [], "has_more": False}
+    service.bodies = [activity, page(1)]
+    receipt = json.loads(service.run("scrape", "https://a.test/1", "--to", root, "--json")[0])
+    assert (receipt["kind"], receipt["stored"]) == ("scrape", 1)
+    service.bodies = [activity, page(2)]
+    out, err = service.run("scrape", "https://a.test/1", "https://a.test/2", "--to", root, "--json")
+    assert [each["stored"] for each in json.loads(out)["loads"]] == [1, 1]
+    assert "has landed already" in err
+    assert "--new starts it again" in err
+
+
+def test_the_defaults_of_the_command_line_are_those_of_python() -> None:
+    assert TermsOptions().terms() == Terms()
+    assert Terms().timeout_s == 24 * 3600
+
+
+def test_a_load_that_was_named_by_its_job_cannot_be_started_again(capsys: pytest.CaptureFixture[str]) -> None:
+    landed = LandedLoad(Receipt("0123456789abcdef", "crawl", JOB), "2026-11-21T06:00:00+00:00")
+    landing.show_if_old(landed, load_request.existing_job("crawl", JOB))
+    assert capsys.readouterr().err == (
+        "weblake: this load has landed already, on 2026-11-21 06:00 UTC (load 0123456789abcdef); nothing was started.\n"
+    )
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_a_crawl_without_a_limit_is_started_after_a_yes_only(monkeypatch: pytest.MonkeyPatch, yes: bool) -> None:
+    request = load_request.crawl("https://a.test/", Naming(), Terms())
+    monkeypatch.setattr("weblake.loads.crawl_costs.find_possible_cost", lambda *_: "It may cost 10 credits.")
+    monkeypatch.setattr(costs, "_credits_left", lambda client: "")
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(output, "err", Console(file=io.StringIO(), force_terminal=True))
+    monkeypatch.setattr(output, "ask", lambda question: yes)
+    with nullcontext() if yes else pytest.raises(FixRequest, match="Nothing was started"):
+        assert costs.confirm(None, None, request, yes=False).unlimited_pages == 0  # type: ignore[arg-type]
+    monkeypatch.setattr(output, "err", Console(file=io.StringIO()))
+    with pytest.raises(InvalidOption, match="Nothing was started"):
+        costs.confirm(None, None, request, yes=False)  # type: ignore[arg-type]

@@ -7,12 +7,15 @@ import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import aiohttp
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stream_server import stream_server
 
 from weblake.credentials import ApiKey, BaseUrl
+from weblake.http import failures
 from weblake.http import transport as transports
 from weblake.http.aiohttp_transport import MAX_FIELD
 from weblake.http.pools import AsyncPoolTransport
@@ -209,3 +212,10 @@ def test_the_end_of_a_response_is_found_in_any_pieces(sent: list[tuple[bytes, bo
         assert not end.exceeded
     end.received(b"x")
     assert end.exceeded
+
+
+def test_a_misuse_of_the_http_library_is_no_failure_of_the_network() -> None:
+    assert not failures.is_failure(httpx.StreamConsumed())
+    assert not failures.is_failure(httpx.CookieConflict("two"))
+    for error in (httpx.ReadError("reset"), httpx.InvalidURL("odd"), aiohttp.ServerDisconnectedError(), OSError()):
+        assert failures.is_failure(error), error

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -295,3 +296,9 @@ def test_a_partition_that_is_a_link_is_listed_and_a_link_that_goes_round_ends(tm
     (lake / "documents" / "self").symlink_to(lake)
     (lake / "documents" / "nowhere").symlink_to(tmp_path / "gone")
     assert storage.list("documents") == ["documents/day=1/a.parquet", "documents/day=2/b.parquet", "documents/nowhere"]
+
+
+def test_a_scratch_directory_that_something_else_has_removed_is_no_error(tmp_path: Path) -> None:
+    with scratch.scratch_in(tmp_path) as directory:
+        shutil.rmtree(directory)
+    assert list(tmp_path.iterdir()) == []

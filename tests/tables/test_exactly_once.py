@@ -188,11 +188,11 @@ class Refused(Exception):
     ("format", "error", "calls"),
     [
         ("delta", SchemaMismatchError("the columns differ"), 1),
-        ("delta", OSError("no route to the storage"), committing.UNCHANGED_TRIES),
+        ("delta", OSError("no route to the storage"), 8),
         ("iceberg", ForbiddenError("no right to commit"), 1),
         ("iceberg", Refused("unknown"), 1),
-        ("iceberg", ServiceUnavailableError("come again"), committing.UNCHANGED_TRIES),
-        ("iceberg", OSError("no route to the catalog"), committing.UNCHANGED_TRIES),
+        ("iceberg", ServiceUnavailableError("come again"), 8),
+        ("iceberg", OSError("no route to the catalog"), 8),
     ],
 )
 def test_a_commit_that_always_fails(

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import contract_samples as it
 import contract_validation
+import httpx
 import pytest
 from catalogue import proves
 
@@ -246,3 +247,27 @@ def test_h10_nothing_but_gzip_is_asked_for(recorder: Any, monkeypatch: pytest.Mo
         with weblake.Client(base, KEY, insecure=True) as client:
             client.credit_usage()
     assert [seen["headers"]["accept-encoding"] for seen in recorder.seen] == ["gzip", "identity"]
+
+
+def test_a_ledger_names_a_service_by_its_address_and_not_by_a_loopback_port() -> None:
+    for url, name in (
+        ("http://127.0.0.1:8080/", "loopback"),
+        ("http://localhost:1", "loopback"),
+        ("https://api.example.com/team/", "https://api.example.com/team"),
+    ):
+        client = weblake.Client(url, KEY)
+        assert (client.service, client.is_embedded) == (name, False)
+    given = weblake.Client(transport=it)  # type: ignore[arg-type]
+    assert (given.service, given.is_embedded) == ("given", False)
+
+
+def test_a_client_of_another_kind_is_refused_before_the_first_request() -> None:
+    url = "http://127.0.0.1:1"
+    with httpx.Client() as blocking:
+        weblake.Client(url, KEY, http_client=blocking)
+        with pytest.raises(InvalidOption, match=r"is a httpx.Client, not an httpx.AsyncClient"):
+            weblake.AsyncClient(url, KEY, http_client=blocking)  # type: ignore[arg-type]
+        with pytest.raises(InvalidOption, match="`http_client` and `transport` exclude each other"):
+            weblake.Client(url, KEY, http_client=blocking, transport=it)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match=r"is a builtins\.object"):
+        weblake.Client(url, KEY, http_client=object())  # type: ignore[arg-type]

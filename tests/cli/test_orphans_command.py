@@ -60,7 +60,7 @@ def test_a_service_that_cannot_be_asked_leaves_the_ledgers_part(dataset: Dataset
     shown = json.loads(out)
     assert (code, len(shown["orphans"]), shown["asked"], shown["unasked"]["type"]) == (0, 2, False, "AskPerson")
     assert err.startswith("weblake: the service could not be asked, so this is the ledger's part only: ")
-    assert ("WEBLAKE_API_KEY" in err, err.count("\n")) == (True, 1)
+    assert ("Set WEBLAKE_API_KEY to" in err, err.count("\n")) == (True, 1)
 
 
 def test_a_record_that_cannot_be_read_counts_as_open(dataset: Dataset, tmp_path: Path) -> None:

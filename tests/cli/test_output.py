@@ -87,12 +87,14 @@ def test_the_progress_of_a_load_is_shown_on_a_terminal(terminal: io.StringIO) ->
     with output.watching("crawl", False) as callbacks:
         callbacks.on_start("4d8b6c1e")
         callbacks.on_poll({"total": 7, "completed": 3})
+        assert "landing" not in terminal.getvalue()
         callbacks.on_poll({"total": "?", "completed": None})
         callbacks.on_message("the list has changed")
         callbacks.on_poll({"total": 7, "completed": 9})
         callbacks.on_chunk(5)
     text = terminal.getvalue()
     assert "weblake: the list has changed" in text
+    assert "/100" not in text, "the total is not known at first"
     for words in ("crawl 4d8b6c1e: waiting", "crawl: landing", "9/9", "5/9"):
         assert words in text, text
 

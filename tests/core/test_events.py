@@ -19,7 +19,7 @@ from weblake.errors import JobGone, LoadIncomplete, OutcomeUnknown
 from weblake.events import Event
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming
-from weblake.observers import LoadTotals, combine
+from weblake.observers import LoadTotals, Totals, combine
 from weblake_service.page_failure import PageFailure
 
 
@@ -231,3 +231,20 @@ def test_a_text_of_the_service_is_no_status(told: object) -> None:
 
 def test_status_words_are_known_in_any_case() -> None:
     assert events.known_status("Completed") == "completed"
+
+
+def test_the_totals_of_a_load_add_up_its_own_events() -> None:
+    totals = LoadTotals()
+    for load_id in ("a", "b", None):
+        job = {"kind": "crawl", "job_id": "1", "load_id": load_id}
+        for _ in range(2):
+            totals(events.WaitFinished(**job, outcome="completed", seconds=1.5))
+            totals(events.LostStartResolved(**job, outcome="adopted", seconds=9.0))
+            totals(events.ChunkRead(**job, documents=1, bytes=100, seconds=9.0))
+        totals(events.StatusPolled(**job, status="completed", completed=1, total=1))
+        totals(events.RetryScheduled(operation="x", attempt=1, error="y", status=503, pause_s=9.0, load_id=load_id))
+    found = totals.pop("a")
+    assert (found.wait_s, found.retries, found.lost_starts) == (3.0, 1, 2)
+    assert (found.polls, found.downloaded_bytes) == (1, 200)
+    assert totals.pop("a") == totals.pop("c") == Totals()
+    assert totals.pop("b") == found

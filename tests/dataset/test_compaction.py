@@ -530,3 +530,17 @@ def test_a_load_without_a_document_is_on_record(tmp_path: Path) -> None:
     assert landing is not None
     assert landing.receipt.failed == 2
     same_rows(tmp_path / "lake", tmp_path / "new")
+
+
+@pytest.mark.parametrize("name", [layout.COMPACTION, layout.COMPACTED])
+def test_a_record_of_a_compaction_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    old, new = tmp_path / "lake", tmp_path / "new"
+    lake(old, 1)
+    done = weblake.compact(old, to=new)
+    assert weblake.compact(old, to=new) == done
+    good = (new / name).read_bytes()
+    for bad in (b"{", b"[]", good.replace(b'"version":1', b'"version":2')):
+        assert bad != good
+        (new / name).write_bytes(bad)
+        with pytest.raises(StorageRefused, match=f"The record {name} of .* cannot be read"):
+            weblake.compact(old, to=new)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,20 @@ def test_a_row_of_usage_has_both_ends_of_its_period(tmp_path: Path) -> None:
     (file,) = tmp_path.rglob("*.parquet")
     (row,) = pq.ParquetFile(file).read().to_pylist()
     assert [row[name].month for name in ("period_start", "period_end")] == [10, 11]
+
+
+def test_a_period_without_its_end_is_not_closed_and_rows_of_one_period_are_added_up() -> None:
+    month = {"startDate": "2026-10-01T00:00:00Z", "endDate": "2026-11-01T00:00:00Z"}
+    found = report(
+        {**month, "apiKey": "a", "totalCredits": 2, "totalTokens": 50},
+        {**month, "apiKey": "b", "totalCredits": 3},
+        {**month, "apiKey": "c"},
+        {"startDate": "2026-09-01T00:00:00Z", "totalCredits": 1},
+        {"endDate": "2026-09-01T00:00:00Z", "totalCredits": 1},
+    )
+    end = datetime(2026, 11, 1, tzinfo=timezone.utc)
+    assert usage_reports.closed_periods(found, end - timedelta(seconds=1)) == []
+    (closed,) = usage_reports.closed_periods(found, end)
+    assert (closed.month, closed.end, closed.total) == ("2026-10", end, 5)
+    (tokens,) = usage_reports.closed_periods(replace(found, name="tokens_by_key"), end)
+    assert tokens.total == 50

@@ -259,3 +259,14 @@ def test_a_start_that_is_turned_away_again_and_again_is_sent_twenty_times(ledger
         start(ledger, service)
     assert len(set(service.keys)) == len(service.sent) == 20
     assert all(each.void for each in ledger.starts(LOAD))
+
+
+def test_a_lost_start_that_no_list_shows_can_only_be_started_afresh(ledger: Ledger) -> None:
+    intent = Intent(load_id=LOAD, kind="parse", endpoint="parse", created_at=iso(BEGAN), request_sha256="a")
+    operation = operations.start_batch_scrape(URLS)
+    plan = starts.Plan(ledger.record_intent(intent), lambda key: with_key(operation, key), None)
+    service = Service([LOST])
+    with pytest.raises(OutcomeUnknown, match="the activity list does not have this kind of call") as caught:
+        service.run(starts.start(plan, ledger, retry()))  # type: ignore[arg-type]
+    assert "start afresh with new=True" in str(caught.value)
+    assert [method for method, _ in service.came] == ["POST"]

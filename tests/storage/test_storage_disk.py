@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from catalogue import proves
 
 from weblake.errors import StorageRefused
 from weblake.storage import local as local_storage
-from weblake.storage import open_storage, scratch
+from weblake.storage import open_storage, rules, scratch
 
 RACER = Path(__file__).with_name("storage_racer.py")
 NAME = "_weblake/ledger/0123456789abcdef.json"
@@ -302,3 +303,37 @@ def test_a_scratch_directory_that_something_else_has_removed_is_no_error(tmp_pat
     with scratch.scratch_in(tmp_path) as directory:
         shutil.rmtree(directory)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EMLINK, "Too many links"), "hard links"),
+        (OSError(errno.EROFS, "Read-only"), "mounted read-only"),
+        (FileNotFoundError("no bucket"), "Create the directory, bucket or container"),
+        (PermissionError("no"), "Give these credentials leave"),
+        (RuntimeError("Unable to locate credentials"), "Set the storage's credentials"),
+        (RuntimeError("Credential expired"), "Set the storage's credentials"),
+        (RuntimeError("odd"), "Check that the root is right"),
+    ],
+)
+def test_a_refusal_names_its_remedy_and_no_secret(error: Exception, words: str) -> None:
+    assert words in str(rules.refusal(error, "write", "s3://b/lake"))
+    secret = RuntimeError("GET https://u:pw@h/x?sig=abc&X-Amz-Signature=def..  mine\n")
+    told = rules.refusal(secret, "read", "s3://b", ("mine",)).message
+    assert told == "s3://b refused to read: GET https://***@h/x?sig=***&X-Amz-Signature=*** ***."
+    assert "ValueError" in rules.refusal(ValueError(), "read", "s3://b").message
+
+
+def test_a_directory_that_cannot_be_synced_is_an_error_unless_the_file_system_has_no_such_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, told in ((errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)):
+
+        def fails(descriptor: int, number: int = number) -> None:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fails)
+            with pytest.raises(OSError, match=os.strerror(number)) if told else nullcontext():
+                local_storage._sync_dir(tmp_path)

@@ -434,3 +434,16 @@ def test_a_field_may_be_as_long_as_the_file_and_the_process_keeps_its_limit(tmp_
     with pytest.raises(FixRequest):
         read_urls(file, column="href")
     assert csv.field_size_limit() == before
+
+
+def test_a_list_on_standard_input_or_elsewhere_is_a_file_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n".join(URLS).encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert read_urls("-") == URLS
+    folder = f"memory://urls-{uuid.uuid4()}"
+    MemoryFileSystem().pipe_file(f"{folder}/a/urls.txt", text)
+    assert read_urls(f"{folder}/a/urls.txt") == URLS
+    with pytest.raises(FixRequest, match=r"none\.txt does not exist"):
+        read_urls(f"{folder}/none.txt")
+    with pytest.raises(FixRequest, match="a is no file"):
+        read_urls(f"{folder}/a")

@@ -1,0 +1,74 @@
+"""The bounds of time, tries, sizes and prices, as numbers: other tests use the constants or shorten them.
+
+A change of one of them changes what the documentation says: promise.md, limits and errors of the pages, the contract.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from weblake.jobs.retry import SINGLE, RetryBudget, RetryPolicy
+
+MB = 1 << 20
+
+BOUNDS: dict[str, dict[str, object]] = {
+    "api.next_link": {"MAX_QUERY": 4096},
+    "api.operation": {"START_S": 30.0, "READ_S": 120.0, "MARGIN_S": 30.0, "PAGE_MS": 60_000, "CODE_S": 30.0},
+    "api.options.rules": {"DEFAULT_TIMEOUT": 60_000, "MAX_ACTIONS": 50, "MAX_WAIT": 60_000},
+    "api.options.values": {"MAX_FILE": 50 * MB, "MAX_DEPTH": 100},
+    "dataset.compacted_files": {"ROUNDS": 50},
+    "dataset.compacted_ledger": {"_MOST_STARTS": 20},  # as many as MAX_STARTS of loads.starts
+    "dataset.compaction": {"FILE_SIZE": 256_000_000},
+    "dataset.layout": {"MAX_VALUE": 200, "MAX_SEGMENT": 255},
+    "embedded": {"FOUND_WITHIN_S": 10.0},
+    "http.aiohttp_transport": {"MAX_FIELD": 100 << 10},
+    "http.pools": {"MAX_IDLE": 20, "KEEPALIVE_S": 15.0},
+    "http.transport": {"CONNECT_S": 10.0, "CONNECT_SHARE": 0.9, "MAX_CONNECTIONS": 100, "MAX_POLLS": 64},
+    "jobs.ended_jobs": {"AT_ONCE": 8, "ROUND_TRIES": 5, "GONE_POLLS": 3, "GONE_S": 30.0, "WINDOW_MS": 90_000_000},
+    "jobs.polling": {"UNSEEN_S": 10.0, "UNSEEN_TRIES": 8, "SEEN_TRIES": 20, "MAX_HOPS": 1000, "MOST_KEPT": 32 * MB},
+    "jobs.result_pages": {"MAX_CHUNK": 256 * MB, "MAX_STALE": 200, "MAX_CHUNKS": 100_000},
+    "jobs.retry": {"MALFORMED_TRIES": 3, "MEAN_PAUSE_S": 10.0},
+    "jobs.usage_reports": {"MAX_PAGES": 1000, "LISTING_S": 900.0},
+    "loads.accounting": {"MAX_NAMELESS": 100_000},
+    "loads.load": {"JUST_STARTED_S": 10.0, "ELSEWHERE_S": 3.0, "SETTLE_S": 900.0},
+    "loads.load_request": {"CRAWL_LIMIT": 10_000},
+    "loads.lost_starts": {
+        "CLOCK_SLACK_S": 2.0,
+        "WINDOW_S": 23.5 * 3600,
+        "MAX_ACTIVITY_PAGES": 500,
+        "LISTING_S": 900.0,
+    },
+    "loads.prices": {
+        "PAGE": 1.0,
+        "JSON_EXTRACTION": 4.0,
+        "ZERO_DATA_RETENTION": 1.0,
+        "PROXY_ENHANCED": 5.0,
+        "LOCKDOWN_HIT": 5.0,
+    },
+    "loads.starts": {"PROMPT_S": 5.0, "MARGIN_S": 5.0, "BETWEEN_S": 2.0, "MAX_STARTS": 20, "REPEATS": 6},
+    "loads.usage": {"ROUNDS": 50},
+    "steps": {"MAX_BODY": 64 * MB},
+    "storage.local": {"PATH_MAX": 4096},
+    "storage.objects": {"TRIES": 3, "PART": 16 * MB, "PARALLEL": 4, "KEY_BYTES": 1024},
+    "storage.scratch": {"LITTER_AGE": 24 * 3600.0},
+    "tables": {"KEEP_DAYS": 7.0},
+    "tables.committing": {"LOADS_PER_COMMIT": 1000, "TRIES": 30, "UNCHANGED_TRIES": 8, "PAUSE_S": 2.0},
+    "urls.shards": {"PER_SHARD": 5000, "MAX_SHARDS": 1024},
+}
+
+
+@pytest.mark.parametrize("module", BOUNDS)
+def test_bounds_are_as_documented(module: str) -> None:
+    found = importlib.import_module(f"weblake.{module}")
+    assert {name: getattr(found, name) for name in BOUNDS[module]} == BOUNDS[module]
+
+
+def test_a_call_waits_for_a_minute_and_an_outage_takes_a_hundred_retries() -> None:
+    assert RetryPolicy(tries=6, wait_s=60.0, cap_s=20.0, timeouts=3, until=None) == SINGLE
+    budget = RetryBudget()
+    assert [budget.take() for _ in range(101)] == [True] * 100 + [False]
+    for _ in range(5):
+        budget.give()
+    assert [budget.take(), budget.take()] == [True, False]

@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from compaction_lab import intent, land, load_id
 
 from weblake import orchestration
+from weblake.dataset.records import Start
+from weblake.dataset.root import open_dataset
 
 REPOSITORY = Path(__file__).parents[2]
 INTEGRATIONS = ("airflow_provider/src", "dagster_resources/src")
@@ -45,3 +48,40 @@ def test_each_function_of_the_door_is_documented() -> None:
     mine = [value for value in public.values() if getattr(value, "__module__", "").startswith("weblake")]
     assert len(mine) > 40
     assert [value for value in mine if not value.__doc__] == []
+
+
+def test_the_state_of_a_load_is_what_is_on_record(tmp_path: Path) -> None:
+    dataset = open_dataset(tmp_path)
+    receipt = land(dataset, intent(0))
+    land(dataset, intent(1))
+    open_one = dataset.ledger.record_intent(intent(2, slot="s", run="r"))
+    dataset.ledger.record_start(Start(load_id=load_id(2), n=1, key="k", at=open_one.created_at, writer="w"))
+    dataset.ledger.record_retired(load_id(0), load_id(1))
+    first, last, began, none = (orchestration.LoadState(dataset, load_id(n)) for n in (0, 1, 2, 3))
+    assert first.intent is not None
+    assert first.intent.load_id == load_id(0)
+    assert first.job is not None
+    assert first.job.job_id == receipt.job_id
+    assert first.landed is not None
+    assert first.landed.receipt == receipt
+    assert (first.is_replaced, last.is_replaced) == (True, False)
+    assert (first.current, last.current) == (last, last)
+    assert began.last_start is not None
+    assert (began.last_start.key, began.job, began.landed) == ("k", None, None)
+    assert (none.intent, none.last_start, none.job, none.landed, none.is_replaced) == (None, None, None, None, False)
+    assert [each.load_id for each in orchestration.open_loads_of_slot(dataset, "s")] == [load_id(2)]
+    assert orchestration.open_loads_of_slot(dataset, "another") == []
+    landed = [(row.receipt.load_id, row.retired_by) for row in orchestration.history(dataset)]
+    assert landed == [(load_id(0), load_id(1)), (load_id(1), None)]
+    assert [row.receipt.load_id for row in orchestration.history(dataset, load_id(0))] == [load_id(1)]
+
+
+def test_a_job_is_over_when_it_has_ended_or_has_used_too_many_credits() -> None:
+    for status, used, most, over in (
+        ("completed", 0, None, True),
+        ("scraping", 9, None, False),
+        ("scraping", 9, 9, False),
+        ("scraping", 10, 9, True),
+        ("scraping", None, 9, False),
+    ):
+        assert orchestration.is_over({"status": status, "creditsUsed": used}, most) is over

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -342,3 +343,30 @@ def test_a_table_that_was_created_again_is_refused(lab: TaskLab) -> None:
     delta.open_table(open_dataset(lab.root).storage, "documents", create=True)
     with pytest.raises(StorageRefused, match="is another one than the registered one"):
         sync(lab, "delta")
+
+
+@pytest.mark.parametrize(("conflicts", "tries"), [("commit", 30), ("columns", 0)])
+def test_attempts_at_a_table_that_others_change_all_the_time_come_to_an_end(
+    monkeypatch: pytest.MonkeyPatch, conflicts: str, tries: int
+) -> None:
+    monkeypatch.setattr(committing, "PAUSE_S", 0.0)
+    lake: Any = SimpleNamespace(version=0)
+
+    def refresh() -> None:
+        lake.version += 1
+        if conflicts == "columns":
+            raise CommitConflict("another program has changed the columns.")
+
+    lake.refresh = refresh
+    attempts = committing.Attempts(SimpleNamespace(format="delta", name="documents"), lake)  # type: ignore[arg-type]
+    tried: list[int] = []
+
+    def commit() -> None:
+        for attempt in attempts:
+            tried.append(attempt)
+            attempts.failed = "another program has committed first"
+
+    with pytest.raises(StorageRefused, match=r"documents in 30 attempts: another program has [a-z ]+\.") as caught:
+        commit()
+    assert (len(tried), lake.version) == (tries, 30)
+    assert "sync again later" in str(caught.value)

@@ -219,3 +219,19 @@ def test_a_misuse_of_the_http_library_is_no_failure_of_the_network() -> None:
     assert not failures.is_failure(httpx.CookieConflict("two"))
     for error in (httpx.ReadError("reset"), httpx.InvalidURL("odd"), aiohttp.ServerDisconnectedError(), OSError()):
         assert failures.is_failure(error), error
+
+
+@pytest.mark.parametrize(
+    ("error", "deadline_s", "limit", "sent"),
+    [
+        (httpx.ReadTimeout("x"), 30.0, "30 s", True),
+        (httpx.ConnectTimeout("x"), 30.0, "10 s", False),
+        (httpx.ConnectTimeout("x"), 0.5, "0.5 s", False),
+        (TimeoutError(), 120.0, "120 s", True),
+    ],
+)
+def test_a_timeout_names_the_limit_that_has_passed(error: Exception, deadline_s: float, limit: str, sent: bool) -> None:
+    transport = transports.HttpTransport(BaseUrl.parse("http://127.0.0.1:1"), ApiKey("k"))
+    found = transport._no_response(error, Request("GET", "/x", deadline_s=deadline_s))
+    assert found.reason == f"no complete answer from http://127.0.0.1:1 within {limit}"
+    assert found.sent is sent

@@ -234,3 +234,17 @@ def test_h3_a_date_that_has_passed_is_now_and_one_far_ahead_is_the_callers(at: d
             transport.run(retry(lambda: 0.0).call(READ))
         assert caught.value.retry_after == pytest.approx(ahead)
         assert not transport.slept
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "seconds"),
+    [
+        ("soon", {"details": {"retryAfterSeconds": 7}}, 7.0),
+        ("soon", {"error": "Rate limit exceeded, please retry after 9s"}, 9.0),
+        ("5", {"details": {"retryAfterSeconds": 7}}, 5.0),
+        ("-5", {}, 0.0),
+        ("soon", {"details": [7]}, None),
+    ],
+)
+def test_a_header_that_cannot_be_read_gives_way_to_the_body(header: str, body: object, seconds: float | None) -> None:
+    assert responses.retry_after_s(reply(429, body, {"retry-after": header})) == seconds

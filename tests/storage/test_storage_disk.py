@@ -15,6 +15,7 @@ from catalogue import proves
 from weblake.errors import StorageRefused
 from weblake.storage import local as local_storage
 from weblake.storage import open_storage, rules, scratch
+from weblake.storage.local import LocalStorage
 
 RACER = Path(__file__).with_name("storage_racer.py")
 NAME = "_weblake/ledger/0123456789abcdef.json"
@@ -337,3 +338,22 @@ def test_a_directory_that_cannot_be_synced_is_an_error_unless_the_file_system_ha
             patch.setattr(os, "fsync", fails)
             with pytest.raises(OSError, match=os.strerror(number)) if told else nullcontext():
                 local_storage._sync_dir(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [b"first", b"second"])
+def test_preflight_refuses_a_disk_that_lets_a_second_writer_win(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bytes
+) -> None:
+    """Whether it tells the second writer so or not."""
+    create = LocalStorage.create
+
+    def twice(self: LocalStorage, name: str, data: bytes) -> bool:
+        created = create(self, name, data)
+        if not created:
+            (tmp_path / name).write_bytes(kept)
+        return created or kept == b"first"
+
+    monkeypatch.setattr(LocalStorage, "create", twice)
+    with pytest.raises(StorageRefused, match="created the same file twice"):
+        open_storage(tmp_path).preflight("documents")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

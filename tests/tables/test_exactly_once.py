@@ -24,9 +24,10 @@ from weblake import tables
 from weblake.dataset.registered_tables import ADDED
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
+from weblake.receipt import LandedFile, Receipt
 from weblake.storage.local import LocalStorage
 from weblake.tables import committing, delta, iceberg
-from weblake.tables.formats import CommitConflict
+from weblake.tables.formats import CommitConflict, LoadFile
 
 FORMATS = ("delta", "iceberg")
 
@@ -370,3 +371,12 @@ def test_attempts_at_a_table_that_others_change_all_the_time_come_to_an_end(
         commit()
     assert (len(tried), lake.version) == (tries, 30)
     assert "sync again later" in str(caught.value)
+
+
+def test_a_load_without_a_file_in_the_table_adds_no_rows() -> None:
+    table: Any = SimpleNamespace(table="documents")
+    receipt = Receipt("1", "crawl", "j", files=(LandedFile("page_errors/load_date=2026-11-21/1.parquet", 3, 900),))
+    assert committing.file_of(table, "1", receipt) == LoadFile("1", None, 0, 0, {})
+    errors: Any = SimpleNamespace(table="page_errors")
+    found = committing.file_of(errors, "1", receipt)
+    assert (found.rows, found.bytes, found.keys) == (3, 900, {"load_date": "2026-11-21"})

@@ -29,6 +29,7 @@ from weblake.errors import (
     ServiceUnavailable,
     ServiceUnreachable,
 )
+from weblake.events import Event, LostStartResolved
 from weblake.jobs.polling import JobRef
 from weblake.loads import starts
 from weblake.loads.load_request import with_key
@@ -82,7 +83,9 @@ def ledger(tmp_path: Path) -> Ledger:
     return open_dataset(tmp_path / "lake").ledger
 
 
-def start(ledger: Ledger, service: Service, *, replay: bool = False, age: float = 0.0) -> Job:
+def start(
+    ledger: Ledger, service: Service, *, replay: bool = False, age: float = 0.0, seen: list[Event] | None = None
+) -> Job:
     intent = Intent(
         load_id=LOAD,
         kind="batch_scrape",
@@ -100,7 +103,9 @@ def start(ledger: Ledger, service: Service, *, replay: bool = False, age: float 
         request_sha256="a",
         keep_urls=lambda: "list",
     )
-    found = service.run(starts.start(plan, ledger, retry()))  # type: ignore[arg-type]
+    rules = retry()
+    rules.observe = ([] if seen is None else seen).append
+    found = service.run(starts.start(plan, ledger, rules))  # type: ignore[arg-type]
     assert isinstance(found, tuple)
     job = found[0]
     assert isinstance(job, Job)
@@ -138,8 +143,10 @@ def test_a_job_that_another_process_records_meanwhile_ends_the_wait(ledger: Ledg
             ledger.record_job(Job(load_id=LOAD, job_id=JOB, kind="batch_scrape", at=iso(service.at)))
 
     service.sleep = sleep  # type: ignore[method-assign]
-    assert start(ledger, service).job_id == JOB
+    seen: list[Event] = []
+    assert start(ledger, service, seen=seen).job_id == JOB
     assert (len(pauses), [method for method, _ in service.came]) == (3, ["POST"])
+    assert [each.outcome for each in seen if isinstance(each, LostStartResolved)] == ["recorded"]
 
 
 def test_the_records_of_a_start_name_its_request_and_its_list(ledger: Ledger) -> None:

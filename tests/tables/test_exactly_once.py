@@ -273,6 +273,27 @@ def test_a_load_that_is_retired_while_it_is_added(lab: TaskLab, monkeypatch: pyt
     assert lab.visible == newer
 
 
+def test_a_load_that_is_retired_right_after_it_was_added_is_taken_out_by_the_same_sync(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files may be gone when the next sync runs, and readers of the table would fail until then."""
+    older = land(lab, "run-1", "a")
+    add(lab, "delta", keep_days=0)
+    real = delta.DeltaLakeTable.commit
+    newer = []
+
+    def committed_first(self: Any, *args: Any) -> None:
+        monkeypatch.setattr(delta.DeltaLakeTable, "commit", real)
+        real(self, *args)
+        newer.append(land(lab, "run-2", "a"))
+
+    monkeypatch.setattr(delta.DeltaLakeTable, "commit", committed_first)
+    done = sync(lab, "delta")
+    assert (done.added, done.removed) == ((older,), (older,))
+    sync(lab, "delta")
+    assert rows(lab, "delta") == {newer[0]: 3}
+
+
 @pytest.mark.system
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_on_object_storage(

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from weblake import output
 from weblake.errors import StorageRefused
-from weblake.receipt import Receipt
+from weblake.receipt import LandedFile, Receipt
 
 
 @pytest.fixture
@@ -117,3 +117,23 @@ def test_without_a_terminal_a_job_is_named_once_unless_it_is_quiet(capsys: pytes
     with output.watching("crawl", True) as callbacks:
         callbacks.on_message("odd")
     assert capsys.readouterr().err == "weblake: odd\n"
+
+
+def test_a_receipt_is_a_table_of_its_counts_and_its_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "out", Console(width=200, soft_wrap=True, highlight=False, emoji=False))
+    file = LandedFile("documents/load_date=2026-11-21/1.parquet", 1234, 56789)
+    receipt = Receipt(
+        "0123456789abcdef", "crawl", "4d8b", "completed", True, 1234, 1233, 1, credits_used=2.5, files=(file,)
+    )
+    output.show_receipt(receipt, "lake/")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip(" \u2500")]
+    assert lines[0] == ["Load", "0123456789abcdef", "(crawl,", "job", "4d8b)"]
+    assert ["submitted", "1,234"] in lines
+    assert ["complete", "yes"] in lines
+    assert ["credits", "used", "2.5"] in lines
+    assert lines[-1] == [f"lake/{file.path}", "1,234", "rows,", "56,789", "bytes"]
+    output.show_receipt(Receipt("0123456789abcdef", "crawl", None, complete=False), "lake")
+    text = capsys.readouterr().out
+    assert ("credits" in text, text.split()[-2:]) == (False, ["complete", "no"])

@@ -162,3 +162,16 @@ def test_the_state_directory_is_below_home_by_default(
     monkeypatch.setenv("XDG_STATE_HOME", base)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert settings.state_dir() == tmp_path / ".local" / "state" / "weblake"
+
+
+def test_missing_directories_are_made_private_and_the_address_is_written_beside_its_name(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A temporary directory may be on another file system, from which nothing can be renamed."""
+    state = tmp_path / "a" / "b"
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    service: Any = SimpleNamespace(url="http://127.0.0.1:9", key="k")
+    monkeypatch.setattr(embedded, "_start", lambda directory: embedded._publish(directory, service))
+    assert str(embedded.find_or_start().base_url) == "http://127.0.0.1:9"
+    assert (state / "weblake").stat().st_mode & 0o777 == 0o700

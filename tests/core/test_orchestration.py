@@ -85,3 +85,11 @@ def test_a_job_is_over_when_it_has_ended_or_has_used_too_many_credits() -> None:
         ("scraping", None, 9, False),
     ):
         assert orchestration.is_over({"status": status, "creditsUsed": used}, most) is over
+
+
+def test_a_job_that_was_started_elsewhere_is_placed_in_the_slot_of_the_task() -> None:
+    request = orchestration.existing_job_request("crawl", "4d8b6c1e-0000-4000-8000-000000000001")
+    task = orchestration.Task(("airflow", "dag", "task"), "run-1", "1")
+    placed = orchestration.place(None, None, request, task, orchestration.Terms())  # type: ignore[arg-type]
+    assert placed.load_id == request.load_id
+    assert placed.slot == task.slot(0, None)

@@ -138,3 +138,26 @@ def test_a_client_without_an_observer_does_not_import_opentelemetry() -> None:
 def test_an_event_of_no_interest_makes_nothing(exported: Exported) -> None:
     exported.observer(events.RequestFinished(method="GET", path="/", status=200, attempt=1, bytes=0, seconds=0.1))
     assert (exported.spans, exported.metrics()) == ([], {})
+
+
+def test_each_step_has_a_span_with_its_attributes(exported: Exported) -> None:
+    job = {"kind": "crawl", "job_id": "j", "load_id": "a", "seconds": 2.0}
+    for event, name, attributes in (
+        (events.JobStarted(**job), "start", {"kind": "crawl", "job_id": "j"}),
+        (
+            events.LostStartResolved(**job, outcome="adopted"),
+            "start",
+            {"kind": "crawl", "job_id": "j", "lost_start": "adopted"},
+        ),
+        (events.WaitFinished(**job, outcome="failed"), "wait", {"kind": "crawl", "job_id": "j", "outcome": "failed"}),
+        (events.ChunkRead(**job, documents=3, bytes=9), "chunk", {"job_id": "j", "documents": 3, "bytes": 9}),
+    ):
+        exported.observer(event)
+        span = exported.spans[-1]
+        assert span.name == f"weblake.{name}"
+        assert dict(span.attributes or {}) == {f"weblake.{key}": value for key, value in attributes.items()} | {
+            "weblake.load_id": "a"
+        }
+        assert span.end_time is not None
+        assert span.start_time is not None
+        assert span.end_time - span.start_time == 2_000_000_000

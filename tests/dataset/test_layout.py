@@ -96,6 +96,14 @@ def test_values_that_would_not_come_back_are_refused(value: str) -> None:
         check_partition({"site": value})
 
 
+def test_the_longest_values_and_folder_names_are_allowed() -> None:
+    for key, value in (("site", "x" * 200), ("k", "/" * 84 + "x"), ("k", "x")):
+        check_partition({key: value})
+    for key, value in (("site", "x" * 201), ("k", "/" * 84 + "xx")):
+        with pytest.raises(InvalidOption):
+            check_partition({key: value})
+
+
 def _read_back(root: Path, value: str) -> dict[str, object]:
     import duckdb
     import polars as pl

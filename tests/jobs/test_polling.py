@@ -129,3 +129,14 @@ def test_documents_before_a_head_that_ends_in_spaces_are_documents() -> None:
     chunk = {"data": [{"markdown": "x" * 70_000}], "status": "scraping", "next": link}
     transport = wait([Response(200, {}, json.dumps(chunk).encode() + b" " * 100), status("completed")])
     assert (transport.slept, [request.query for request in transport.sent]) == ([], [(), (("skip", "1"),)])
+
+
+def test_a_status_is_read_up_to_its_first_document() -> None:
+    body = memoryview(status(data=[{"markdown": "x"}]).body)
+    for rules in ({}, {"keep": lambda reply: None}):
+        enough = wait([status("completed")], **rules).sent[0].enough
+        assert enough is not None
+        assert enough(body), "the job runs, so its documents are read later"
+        assert not enough(body[:20])
+    ended = memoryview(status("completed", data=[{"markdown": "x"}]).body)
+    assert not enough(ended), "the chunk of an ended job is kept"

@@ -248,3 +248,8 @@ def test_the_totals_of_a_load_add_up_its_own_events() -> None:
     assert (found.polls, found.downloaded_bytes) == (1, 200)
     assert totals.pop("a") == totals.pop("c") == Totals()
     assert totals.pop("b") == found
+
+
+def test_a_count_is_a_number_of_zero_or_more() -> None:
+    found = [events.count_of(value) for value in (0, 7, -1, True, 1.0, "3", None)]
+    assert found == [0, 7, None, None, None, None, None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import aiohttp
 import httpx
@@ -18,6 +18,7 @@ from weblake.credentials import ApiKey, BaseUrl
 from weblake.http import failures
 from weblake.http import transport as transports
 from weblake.http.aiohttp_transport import MAX_FIELD
+from weblake.http.bodies import BodyRefused, BoundedBody
 from weblake.http.pools import AsyncPoolTransport
 from weblake.http.response_end import ResponseEnd
 from weblake.steps import NoResponse, Request, Response
@@ -235,3 +236,10 @@ def test_a_timeout_names_the_limit_that_has_passed(error: Exception, deadline_s:
     found = transport._no_response(error, Request("GET", "/x", deadline_s=deadline_s))
     assert found.reason == f"no complete answer from http://127.0.0.1:1 within {limit}"
     assert found.sent is sent
+
+
+def test_a_body_of_the_largest_size_is_read_and_one_byte_more_is_refused() -> None:
+    for size, read in ((1 << 20, True), ((1 << 20) + 1, False)):
+        body = BoundedBody([], Request("GET", "/x", max_body=1 << 20))
+        with nullcontext() if read else pytest.raises(BodyRefused, match="larger than 1 MiB"):
+            body.feed(b"x" * size)

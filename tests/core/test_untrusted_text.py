@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weblake import output
+from weblake.credentials import one_line
 from weblake.errors import FixRequest
 
 JOB = "01234567-89ab-4cde-8123-456789abcdef"
@@ -170,3 +171,9 @@ def test_s11_there_is_no_file_that_a_spreadsheet_would_run() -> None:
     """No command writes CSV; whoever makes one of a Parquet file has the text as it was."""
     writes = re.compile(r"csv\.(writer|DictWriter)|write_csv|to_csv")
     assert not [path for path in Path(output.__file__).parent.rglob("*.py") if writes.search(path.read_text())]
+
+
+def test_a_text_of_the_longest_length_is_shown_whole() -> None:
+    assert one_line("x" * 200) == "x" * 200
+    assert one_line("x" * 201) == "x" * 199 + "…"
+    assert one_line(" a\x1b[2J\nb ", 3) == "a …"

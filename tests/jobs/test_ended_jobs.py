@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scripted_transport import reply, retry
 
 from weblake import AsyncClient
-from weblake.errors import JobGone
+from weblake.errors import JobGone, ServiceUnavailable
 from weblake.jobs import ended_jobs
 from weblake.jobs.ended_jobs import (
     MAX_PENDING,
@@ -28,6 +28,7 @@ from weblake.jobs.ended_jobs import (
     poll_all,
 )
 from weblake.jobs.polling import JobRef
+from weblake.jobs.retry import Retry
 from weblake.steps import Request, Response, run
 from weblake.testing import WeblakeService
 
@@ -282,3 +283,18 @@ def test_the_polls_of_a_round_with_a_deadline_are_in_random_order(monkeypatch: p
     client.round(1, until=client.now + 60)
     assert client.polled != client.ids
     assert sorted(client.polled) == client.ids
+
+
+@pytest.mark.parametrize(("error", "polls"), [(ServiceUnavailable, 5), (JobGone, 9)])
+def test_a_round_ends_after_five_polls_that_failed_because_of_the_service(
+    error: type[ServiceUnavailable | JobGone], polls: int
+) -> None:
+    class Fails:
+        retry = Retry()
+
+        async def run(self, flow: object) -> Any:
+            raise error("no")
+
+    jobs = [JobRef("crawl", uuid(number)) for number in range(9)]
+    found = asyncio.run(poll_all(Fails(), jobs, at_once=1))
+    assert (len(found.errors), found.heads) == (polls, {})

@@ -331,3 +331,10 @@ def test_a_tenth_of_the_pause_that_a_service_asks_for_is_added_by_chance() -> No
         transport = ScriptedTransport([reply(429, {}, {"retry-after": seconds}), reply()])
         transport.run(retry(lambda: 1.0).call(READ))
         assert transport.slept == pytest.approx([pause])
+
+
+def test_a_response_that_cannot_be_read_is_tried_three_times() -> None:
+    transport = ScriptedTransport([reply(200, b"{")])
+    with pytest.raises(MalformedReply):
+        transport.run(retry().call(READ))
+    assert len(transport.sent) == 3

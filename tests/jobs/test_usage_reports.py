@@ -116,3 +116,20 @@ def test_a_period_without_its_end_is_not_closed_and_rows_of_one_period_are_added
     assert (closed.month, closed.end, closed.total) == ("2026-10", end, 5)
     (tokens,) = usage_reports.closed_periods(replace(found, name="tokens_by_key"), end)
     assert tokens.total == 50
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "now", "used"),
+    [
+        ("2026-10-15T00:00:00Z", "2026-11-15T00:00:00Z", "2026-10-20T00:00:00Z", 5.0),  # of the month that it begins in
+        ("2026-09-15T00:00:00Z", "2026-11-15T00:00:00Z", "2026-10-20T00:00:00Z", 5.0),
+        ("2026-08-15T00:00:00Z", "2026-10-15T00:00:00Z", "2026-10-15T00:00:00Z", 0.0),  # the end is after the period
+        ("2026-08-15T00:00:00Z", "2026-09-15T00:00:00Z", "2026-08-01T00:00:00Z", 5.0),
+        ("2026-11-15T00:00:00Z", None, "2026-10-20T00:00:00Z", 0.0),
+        (None, None, "2026-10-20T00:00:00Z", 5.0),
+    ],
+)
+def test_the_period_that_runs_is_counted(start: str | None, end: str | None, now: str, used: float) -> None:
+    row = {"startDate": start, "endDate": end, "totalCredits": 5}
+    found = report({name: value for name, value in row.items() if value is not None})
+    assert replace(found, reported_at=datetime.fromisoformat(now.replace("Z", "+00:00"))).used == used

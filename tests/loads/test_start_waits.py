@@ -189,7 +189,14 @@ def test_another_attempt_after_a_refusal_has_another_key_without_replay(ledger: 
 
 @pytest.mark.parametrize(
     ("before", "ahead", "adopted"),
-    [(1.5, 0.0, True), (3.0, 0.0, False), (0.0, 3600.0, True), (60.0, 3600.0, False), (0.0, -3600.0, True)],
+    [
+        (1.5, 0.0, True),
+        (2.0, 0.0, True),
+        (3.0, 0.0, False),
+        (0.0, 3600.0, True),
+        (60.0, 3600.0, False),
+        (0.0, -3600.0, True),
+    ],
 )
 def test_a_listed_job_is_of_the_intent_if_it_is_not_older_by_the_clock_of_the_service(
     ledger: Ledger, before: float, ahead: float, *, adopted: bool

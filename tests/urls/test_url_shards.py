@@ -352,6 +352,7 @@ def test_sizes(tmp_path: Path) -> None:
             url_shards(file, **wrong)
     with pytest.raises(InvalidOption, match="exclude each other"):
         url_shards(file, per_shard=1, shards=1)
+    assert len(url_shards(file, shards=4, max_shards=4)) == 4
     with pytest.raises(InvalidOption, match="more than max_shards=4"):
         url_shards(file, shards=5, max_shards=4)
 

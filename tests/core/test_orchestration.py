@@ -93,3 +93,14 @@ def test_a_job_that_was_started_elsewhere_is_placed_in_the_slot_of_the_task() ->
     placed = orchestration.place(None, None, request, task, orchestration.Terms())  # type: ignore[arg-type]
     assert placed.load_id == request.load_id
     assert placed.slot == task.slot(0, None)
+
+
+def test_a_history_names_the_loads_that_it_leaves_out(tmp_path: Path) -> None:
+    dataset = open_dataset(tmp_path)
+    for n in range(2):
+        land(dataset, intent(n))
+    (tmp_path / "_weblake" / "ledger" / f"{load_id(1)}.done.json").write_text("{")
+    left_out: list[str] = []
+    rows = orchestration.history(dataset, unreadable=lambda load_id, why: left_out.append(load_id))
+    assert [row.receipt.load_id for row in rows] == [load_id(0)]
+    assert left_out == [load_id(1)]

@@ -357,3 +357,17 @@ def test_preflight_refuses_a_disk_that_lets_a_second_writer_win(
     with pytest.raises(StorageRefused, match="created the same file twice"):
         open_storage(tmp_path).preflight("documents")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_path_may_have_4095_bytes_and_a_key_1024(tmp_path: Path) -> None:
+    part = "x" * 200
+    deep = "/".join([part] * 25)
+    storage = LocalStorage(tmp_path)
+    left = 4095 - len(str(tmp_path)) - 1
+    storage._prove_file(deep[:left])
+    with pytest.raises(StorageRefused):
+        storage._prove_file(deep[: left + 1])
+    memory = open_storage("memory://b")
+    memory.preflight("documents", [deep[: 1024 - len("b/")]])
+    with pytest.raises(StorageRefused):
+        memory.preflight("documents", [deep[: 1025 - len("b/")]])

@@ -440,3 +440,22 @@ def test_readers_skip_files_by_the_statistics_of_the_log(lab: TaskLab) -> None:
     table.optimize.z_order(["url"])  # the statistics of the table's own maintenance
     assert "max.loaded_at" in pa.table(table.get_add_actions(flatten=True)).column_names
     assert "max.markdown" not in pa.table(table.get_add_actions(flatten=True)).column_names
+
+
+def test_the_options_of_the_storage_are_given_to_deltalake(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.land(RETRY)
+    given: list[dict[str, Any]] = []
+
+    class Table:
+        def __init__(self, location: str, **options: Any) -> None:
+            given.append(options)
+
+        @staticmethod
+        def create(location: str, schema: object, **options: Any) -> None:
+            given.append({"storage_options": options["storage_options"]})
+
+    monkeypatch.setattr("deltalake.DeltaTable", Table)
+    for options, passed in (({"region": "x"}, {"region": "x"}), ({}, None)):
+        delta.open_table(lab.dataset.storage, "documents", options, create=True)
+        assert given == [{"storage_options": passed}] * 2
+        given.clear()

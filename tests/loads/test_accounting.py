@@ -309,3 +309,13 @@ def test_the_account_without_a_list_balances_too(
     account = reconciler.close(errors(failed), HEAD | {"total": total, "completed": completed})
     assert balances(account)
     assert account.submitted >= max(total, completed)
+
+
+def test_a_url_has_room_for_as_many_results_as_it_was_sent_in_any_spelling() -> None:
+    for urls in (["http://a.test/"], ["http://a.test/", "http://a.test/"]):
+        submitted = submitted_urls.Submitted(urls)
+        for _ in urls:
+            assert submitted.has_room("http://A.test")
+            submitted.answer("http://A.test")
+        assert not submitted.has_room("http://A.test")
+        assert not submitted.has_room("http://another.test/")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from functools import cache
 from typing import Any
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from weblake.api import webhooks
+from weblake.loopback import LoopbackResponse, LoopbackServer
 from weblake.testing.llm import WeblakeLlm
 from weblake.testing.llm_answers import shaped
 from weblake.testing.webhooks import WeblakeWebhooks
@@ -139,3 +141,11 @@ def test_the_endpoint_refuses_another_key_model_or_address() -> None:
 )
 def test_a_default_answer_fits_its_schema(schema: Any, value: object) -> None:
     assert shaped(schema, schema, "\n a line \n another") == value
+
+
+def test_a_server_that_was_stopped_leaves_no_thread_and_one_that_was_not_started_can_be_stopped() -> None:
+    with WeblakeLlm() as llm:
+        content(ask(llm))
+        thread = next(each for each in threading.enumerate() if each.name == "weblake-test-llm on loopback")
+    assert not thread.is_alive()
+    LoopbackServer(lambda request: LoopbackResponse()).stop()

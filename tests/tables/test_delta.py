@@ -459,3 +459,15 @@ def test_the_options_of_the_storage_are_given_to_deltalake(lab: TaskLab, monkeyp
         delta.open_table(lab.dataset.storage, "documents", options, create=True)
         assert given == [{"storage_options": passed}] * 2
         given.clear()
+
+
+def test_the_log_names_added_and_removed_loads(lab: TaskLab) -> None:
+    first = lab.land(RETRY).receipt.load_id
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    lab.run = "run-2"
+    second = lab.land(RETRY).receipt.load_id
+    tables.sync(lab.root)
+    table = delta.open_table(lab.dataset.storage, "documents", None, create=False)
+    assert table.added([first, second, "0" * 16]) == {first, second}
+    assert table.removed([first, second, "0" * 16]) == {first}

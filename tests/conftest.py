@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +26,10 @@ from gated_site import GatedSite
 # for weblake's command line, 1 s for Dagster, 2 s for Airflow.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# No garbage arises while tests are imported and collected, but the collector examines a growing heap again and again:
+# a quarter of the CPU time of a collection. `pytest_collection_finish` enables it.
+gc.disable()
 
 with suppress(ModuleNotFoundError):  # the smoke tests run without it
     from hypothesis import settings
@@ -80,6 +86,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False  # the order of `pytest_collection_modifyitems`
     return Scheduling(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Enable the garbage collector, and let it leave alone the modules and items that live until the end."""
+    gc.freeze()
+    gc.enable()
+
+
+#: The marker of a whole module, on a line of its own as ruff formats it.
+_WHOLE_MODULE = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.(system|nightly)\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a module of which the run's marker expression leaves out all tests."""
+    if not collection_path.name.startswith("test_"):
+        return None
+    marker = _WHOLE_MODULE.search(collection_path.read_text(encoding="utf-8"))
+    return True if marker and f"not {marker[1]}" in config.getoption("markexpr") else None
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

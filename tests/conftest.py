@@ -41,8 +41,30 @@ with suppress(ModuleNotFoundError):  # the smoke tests run without it
     settings.load_profile("weblake")
 
 
-def pytest_configure() -> None:
-    """Restore the default handling of SIGINT, SIGTERM and SIGHUP, because child processes inherit ignored signals.
+#: A file system in memory, on Linux.
+_MEMORY = Path("/dev/shm")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the directory of `tmp_path`, and restore the default handling of signals."""
+    _temporary_files_in_memory(config)
+    _default_signals()
+
+
+def _temporary_files_in_memory(config: pytest.Config) -> None:
+    """Let the default tier make its directories in memory, if there is a gigabyte.
+
+    On a disk that other processes use too, its tests wait for hundreds of thousands of fsyncs. The run of `.ci/run`,
+    which has the tests marked `system`, uses the disk.
+    """
+    if "not system" in config.getoption("markexpr") and os.access(_MEMORY, os.W_OK):
+        free = os.statvfs(_MEMORY)
+        if free.f_bavail * free.f_frsize > 2**30:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+def _default_signals() -> None:
+    """Restore SIGINT, SIGTERM and SIGHUP, because child processes inherit ignored signals.
 
     `nohup`, a shell's background job and some CI runners start pytest with one of them ignored.
     """

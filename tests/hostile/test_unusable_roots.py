@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -21,14 +22,16 @@ from weblake.loads.load_request import Naming, Terms
 from weblake.loads.publishing import Dataset
 from weblake.storage.objects import ObjectStorage
 
-SHM = Path("/dev/shm")
+#: Directories of which one is usually on another file system than `tmp_path`.
+ELSEWHERE = [Path("/dev/shm"), Path(tempfile.gettempdir())]
 
 
 def other_disk(root: Path) -> Path:
-    """Yield a directory on another file system than the root."""
-    if not SHM.is_dir() or SHM.stat().st_dev == root.parent.stat().st_dev:
+    """Return a new directory on another file system than the root."""
+    others = [path for path in ELSEWHERE if path.is_dir() and path.stat().st_dev != root.parent.stat().st_dev]
+    if not others:
         pytest.skip("NOT PROVEN HERE: /dev/shm is no file system of its own")
-    made = SHM / f"weblake-{uuid.uuid4().hex}"
+    made = others[0] / f"weblake-{uuid.uuid4().hex}"
     made.mkdir()
     return made
 

@@ -18,6 +18,8 @@ from weblake.dataset.ledger import Ledger
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
 from weblake.loads import load
+from weblake.loads.list_sources import source_of
+from weblake.loads.load_request import Naming
 
 ANOTHER = "http://pages.test/new"
 
@@ -169,3 +171,17 @@ def test_a_damaged_record_of_the_file_stops_its_load_only(shell: Shell, tmp_path
     shell.file = tmp_path / "other.txt"
     shell.write([ANOTHER])
     assert shell.landed()[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "recognised"),
+    [
+        ("/dev/shm/urls.txt", True),
+        ("/dev/fd/63", False),
+        ("/dev/stdin", False),
+        ("/proc/self/fd/0", False),
+        ("-", False),
+    ],
+)
+def test_a_file_in_memory_is_a_file_and_a_pipe_is_not(file: str, recognised: bool) -> None:
+    assert (source_of(file, None, Naming(), {}) is not None) == recognised

@@ -9,6 +9,7 @@ started, even if the file no longer exists.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,8 +25,8 @@ from weblake.home import home
 from weblake.loads import sent_lists
 from weblake.loads.load_request import Naming
 
-#: Addresses whose content differs in each run: standard input, pipes of a shell.
-_PASSING = ("/dev/", "/proc/")
+#: Addresses whose content differs in each run: standard input, pipes of a shell. /dev/shm has ordinary files.
+_PASSING = re.compile("/proc/|/dev/(?!shm/)")
 
 
 class ListSource(Record, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ def source_of(file: str, column: str | None, naming: Naming, options: Mapping[st
     None if a later run cannot be recognised as the same: for standard input and pipes, and if `naming.new` is set.
     """
     address = file if "://" in file else str(home(file).absolute())
-    if naming.new or file == "-" or address.startswith(_PASSING) or Path(address).is_fifo():
+    if naming.new or file == "-" or _PASSING.match(address) or Path(address).is_fifo():
         return None
     partition = None if naming.partition is None else list(naming.partition.items())
     return load_id_of("list", address, column, dict(options), naming.key, partition)

@@ -43,15 +43,24 @@ def files(root: Path | str, table: str = "documents") -> list[str]:
     return open_storage(str(root)).list(table)
 
 
+@pytest.fixture(scope="module")
+def both_roots(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Return a root and its compacted copy, which tests only read."""
+    folder = tmp_path_factory.mktemp("both")
+    old, new = str(folder / "lake"), str(folder / "new")
+    lake(old)
+    weblake.compact(old, to=new, file_size=SIZE)
+    return old, new
+
+
 @proves(
     "2.7",
     at="src/weblake/dataset/merging.py",
     line="if output is not None and not output.has_room(each, self._size):",
     becomes="if False:",
 )
-def test_every_row_and_record_is_there_in_fewer_files(tmp_path: Path) -> None:
-    old, new = tmp_path / "lake", tmp_path / "new"
-    lake(old)
+def test_every_row_and_record_is_there_in_fewer_files(both_roots: tuple[str, str], tmp_path: Path) -> None:
+    old, new = Path(both_roots[0]), tmp_path / "new"
     before = {str(path): path.stat().st_mtime_ns for path in old.rglob("*")}
     done = weblake.compact(old, to=new, file_size=SIZE)
     assert {str(path): path.stat().st_mtime_ns for path in old.rglob("*")} == before, "the old root is only read"
@@ -80,9 +89,9 @@ def test_every_row_and_record_is_there_in_fewer_files(tmp_path: Path) -> None:
     line='if name.endswith(".done.json") or (name.startswith(layout.SLOTS) and name != layout.SLOT_INDEX):',
     becomes="if False:",
 )
-def test_a_receipt_names_the_file_that_holds_the_rows(tmp_path: Path) -> None:
-    old, new = lake(tmp_path / "lake"), open_dataset(tmp_path / "new")
-    weblake.compact(tmp_path / "lake", to=tmp_path / "new", file_size=SIZE)
+def test_a_receipt_names_the_file_that_holds_the_rows(both_roots: tuple[str, str]) -> None:
+    root = Path(both_roots[1])
+    old, new = map(open_dataset, both_roots)
     for n in range(40):
         was, landing = publishing.find(old, load_id(n)), publishing.find(new, load_id(n))
         assert was is not None
@@ -91,10 +100,10 @@ def test_a_receipt_names_the_file_that_holds_the_rows(tmp_path: Path) -> None:
         assert [file.rows for file in landing.receipt.files] == [file.rows for file in was.receipt.files]
         for file in landing.receipt.files:
             table = file.path.partition("/")[0]
-            found = pq.read_table(tmp_path / "new" / file.path, partitioning=None)
+            found = pq.read_table(root / file.path, partitioning=None)
             assert found["load_id"].to_pylist().count(load_id(n)) == file.rows
-            assert os.path.getsize(tmp_path / "new" / file.path) == file.bytes
-            assert weblake.read(str(tmp_path / "new"), table, loads=load_id(n)).files() == [file.path]
+            assert os.path.getsize(root / file.path) == file.bytes
+            assert weblake.read(root, table, loads=load_id(n)).files() == [file.path]
 
 
 FORMS: dict[str, Callable[[weblake.Reading], Any]] = {
@@ -104,16 +113,6 @@ FORMS: dict[str, Callable[[weblake.Reading], Any]] = {
     "polars": lambda reading: reading.to_polars().to_arrow(),
     "lazy": lambda reading: reading.to_polars_lazy().collect().to_arrow(),
 }
-
-
-@pytest.fixture(scope="module")
-def both_roots(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Return a root and its compacted copy, which tests only read."""
-    folder = tmp_path_factory.mktemp("both")
-    old, new = str(folder / "lake"), str(folder / "new")
-    lake(old)
-    weblake.compact(old, to=new, file_size=SIZE)
-    return old, new
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -138,6 +137,11 @@ def test_reading_says_the_same_of_both_roots(both_roots: tuple[str, str], form: 
             assert counts == [found[0].num_rows] * 2
             one, other = (sorted(map(str, each.to_pylist())) for each in found)
             assert one == other, (more, table)
+
+
+def test_a_lazy_frame_filters_both_roots_alike(both_roots: tuple[str, str]) -> None:
+    old, new = both_roots
+    some = [load_id(n) for n in (0, 3, 17, 39)]
     lazy = [weblake.read(root, loads=some).to_polars_lazy() for root in (old, new)]
     for wanted in (pl.col("position") == 0, pl.col("load_date") == "2026-11-22", pl.col("load_id") == some[1]):
         found = [each.filter(wanted).select("url").collect()["url"].sort() for each in lazy]
@@ -192,9 +196,8 @@ def test_usage_and_activity_are_there_and_go_on(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "new", "activity")) == 1
 
 
-def test_what_was_compacted_can_be_again(tmp_path: Path) -> None:
-    lake(tmp_path / "lake")
-    weblake.compact(tmp_path / "lake", to=tmp_path / "new", file_size=20_000)
+def test_what_was_compacted_can_be_again(both_roots: tuple[str, str], tmp_path: Path) -> None:
+    shutil.copytree(both_roots[1], tmp_path / "new")
     dataset = open_dataset(tmp_path / "new")
     for n in range(40, 50):
         land(dataset, intent(n))
@@ -339,22 +342,17 @@ def test_what_it_refuses(tmp_path: Path) -> None:
         weblake.compact(old, to=tmp_path / "made")
 
 
-def test_the_command_says_on_one_line_what_is_wrong(tmp_path: Path) -> None:
+def test_the_command_says_on_one_line_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake(tmp_path / "lake", 2)
-
-    def command(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "weblake", "compact", *args], capture_output=True, text=True, cwd=tmp_path
-        )
-
-    told = command("lake", "--to", "new", "--file-size", "huge")
-    assert (told.returncode, len(told.stderr.splitlines())) == (2, 1)
-    told = command("lake", "--to", "lake/new", "--json")
-    assert (told.returncode, len(told.stderr.splitlines())) == (1, 1)
-    assert json.loads(told.stdout)["error"]["type"] == "StorageRefused"
-    told = command("lake", "--to", "new")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "documents" in told.stdout
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run_command(["compact", "lake", "--to", "new", "--file-size", "huge"], {})
+    assert (code, len(err.splitlines())) == (2, 1)
+    code, out, err = run_command(["compact", "lake", "--to", "lake/new", "--json"], {})
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert json.loads(out)["error"]["type"] == "StorageRefused"
+    code, out, err = run_command(["compact", "lake", "--to", "new"], {})
+    assert (code, err) == (0, "")
+    assert "documents" in out
 
 
 def test_a_file_that_goes_meanwhile_is_told_as_a_change_of_the_root(tmp_path: Path) -> None:

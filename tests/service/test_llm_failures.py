@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from catalogue import proves
+from https_site import secure
 from polling import until
 from secret_search import holds, in_files
 
@@ -38,6 +39,14 @@ def failed(bench: Any, body: Any = SUMMARY) -> tuple[int, str, str]:
     reply = bench.http.post("/v2/scrape", json=body)
     said = reply.json()
     return reply.status_code, said["code"], said["error"]
+
+
+def test_an_endpoint_with_an_untrusted_certificate_gets_no_request(make_bench: Any, tmp_path: Path) -> None:
+    with secure(tmp_path) as site:
+        url = site.url("/v1", "localhost").replace("http:", "https:")
+        bench = make_bench(llm_base_url=url, llm_model="any", llm_api_key=CANARY)
+        assert failed(bench, SUMMARY | {"timeout": 20_000})[:2] == (502, "LLM_UNAVAILABLE")
+        assert site.requests == []
 
 
 TROUBLE: dict[str, tuple[Any, int, str, str]] = {

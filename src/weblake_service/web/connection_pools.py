@@ -33,6 +33,8 @@ class ConnectionPools:
             # The proxy may resolve names that this machine cannot; a target that this machine knows to be private is
             # refused.
             await _refuse_private(url)
+        # For plain http, a context without certificates: loading them takes 20 ms.
+        verify = verify and url.scheme == "https"
         key = (verify, proxy)
         if key not in self._pools:
             self._pools[key] = httpcore.AsyncConnectionPool(

@@ -7,7 +7,7 @@ import pickle
 from dataclasses import asdict
 
 import pytest
-from remedy_templates import TEMPLATES, TEXTS, Template, speaks_of_the_command_line, templates_in, texts_in
+from remedy_templates import TEMPLATES, Template, speaks_of_the_command_line, templates_in, texts, texts_in
 
 from weblake.cli.remedies import COMMAND_LINE, in_command_line_terms
 from weblake.credentials import ApiKey
@@ -33,7 +33,7 @@ def test_every_term_is_used_by_a_template() -> None:
 
 
 def test_no_text_of_the_core_speaks_of_the_command_line() -> None:
-    assert [(place, text) for place, text in TEXTS if speaks_of_the_command_line(text)] == []
+    assert [(place, text) for place, text in texts() if speaks_of_the_command_line(text)] == []
 
 
 def test_what_is_read_from_a_source() -> None:

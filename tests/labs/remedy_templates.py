@@ -36,6 +36,8 @@ class Template:
 
 def templates_in(source: str, place: str) -> Iterator[Template]:
     """Yield the template of each call of Remedy."""
+    if "Remedy(" not in source:
+        return
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or ast.unparse(node.func).rpartition(".")[2] != "Remedy":
             continue
@@ -74,5 +76,10 @@ _SOURCES = {
     if path.relative_to(CORE).parts[0] not in ELSEWHERE
 }
 TEMPLATES = [template for place, source in _SOURCES.items() for template in templates_in(source, place)]
-#: Texts with their modules.
-TEXTS = [(place, text) for place, source in _SOURCES.items() for text in texts_in(source)]
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield the core's texts with their modules."""
+    for place, source in _SOURCES.items():
+        for text in texts_in(source):
+            yield place, text

@@ -11,7 +11,7 @@ from scripted_service import ScriptedService, reply
 
 def test_chunks_of_100_documents_land(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(250))
-    lake.land(job=JOB, process=True).landed(pages(250))
+    lake.land(job=JOB, process_in_system=True).landed(pages(250))
     assert service.asked(job.at(200))
 
 

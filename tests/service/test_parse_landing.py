@@ -13,6 +13,7 @@ from typing import Any
 import parse_lab
 import pyarrow.parquet as pq
 import pytest
+from command_in_process import run_command
 
 
 @pytest.fixture
@@ -33,9 +34,7 @@ def landed(lake: Path) -> list[dict[str, Any]]:
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "weblake", "parse", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return done.returncode, done.stdout, done.stderr
+    return run_command(["parse", *arguments], {})
 
 
 @pytest.mark.system

@@ -267,9 +267,9 @@ def test_large_file_goes_up_in_parts_and_stays_conditional(s3_root: str) -> None
     assert storage.read(DATA) == rows
     import boto3
 
-    bucket = s3_root.split("/")[2]
-    assert not boto3.client("s3").list_multipart_uploads(Bucket=bucket).get("Uploads")
-    head = boto3.client("s3").head_object(Bucket=bucket, Key=f"lake/{DATA}")
+    bucket, client = s3_root.split("/")[2], boto3.client("s3")
+    assert not client.list_multipart_uploads(Bucket=bucket).get("Uploads")
+    head = client.head_object(Bucket=bucket, Key=f"lake/{DATA}")
     assert head["ETag"].strip('"').endswith("-3")  # it really went up in three parts
 
 

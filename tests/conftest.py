@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from weblake.jobs import polling
 from weblake.storage import Storage, open_storage
 
 # Modules that several test folders share (sites, processes) are in tests/labs.
@@ -233,3 +234,14 @@ def site(_gated_site: GatedSite) -> Iterator[GatedSite]:
     _gated_site.release()
     yield _gated_site
     _gated_site.release()
+
+
+#: Folders whose tests are about the pauses between polls.
+_OWN_PAUSES = {"core", "hostile", "jobs"}
+
+
+@pytest.fixture(autouse=True)
+def _short_first_pause(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Poll a job again after 20 ms: jobs of the embedded service take a few, and the first pause is 0.3 s."""
+    if request.path.relative_to(Path(__file__).parent).parts[0] not in _OWN_PAUSES:
+        monkeypatch.setitem(polling.wait.__kwdefaults__, "first_s", 0.02)

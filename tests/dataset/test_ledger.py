@@ -217,7 +217,7 @@ def test_p13_damaged_bytes_never_read_as_absent(which: str, data: st.DataObject)
     assert storage.read(f"_weblake/ledger/{LOAD}{step}.json") == damaged
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 @example(None)
 def test_p13_a_flipped_byte_is_unknown_or_still_a_record(data: st.DataObject | None) -> None:

@@ -8,6 +8,7 @@ import pytest
 from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from weblake.api.models import JobErrors
 from weblake.loads import submitted_urls
@@ -225,7 +226,7 @@ def test_what_makes_another_page_does_count(one: str, other: str) -> None:
     st.sampled_from(["", ":80", ":443", ":8080", ":", "0"]),
     st.text("/aA.%2Fß?#\t\\;=& ~", max_size=12),
 )
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_the_short_way_to_a_key_comes_to_the_same(scheme: str, www: str, host: str, port: str, path: str) -> None:
     url = scheme + www + host + port + path
     assert url_key(url) == submitted_urls.long_key(url)

@@ -12,7 +12,6 @@ import httpx
 import pytest
 from polling import until
 
-from weblake.jobs import polling
 from weblake_service.config import ServiceConfig, ServiceKey
 from weblake_service.server import LocalService
 
@@ -85,12 +84,6 @@ def open_bench(
         verify=False,
     )
     return Bench(service, web, http)
-
-
-@pytest.fixture(autouse=True)
-def short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the first waits of loads for their jobs, which take a few milliseconds here."""
-    monkeypatch.setitem(polling.wait.__kwdefaults__, "first_s", 0.02)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from command_in_process import run_command
 
-from weblake.jobs import polling
 from weblake_service.server import LocalService
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -131,9 +130,7 @@ class CommandLine:
 
 
 @pytest.fixture
-def weblake_command(service: LocalService, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    # Jobs take a few milliseconds here. A process of its own waits as long as it does for users.
-    monkeypatch.setitem(polling.wait.__kwdefaults__, "first_s", 0.02)
+def weblake_command(service: LocalService) -> CommandLine:
     return CommandLine({"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": service.key, "NO_COLOR": "1"})
 
 

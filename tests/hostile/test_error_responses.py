@@ -97,7 +97,7 @@ def test_h4_a_permanent_outage_fails_the_load(service: ScriptedService, lake: La
 
 def test_a_timeout_during_an_outage_names_the_cause(service: ScriptedService, lake: Lake) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(HTML, 502))
-    lake.land(job=JOB, timeout=1, process_in_system=True).refused("DeadlineExceeded", "502")
+    lake.land(job=JOB, timeout=1, process=True).refused("DeadlineExceeded", "502")
 
 
 def test_a_refused_connection_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:

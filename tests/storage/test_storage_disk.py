@@ -360,14 +360,15 @@ def test_preflight_refuses_a_disk_that_lets_a_second_writer_win(
 
 
 def test_a_path_may_have_4095_bytes_and_a_key_1024(tmp_path: Path) -> None:
-    part = "x" * 200
-    deep = "/".join([part] * 25)
+    def name_of(size: int) -> str:
+        return "/".join(["x" * 200] * 25)[: size - 1] + "x"
+
     storage = LocalStorage(tmp_path)
     left = 4095 - len(str(tmp_path)) - 1
-    storage._prove_file(deep[:left])
+    storage._prove_file(name_of(left))
     with pytest.raises(StorageRefused):
-        storage._prove_file(deep[: left + 1])
+        storage._prove_file(name_of(left + 1))
     memory = open_storage("memory://b")
-    memory.preflight("documents", [deep[: 1024 - len("b/")]])
+    memory.preflight("documents", [name_of(1024 - len("b/"))])
     with pytest.raises(StorageRefused):
-        memory.preflight("documents", [deep[: 1025 - len("b/")]])
+        memory.preflight("documents", [name_of(1025 - len("b/"))])

@@ -160,6 +160,11 @@ def flood(start: bytes, block: bytes) -> Play:
     return play
 
 
+def _shut_down(open_socket: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        open_socket.shutdown(socket.SHUT_RDWR)
+
+
 @dataclass
 class ScriptedService:
     """Listens on a random loopback port and plays its script."""
@@ -194,9 +199,10 @@ class ScriptedService:
     def stop(self) -> None:
         """Close all connections at once."""
         self._over.set()
-        for open_socket in (self._listener, *self._peers):
-            with contextlib.suppress(OSError):
-                open_socket.shutdown(socket.SHUT_RDWR)
+        _shut_down(self._listener)
+        self._threads[0].join(10)  # from now on, no connection is added
+        for peer in self._peers:
+            _shut_down(peer)
         for thread in self._threads:
             thread.join(10)
         assert not any(thread.is_alive() for thread in self._threads)

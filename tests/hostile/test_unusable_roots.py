@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
@@ -24,6 +24,16 @@ from weblake.storage.objects import ObjectStorage
 
 #: Directories of which one is usually on another file system than `tmp_path`.
 ELSEWHERE = [Path("/dev/shm"), Path(tempfile.gettempdir())]
+#: What `other_disk` has made during a test.
+_MADE: list[Path] = []
+
+
+@pytest.fixture(autouse=True)
+def no_directory_is_left() -> Iterator[None]:
+    """Remove the directories that a test made outside of `tmp_path`."""
+    yield
+    while _MADE:
+        shutil.rmtree(_MADE.pop())
 
 
 def other_disk(root: Path) -> Path:
@@ -33,6 +43,7 @@ def other_disk(root: Path) -> Path:
         pytest.skip("NOT PROVEN HERE: /dev/shm is no file system of its own")
     made = others[0] / f"weblake-{uuid.uuid4().hex}"
     made.mkdir()
+    _MADE.append(made)
     return made
 
 

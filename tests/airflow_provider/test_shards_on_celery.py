@@ -155,9 +155,7 @@ def world(s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     "scale",
     [
         pytest.param(Scale(10_000, 12, 50), id="part"),
-        pytest.param(
-            Scale(1_000_000, 200, 5_000), id="all", marks=[pytest.mark.nightly, pytest.mark.timeout(6 * 3600)]
-        ),
+        pytest.param(Scale(1_000_000, 200, 5_000), id="all", marks=_ALL),
     ],
 )
 def test_shards_are_landed_once_when_a_worker_dies(world: World, tmp_path: Path, scale: Scale) -> None:

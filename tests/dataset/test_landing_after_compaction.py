@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from catalogue import proves
 from compaction_lab import histories, intent, lake, land, load_id, rows, same_rows
+from crash_steps import dies
 from landing_lab import LandingLab, landing_lab
 from polling import until
 
@@ -169,11 +170,8 @@ def test_retired_loads_leave_their_file_one_by_one(tmp_path: Path) -> None:
 def test_a_retirement_that_was_cut_off_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = slots(tmp_path)
 
-    def died(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(compacted_files, "take_out", died)
+        patch.setattr(compacted_files, "take_out", dies)
         with pytest.raises(KeyboardInterrupt):
             land(dataset, slotted(0, 100))
     assert load_id(0) in visible(tmp_path)

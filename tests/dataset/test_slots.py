@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from catalogue import proves
+from crash_steps import dies
 
 import weblake
 from weblake.api.models import JobError, JobErrors
@@ -101,10 +102,6 @@ def test_a_load_that_lands_after_a_newer_one_of_its_slot_is_retired_at_once(
     assert gone.keys() == {each.load_id for each in started} - {f"{n:016x}" for n in left}
 
 
-def dies(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("step", ["record_retirement", "delete"])
 def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -176,14 +173,14 @@ def test_p1_documents_are_not_visible_without_their_page_errors_wherever_a_retir
     old, new = intent(1, partition=True), intent(2, partition=True)
     land(dataset, old, missing=["http://a.test/gone"])
 
-    def dies(storage: LocalStorage, name: str) -> None:
+    def dies_after_some(storage: LocalStorage, name: str) -> None:
         calls.append(name)
         if len(calls) > removed:
             raise KeyboardInterrupt
         delete(storage, name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStorage, "delete", dies)
+        patch.setattr(LocalStorage, "delete", dies_after_some)
         with pytest.raises(KeyboardInterrupt):
             land(dataset, new)
     assert [name.partition("/")[0] for name in calls] == ["documents", "page_errors", "_weblake"][: removed + 1]

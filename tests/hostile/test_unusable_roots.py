@@ -40,7 +40,7 @@ def other_disk(root: Path) -> Path:
     """Return a new directory on another file system than the root."""
     others = [path for path in ELSEWHERE if path.is_dir() and path.stat().st_dev != root.parent.stat().st_dev]
     if not others:
-        pytest.skip("NOT PROVEN HERE: /dev/shm is no file system of its own")
+        pytest.skip("NOT PROVEN HERE: no other file system is at /dev/shm or for temporary files")
     made = others[0] / f"weblake-{uuid.uuid4().hex}"
     made.mkdir()
     _MADE.append(made)

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from crash_steps import dies
 
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Done, Intent
@@ -76,10 +77,6 @@ def make_root(tmp_path: Path) -> Iterator[Callable[[str], Root]]:
 @pytest.fixture
 def root(make_root: Callable[[str], Root]) -> Root:
     return make_root("lake")
-
-
-def dies(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
 
 
 def publish_cut_off_at(

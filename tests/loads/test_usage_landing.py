@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
+from crash_steps import dies
 
 from weblake.api.models import ActivityEntry, UsagePeriod
 from weblake.dataset import layout
@@ -109,16 +110,13 @@ def test_two_runs_lose_nothing_wherever_they_meet() -> None:
 
 
 def test_a_run_that_dies_anywhere_takes_nothing_along() -> None:
-    def die() -> None:
-        raise KeyboardInterrupt
-
     calls = calls_of_one_run(["old"])
     for nth in range(1, calls + 1):
         storage = memory()
         land_activity(entries("old"), storage)
         before = len(storage.list(PENDING))
         with pytest.raises(KeyboardInterrupt):
-            land_activity(entries("mine"), Meddled(storage, nth, die))
+            land_activity(entries("mine"), Meddled(storage, nth, dies))
         recorded = len(storage.list(PENDING)) > before
         land_activity(entries("next"), storage)
         assert ids(storage) == sorted(["next", "old"] + ["mine"] * recorded), f"at call {nth} of {calls}"
@@ -146,11 +144,8 @@ def test_many_at_once(storage: Storage) -> None:
 def test_old_records_are_merged_and_dropped_also_those_of_a_run_that_died(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die() -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        land_activity(entries("lost?", day=OTHER), Meddled(storage, 3, die))  # its record is there by then
+        land_activity(entries("lost?", day=OTHER), Meddled(storage, 3, dies))  # its record is there by then
     assert storage.list("activity") == []
     land_activity(entries("a"), storage)
     storage.create(f"{PENDING}/not ours", b"left alone")

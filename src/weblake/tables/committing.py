@@ -137,8 +137,7 @@ def _is_past(records: TableRecords, table: RegisteredTable, kept: KeptFiles, now
     A table that was registered later may have added the load all the same: it was removed and is registered again, or
     the clock of the machine that registered it is ahead.
     """
-    later = read_time(table.at) > read_time(kept.at)
-    if later and records.committed(table, kept.load_id, ADDED) is None:
+    if read_time(table.at) > read_time(kept.at) and records.committed(table, kept.load_id, ADDED) is None:
         return True
     gone = records.committed(table, kept.load_id, REMOVED)
     return gone is not None and now - read_time(gone.at) >= timedelta(days=table.keep_days)

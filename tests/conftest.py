@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import re
@@ -34,6 +35,13 @@ sys.dont_write_bytecode = False
 gc.disable()
 
 with suppress(ModuleNotFoundError):  # the smoke tests run without it
+    from botocore.loaders import JSONFileLoader
+
+    # Each S3 file system has a session of its own, which would parse 3 MB of JSON again.
+    _parsed = functools.cache(JSONFileLoader().load_file)
+    JSONFileLoader.load_file = lambda _, path: _parsed(path)
+
+with suppress(ModuleNotFoundError):
     from hypothesis import settings
 
     # Disabled: a deadline per example (200 ms by default) depends on the load of the machine.
@@ -77,18 +85,34 @@ def _default_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
+_TESTS = Path(__file__).parent
 #: Parts of the paths of tests that start whole servers: minutes for a file of a few tests.
 _SERVERS = ("e2e", "celery", "_lab.py", "tests/demo/", "test_fresh_project")
 _AIRFLOW = "tests/airflow_provider/"
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what takes longest first, so that no worker is alone with it at the end of a run."""
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Let each worker import another folder first, because it can read the bytecode that another one has written.
+
+    In the same order, all would compile each module at the same time.
+    """
+    report = yield
+    if collector.path == _TESTS and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
+        first = int(worker.removeprefix("gw")) * len(report.result) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        report.result = report.result[first:] + report.result[:first]
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Give all workers one order, and run what takes longest first, so that no worker is alone with it at the end."""
+    items.sort(key=lambda item: item.path.relative_to(_TESTS).parts[0])
 
     def order(item: pytest.Item) -> int:
         return 0 if any(part in item.nodeid for part in _SERVERS) else 1 if item.nodeid.startswith(_AIRFLOW) else 2
 
+    yield  # other plugins shuffle them
     items.sort(key=order)
 
 

@@ -164,7 +164,7 @@ def test_shards_are_landed_once_when_a_worker_dies(world: World, tmp_path: Path,
     urls = [f"{world.site.url}/page/{n}" for n in range(scale.pages)]
     urls[:: scale.per_shard] = world.site.held(scale.shards)  # one of each shard waits
     shards = [urls[first : first + scale.per_shard] for first in range(0, len(urls), scale.per_shard)]
-    path = world.bucket.put("lists/short.parquet", urls, 70)
+    path = world.bucket.put("lists/short.parquet", urls, scale.per_shard + 20)
     to = world.bucket.path("lake")
     begin = time.monotonic()
     run = world.lab.trigger("sharded", {"list": path, "per_shard": scale.per_shard, "to": to})

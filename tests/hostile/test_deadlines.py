@@ -47,7 +47,6 @@ latencies = st.sampled_from([0.0, 0.02, 3.0])
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the real waits, because the clock is virtual, and reduce the number of chunks, because each takes time."""
-    monkeypatch.setattr(polling, "MAX_HOPS", 40)
     monkeypatch.setattr(result_pages, "MAX_CHUNKS", 60)
     monkeypatch.setattr(result_pages, "MAX_STALE", 20)
     monkeypatch.setattr(lost_starts, "MAX_ACTIVITY_PAGES", 50)
@@ -56,10 +55,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def most_requests(seconds: float) -> int:
     """Return the most requests that a wait and a read of so many seconds may send, at the smallest pauses."""
-    retries = min(
-        seconds / PAUSE_S, RETRIES + (polling.MAX_HOPS * (seconds / POLL_S + 1) + result_pages.MAX_CHUNKS) / 5
-    )
-    return math.ceil(polling.MAX_HOPS * (seconds / POLL_S + 2) + retries + 2 * result_pages.MAX_CHUNKS)
+    polls = seconds / POLL_S + 1
+    retries = min(seconds / PAUSE_S, RETRIES + (polls + result_pages.MAX_CHUNKS) / 5)
+    return math.ceil(polls + 1 + retries + 2 * result_pages.MAX_CHUNKS)
 
 
 def landed(service: EndlessService, request_for: Callable[[str], LoadRequest], terms: Terms) -> None:

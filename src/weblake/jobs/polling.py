@@ -33,8 +33,6 @@ UNSEEN_S = 10.0
 NOT_FOUND = 404
 #: Most failed polls in a row before and after the first success: about one and about four minutes.
 UNSEEN_TRIES, SEEN_TRIES = 8, 20
-#: Chunks skipped without a pause: an endless chain must not become a busy loop.
-MAX_HOPS = 1000
 #: Most bytes of a response head that is read without the rest.
 HEAD_BYTES = 1 << 16
 
@@ -144,7 +142,6 @@ def _wait(
     operation = _heads(job, keep)
     path = operation.request.path
     asked: Query = ()
-    visited = {asked}  # circular links must not become a busy loop either
     pause, seen = first_s, False
     while True:
         kept = None if asked else keep
@@ -159,12 +156,11 @@ def _wait(
             if over_budget(head.fields, max_credits):
                 raise OverBudget(job, head.fields["creditsUsed"])
             following = query_of(head.fields.get("next"), path)
-            if not head.empty and following is not None and following not in visited:
-                asked = following  # there are documents: newer ones are at the next address
-                visited.add(asked)
+            if not head.empty and following is not None:
+                # There are documents: newer ones are at the next address. It is asked for after a pause only: while
+                # pages arrive faster than responses, each response would have some, and this would be a busy loop.
+                asked = following
                 operation = replace(operation, request=replace(operation.request, query=asked, enough=_head_is_there))
-                if len(visited) % MAX_HOPS:
-                    continue
         left = until - (yield from now())
         if left <= 0:
             raise _too_late(job)

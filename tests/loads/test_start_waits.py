@@ -18,6 +18,7 @@ import pytest
 from scripted_transport import ScriptedTransport, reply, retry
 
 from weblake.api import operations
+from weblake.api.operation import Operation
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import open_dataset
@@ -84,7 +85,13 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def start(
-    ledger: Ledger, service: Service, *, replay: bool = False, age: float = 0.0, seen: list[Event] | None = None
+    ledger: Ledger,
+    service: Service,
+    *,
+    replay: bool = False,
+    age: float = 0.0,
+    seen: list[Event] | None = None,
+    build_s: float = 0.0,
 ) -> Job:
     intent = Intent(
         load_id=LOAD,
@@ -96,9 +103,14 @@ def start(
         replay=replay,
     )
     operation = operations.start_batch_scrape(URLS)
+
+    def build(key: str) -> Operation[object]:
+        service.at += build_s
+        return with_key(operation, key)
+
     plan = starts.Plan(
         ledger.record_intent(intent),
-        lambda key: with_key(operation, key),
+        build,
         "batch_scrape",
         request_sha256="a",
         keep_urls=lambda: "list",
@@ -122,6 +134,13 @@ def test_a_lost_start_is_looked_up_twice_once_it_can_no_longer_arrive(ledger: Le
     assert deadline + 10 <= times[1] <= deadline + 12
     assert 2 <= times[2] - times[1] <= 3
     assert len(set(service.keys)) == 2
+
+
+def test_a_request_that_takes_long_to_build_is_sent(ledger: Ledger) -> None:
+    """A million URLs take nine seconds to check and encode, and a start is sent within five of its record."""
+    service = Service([STARTED])
+    assert start(ledger, service, build_s=2 * starts.PROMPT_S).job_id == JOB
+    assert [start.void for start in ledger.starts(LOAD)] == [False]
 
 
 def test_a_job_that_shows_in_the_second_reading_only_is_adopted(ledger: Ledger) -> None:

@@ -47,6 +47,8 @@ class OverBudget(Exception):
 
     def __init__(self, job: JobRef, used: object) -> None:
         super().__init__(f"{job} has used {used} credits")
+        #: The credits that the job had used.
+        self.used = float(used) if isinstance(used, int | float) else 0.0
 
 
 def over_budget(head: Mapping[str, object], max_credits: float | None) -> bool:

@@ -142,6 +142,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
                 raise state.error  # every start got an unreadable response, and none of them created a job
             n = 1 if last is None else last.n + 1
             urls = plan.keep_urls()
+            operation = plan.build(plan.key(n))  # before the record: a million URLs take longer than PROMPT_S
             at = yield from _timestamp()
             record = Start(
                 load_id=load_id,
@@ -155,7 +156,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             )
             if not ledger.record_start(record):
                 continue  # another process is starting it at this moment
-            started = yield from _send_start(plan, record, ledger, retry, state)
+            started = yield from _send_start(plan, operation, record, ledger, retry, state)
             if started is not None:
                 seconds = (yield from now()) - begun
                 retry.observe(events.JobStarted(kind=kind, job_id=started[0].job_id, seconds=seconds))
@@ -172,9 +173,10 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
     )
 
 
-def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry, state: RetryState) -> Flow[_Answer | None]:
+def _send_start(
+    plan: Plan, operation: Operation[object], record: Start, ledger: Ledger, retry: Retry, state: RetryState
+) -> Flow[_Answer | None]:
     """Send attempt N once and return its job; None if its outcome is open or another attempt may follow."""
-    operation = plan.build(record.key)
     if (yield from now(wall=True)) - record.at_seconds() > PROMPT_S:
         # A search for this start counts from its record. Sent this late, the start could take effect after the search.
         ledger.void_start(record, "it took too long to record, and was not sent")
@@ -350,10 +352,10 @@ def read_scrape(job_id: str, retry: Retry) -> Flow[bytes]:
     return document
 
 
-def cancel(job: JobRef, retry: Retry) -> Flow[None]:
+def cancel(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[None]:
     """Cancel a job; a job that has already ended is left unchanged."""
     try:
-        yield from retry.call(JOB_KINDS[job.kind].cancel(job.job_id))
+        yield from retry.call(JOB_KINDS[job.kind].cancel(job.job_id), policy)
     except RequestRejected as error:
         if error.status != CONFLICT:
             raise

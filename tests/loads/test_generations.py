@@ -222,7 +222,7 @@ def test_o1_other_runs_tasks_and_indexes_are_other_loads(lab: TaskLab) -> None:
 @proves(
     "3.3",
     at="src/weblake/loads/load.py",
-    line="    _cancel(client, ref, until)",
+    line="_cancel(client, ref, until)",
     becomes='raise DeadlineExceeded("The time limit passed.")',
 )
 def test_a_job_is_cancelled_at_its_own_deadline_and_what_it_had_is_kept(lab: TaskLab) -> None:

@@ -104,6 +104,15 @@ def test_a_wait_that_the_service_asks_for_beyond_the_time_limit_ends_it() -> Non
     assert isinstance(caught.value.__cause__, RateLimited)
 
 
+def test_a_job_that_ends_with_its_time_limit_has_all_of_it() -> None:
+    """One response with a wrong Retry-After must not end a job that has an hour left."""
+    refused = reply(429, {"success": False, "error": "slow down"}, {"retry-after": "86400"})
+    for ends_job, passed in ((True, 3600.0), (False, 1.0)):
+        with pytest.raises(DeadlineExceeded, match="slow down") as caught:
+            wait([status(), refused], seconds=3600.0, ends_job=ends_job)
+        assert caught.value.transport.at - 1000 == pytest.approx(passed, abs=1.0)  # type: ignore[attr-defined]
+
+
 def test_a_wait_under_a_rate_limit_lasts_as_long_as_the_job() -> None:
     """The pauses that a service names must not use up the retries of a client: jobs run for hours, and share it."""
     limited = reply(429, {"success": False, "error": "slow down"}, {"retry-after": "30"})

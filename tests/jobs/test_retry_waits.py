@@ -22,12 +22,12 @@ from weblake.jobs.retry import SINGLE, Retry, RetryBudget, RetryPolicy
 AT_LEAST_S, SPREAD = 0.05, 0.1
 
 
-@proves("H1", at="src/weblake/jobs/retry.py", line="2.0 ** min(failures - 1, 16)", becomes="1.0")
+@proves("H1", at="src/weblake/jobs/retry.py", line="2.0 ** min(state.failures - 1, 16)", becomes="1.0")
 @proves(
     "H1",
     at="src/weblake/jobs/retry.py",
-    line="return self.jitter() * min(policy.cap_s",
-    becomes="return min(policy.cap_s",
+    line="return self.jitter() * min(state.policy.cap_s",
+    becomes="return min(state.policy.cap_s",
 )
 @pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
 @pytest.mark.parametrize("operation", [READ, START], ids=["read", "start"])

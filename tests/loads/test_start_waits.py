@@ -33,7 +33,7 @@ from weblake.errors import (
 from weblake.events import Event, LostStartResolved
 from weblake.jobs.polling import JobRef
 from weblake.loads import starts
-from weblake.loads.load_request import with_key
+from weblake.loads.load_request import Endpoint, with_key
 from weblake.steps import NoResponse, Request, Response
 
 URLS = ["http://pages.test/1"]
@@ -92,11 +92,12 @@ def start(
     age: float = 0.0,
     seen: list[Event] | None = None,
     build_s: float = 0.0,
+    kind: Endpoint = "batch_scrape",
 ) -> Job:
     intent = Intent(
         load_id=LOAD,
-        kind="batch_scrape",
-        endpoint="batch_scrape",
+        kind=kind,
+        endpoint=kind,
         created_at=iso(BEGAN - age),
         request_sha256="a",
         first_target=URLS[0],
@@ -111,7 +112,7 @@ def start(
     plan = starts.Plan(
         ledger.record_intent(intent),
         build,
-        "batch_scrape",
+        kind,
         request_sha256="a",
         keep_urls=lambda: "list",
     )
@@ -182,6 +183,20 @@ def test_a_service_that_replays_is_asked_six_times_with_one_key(ledger: Ledger) 
     assert caught.value.retry_after is None
     assert len(service.sent) == 1 + 6
     assert len(set(service.keys)) == 1
+
+
+@pytest.mark.parametrize(("kind", "hours"), [("batch_scrape", 30 * 24), ("scrape", 24)])
+def test_a_key_that_a_replaying_service_has_forgotten_is_not_sent_again(
+    ledger: Ledger, kind: Endpoint, hours: int
+) -> None:
+    """It would start, and pay, once more: a person decides, as at any other service."""
+    with pytest.raises(ServiceUnreachable):
+        start(ledger, Service([LOST]), replay=True, kind=kind)
+    forgotten = Service([STARTED], at=BEGAN + hours * 3600.0)
+    with pytest.raises(OutcomeUnknown, match="too long ago"):
+        start(ledger, forgotten, replay=True, kind=kind)
+    assert forgotten.sent == []
+    assert start(ledger, Service([STARTED], at=BEGAN + (hours - 2) * 3600.0), replay=True, kind=kind).job_id == JOB
 
 
 def test_a_wait_that_a_replaying_service_asks_for_is_handed_on(ledger: Ledger) -> None:

@@ -53,7 +53,16 @@ BOUNDS: dict[str, dict[str, object]] = {
         "PROXY_ENHANCED": 5.0,
         "LOCKDOWN_HIT": 5.0,
     },
-    "loads.starts": {"PROMPT_S": 5.0, "MARGIN_S": 5.0, "BETWEEN_S": 2.0, "MAX_STARTS": 20, "REPEATS": 6},
+    "loads.starts": {
+        "PROMPT_S": 5.0,
+        "MARGIN_S": 5.0,
+        "BETWEEN_S": 2.0,
+        "MAX_STARTS": 20,
+        "REPEATS": 6,
+        # KEEP_STARTS and KEEP_SCRAPES of weblake_service, less an hour
+        "REPLAYED_S": 2_588_400.0,
+        "REPLAYED_PAGE_S": 82_800.0,
+    },
     "loads.usage": {"ROUNDS": 50},
     "steps": {"MAX_BODY": 64 * MB},
     "storage.local": {"PATH_MAX": 4096},

@@ -59,6 +59,10 @@ NOT_IMPLEMENTED = 501
 #: Most requests with the same key to a service that replays.
 REPEATS = 6
 
+#: Seconds for which the embedded service remembers the key of a start, less an hour: 30 days for a job, a day for a
+#: scrape or a file. Later the same key would start, and pay, once more.
+REPLAYED_S, REPLAYED_PAGE_S = (30 * 24 - 1) * 3600.0, 23 * 3600.0
+
 #: HTTP status of a cancel: the job has already ended.
 CONFLICT = 409
 
@@ -241,7 +245,10 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Ans
             hint=Remedy("Set {base_url} to the service it was sent to; or {start_afresh}."),
         )
     build = plan.build if plan.rebuild is None else plan.rebuild(last)
-    if plan.intent.replay and build is not None:  # a different request with the same key would not be a repetition
+    age = (yield from now(wall=True)) - last.at_seconds()
+    remembered = age < (REPLAYED_S if plan.intent.kind in JOB_KINDS else REPLAYED_PAGE_S)
+    # A different request with the same key would not be a repetition, and neither would one with a forgotten key.
+    if plan.intent.replay and build is not None and remembered:
         return (yield from _repeat(replace_plan(plan, build=build), last, ledger, retry))
     operation = plan.build(last.key)
     window = PROMPT_S + operation.request.deadline_s + MARGIN_S

@@ -41,7 +41,8 @@ class RetryBudget:
     """Retry tokens that all calls of a client share, so that an outage does not multiply the number of requests.
 
     A retry takes five tokens, a success returns one, as in the standard mode of the AWS SDKs. A retry at a time that
-    the service has named takes none: a job that is waited for under a rate limit would use up the tokens within hours.
+    the service has named takes none: a job that is waited for under a rate limit would use up the tokens within hours
+    (docs/decisions/066-pauses-the-service-names.md).
     """
 
     def __init__(self, capacity: int = 500) -> None:

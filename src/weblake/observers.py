@@ -20,15 +20,15 @@ def observer_of_client(given: Observer | None) -> Observer:
 
 def combine(*observers: Observer) -> Observer:
     """Return an observer that calls all of these; the first exception of each is logged, and has no other effect."""
-    failed: set[Observer] = set()
+    failed: set[int] = set()  # by id: an observer need not be hashable
 
     def observe(event: Event) -> None:
         for observer in observers:
             try:
                 observer(event)
             except Exception:  # noqa: BLE001  # whatever an observer raises, the load goes on
-                if observer not in failed:
-                    failed.add(observer)
+                if id(observer) not in failed:
+                    failed.add(id(observer))
                     _CLIENT.warning("An observer raised at %s; later ones are not logged.", event, exc_info=True)
 
     return observe

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -188,13 +189,23 @@ def test_the_command_orphans_can_check_for_old_ones_only(
     assert (found, load_id in out) == (code, bool(code))
 
 
+@dataclass
+class Broken:
+    """An observer that cannot be hashed, as any data class that can be compared."""
+
+    calls: int = 0
+
+    def __call__(self, event: Event) -> None:
+        self.calls += 1
+        raise RuntimeError("broken")
+
+
 def test_an_observer_that_raises_changes_nothing_and_is_logged_once(
     lab: ObservedLab, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(event: Event) -> None:
-        raise RuntimeError("broken")
-
+    broken = Broken()
     assert lab.land("1", observer=combine(broken, lab.events.append)).complete
+    assert broken.calls > 1
     assert "LoadFinished" in names(lab.events)
     assert caplog.text.count("An observer raised") == 1
 

@@ -150,6 +150,17 @@ def test_a_second_generation_retires_a_first_one_that_an_early_version_landed(tm
     assert visible(tmp_path) == [f"{2:016x}"]
 
 
+@pytest.mark.parametrize("partition", [False, True])
+def test_a_later_generation_replaces_the_earlier_one_of_a_machine_whose_clock_is_ahead(
+    tmp_path: Path, partition: bool
+) -> None:
+    """Otherwise the rows of both would stay, or those of the newer and paid one would be gone."""
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    land(dataset, intent(9, partition=partition))
+    land(dataset, intent(2, partition=partition, generation=1))
+    assert visible(tmp_path) == [f"{2:016x}"]
+
+
 def test_of_two_loads_that_began_at_the_same_moment_neither_retires_the_other(tmp_path: Path) -> None:
     """Each would retire the other, and the rows of both would be gone."""
     dataset = Dataset.at(LocalStorage(tmp_path))

@@ -23,7 +23,7 @@ from weblake.api import operations
 from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
 from weblake.jobs import polling, result_pages, usage_reports
-from weblake.jobs.retry import SINGLE, RetryPolicy
+from weblake.jobs.retry import LEAST_MOST_S, SINGLE, RetryPolicy
 from weblake.loads import load, load_request, lost_starts, starts
 from weblake.loads.load_request import LoadRequest, Naming, Terms
 
@@ -39,6 +39,8 @@ ROUNDING_S = 0.001
 ROUND_S = 200.0
 #: The retry budget of one client; each success restores a fifth of a retry.
 RETRIES = 100
+#: Tries of one call within a minute, at a service that always names the shortest time.
+NAMED = 30
 
 cycles = st.lists(st.sampled_from(BEHAVIOURS), min_size=1, max_size=4)
 latencies = st.sampled_from([0.0, 0.02, 3.0])
@@ -56,7 +58,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def most_requests(seconds: float) -> int:
     """Return the most requests that a wait and a read of so many seconds may send, at the smallest pauses."""
     polls = seconds / POLL_S + 1
-    retries = min(seconds / PAUSE_S, RETRIES + (polls + result_pages.MAX_CHUNKS) / 5)
+    # A cycle that refuses each request: the pauses of one call grow. Any other refuses three requests of a call.
+    refused = NAMED + seconds / LEAST_MOST_S
+    retries = min(seconds / PAUSE_S, RETRIES + refused + 3 * (polls + result_pages.MAX_CHUNKS))
     return math.ceil(polls + 1 + retries + 2 * result_pages.MAX_CHUNKS)
 
 
@@ -118,7 +122,6 @@ def test_a_start_ends_within_its_deadline_and_one_more_attempt(
     assert service.starts <= starts.MAX_STARTS + starts.REPEATS + RETRIES
 
 
-@proves("5.1", at="src/weblake/jobs/retry.py", line="state.waited += (yield from now()) - begun", becomes="pass")
 @settings(QUIET, max_examples=10)
 @given(cycles, latencies, st.sampled_from([4.0, 600.0]))
 @example(["slow 429, 0"], 0.0, 4.0)
@@ -126,7 +129,7 @@ def test_cancelling_a_job_at_its_deadline_is_bounded(behaviours: list[str], late
     spare = load.SETTLE_S
     service = EndlessService(behaviours, most_requests(timeout_s + spare), latency_s)
     landed(service, lambda root: load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s, ends_job=True))
-    assert service.clock.passed <= timeout_s + spare + WAIT_S + SINGLE.tries * READ_S + ROUNDING_S
+    assert service.clock.passed <= timeout_s + spare + ROUNDING_S
 
 
 def ended(service: EndlessService, flow: Callable[[EndlessServiceClient], object]) -> None:
@@ -135,15 +138,17 @@ def ended(service: EndlessService, flow: Callable[[EndlessServiceClient], object
 
 
 @proves("5.1", at="src/weblake/jobs/retry.py", line="return waited + wait <= policy.wait_s", becomes="return True")
+@proves("5.1", at="src/weblake/jobs/retry.py", line="state.waited += (yield from now()) - begun", becomes="pass")
 @QUIET
 @given(cycles, latencies, st.sampled_from([None, 10.0, 300.0]))
+@example(["slow 429, 0"], 0.0, None)
 def test_a_single_call_ends_within_its_deadline(behaviours: list[str], latency_s: float, wait_s: float | None) -> None:
     policy = SINGLE if wait_s is None else RetryPolicy.lasting(wait_s)
     most = policy.tries + min(math.ceil(policy.wait_s / PAUSE_S), RETRIES) + 1
     service = EndlessService(behaviours, most, latency_s)
     ended(service, lambda client: client.run(client.retry.call(operations.credit_usage(), policy)))
     assert service.slept <= policy.wait_s
-    assert service.clock.passed <= policy.wait_s + service.sent * READ_S
+    assert service.clock.passed <= policy.wait_s + (policy.tries + 1) * READ_S
 
 
 @proves("5.1", at="src/weblake/jobs/usage_reports.py", line="if (yield from now()) >= until:", becomes="if False:")
@@ -156,12 +161,17 @@ def test_an_endless_activity_list_is_abandoned(behaviours: list[str], latency_s:
     assert service.clock.passed <= usage_reports.LISTING_S + WAIT_S + SINGLE.tries * READ_S
 
 
-@proves("5.1", at="src/weblake/jobs/retry.py", line="if not self.budget.take():", becomes="if False:")
+@proves(
+    "5.1",
+    at="src/weblake/jobs/retry.py",
+    line="return max(least, error.retry_after",
+    becomes="return max(0.0, error.retry_after",
+)
 @QUIET
 @given(cycles, latencies, st.sampled_from(["credits", "tokens"]))
 @example(["429, 0"], 0.0, "credits")
 def test_a_report_ends_within_the_deadline_of_a_call(behaviours: list[str], latency_s: float, what: str) -> None:
-    service = EndlessService(behaviours, SINGLE.tries + RETRIES, latency_s)
+    service = EndlessService(behaviours, SINGLE.tries + NAMED, latency_s)
     ended(service, lambda client: client.run(usage_reports.report(what, client.retry)))
     assert service.slept <= WAIT_S
 

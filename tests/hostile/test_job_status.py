@@ -253,6 +253,36 @@ def test_a_job_that_uses_more_than_its_credits_is_cancelled_and_what_it_scraped_
     assert len(service.asked(f"DELETE {job.path}")) == 1
 
 
+@pytest.mark.parametrize(("status", "headers", "times"), [(429, {"retry_after": "90"}, 2), (503, {}, 8)])
+def test_a_job_beyond_its_credits_is_cancelled_by_a_busy_service_too(
+    service: ScriptedService, lake: Lake, status: int, headers: dict[str, str], times: int
+) -> None:
+    """It goes on and costs more until then, so a cancel is repeated for as long as a poll."""
+    job = Job(service, pages(2), word="cancelled", creditsUsed=6)
+    service.first(job.read, job.before(creditsUsed=6))
+    refusals = [reply({"success": False, "error": "slow down"}, status, **headers)] * times
+    service.on(f"DELETE {job.path}", *refusals, reply({"success": True}))
+    lake.land("--max-credits", "5", job=JOB, timeout=900.0).refused("CreditsExhausted", "had used 6 credits")
+    assert len(service.asked(f"DELETE {job.path}")) == times + 1
+
+
+def test_a_job_that_cannot_be_cancelled_is_reported_as_running(service: ScriptedService, lake: Lake) -> None:
+    job = Job(service, pages(2), word="cancelled", creditsUsed=6)
+    service.first(job.read, job.before(creditsUsed=6))
+    service.on(f"DELETE {job.path}", reply({"success": False, "error": "down"}, 503))
+    lake.land("--max-credits", "5", job=JOB).refused("ServiceUnavailable", "was not cancelled, so it goes on")
+
+
+@pytest.mark.parametrize("reported", [4, None])
+def test_a_cancelled_job_may_report_fewer_credits_than_those_that_cancelled_it(
+    service: ScriptedService, lake: Lake, reported: int | None
+) -> None:
+    job = Job(service, pages(2), word="cancelled", creditsUsed=reported)
+    service.first(job.read, job.before(creditsUsed=6))
+    service.on(f"DELETE {job.path}", reply({"success": True}))
+    lake.land("--max-credits", "5", job=JOB).refused("CreditsExhausted", "had used 6 credits")
+
+
 def test_a_job_within_its_credits_is_not_cancelled(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2), creditsUsed=5)
     service.first(job.read, job.before(creditsUsed=5))

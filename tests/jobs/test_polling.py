@@ -104,6 +104,32 @@ def test_a_wait_that_the_service_asks_for_beyond_the_time_limit_ends_it() -> Non
     assert isinstance(caught.value.__cause__, RateLimited)
 
 
+def test_a_job_that_ends_with_its_time_limit_has_all_of_it() -> None:
+    """One response with a wrong Retry-After must not end a job that has an hour left."""
+    refused = reply(429, {"success": False, "error": "slow down"}, {"retry-after": "86400"})
+    for ends_job, passed in ((True, 3600.0), (False, 1.0)):
+        with pytest.raises(DeadlineExceeded, match="slow down") as caught:
+            wait([status(), refused], seconds=3600.0, ends_job=ends_job)
+        assert caught.value.transport.at - 1000 == pytest.approx(passed, abs=1.0)  # type: ignore[attr-defined]
+
+
+def test_a_wait_under_a_rate_limit_lasts_as_long_as_the_job() -> None:
+    """The pauses that a service names must not use up the retries of a client: jobs run for hours, and share it."""
+    limited = reply(429, {"success": False, "error": "slow down"}, {"retry-after": "30"})
+    transport = wait([*[status(), limited] * 1000, status("completed")], seconds=24 * 3600.0)
+    assert len(transport.sent) == 2001
+    rules = retry(lambda: 0.0)
+    for _ in range(300):
+        wait([status(), limited, status("completed")], rules)
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_a_service_that_names_no_time_worth_waiting_is_polled_no_more_often_than_a_job(code: int) -> None:
+    with pytest.raises(DeadlineExceeded, match="come back") as caught:
+        wait([status(), reply(code, {"success": False, "error": "come back"}, {"retry-after": "0"})], seconds=3600.0)
+    assert 350 < len(caught.value.transport.sent) < 400  # type: ignore[attr-defined]
+
+
 def test_each_poll_is_reported_with_its_counts() -> None:
     seen: list[Event] = []
     wait(

@@ -46,7 +46,7 @@ def test_h4_a_read_and_a_cancel_are_repeated(operation: Operation[object], troub
     assert 0 < transport.slept[0] < 1
 
 
-@proves("H4", at="src/weblake/jobs/retry.py", line="if not self.budget.take():", becomes="if False:")
+@proves("H4", at="src/weblake/jobs/retry.py", line="if not named and not self.budget.take():", becomes="if False:")
 def test_h4_repeats_come_out_of_one_budget_of_all_calls_of_a_client() -> None:
     rules = Retry(budget=RetryBudget(20), jitter=lambda: 0.0)
     transport = ScriptedTransport([reply(503)])

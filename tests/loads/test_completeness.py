@@ -87,3 +87,12 @@ def test_only_a_job_that_a_limit_has_cancelled_reports_that_limit(
 ) -> None:
     receipt = Receipt(load_id=LOAD, kind="crawl", status=status, credits_used=used)
     assert type(limit_error(receipt, terms, late=late)) is (kind or type(None))
+
+
+@pytest.mark.parametrize("reported", [None, 4.0])
+def test_credits_that_a_cancelled_job_no_longer_reports_have_passed_the_limit(reported: float | None) -> None:
+    """Otherwise the job would count as ended by itself, and a retry of an orchestrator would buy another one."""
+    receipt = Receipt(load_id=LOAD, kind="crawl", status="cancelled", credits_used=reported)
+    error = limit_error(receipt, Terms(max_credits=5), late=False, used=6.5)
+    assert isinstance(error, CreditsExhausted)
+    assert "had used 6.5 credits" in error.message

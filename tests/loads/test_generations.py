@@ -222,7 +222,7 @@ def test_o1_other_runs_tasks_and_indexes_are_other_loads(lab: TaskLab) -> None:
 @proves(
     "3.3",
     at="src/weblake/loads/load.py",
-    line="client.run(starts.cancel(ref, client.retry))",
+    line="_cancel(client, ref, until)",
     becomes='raise DeadlineExceeded("The time limit passed.")',
 )
 def test_a_job_is_cancelled_at_its_own_deadline_and_what_it_had_is_kept(lab: TaskLab) -> None:
@@ -243,12 +243,12 @@ def test_a_job_that_completes_as_it_is_cancelled_lands(lab: TaskLab, monkeypatch
     request = lab.placed(RETRY)
     cancel = starts.cancel
 
-    def too_late(job: JobRef, retry: Any) -> Any:
+    def too_late(job: JobRef, retry: Any, policy: Any) -> Any:
         lab.release()
         deadline = time.monotonic() + 20
         while str(lab.client.run(get_status(job, retry)).get("status")) != "completed":
             assert time.monotonic() < deadline
-        return cancel(job, retry)
+        return cancel(job, retry, policy)
 
     monkeypatch.setattr(starts, "cancel", too_late)
     landing = load.land(lab.client, lab.dataset, request, Terms(timeout_s=1.0, ends_job=True, poll_s=0.2))

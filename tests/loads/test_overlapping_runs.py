@@ -44,8 +44,8 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
 @proves(
     "O6",
     at="src/weblake/dataset/slots.py",
-    line="self.slot_has_partition or",
-    becomes="False or",
+    line="return self.slot_has_partition and",
+    becomes="return False and",
     case="a backfill of the same day",
 )
 def test_o6_a_backfill_that_overlaps_a_scheduled_run(lab: TaskLab, name: str) -> None:

@@ -244,6 +244,24 @@ def test_a_refused_load_is_kept_and_published_later_without_the_service(root: Ro
     assert publishing.promote(root.dataset, intent.load_id) is None
 
 
+def test_a_refused_load_that_another_run_publishes_whole_meanwhile_has_the_receipt_of_its_file(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent, move = root.intent(), LocalStorage.move
+    publishing.refuse(root.dataset, intent, root.staged(intent, missing=2))
+
+    def is_late(storage: LocalStorage, name: str, new_name: str) -> bool:
+        if new_name.startswith("documents"):
+            assert storage.publish(root.staged(intent).written.path, new_name)
+        return move(storage, name, new_name)
+
+    monkeypatch.setattr(LocalStorage, "move", is_late)
+    receipt = publishing.promote(root.dataset, intent.load_id)
+    assert receipt is not None
+    assert (receipt.missing, receipt.complete, len(receipt.files)) == (0, True, 1)
+    assert (root.rows("documents"), root.rows("page_errors"), root.kept()) == (1, 0, [])
+
+
 def test_a_load_that_is_refused_again_without_missing_pages_keeps_no_page_errors(root: Root) -> None:
     intent = root.intent()
     publishing.refuse(root.dataset, intent, root.staged(intent, missing=2))

@@ -18,6 +18,7 @@ import pytest
 from scripted_transport import ScriptedTransport, reply, retry
 
 from weblake.api import operations
+from weblake.api.operation import Operation
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import open_dataset
@@ -32,7 +33,7 @@ from weblake.errors import (
 from weblake.events import Event, LostStartResolved
 from weblake.jobs.polling import JobRef
 from weblake.loads import starts
-from weblake.loads.load_request import with_key
+from weblake.loads.load_request import Endpoint, with_key
 from weblake.steps import NoResponse, Request, Response
 
 URLS = ["http://pages.test/1"]
@@ -84,22 +85,34 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def start(
-    ledger: Ledger, service: Service, *, replay: bool = False, age: float = 0.0, seen: list[Event] | None = None
+    ledger: Ledger,
+    service: Service,
+    *,
+    replay: bool = False,
+    age: float = 0.0,
+    seen: list[Event] | None = None,
+    build_s: float = 0.0,
+    kind: Endpoint = "batch_scrape",
 ) -> Job:
     intent = Intent(
         load_id=LOAD,
-        kind="batch_scrape",
-        endpoint="batch_scrape",
+        kind=kind,
+        endpoint=kind,
         created_at=iso(BEGAN - age),
         request_sha256="a",
         first_target=URLS[0],
         replay=replay,
     )
     operation = operations.start_batch_scrape(URLS)
+
+    def build(key: str) -> Operation[object]:
+        service.at += build_s
+        return with_key(operation, key)
+
     plan = starts.Plan(
         ledger.record_intent(intent),
-        lambda key: with_key(operation, key),
-        "batch_scrape",
+        build,
+        kind,
         request_sha256="a",
         keep_urls=lambda: "list",
     )
@@ -122,6 +135,13 @@ def test_a_lost_start_is_looked_up_twice_once_it_can_no_longer_arrive(ledger: Le
     assert deadline + 10 <= times[1] <= deadline + 12
     assert 2 <= times[2] - times[1] <= 3
     assert len(set(service.keys)) == 2
+
+
+def test_a_request_that_takes_long_to_build_is_sent(ledger: Ledger) -> None:
+    """A million URLs take nine seconds to check and encode, and a start is sent within five of its record."""
+    service = Service([STARTED])
+    assert start(ledger, service, build_s=2 * starts.PROMPT_S).job_id == JOB
+    assert [start.void for start in ledger.starts(LOAD)] == [False]
 
 
 def test_a_job_that_shows_in_the_second_reading_only_is_adopted(ledger: Ledger) -> None:
@@ -163,6 +183,20 @@ def test_a_service_that_replays_is_asked_six_times_with_one_key(ledger: Ledger) 
     assert caught.value.retry_after is None
     assert len(service.sent) == 1 + 6
     assert len(set(service.keys)) == 1
+
+
+@pytest.mark.parametrize(("kind", "hours"), [("batch_scrape", 30 * 24), ("scrape", 24)])
+def test_a_key_that_a_replaying_service_has_forgotten_is_not_sent_again(
+    ledger: Ledger, kind: Endpoint, hours: int
+) -> None:
+    """It would start, and pay, once more: a person decides, as at any other service."""
+    with pytest.raises(ServiceUnreachable):
+        start(ledger, Service([LOST]), replay=True, kind=kind)
+    forgotten = Service([STARTED], at=BEGAN + hours * 3600.0)
+    with pytest.raises(OutcomeUnknown, match="too long ago"):
+        start(ledger, forgotten, replay=True, kind=kind)
+    assert forgotten.sent == []
+    assert start(ledger, Service([STARTED], at=BEGAN + (hours - 2) * 3600.0), replay=True, kind=kind).job_id == JOB
 
 
 def test_a_wait_that_a_replaying_service_asks_for_is_handed_on(ledger: Ledger) -> None:

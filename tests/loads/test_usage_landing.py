@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Callable, Iterable
@@ -92,6 +93,15 @@ def test_a_day_is_merged_by_id_and_its_records_stay_for_a_day(storage: Storage) 
     assert {name for name in storage.list("") if not name.startswith(PENDING)} == {file.path for file in again}
 
 
+def test_a_run_records_only_what_the_day_lacks(storage: Storage) -> None:
+    """The service lists a day of calls in each run: the records of a day must not hold all of them in each."""
+    for names in ("ab", "abc", "abc", "abcd"):
+        land_activity(entries(*names), storage)
+    records = [json.loads(storage.read(name) or b"") for name in storage.list(PENDING)]
+    assert sorted(sorted(record) for record in records) == [["a", "b"], ["c"], ["d"]]
+    assert ids(storage) == ["a", "b", "c", "d"]
+
+
 @proves(
     "1.6",
     at="src/weblake/loads/usage.py",
@@ -145,7 +155,7 @@ def test_old_records_are_merged_and_dropped_also_those_of_a_run_that_died(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        land_activity(entries("lost?", day=OTHER), Meddled(storage, 3, dies))  # its record is there by then
+        land_activity(entries("lost?", day=OTHER), Meddled(storage, 4, dies))  # its record is there by then
     assert storage.list("activity") == []
     land_activity(entries("a"), storage)
     storage.create(f"{PENDING}/not ours", b"left alone")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,32 @@ def test_a_put_that_did_not_arrive_is_sent_again_and_then_told() -> None:
     assert dead.asked == 3
     assert "abcdef" not in str(caught.value)
     assert "pass" not in str(caught.value)
+
+
+def test_a_file_whose_upload_conflicts_with_another_is_uploaded_again(tmp_path: Path) -> None:
+    """The load is paid by then, and its pages would have to be downloaded again."""
+    import fsspec
+
+    memory, ready = fsspec.filesystem("memory"), tmp_path / "ready"
+    ready.write_bytes(b"x")
+    conflict = OSError(errno.EBUSY, "ConditionalRequestConflict (409)")
+
+    class _Conflicts(_Loses):
+        def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
+            self.asked += 1
+            if self._first or self.asked == 1:
+                raise self._error
+            self._fs.pipe_file(path, value, mode=mode)  # type: ignore[attr-defined]
+
+    once, always = _Conflicts(memory, conflict, first=False), _Conflicts(memory, conflict, first=True)
+    storage = ObjectStorage("memory", once, f"/{os.urandom(4).hex()}", "memory://x")  # type: ignore[arg-type]
+    assert storage.publish(ready, "a.parquet")
+    assert (once.asked, storage.read("a.parquet")) == (2, b"x")
+    assert not storage.publish(ready, "a.parquet")
+    storage = ObjectStorage("memory", always, f"/{os.urandom(4).hex()}", "memory://x")  # type: ignore[arg-type]
+    with pytest.raises(StorageRefused, match=r"refused to publish a\.parquet"):
+        storage.publish(ready, "a.parquet")
+    assert always.asked == 3
 
 
 @proves(

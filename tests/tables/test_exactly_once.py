@@ -182,6 +182,27 @@ def test_a_load_that_another_sync_has_added_since_the_table_was_read(
     assert lab.visible == sorted([kept, other, *newest]), "no file but those of the loads is left"
 
 
+def test_a_file_that_is_kept_costs_a_sync_one_request(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are as many as loads that were replaced in the last week, and each sync looks at all of them."""
+    land(lab, "run-0", "a")
+    add(lab, "delta")
+    replaced = [land(lab, f"run-{n}", "a") for n in range(1, 4)]
+    sync(lab, "delta")
+    land(lab, "run-4", "a")
+    sync(lab, "delta")
+    asked: list[str] = []
+    real = LocalStorage.read
+
+    def read(self: LocalStorage, name: str) -> bytes | None:
+        asked.append(name)
+        return real(self, name)
+
+    monkeypatch.setattr(LocalStorage, "read", read)
+    assert sync(lab, "delta").deleted_files == 0
+    assert {f"_weblake/kept/{load_id}.json" for load_id in replaced} <= set(asked)
+    assert [name for name in asked if name.startswith("_weblake/committed")] == []
+
+
 class Refused(Exception):
     """An error of a catalog or a library that nothing else tells about."""
 

@@ -69,14 +69,14 @@ class SlotEntry(Record, frozen=True, kw_only=True):
     def replaces(self, other: SlotEntry) -> bool:
         """Return whether this load replaces another one of its group.
 
-        A load without a document replaces no load.
+        A load without a document replaces no load. The generations of one run are counted, so their order does not
+        depend on the clocks of the machines that started them.
         """
-        return (
-            bool(self.receipt.get("stored"))
-            and self.slot == other.slot
-            and other.created() < self.created()
-            and (self.slot_has_partition or (other.run == self.run and other.generation < self.generation))
-        )
+        if not self.receipt.get("stored") or self.slot != other.slot:
+            return False
+        if other.run == self.run and other.generation != self.generation:
+            return other.generation < self.generation
+        return self.slot_has_partition and other.created() < self.created()
 
 
 class _Index(msgspec.Struct, frozen=True, kw_only=True):

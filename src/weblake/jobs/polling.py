@@ -47,6 +47,8 @@ class OverBudget(Exception):
 
     def __init__(self, job: JobRef, used: object) -> None:
         super().__init__(f"{job} has used {used} credits")
+        #: The credits that the job had used.
+        self.used = float(used) if isinstance(used, int | float) else 0.0
 
 
 def over_budget(head: Mapping[str, object], max_credits: float | None) -> bool:
@@ -83,6 +85,7 @@ def wait(
     max_credits: float | None = None,
     progress: Progress | None = None,
     keep: Callable[[Response], None] | None = None,
+    ends_job: bool = False,
 ) -> Flow[dict[str, object]]:
     """Poll until the job has ended, and return the head of its last status response.
 
@@ -97,6 +100,9 @@ def wait(
         progress: Called with the head of each response.
         keep: Called with the response that holds the job's first chunk, complete, if a poll found there that the job
             has ended: the caller then need not request it again.
+        ends_job: Whether the caller cancels the job when DeadlineExceeded is raised. It is then raised at the deadline
+            and not before, also if the service asks to come back later than that: one such response, or one wrong
+            header, must not end a job that has hours left.
 
     Raises:
         OverBudget: The job is running and has used more than `max_credits`.
@@ -115,6 +121,7 @@ def wait(
             max_credits=max_credits,
             progress=progress,
             keep=keep,
+            ends_job=ends_job,
         )
     except (WeblakeError, OverBudget) as error:
         retry.observe(_waited(job, type(error).__name__, (yield from now()) - begun))
@@ -138,6 +145,7 @@ def _wait(
     max_credits: float | None,
     progress: Progress | None,
     keep: Callable[[Response], None] | None,
+    ends_job: bool,
 ) -> Flow[dict[str, object]]:
     operation = _heads(job, keep)
     path = operation.request.path
@@ -145,7 +153,12 @@ def _wait(
     pause, seen = first_s, False
     while True:
         kept = None if asked else keep
-        head = yield from _poll(job, operation, retry, kept, seen=seen, until=until, unseen_until=unseen_until)
+        try:
+            head = yield from _poll(job, operation, retry, kept, seen=seen, until=until, unseen_until=unseen_until)
+        except DeadlineExceeded:
+            if ends_job:
+                yield from sleep(until - (yield from now()))
+            raise
         if head is not None:
             seen = True
             retry.observe(_polled(job, head.fields))

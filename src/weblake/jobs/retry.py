@@ -30,6 +30,9 @@ U = TypeVar("U")
 
 #: Most tries that return a truncated or unreadable response: more tries would not repair a defect of the service.
 MALFORMED_TRIES = 3
+#: Least seconds before another try if the service names a shorter time: the first value, its growth with each try of
+#: the call, and the last value. "Retry-After: 0" in each response must not become a busy loop.
+LEAST_PAUSE_S, LEAST_GROWTH, LEAST_MOST_S = 0.05, 1.25, 10.0
 #: Average seconds between two tries, once the pauses have grown.
 MEAN_PAUSE_S = 10.0
 
@@ -37,7 +40,9 @@ MEAN_PAUSE_S = 10.0
 class RetryBudget:
     """Retry tokens that all calls of a client share, so that an outage does not multiply the number of requests.
 
-    A retry takes five tokens, a success returns one, as in the standard mode of the AWS SDKs.
+    A retry takes five tokens, a success returns one, as in the standard mode of the AWS SDKs. A retry at a time that
+    the service has named takes none: a job that is waited for under a rate limit would use up the tokens within hours
+    (docs/decisions/066-pauses-the-service-names.md).
     """
 
     def __init__(self, capacity: int = 500) -> None:
@@ -156,7 +161,8 @@ class Retry:
             raise _over(state.error)  # the time limit cut off this try, so the error of the previous one is more useful
         state.error = error
         state.verdict = verdict(reply, error)
-        state.failures += 1
+        named = isinstance(error, RetryLater) and error.retry_after is not None
+        state.failures += not named  # a service that names a time is working, so its rate limit is not a failure
         state.malformed += isinstance(error, MalformedReply)
         state.timeouts += isinstance(reply, NoResponse) and (yield from now()) - begun >= request.deadline_s
         spent = (
@@ -164,17 +170,16 @@ class Retry:
         )
         if spent or not _again(reply, error, operation):
             raise _final(reply, error, operation)
-        wait = self._wait(error, state.failures, policy)
+        wait = self._wait(error, state)
         if not (yield from self._affordable(wait, state.waited, policy)):
-            if policy.until is not None and not (isinstance(error, RetryLater) and error.retry_after is not None):
+            if policy.until is not None and not named:
                 raise _over(error)
             raise _final(reply, error, operation)
-        if not self.budget.take():
+        if not named and not self.budget.take():
             raise _final(reply, error, operation)
         state.waited += wait
-        if isinstance(error, RetryLater) and error.retry_after is not None:
-            state.failures -= 1  # a service that names a time is working, so its rate limit is not a failure
-            state.waited += (yield from now()) - begun  # but the time counts, so that retries end
+        if named:
+            state.waited += (yield from now()) - begun  # the time counts, so that retries end
         self.observe(
             RetryScheduled(
                 operation=operation.name,
@@ -186,11 +191,13 @@ class Retry:
         )
         return Pause(wait, error, open_outcome(reply, error))
 
-    def _wait(self, error: WeblakeError, failures: int, policy: RetryPolicy) -> float:
+    def _wait(self, error: WeblakeError, state: RetryState) -> float:
         if isinstance(error, RetryLater) and error.retry_after is not None:
-            # A minimum, so that "0" causes no busy loop; a random part, so that not all callers retry at once.
-            return error.retry_after + 0.05 + self.jitter() * min(1.0, 0.1 * error.retry_after)
-        return self.jitter() * min(policy.cap_s, 0.5 * 2.0 ** min(failures - 1, 16)) + 0.05
+            named = state.tries - state.failures
+            least = min(LEAST_MOST_S, LEAST_PAUSE_S * LEAST_GROWTH ** min(named - 1, 64))
+            # A random part, so that not all callers retry at once.
+            return max(least, error.retry_after + 0.05 + self.jitter() * min(1.0, 0.1 * error.retry_after))
+        return self.jitter() * min(state.policy.cap_s, 0.5 * 2.0 ** min(state.failures - 1, 16)) + 0.05
 
     def _affordable(self, wait: float, waited: float, policy: RetryPolicy) -> Flow[bool]:
         if policy.until is not None:

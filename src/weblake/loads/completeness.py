@@ -20,14 +20,18 @@ from weblake.remedies import Remedy
 NAMED = 3
 
 
-def limit_error(receipt: Receipt, terms: Terms, *, late: bool) -> WeblakeError | None:
-    """Return the error of the limit that stopped the job, or None; computed from the receipt, so a later run agrees."""
+def limit_error(receipt: Receipt, terms: Terms, *, late: bool, used: float = 0.0) -> WeblakeError | None:
+    """Return the error of the limit that stopped the job, or None; computed from the receipt, so a later run agrees.
+
+    `used` are the credits with which this run saw the job pass its limit: the receipt may have fewer, or none.
+    """
     if receipt.status != "cancelled":
         return None  # a job that ended by itself is paid for: a limit cannot save anything, so it lands
     kept = Remedy("What it had scraped is kept: {allow_partial} publishes it.")
-    if terms.max_credits is not None and (receipt.credits_used or 0.0) > terms.max_credits:
+    used = max(used, receipt.credits_used or 0.0)
+    if terms.max_credits is not None and used > terms.max_credits:
         return CreditsExhausted(
-            f"Job {receipt.job_id} had used {receipt.credits_used:g} credits, more than the limit of "
+            f"Job {receipt.job_id} had used {used:g} credits, more than the limit of "
             f"{terms.max_credits:g}, and was cancelled.",
             hint=kept,
         )

@@ -18,8 +18,9 @@ from pathlib import Path
 from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset.records import Intent, Job
-from weblake.errors import DeadlineExceeded, LoadIncomplete, StorageRefused, WeblakeError
-from weblake.jobs.polling import JobRef, OverBudget, wait
+from weblake.errors import DeadlineExceeded, LoadIncomplete, RetryLater, StorageRefused, WeblakeError
+from weblake.jobs.polling import SEEN_TRIES, JobRef, OverBudget, wait
+from weblake.jobs.retry import RetryPolicy
 from weblake.loads import list_sources, publishing, recovery, sent_lists, starts
 from weblake.loads.accounting import Reconciler
 from weblake.loads.completeness import completeness_error, limit_error, require_documents
@@ -34,7 +35,7 @@ from weblake.steps import Response
 
 #: Seconds in which a 404 means "not there yet": for a job just started, and for a job started elsewhere.
 JUST_STARTED_S, ELSEWHERE_S = 10.0, 3.0
-#: Seconds that a job cancelled at its time limit has to end and to be downloaded.
+#: Seconds that a job has to be cancelled and to end at a limit, and at its time limit also to be downloaded.
 SETTLE_S = 900.0
 
 
@@ -154,7 +155,7 @@ def _land(
         if earlier is None:
             raise
         return earlier
-    late = False
+    late, used = False, 0.0
     found: list[Response] = []  # the first chunk, if the poll that saw the end of the job returned it
 
     def read(intent: Intent, scratch: Path) -> LandedLoad:
@@ -168,7 +169,7 @@ def _land(
             on_chunk=callbacks.on_chunk,
             first=found.pop() if found else None,
         )
-        landing = _publish_or_refuse(client, dataset, intent, staged, terms, late=late)
+        landing = _publish_or_refuse(client, dataset, intent, staged, terms, late=late, used=used)
         _drop_lists(dataset, request, intent, original)
         return landing
 
@@ -182,7 +183,7 @@ def _land(
             )
             staged = stage_document(_identity(intent, job), Reconciler(request.submitted), scratch, raw)
             return _publish_or_refuse(client, dataset, intent, staged, terms)
-        _wait_for_end(client, request, job, terms, callbacks, until, found.append)
+        used = _wait_for_end(client, request, job, terms, callbacks, until, found.append)
         late = time.monotonic() >= until
         if terms.ends_job:  # the time limit applies to the job only; its paid results are landed anyway
             until = max(until, time.monotonic() + SETTLE_S)
@@ -236,8 +237,11 @@ def _wait_for_end(
     callbacks: ProgressCallbacks,
     until: float,
     keep: Callable[[Response], None],
-) -> None:
-    """Wait for the end of the job; cancel it at a limit of the terms, which `limit_error` reports later."""
+) -> float:
+    """Wait for the end of the job; cancel it at a limit of the terms, which `limit_error` reports later.
+
+    Return the credits with which the job passed `max_credits`, or 0: a service may report fewer of a cancelled job.
+    """
     ref = JobRef(request.kind, job.job_id)
     unseen = JUST_STARTED_S - job.age_s() if request.start is not None else ELSEWHERE_S
     flow = wait(
@@ -249,28 +253,52 @@ def _wait_for_end(
         max_credits=terms.max_credits,
         progress=callbacks.on_poll,
         keep=keep,
+        ends_job=terms.ends_job,
     )
     try:
         client.run(flow)
-        return
-    except OverBudget:
-        pass
+        return 0.0
+    except OverBudget as over:
+        used = over.used
     except DeadlineExceeded:
         if not terms.ends_job:
             raise
-        until = time.monotonic() + SETTLE_S
-    client.run(starts.cancel(ref, client.retry))
+        used = 0.0
+    until = max(until, time.monotonic() + SETTLE_S)
+    _cancel(client, ref, until)
     client.run(
         wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, progress=callbacks.on_poll, keep=keep)
     )
+    return used
+
+
+def _cancel(client: FlowRunner, ref: JobRef, until: float) -> None:
+    """Cancel a job that has passed a limit, with as many tries as a poll has: until then it costs more."""
+    try:
+        client.run(starts.cancel(ref, client.retry, RetryPolicy(tries=SEEN_TRIES, cap_s=30.0, until=until)))
+    except RetryLater as error:
+        raise type(error)(
+            f"{ref} has passed its limit and was not cancelled, so it goes on: {error.message}",
+            hint=Remedy("{run_again} to cancel it."),
+            status=error.status,
+            code=error.code,
+            retry_after=error.retry_after,
+        ) from error
 
 
 def _publish_or_refuse(
-    client: FlowRunner, dataset: Dataset, intent: Intent, staged: Staged, terms: Terms, *, late: bool = False
+    client: FlowRunner,
+    dataset: Dataset,
+    intent: Intent,
+    staged: Staged,
+    terms: Terms,
+    *,
+    late: bool = False,
+    used: float = 0.0,
 ) -> LandedLoad:
     """Publish a staged load and return it; or keep it as a refused load and raise the reason."""
     account, observe = staged.account, client.retry.observe
-    trouble = limit_error(staged.receipt, terms, late=late) or completeness_error(staged, terms)
+    trouble = limit_error(staged.receipt, terms, late=late, used=used) or completeness_error(staged, terms)
     if account.submitted == 0 and account.stored == 0:
         raise LoadIncomplete(
             f"Job {staged.receipt.job_id} ended without attempting a single page; nothing was published.",

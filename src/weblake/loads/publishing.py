@@ -103,8 +103,10 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
     kept_errors, errors = layout.refused_path(PAGE_ERRORS, load_id), dataset.path(PAGE_ERRORS, intent)
     if storage.exists(kept_errors) and not storage.move(kept_errors, errors):
         storage.delete(kept_errors)  # a run that was killed before the next step has moved an equal file
-    if receipt.stored:
-        storage.move(kept, dataset.path(DOCUMENTS, intent))
+    name = dataset.path(DOCUMENTS, intent)
+    if receipt.stored and not storage.move(kept, name):  # another run has published the load meanwhile
+        receipt = receipt_of(dataset, name)
+        _restore_errors(storage, errors, None, receipt, Path())
     done = finish(dataset, intent, receipt)
     storage.delete(kept)
     return done

@@ -59,6 +59,10 @@ NOT_IMPLEMENTED = 501
 #: Most requests with the same key to a service that replays.
 REPEATS = 6
 
+#: Seconds for which the embedded service remembers the key of a start, less an hour: 30 days for a job, a day for a
+#: scrape or a file. Later the same key would start, and pay, once more.
+REPLAYED_S, REPLAYED_PAGE_S = (30 * 24 - 1) * 3600.0, 23 * 3600.0
+
 #: HTTP status of a cancel: the job has already ended.
 CONFLICT = 409
 
@@ -142,6 +146,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
                 raise state.error  # every start got an unreadable response, and none of them created a job
             n = 1 if last is None else last.n + 1
             urls = plan.keep_urls()
+            operation = plan.build(plan.key(n))  # before the record: a million URLs take longer than PROMPT_S
             at = yield from _timestamp()
             record = Start(
                 load_id=load_id,
@@ -155,7 +160,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             )
             if not ledger.record_start(record):
                 continue  # another process is starting it at this moment
-            started = yield from _send_start(plan, record, ledger, retry, state)
+            started = yield from _send_start(plan, operation, record, ledger, retry, state)
             if started is not None:
                 seconds = (yield from now()) - begun
                 retry.observe(events.JobStarted(kind=kind, job_id=started[0].job_id, seconds=seconds))
@@ -172,9 +177,10 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
     )
 
 
-def _send_start(plan: Plan, record: Start, ledger: Ledger, retry: Retry, state: RetryState) -> Flow[_Answer | None]:
+def _send_start(
+    plan: Plan, operation: Operation[object], record: Start, ledger: Ledger, retry: Retry, state: RetryState
+) -> Flow[_Answer | None]:
     """Send attempt N once and return its job; None if its outcome is open or another attempt may follow."""
-    operation = plan.build(record.key)
     if (yield from now(wall=True)) - record.at_seconds() > PROMPT_S:
         # A search for this start counts from its record. Sent this late, the start could take effect after the search.
         ledger.void_start(record, "it took too long to record, and was not sent")
@@ -239,7 +245,10 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Ans
             hint=Remedy("Set {base_url} to the service it was sent to; or {start_afresh}."),
         )
     build = plan.build if plan.rebuild is None else plan.rebuild(last)
-    if plan.intent.replay and build is not None:  # a different request with the same key would not be a repetition
+    age = (yield from now(wall=True)) - last.at_seconds()
+    remembered = age < (REPLAYED_S if plan.intent.kind in JOB_KINDS else REPLAYED_PAGE_S)
+    # A different request with the same key would not be a repetition, and neither would one with a forgotten key.
+    if plan.intent.replay and build is not None and remembered:
         return (yield from _repeat(replace_plan(plan, build=build), last, ledger, retry))
     operation = plan.build(last.key)
     window = PROMPT_S + operation.request.deadline_s + MARGIN_S
@@ -350,10 +359,10 @@ def read_scrape(job_id: str, retry: Retry) -> Flow[bytes]:
     return document
 
 
-def cancel(job: JobRef, retry: Retry) -> Flow[None]:
+def cancel(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[None]:
     """Cancel a job; a job that has already ended is left unchanged."""
     try:
-        yield from retry.call(JOB_KINDS[job.kind].cancel(job.job_id))
+        yield from retry.call(JOB_KINDS[job.kind].cancel(job.job_id), policy)
     except RequestRejected as error:
         if error.status != CONFLICT:
             raise

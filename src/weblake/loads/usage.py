@@ -4,7 +4,7 @@ An open month grows, so a period's file is replaced as a whole each time it is r
 activity is read again while the service lists it (24 hours), so its file is merged by id and replaced as a whole.
 
 Two runs may merge the same day at once, and no storage has a conditional replace. So each run first writes the rows
-that it has read as a record beside the table, then merges all such records into the day's file, and then lists the
+that the file lacks as a record beside the table, then merges all such records into the day's file, and then lists the
 records again. The run that replaces the file last has read every earlier record, so no row is lost. A record is kept
 for a day after its run, in case another run is slow; the next run merges the records of a run that died.
 """
@@ -83,8 +83,13 @@ def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[La
         }
         days.setdefault((created or now).date().isoformat(), {})[_key(row)] = row
     for day, rows in days.items():
-        name = f"{PENDING}/{day}.{now:{_WHEN}}-{secrets.token_hex(8)}.json"
-        storage.create(name, msgspec.json.encode(rows))
+        # A row in the file has a record of the run that added it. With all rows in each record, the records of a day
+        # grew with the square of its calls, and each run read all of them.
+        known = {_key(row): row for row in _existing(storage, layout.activity_path(day))}
+        new = {key: row for key, row in rows.items() if known.get(key) != row}
+        if new:
+            name = f"{PENDING}/{day}.{now:{_WHEN}}-{secrets.token_hex(8)}.json"
+            storage.create(name, msgspec.json.encode(new))
     old = f"{now - KEPT:{_WHEN}}"
     left = {_day(name) for name in storage.list(PENDING) if _OURS.search(name) and _when(name) < old}
     files = []

@@ -137,17 +137,24 @@ class ObjectStorage:
         raise AssertionError("the last attempt returns or raises")
 
     def publish(self, local_file: Path, name: str) -> bool:
-        """Upload a finished scratch file, only if its final name is free."""
+        """Upload a finished scratch file, only if its final name is free.
+
+        It is uploaded again while the name is free: S3 answers a conditional put with 409 if another process is
+        writing the same name, and asks to repeat it. No library does that.
+        """
         path = self._path(name)
-        try:
-            with self._alone:
-                self._upload(local_file, path, mode="create")
-            return True
-        except Exception as error:
-            with self._doubt(f"publish {name}", error):
-                if not self.exists(name):
-                    raise
-                return False
+        for attempt in range(1, TRIES + 1):
+            try:
+                with self._alone:
+                    self._upload(local_file, path, mode="create")
+                return True
+            except Exception as error:
+                with self._doubt(f"publish {name}", error):
+                    if self.exists(name):
+                        return False
+                    if attempt == TRIES or isinstance(error, _HOPELESS):
+                        raise
+        raise AssertionError("the last attempt returns or raises")
 
     def replace(self, name: str, local_file: Path) -> None:
         """Upload a finished scratch file over the object of this name; readers see the old or the new object."""

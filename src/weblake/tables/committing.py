@@ -119,15 +119,18 @@ def delete_kept_files(dataset: Dataset) -> int:
     loads = sorted(kept_loads(storage))
     tables = [table for table in records.tables() if table.table in layout.LOAD_TABLES] if loads else []
     now = datetime.now(timezone.utc)
-    deleted = 0
-    for load_id in loads:
+
+    def past(load_id: str) -> KeptFiles | None:
         kept = records.kept(load_id)
-        if kept is None or not all(_is_past(records, table, kept, now) for table in tables):
-            continue
-        for name in kept.files:
+        return kept if kept is not None and all(_is_past(records, table, kept, now) for table in tables) else None
+
+    deleted = 0
+    for load_id, kept in _each(dataset, loads, past):
+        for name in kept.files if kept is not None else ():
             storage.delete(name)
             deleted += 1
-        records.forget_kept(load_id)
+        if kept is not None:
+            records.forget_kept(load_id)
     return deleted
 
 
@@ -139,8 +142,11 @@ def _is_past(records: TableRecords, table: RegisteredTable, kept: KeptFiles, now
     """
     if read_time(table.at) > read_time(kept.at) and records.committed(table, kept.load_id, ADDED) is None:
         return True
+    days = timedelta(days=table.keep_days)
+    if timedelta(0) <= now - read_time(kept.at) < days:  # no table has taken it out before: one request less
+        return False
     gone = records.committed(table, kept.load_id, REMOVED)
-    return gone is not None and now - read_time(gone.at) >= timedelta(days=table.keep_days)
+    return gone is not None and now - read_time(gone.at) >= days
 
 
 def _waiting(

@@ -165,6 +165,7 @@ class WeblakeJobTrigger(BaseTrigger):
                             poll_s=self.poll_interval,
                             max_credits=self.max_credits if self.owns_job else None,
                             progress=self._seen,
+                            ends_job=self.owns_job,
                         )
                     )
                 return str(head.get("status")).lower()

@@ -144,6 +144,7 @@ def test_a_long_map_needs_a_file(
         ({"to": "s3://no_such@bucket/list.txt"}, "no Airflow connection"),
         ({"to": "/tmp/list.csv"}, "Name the file with .txt"),
         ({"weblake_conn_id": "no_such"}, "no_such"),
+        ({"to": "{{ dag_run.conf.get('file') }}"}, "`to` is 'None'"),
     ],
 )
 def test_what_cannot_work_is_refused_before_it_is_paid(

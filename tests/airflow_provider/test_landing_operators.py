@@ -111,6 +111,34 @@ def test_what_would_cost_more_is_not_started_and_not_tried_again(
     assert [ti.try_number for ti in run.get_task_instances()] == [1]
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"to": "{{ dag_run.conf.get('lake') }}"}, "`to` is 'None'"),
+        ({"partition": {"day": "{{ dag_run.conf.get('day') }}"}}, "The value of the partition key 'day' is 'None'"),
+        ({"partition": {"day": "{{ dag_run.conf.get('day', '') }}"}}, "'day' has 0 characters"),
+    ],
+)
+def test_a_template_without_a_value_names_no_place(
+    run_dag: Run,
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, Any],
+    told: str,
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    monkeypatch.chdir(tmp_path)
+    given = {"to": str(tmp_path / "lake"), **given}
+    run = run_one(run_dag, lambda: WeblakeBatchScrapeOperator(task_id="land", urls=site.pages(1), **given))
+    assert run.state == "failed"
+    assert told in said(capfd)
+    assert weblake_connection.counts().get("batch_scrape_started", 0) == 0
+
+
 @pytest.mark.parametrize("deferrable", [False, True])
 @pytest.mark.parametrize("kind", ["batch", "crawl"])
 def test_sensors_see_a_job_that_was_started_elsewhere(

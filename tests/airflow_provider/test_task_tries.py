@@ -16,7 +16,7 @@ import pytest
 from airflow.sdk import BaseOperator
 from airflow.triggers.base import TriggerEvent
 from catalogue import proves
-from dag_runs import Run, returned, run_one
+from dag_runs import Run, returned, run_one, said
 
 from weblake import orchestration
 from weblake.testing import WeblakeService
@@ -118,6 +118,36 @@ def test_o8_an_event_that_is_not_true_changes_nothing(
     receipt = returned(found, "land")
     assert (receipt["stored"], receipt["complete"], receipt["status"]) == (2, True, "completed")
     assert deferred == [receipt["job_id"]] * 2, "it went on waiting for its own job, and held no worker"
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
+
+
+def test_a_triggerer_that_cannot_ask_does_not_start_a_worker_again_and_again(
+    run_dag: Run,
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    batch: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from airflow_provider_weblake.operators import landing
+    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
+
+    real, pauses = WeblakeJobTrigger.run, list[float | None]()
+
+    async def run(self: WeblakeJobTrigger) -> AsyncIterator[TriggerEvent]:
+        pauses.append(self.repeat_s)
+        if len(pauses) < 3:
+            yield TriggerEvent({"status": "unknown"})
+            return
+        site.release()
+        async for event in real(self):
+            yield event
+
+    monkeypatch.setattr(WeblakeJobTrigger, "run", run)
+    urls = site.held(1)
+    assert run_one(run_dag, lambda: batch(urls, deferrable=True)).state == "success"
+    assert pauses == [None, landing.DOUBTED_S, landing.DOUBTED_S]
+    assert "Does it have the connection 'weblake_default'" in said(capfd)
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 

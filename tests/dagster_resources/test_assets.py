@@ -138,6 +138,26 @@ def test_of_several_partitions_those_that_can_land_do(bench: Bench, site: GatedS
     assert bench.rows() == 3
 
 
+@pytest.mark.parametrize("effect", [{"status": 429, "retry_after": 3600}, {"status": 401}])
+def test_a_service_that_refuses_every_start_is_not_asked_for_the_other_partitions(
+    bench: Bench, site: GatedSite, effect: dict[str, int]
+) -> None:
+    start = {"method": "POST", "path": "batch/scrape$"}
+    bench.service.faults({"match": {**start, "nth": 2}, "effect": effect})
+    parts = build_weblake_assets(
+        "parts",
+        BatchScrapeRequest(urls=site.pages(1)),
+        partitions_def=LETTERS,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        retry_policy=None,
+    )
+    run = bench.run(parts, partitions=("a", "c"))
+    assert not run.success
+    assert bench.partitions("parts") == ["a"]  # what was started before lands
+    assert "2 of 3 partitions failed. b: " in str(run.failure().description)
+    assert len([each for each in bench.service.requests() if each["method"] == "POST"]) == 2
+
+
 def test_path_keys_name_the_partition_where_the_request_says_so(bench: Bench, site: GatedSite) -> None:
     days = dg.DailyPartitionsDefinition("2026-11-01")
     request = BatchScrapeRequest(

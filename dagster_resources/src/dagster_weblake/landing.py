@@ -10,6 +10,8 @@ the others from landing.
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -27,7 +29,7 @@ from dagster_weblake.remedies import in_dagster_terms
 from dagster_weblake.stopping import Stopping
 from dagster_weblake.templates import Part
 from weblake import orchestration
-from weblake.errors import AskPerson, JobEnded, RetryLater, WeblakeError
+from weblake.errors import AskPerson, AuthenticationFailed, JobEnded, RetryLater, WeblakeError
 
 if TYPE_CHECKING:
     from dagster_weblake.requests import LandingRequest
@@ -271,16 +273,25 @@ class Step:
         )
 
     def each(self, work: Callable[[Part], Metadata], but: Mapping[str | None, WeblakeError] = {}) -> Outcome:
-        """Call the work for each partition except those that have failed; a failure does not stop the others."""
+        """Call the work for each partition except those that have failed; a failure does not stop the others.
+
+        While the service refuses every call, the remaining partitions fail with that error, and it is not asked again.
+        """
         found: dict[str | None, Metadata] = {}
         failed = dict(but)
+        refusal: WeblakeError | None = None
+        until = 0.0
         for part in self.parts:
             if part.key not in failed:
+                if refusal is not None and time.monotonic() < until:
+                    failed[part.key] = refusal
+                    continue
                 try:
                     with in_dagster_terms():
                         found[part.key] = work(part)
                 except WeblakeError as error:
-                    failed[part.key] = error
+                    failed[part.key] = refusal = error
+                    until = time.monotonic() + _refused_for(error)
                 except dg.DagsterExecutionInterruptedError:
                     self.tell(found)  # the interrupted step returns no result for them
                     raise
@@ -328,6 +339,13 @@ def parts_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Part]:
     if definition is None:
         return [Part()]
     return [Part.of(definition, name) for name in context.partition_keys]
+
+
+def _refused_for(error: WeblakeError) -> float:
+    """Return the seconds for which the service refuses every call of the step: 0 if the error is of one partition."""
+    if isinstance(error, AuthenticationFailed):
+        return math.inf
+    return (error.retry_after or 0.0) if isinstance(error, RetryLater) else 0.0
 
 
 def _worth_a_retry(error: WeblakeError) -> tuple[bool, float]:

@@ -95,6 +95,7 @@ class DatasetOperator(WeblakeOperator):
         """Return the dataset that the task lands in, its root rendered."""
         if not self.to:
             raise InvalidOption("`to` is empty.", hint="Give the root of the dataset to land in.")
+        refuse_none("`to`", self.to)
         return dataset_of_task(self.to)
 
     def hosts(self) -> Sequence[str]:
@@ -132,6 +133,16 @@ class DatasetOperator(WeblakeOperator):
         if self.landed is None or self.to is None:
             return None
         return lineage.openlineage_of(self.landed, self.to, self.hosts())
+
+
+def refuse_none(what: str, given: object) -> None:
+    """Raise InvalidOption if an argument is the text that a template leaves where there is no value.
+
+    As a path it would be a directory of the worker, and as a partition value that of every run without a value, each of
+    which would replace the load of the one before.
+    """
+    if str(given).strip() == "None":
+        raise InvalidOption(f"{what} is 'None'.", hint="Give a template that has a value in each run.")
 
 
 def number_of(name: str, given: float | str | None) -> float | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 from urllib.parse import quote
 
 from airflow_provider_weblake import lineage
-from airflow_provider_weblake.operators.base import WeblakeOperator
+from airflow_provider_weblake.operators.base import WeblakeOperator, refuse_none
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import policy_applied
 from airflow_provider_weblake.storage import small_file
@@ -72,7 +72,7 @@ class WeblakeMapOperator(WeblakeOperator):
     def execute(self, context: Context) -> dict[str, object] | list[str]:
         """Map the site; return the URLs, or their count and the file."""
         with self.service() as client:
-            file = small_file(self.to) if self.to else None  # checked before anything is paid
+            file = _file_of(self.to)  # checked before anything is paid
             if file is not None and file.name.lower().endswith((".csv", ".parquet")):  # it would be read as such
                 raise errors.InvalidOption(f"The list {file.name} is text.", hint="Name the file with .txt.")
             found = client.map_site(self.url, **(self.options or {}))
@@ -150,7 +150,7 @@ class WeblakeInteractOperator(WeblakeOperator):
     def execute(self, context: Context) -> dict[str, object]:
         """Run the code or prompt, stop the browser, and return the response."""
         with self.service() as client:
-            file = small_file(self.to) if self.to else None
+            file = _file_of(self.to)
             if self.stop:
                 # Made now because on_kill interrupts arbitrary code and must not look up a connection then.
                 self._closer = self.hook.get_conn()
@@ -219,6 +219,13 @@ class WeblakeInteractOperator(WeblakeOperator):
         summary = {"session_seconds": None if ms is None else ms / 1000, "credits_billed": closed.credits_billed}
         self.log.info("Stopped the browser of scrape %s: %s", self.scrape_id, json.dumps(summary))
         return {"stopped": True} | {name: value for name, value in summary.items() if value is not None}
+
+
+def _file_of(to: str | ObjectStoragePath | None) -> SmallFile | None:
+    if not to:
+        return None
+    refuse_none("`to`", to)
+    return small_file(to)
 
 
 def _unknown(why: str, error: errors.WeblakeError | None = None) -> errors.OutcomeUnknown:

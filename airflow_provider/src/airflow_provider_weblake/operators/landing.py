@@ -21,7 +21,7 @@ from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 from airflow_provider_weblake.features import conf, has_asset_partitions
 from airflow_provider_weblake.lineage import partitions_of
 from airflow_provider_weblake.links.weblake import JOB_URL_KEY, WeblakeJobLink
-from airflow_provider_weblake.operators.base import DatasetOperator, number_of
+from airflow_provider_weblake.operators.base import DatasetOperator, number_of, refuse_none
 from airflow_provider_weblake.operators.killing import Killing
 from airflow_provider_weblake.retry_policy import policy_applied
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 NET_S = 900.0
 #: Seconds after the start in which the service may not find the job yet.
 UNSEEN_S = 10.0
+#: Seconds for which a triggerer that could not ask about the job tries it the next time: a worker that can would
+#: otherwise be started every quarter of a minute, for each task, until the job ends.
+DOUBTED_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ class LandingOperator(DatasetOperator):
     def naming(self) -> orchestration.Naming:
         """Return the partition in the form of the core: every value is text, as templates leave it."""
         keys = {key: str(value) for key, value in self.partition.items()} if self.partition else None
+        for key, value in (keys or {}).items():
+            refuse_none(f"The value of the partition key {key!r}", value)
         return orchestration.Naming(partition=keys)
 
     def finish(self, context: Context, landing: LandedLoad) -> dict[str, object]:
@@ -173,6 +178,8 @@ class JobOperator(LandingOperator):
         self.wait_for_completion = wait_for_completion
         self.cancel_on_kill = cancel_on_kill
         self._killing: Killing | None = None
+        #: Whether the triggerer could not ask about the job.
+        self._doubted = False
 
     @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
@@ -185,6 +192,7 @@ class JobOperator(LandingOperator):
     ) -> dict[str, object]:
         """Continue after the trigger and return the receipt; the event may be outdated, so the job is checked again."""
         self.log.info("The trigger says: %s", json.dumps(event))
+        self._doubted = event.get("status") == "unknown"
         return self._run(context, generation)
 
     @policy_applied
@@ -261,6 +269,12 @@ class JobOperator(LandingOperator):
 
     def _wait_in_triggerer(self, load: Load, job: Job, ends_at: float) -> None:
         assert load.request.slot is not None  # it has been placed
+        if self._doubted:
+            self.log.warning(
+                "The triggerer cannot ask about the job, and this worker can. Does it have the connection %r, with "
+                "the same key? The triggerer's log of this task says why. It tries again in %.0f s.",
+                *(self.weblake_conn_id, DOUBTED_S),
+            )
         self.defer(
             trigger=WeblakeJobTrigger(
                 weblake_conn_id=self.weblake_conn_id,
@@ -271,6 +285,7 @@ class JobOperator(LandingOperator):
                 poll_interval=float(self.poll_interval),
                 owns_job=self.owns_job,
                 cancel_on_kill=self.cancel_on_kill,
+                repeat_s=DOUBTED_S if self._doubted else None,
             ),
             method_name="execute_complete",
             kwargs={"generation": load.request.slot.generation},

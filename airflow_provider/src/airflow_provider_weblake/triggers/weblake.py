@@ -74,6 +74,8 @@ class WeblakeJobTrigger(BaseTrigger):
     cancel_on_kill: bool = False
     #: Whether a completed job ends the task with success, without a worker.
     ends_task: bool = False
+    #: Seconds before a connection that cannot be used is read again; None for a few. After that a worker checks it.
+    repeat_s: float | None = None
 
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -147,7 +149,10 @@ class WeblakeJobTrigger(BaseTrigger):
                 if asked_twice and not self._answered:
                     return "unknown"
                 asked_twice, self._answered = True, False
-                await self._pause(FIRST_S)
+                if self.repeat_s is None:
+                    await self._pause(FIRST_S)
+                else:
+                    await asyncio.sleep(min(_spread(self.repeat_s), self._left()))
 
     async def _watch(self, client: AsyncClient, until: float) -> str:
         """Poll until the end with this client; raise errors that another poll will not resolve."""
@@ -231,5 +236,8 @@ class WeblakeJobTrigger(BaseTrigger):
 
     async def _pause(self, seconds: float) -> None:
         """Sleep for a time, at most the poll interval, plus jitter; never beyond the deadline."""
-        spread = 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
-        await asyncio.sleep(min(min(seconds, self.poll_interval) * spread, self._left()))
+        await asyncio.sleep(min(_spread(min(seconds, self.poll_interval)), self._left()))
+
+
+def _spread(seconds: float) -> float:
+    return seconds * (1 + SPREAD * random.random())  # noqa: S311  # jitter, no secret

@@ -142,6 +142,32 @@ def test_a_job_whose_own_run_died_before_it_could_land_is_collected(bench: Bench
     assert ticker.run(request).success
 
 
+def test_a_run_that_has_started_many_jobs_is_read_once(bench: Bench, site: GatedSite) -> None:
+    """It has as many events as partitions: read for each of them, a large run takes longer than a tick may."""
+    letters = dg.StaticPartitionsDefinition([*"abcdef"])
+    whole = dg.BackfillPolicy.single_run()
+    docs = waiting(site.pages(1), retry_policy=None, partitions_def=letters, backfill_policy=whole)
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(orchestration, "collect", killed)
+        assert not survived(lambda: bench.run(docs, partitions=("a", "f")))
+    read, reads = bench.instance.get_records_for_run, list[object]()
+
+    def counted_read(run_id: str, *args: object, **more: object) -> object:
+        reads.append(more["of_type"])
+        return read(run_id, *args, **more)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as watched:
+        watched.setattr(bench.instance, "get_records_for_run", counted_read)
+        found: list[object] = []
+        ticker.until(lambda tick: bool(found.extend(tick.keys)) or len(set(found)) == 6)
+        assert len(set(found)) == 6
+        reads.clear()
+        assert len(ticker.tick().requests) == 6  # none of them was launched
+    planned, failed = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, dg.DagsterEventType.STEP_FAILURE
+    assert [reads.count(planned), reads.count(failed)] == [1, 1]
+
+
 def test_a_job_is_left_to_the_run_that_waits_for_it(bench: Bench, site: GatedSite) -> None:
     docs = waiting(site.pages(1))
     ticker = Ticker(bench, build_collect_sensor(docs), docs)

@@ -23,7 +23,7 @@ from dagster_weblake.landing import LOAD_TAG
 from dagster_weblake.remedies import DAGSTER, in_dagster_terms
 from dagster_weblake.sensors import ticks
 from dagster_weblake.sensors.job_events import Followed, StartedJob, read_new, read_started
-from dagster_weblake.sensors.own_runs import OwnRun, own_run
+from dagster_weblake.sensors.own_runs import OwnRun, OwnRuns
 from dagster_weblake.sensors.ticks import CallableSensor
 from dagster_weblake.specs import job_key
 from weblake import orchestration
@@ -204,6 +204,7 @@ class _Tick:
         there = ticks.launched(self.context, self.sensor, [job.load_id for _, job in jobs])
         unlanded = self._unlanded([(pair, job) for pair, job in jobs if job.load_id not in there])
         requests: list[dg.RunRequest] = []
+        runs = OwnRuns(self.context.instance)
         for pair, job in jobs:
             told_twice = any(request.run_key == job.load_id for request in requests)
             if job.load_id in there or unlanded[job.load_id] is False or told_twice:
@@ -212,7 +213,7 @@ class _Tick:
                 continue  # it is handled in the next tick
             elif not ticks.can_be_run(self.context, pair.data, job.partition):
                 self._drop(pair, job)
-            elif (own := own_run(self.context.instance, job, pair.data, self.states.get(job.job_id))) is OwnRun.FAILED:
+            elif (own := runs.of(job, pair.data, self.states.get(job.job_id))) is OwnRun.FAILED:
                 self._leave(pair, job)
             elif own is OwnRun.WAITS and not job.is_late(time.time()):
                 continue

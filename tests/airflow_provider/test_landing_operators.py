@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 from catalogue import proves
 from dag_runs import Run, returned, run_one, said, states
 
+from weblake.errors import InvalidOption
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
@@ -201,6 +202,21 @@ def test_a_sensor_fails_or_skips_when_the_job_was_cancelled(
     )
     assert states(run) == {"watch": state}
     assert [ti.try_number for ti in run.get_task_instances()] == [1]
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0])
+def test_polls_without_a_pause_are_refused(seconds: float, tmp_path: Path) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+    from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
+    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
+
+    operator = WeblakeBatchScrapeOperator(task_id="land", urls=["a.example"], to=str(tmp_path), poll_interval=seconds)
+    with pytest.raises(InvalidOption, match="The interval of polls is"):
+        operator.terms()
+    with pytest.raises(InvalidOption, match="poll_interval is"):
+        WeblakeJobTrigger(weblake_conn_id="weblake_default", kind="crawl", job_id="x", poll_interval=seconds)
+    with pytest.raises(ValueError, match="poke_interval"):  # Airflow itself refuses a negative one
+        WeblakeCrawlSensor(task_id="watch", job_id="x", poke_interval=seconds)
 
 
 def test_a_sensor_that_starts_in_the_triggerer_says_so_to_the_scheduler() -> None:

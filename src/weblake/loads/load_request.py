@@ -150,6 +150,8 @@ class Terms:
             raise InvalidOption(f"max_credits is {self.max_credits}.", hint="Give a number of credits, 0 or more.")
         if not self.timeout_s > 0:
             raise InvalidOption(f"The time limit is {self.timeout_s} s.", hint="Give a number of seconds above 0.")
+        if not self.poll_s > 0:  # without a pause between polls the wait would be a busy loop
+            raise InvalidOption(f"The interval of polls is {self.poll_s} s.", hint="Give a number of seconds above 0.")
 
 
 #: Default of `on_message`: logs the message as a warning.

@@ -14,7 +14,7 @@ from airflow_provider_weblake.features import TASKS_IN_TRIGGERER, AirflowExcepti
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
-from airflow_provider_weblake.triggers.stored import event_of
+from airflow_provider_weblake.triggers.stored import check_interval, event_of
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
 
@@ -69,6 +69,7 @@ class JobSensor(BaseSensorOperator):
     ) -> None:
         policy = retry_policy or WeblakeRetryPolicy()
         super().__init__(poke_interval=poke_interval, **policy_argument(policy), **kwargs)  # type: ignore[arg-type]
+        check_interval("poke_interval", self.poke_interval)
         self.retry_policy = policy
         self.job_id = job_id
         self.weblake_conn_id = weblake_conn_id

@@ -1,4 +1,4 @@
-"""What Airflow stores of a trigger: its arguments, and its events."""
+"""What Airflow stores of a trigger: its arguments, which are checked, and its events."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from airflow.triggers.base import BaseTrigger
 
+from weblake.errors import InvalidOption
+
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
 
 #: The largest number that is accepted as a count.
 MOST = 1 << 53
+
+
+def check_interval(name: str, seconds: float) -> None:
+    """Raise InvalidOption for an interval of polls without a pause: the wait would be a busy loop."""
+    if not seconds > 0:
+        raise InvalidOption(f"{name} is {seconds}.", hint="Give a number of seconds above 0.")
 
 
 def serialized(trigger: BaseTrigger) -> tuple[str, dict[str, object]]:

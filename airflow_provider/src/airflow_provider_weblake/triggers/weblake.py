@@ -21,7 +21,7 @@ from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.task_state import GOES_ON, astate_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
-from airflow_provider_weblake.triggers.stored import event_of, serialized
+from airflow_provider_weblake.triggers.stored import check_interval, event_of, serialized
 from weblake import aio, errors, orchestration
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class WeblakeJobTrigger(BaseTrigger):
 
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        check_interval("poll_interval", self.poll_interval)
         #: The counts of the last response; whether one came since the connection was read; and whether the last poll
         #: failed.
         self._head: dict[str, object] = {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -202,6 +204,43 @@ def test_a_sensor_fails_or_skips_when_the_job_was_cancelled(
     )
     assert states(run) == {"watch": state}
     assert [ti.try_number for ti in run.get_task_instances()] == [1]
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_job_that_was_started_elsewhere_is_not_cancelled_over_its_credits(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, deferrable: bool
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeLandOperator
+
+    with weblake_connection.client() as client:
+        job_id = str(client.start_batch_scrape([*site.pages(2), *site.held(1)], timeout=240_000).id)
+        until = time.monotonic() + 30
+        while (client.get_batch_scrape(job_id).credits_used or 0) < 2:
+            assert time.monotonic() < until
+    before = len(weblake_connection.requests())
+
+    def release() -> None:
+        while len(weblake_connection.requests()) < before + 4:  # the task has polled the running job, or cancelled it
+            assert time.monotonic() < until
+        site.release()
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    run = run_one(
+        run_dag,
+        lambda: WeblakeLandOperator(
+            task_id="land",
+            kind="batch",
+            job_id=job_id,
+            to=str(tmp_path),
+            max_credits=1,
+            poll_interval=0.2,
+            deferrable=deferrable,
+        ),
+    )
+    thread.join()
+    assert run.state == "success"
+    assert returned(run, "land")["stored"] == 3
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0])

@@ -289,11 +289,11 @@ def test_the_key_is_in_nothing_that_dagster_keeps(
 
 def test_a_job_of_somebody_else_is_landed_and_not_cancelled(bench: Bench, site: GatedSite) -> None:
     with bench.service.client() as client:
-        job = client.start_batch_scrape(site.held(1))
+        job = client.start_batch_scrape([*site.pages(2), *site.held(1)])
     timer = threading.Timer(1.0, site.release)
     timer.start()
-    request = JobRequest(kind="batch", job_id=f" {job.id} ".upper(), poll_interval=0.2)
+    request = JobRequest(kind="batch", job_id=f" {job.id} ".upper(), poll_interval=0.2, max_credits=1)
     run = bench.run(build_weblake_assets("theirs", request, retry_policy=None))
     timer.join()
     assert run.success
-    assert (bench.started, bench.rows()) == (1, 1)
+    assert (bench.started, bench.rows()) == (1, 3)

@@ -93,7 +93,7 @@ class LandingRequest:
             allow_partial=self.allow_partial,
             missing_ratio=self.missing_ratio,
             fail_ratio=self.fail_ratio,
-            max_credits=self.max_credits,
+            max_credits=self.max_credits if self.owns_job else None,  # over it, the core would cancel the job
             timeout_s=self.deadline.total_seconds(),
             ends_job=self.owns_job,
             poll_s=self.poll_interval,
@@ -208,7 +208,7 @@ class ParseRequest(LandingRequest):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobRequest(LandingRequest):
-    """A job that was started elsewhere; landing it buys nothing, and nothing here cancels it.
+    """A job that was started elsewhere; landing it buys nothing, and nothing here cancels it, also not `max_credits`.
 
     Args:
         kind: `batch_scrape` (or `batch`) or `crawl`; by default from the run's config.

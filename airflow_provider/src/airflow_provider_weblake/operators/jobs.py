@@ -92,7 +92,7 @@ class WeblakeLandOperator(JobOperator):
     """Waits for a job that was started elsewhere and lands it as one Parquet file.
 
     It buys nothing: a retry and a Clear land the same job, and return the same receipt once it has landed. The task
-    does not own the job, so nothing cancels it unless `cancel_on_kill=True`.
+    does not own the job, so nothing cancels it unless `cancel_on_kill=True`; `max_credits` has no effect.
 
     :param kind: `batch` or `crawl` (templated).
     :param job_id: The job's UUID, such as the `job_id` of an operator with `wait_for_completion=False` (templated).

@@ -222,7 +222,14 @@ class JobOperator(LandingOperator):
         limit = _seconds(self.deadline)
         if self.execution_timeout is not None:
             limit = min(limit, self.execution_timeout.total_seconds())
-        return replace(super().terms(), timeout_s=limit, ends_job=self.owns_job, poll_s=float(self.poll_interval))
+        terms = super().terms()
+        return replace(
+            terms,
+            max_credits=terms.max_credits if self.owns_job else None,  # over it, the core would cancel the job
+            timeout_s=limit,
+            ends_job=self.owns_job,
+            poll_s=float(self.poll_interval),
+        )
 
     def _run(self, context: Context, generation: int | None = None) -> dict[str, object]:
         with self.service() as client:

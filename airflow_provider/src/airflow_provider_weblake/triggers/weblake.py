@@ -136,7 +136,8 @@ class WeblakeJobTrigger(BaseTrigger):
     async def _end(self) -> str:
         """Return how the waiting ended: the job's final status, or one of the trigger's own."""
         until = time.monotonic() + self._left()
-        await self._pause(FIRST_S)
+        soon = min(FIRST_S, self.poll_interval)
+        await self._pause(soon)
         asked_twice = False
         while True:
             try:
@@ -150,10 +151,7 @@ class WeblakeJobTrigger(BaseTrigger):
                 if asked_twice and not self._answered:
                     return "unknown"
                 asked_twice, self._answered = True, False
-                if self.repeat_s is None:
-                    await self._pause(FIRST_S)
-                else:
-                    await asyncio.sleep(min(_spread(self.repeat_s), self._left()))
+                await self._pause(soon if self.repeat_s is None else self.repeat_s)
 
     async def _watch(self, client: AsyncClient, until: float) -> str:
         """Poll until the end with this client; raise errors that another poll will not resolve."""
@@ -236,9 +234,6 @@ class WeblakeJobTrigger(BaseTrigger):
         return NO_DEADLINE_S if self.deadline is None else max(0.0, self.deadline - time.time())
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep for a time, at most the poll interval, plus jitter; never beyond the deadline."""
-        await asyncio.sleep(min(_spread(min(seconds, self.poll_interval)), self._left()))
-
-
-def _spread(seconds: float) -> float:
-    return seconds * (1 + SPREAD * random.random())  # noqa: S311  # jitter, no secret
+        """Sleep for a time plus jitter; never beyond the deadline."""
+        spread = 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
+        await asyncio.sleep(min(seconds * spread, self._left()))

@@ -105,12 +105,15 @@ def test_a_wait_that_the_service_asks_for_beyond_the_time_limit_ends_it() -> Non
 
 
 def test_a_job_that_ends_with_its_time_limit_has_all_of_it() -> None:
-    """One response with a wrong Retry-After must not end a job that has an hour left."""
+    """One response with a wrong Retry-After must not end a job that has hours left: it is asked about every hour."""
     refused = reply(429, {"success": False, "error": "slow down"}, {"retry-after": "86400"})
-    for ends_job, passed in ((True, 3600.0), (False, 1.0)):
+    for until_deadline, polls, passed in ((True, 4, 3 * 3600.0), (False, 2, 1.0)):
         with pytest.raises(DeadlineExceeded, match="slow down") as caught:
-            wait([status(), refused], seconds=3600.0, ends_job=ends_job)
-        assert caught.value.transport.at - 1000 == pytest.approx(passed, abs=1.0)  # type: ignore[attr-defined]
+            wait([status(), *[refused] * 3], seconds=3 * 3600.0, until_deadline=until_deadline)
+        transport: ScriptedTransport = caught.value.transport  # type: ignore[attr-defined]
+        assert len(transport.sent) == polls
+        assert transport.at - 1000 == pytest.approx(passed, abs=1.0)
+    assert len(wait([status(), refused, status("completed")], seconds=3 * 3600.0, until_deadline=True).sent) == 3
 
 
 def test_a_wait_under_a_rate_limit_lasts_as_long_as_the_job() -> None:

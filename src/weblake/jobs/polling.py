@@ -33,6 +33,8 @@ UNSEEN_S = 10.0
 NOT_FOUND = 404
 #: Most failed polls in a row before and after the first success: about one and about four minutes.
 UNSEEN_TRIES, SEEN_TRIES = 8, 20
+#: Most seconds before another poll if the service names a time after the deadline.
+RETRY_AFTER_MOST_S = 3600.0
 #: Most bytes of a response head that is read without the rest.
 HEAD_BYTES = 1 << 16
 
@@ -85,7 +87,7 @@ def wait(
     max_credits: float | None = None,
     progress: Progress | None = None,
     keep: Callable[[Response], None] | None = None,
-    ends_job: bool = False,
+    until_deadline: bool = False,
 ) -> Flow[dict[str, object]]:
     """Poll until the job has ended, and return the head of its last status response.
 
@@ -100,9 +102,9 @@ def wait(
         progress: Called with the head of each response.
         keep: Called with the response that holds the job's first chunk, complete, if a poll found there that the job
             has ended: the caller then need not request it again.
-        ends_job: Whether the caller cancels the job when DeadlineExceeded is raised. It is then raised at the deadline
-            and not before, also if the service asks to come back later than that: one such response, or one wrong
-            header, must not end a job that has hours left.
+        until_deadline: Whether DeadlineExceeded is raised at the deadline and not before, also if the service asks to
+            come back later than that: it is asked again after an hour at most. A caller that cancels the job then
+            needs this, because one such response, or one wrong header, must not end a job that has hours left.
 
     Raises:
         OverBudget: The job is running and has used more than `max_credits`.
@@ -121,7 +123,7 @@ def wait(
             max_credits=max_credits,
             progress=progress,
             keep=keep,
-            ends_job=ends_job,
+            until_deadline=until_deadline,
         )
     except (WeblakeError, OverBudget) as error:
         retry.observe(_waited(job, type(error).__name__, (yield from now()) - begun))
@@ -145,7 +147,7 @@ def _wait(
     max_credits: float | None,
     progress: Progress | None,
     keep: Callable[[Response], None] | None,
-    ends_job: bool,
+    until_deadline: bool,
 ) -> Flow[dict[str, object]]:
     operation = _heads(job, keep)
     path = operation.request.path
@@ -156,9 +158,13 @@ def _wait(
         try:
             head = yield from _poll(job, operation, retry, kept, seen=seen, until=until, unseen_until=unseen_until)
         except DeadlineExceeded:
-            if ends_job:
-                yield from sleep(until - (yield from now()))
-            raise
+            left = until - (yield from now())
+            if not until_deadline or left <= 0:
+                raise
+            yield from sleep(min(left, RETRY_AFTER_MOST_S))
+            if left <= RETRY_AFTER_MOST_S:
+                raise
+            continue
         if head is not None:
             seen = True
             retry.observe(_polled(job, head.fields))

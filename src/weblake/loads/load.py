@@ -253,7 +253,7 @@ def _wait_for_end(
         max_credits=terms.max_credits,
         progress=callbacks.on_poll,
         keep=keep,
-        ends_job=terms.ends_job,
+        until_deadline=terms.ends_job,
     )
     try:
         client.run(flow)

@@ -169,7 +169,7 @@ class WeblakeJobTrigger(BaseTrigger):
                             poll_s=self.poll_interval,
                             max_credits=self.max_credits if self.owns_job else None,
                             progress=self._seen,
-                            ends_job=self.owns_job,
+                            until_deadline=True,
                         )
                     )
                 return str(head.get("status")).lower()

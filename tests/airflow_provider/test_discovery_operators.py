@@ -11,6 +11,7 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from airflow.sdk import BaseOperator
 from dag_runs import Run, returned, run_one, said
 
 from weblake import orchestration
+from weblake.errors import RateLimited
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
@@ -268,6 +270,24 @@ def test_an_unknown_outcome_ends_the_retries_and_the_browser(
     assert "OutcomeUnknown" in text
     assert "it may have run, and been paid" in text
     assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
+
+
+@pytest.mark.parametrize(("retries", "requests"), [(1, ["POST"]), (0, ["POST", "DELETE"])])
+def test_a_refused_call_leaves_the_browser_to_a_retry(
+    weblake_connection: WeblakeService, retries: int, requests: list[str]
+) -> None:
+    """A browser that an earlier task left would be gone for the retry, and another one cannot be had for the scrape."""
+    from airflow.sdk.bases.operator import ExecutorSafeguard
+
+    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
+
+    busy = {"status": 429, "headers": {"retry-after": "3600"}, "body": {"success": False, "error": "slow down"}}
+    interacting(weblake_connection, busy)
+    task = WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1")
+    ExecutorSafeguard.tracker.set(task)
+    with pytest.raises(RateLimited):
+        task.execute({"ti": SimpleNamespace(try_number=1, max_tries=retries)})  # type: ignore[typeddict-item]
+    assert sent(weblake_connection, "/interact") == requests
 
 
 def test_a_browser_that_cannot_be_ended_does_not_lose_the_reply(

@@ -92,7 +92,8 @@ class WeblakeInteractOperator(WeblakeOperator):
     """Runs code, or a prompt, in the browser of a page that was scraped, and stops that browser.
 
     A browser is billed by the minute until it is stopped. So it is stopped when the task ends, with or without an
-    error, and when the task is killed; if the worker is killed outright, only the service's own time limit stops it.
+    error, and when the task is killed. It is left as it is if the service refused the call and the task has a retry.
+    If the worker is killed outright, only the service's own time limit stops it.
     Neither call can be looked up afterwards: without a clear answer, the code may have run and may have been billed,
     and the task fails with `OutcomeUnknown`, which ends its retries. A stopped browser cannot be resumed (410): to try
     again, clear the task that scraped the page together with this one.
@@ -155,12 +156,18 @@ class WeblakeInteractOperator(WeblakeOperator):
                 # Made now because on_kill interrupts arbitrary code and must not look up a connection then.
                 self._closer = self.hook.get_conn()
             closed: dict[str, object] = {"stopped": False}
+            stop = self.stop
             try:
                 reply = self._interact(client)
+            except (
+                errors.RetryLater
+            ):  # refused before it reached a browser: a retry needs it as an earlier task left it
+                stop = stop and not _has_retries(context)
+                raise
             finally:
-                if self.stop:
+                if stop:
                     closed = self._end_browser(client)
-                    self._closer = None
+                self._closer = None
             trouble = _trouble(reply)
             done = {"scrape_id": self.scrape_id} | _kept(reply, file) | closed
             if file is not None:
@@ -219,6 +226,11 @@ class WeblakeInteractOperator(WeblakeOperator):
         summary = {"session_seconds": None if ms is None else ms / 1000, "credits_billed": closed.credits_billed}
         self.log.info("Stopped the browser of scrape %s: %s", self.scrape_id, json.dumps(summary))
         return {"stopped": True} | {name: value for name, value in summary.items() if value is not None}
+
+
+def _has_retries(context: Context) -> bool:
+    ti = context["ti"]
+    return ti.try_number <= ti.max_tries
 
 
 def _file_of(to: str | ObjectStoragePath | None) -> SmallFile | None:

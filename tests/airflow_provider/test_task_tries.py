@@ -68,6 +68,25 @@ def test_o1_a_try_that_follows_one_that_had_landed_finds_its_load(
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 
+def fire_first(monkeypatch: pytest.MonkeyPatch, site: GatedSite, event: dict[str, Any], *, times: int) -> list[Any]:
+    """Let triggers fire this event as often, then release the site and run them; return the triggers that ran."""
+    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
+
+    real, triggers = WeblakeJobTrigger.run, list[Any]()
+
+    async def run(self: WeblakeJobTrigger) -> AsyncIterator[TriggerEvent]:
+        triggers.append(self)
+        if len(triggers) <= times:
+            yield TriggerEvent(event)
+            return
+        site.release()
+        async for found in real(self):
+            yield found
+
+    monkeypatch.setattr(WeblakeJobTrigger, "run", run)
+    return triggers
+
+
 #: What a trigger may say of a job that runs.
 UNTRUE: dict[str, Any] = {
     "it is completed": {"status": "completed", "completed": 2, "total": 2},
@@ -98,26 +117,15 @@ def test_o8_an_event_that_is_not_true_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     lie: str,
 ) -> None:
-    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
-
-    real, deferred = WeblakeJobTrigger.run, list[str]()
-
-    async def run(self: WeblakeJobTrigger) -> AsyncIterator[TriggerEvent]:
-        deferred.append(self.job_id)
-        if len(deferred) == 1:
-            yield TriggerEvent(UNTRUE[lie])
-            return
-        site.release()
-        async for event in real(self):
-            yield event
-
-    monkeypatch.setattr(WeblakeJobTrigger, "run", run)
+    triggers = fire_first(monkeypatch, site, UNTRUE[lie], times=1)
     urls = site.held(2)
     found = run_one(run_dag, lambda: batch(urls, deferrable=True))
     assert found.state == "success"
     receipt = returned(found, "land")
     assert (receipt["stored"], receipt["complete"], receipt["status"]) == (2, True, "completed")
-    assert deferred == [receipt["job_id"]] * 2, "it went on waiting for its own job, and held no worker"
+    assert [trigger.job_id for trigger in triggers] == [receipt["job_id"]] * 2, (
+        "it went on waiting for its own job, and held no worker"
+    )
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 
@@ -130,23 +138,11 @@ def test_a_triggerer_that_cannot_ask_does_not_start_a_worker_again_and_again(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     from airflow_provider_weblake.operators import landing
-    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 
-    real, pauses = WeblakeJobTrigger.run, list[float | None]()
-
-    async def run(self: WeblakeJobTrigger) -> AsyncIterator[TriggerEvent]:
-        pauses.append(self.repeat_s)
-        if len(pauses) < 3:
-            yield TriggerEvent({"status": "unknown"})
-            return
-        site.release()
-        async for event in real(self):
-            yield event
-
-    monkeypatch.setattr(WeblakeJobTrigger, "run", run)
+    triggers = fire_first(monkeypatch, site, {"status": "unknown"}, times=2)
     urls = site.held(1)
     assert run_one(run_dag, lambda: batch(urls, deferrable=True)).state == "success"
-    assert pauses == [None, landing.DOUBTED_S, landing.DOUBTED_S]
+    assert [trigger.repeat_s for trigger in triggers] == [None, landing.DOUBTED_S, landing.DOUBTED_S]
     assert "Does it have the connection 'weblake_default'" in said(capfd)
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 

@@ -16,7 +16,7 @@ from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, WeblakeError
 from weblake.jobs.polling import JobRef
-from weblake.jobs.retry import Retry, RetryPolicy
+from weblake.jobs.retry import Retry, RetryPolicy, reworded
 from weblake.remedies import Remedy
 from weblake.steps import Flow, Response, now, sleep
 
@@ -127,12 +127,10 @@ def with_read_errors(job: JobRef, flow: Flow[T]) -> Flow[T]:
             hint=Remedy("{run_again}, with a larger {timeout}; nothing is paid twice."),
         ) from error
     except RetryLater as error:
-        raise type(error)(
+        raise reworded(
+            error,
             f"Reading {job} was given up: {error.message}",
-            hint=Remedy("{run_again} later; nothing was published and nothing is paid twice."),
-            status=error.status,
-            code=error.code,
-            retry_after=error.retry_after,
+            Remedy("{run_again} later; nothing was published and nothing is paid twice."),
         ) from error
 
 

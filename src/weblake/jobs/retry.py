@@ -205,6 +205,11 @@ class Retry:
         return waited + wait <= policy.wait_s
 
 
+def reworded(error: RetryLater, message: str, hint: str | Remedy) -> RetryLater:
+    """Return an error of the same class, status and time with another text."""
+    return type(error)(message, hint=hint, status=error.status, code=error.code, retry_after=error.retry_after)
+
+
 def _left(policy: RetryPolicy) -> Flow[float]:
     """Return the seconds until the job's deadline: negative if it has passed, infinite if there is none."""
     return math.inf if policy.until is None else policy.until - (yield from now())

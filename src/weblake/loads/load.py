@@ -20,7 +20,7 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset.records import Intent, Job
 from weblake.errors import DeadlineExceeded, LoadIncomplete, RetryLater, StorageRefused, WeblakeError
 from weblake.jobs.polling import SEEN_TRIES, JobRef, OverBudget, wait
-from weblake.jobs.retry import RetryPolicy
+from weblake.jobs.retry import RetryPolicy, reworded
 from weblake.loads import list_sources, publishing, recovery, sent_lists, starts
 from weblake.loads.accounting import Reconciler
 from weblake.loads.completeness import completeness_error, limit_error, require_documents
@@ -277,12 +277,10 @@ def _cancel(client: FlowRunner, ref: JobRef, until: float) -> None:
     try:
         client.run(starts.cancel(ref, client.retry, RetryPolicy(tries=SEEN_TRIES, cap_s=30.0, until=until)))
     except RetryLater as error:
-        raise type(error)(
+        raise reworded(
+            error,
             f"{ref} has passed its limit and was not cancelled, so it goes on: {error.message}",
-            hint=Remedy("{run_again} to cancel it."),
-            status=error.status,
-            code=error.code,
-            retry_after=error.retry_after,
+            Remedy("{run_again} to cancel it."),
         ) from error
 
 

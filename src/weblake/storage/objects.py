@@ -121,37 +121,39 @@ class ObjectStorage:
     def create(self, name: str, data: bytes) -> bool:
         """Create a record only if absent; after an ambiguous response the existing object decides."""
         path = self._path(name)
-        for attempt in range(1, TRIES + 1):
-            try:
-                with self._alone:
-                    self._fs.pipe_file(path, data, mode="create")
-                return True
-            except Exception as error:  # some backends report a refusal and a lost response alike: look it up
-                with self._doubt(f"create {name}", error):
-                    found = self.read(name)
-                    if found is not None:
-                        # The client library repeats a put whose response was lost, and then finds its own object.
-                        return found == data
-                    if attempt == TRIES or isinstance(error, _HOPELESS):
-                        raise
-        raise AssertionError("the last attempt returns or raises")
+
+        def is_ours() -> bool | None:
+            # The client library repeats a put whose response was lost, and then finds its own object.
+            found = self.read(name)
+            return None if found is None else found == data
+
+        return self._put(f"create {name}", lambda: self._fs.pipe_file(path, data, mode="create"), is_ours)
 
     def publish(self, local_file: Path, name: str) -> bool:
-        """Upload a finished scratch file, only if its final name is free.
-
-        It is uploaded again while the name is free: S3 answers a conditional put with 409 if another process is
-        writing the same name, and asks to repeat it. No library does that.
-        """
+        """Upload a finished scratch file, only if its final name is free."""
         path = self._path(name)
+        return self._put(
+            f"publish {name}",
+            lambda: self._upload(local_file, path, mode="create"),
+            lambda: False if self.exists(name) else None,
+        )
+
+    def _put(self, doing: str, put: Callable[[], object], is_ours: Callable[[], bool | None]) -> bool:
+        """Return whether a conditional put has made the object; `is_ours` looks it up, and is None if there is none.
+
+        It is repeated while there is none: S3 answers it with 409 if another process is writing the same name, and asks
+        to repeat it. No library does that.
+        """
         for attempt in range(1, TRIES + 1):
             try:
                 with self._alone:
-                    self._upload(local_file, path, mode="create")
+                    put()
                 return True
-            except Exception as error:
-                with self._doubt(f"publish {name}", error):
-                    if self.exists(name):
-                        return False
+            except Exception as error:  # some backends report a refusal and a lost response alike: look it up
+                with self._doubt(doing, error):
+                    found = is_ours()
+                    if found is not None:
+                        return found
                     if attempt == TRIES or isinstance(error, _HOPELESS):
                         raise
         raise AssertionError("the last attempt returns or raises")

@@ -126,11 +126,12 @@ def delete_kept_files(dataset: Dataset) -> int:
 
     deleted = 0
     for load_id, kept in _each(dataset, loads, past):
-        for name in kept.files if kept is not None else ():
+        if kept is None:
+            continue
+        for name in kept.files:
             storage.delete(name)
             deleted += 1
-        if kept is not None:
-            records.forget_kept(load_id)
+        records.forget_kept(load_id)
     return deleted
 
 

@@ -159,9 +159,8 @@ class WeblakeInteractOperator(WeblakeOperator):
             stop = self.stop
             try:
                 reply = self._interact(client)
-            except (
-                errors.RetryLater
-            ):  # refused before it reached a browser: a retry needs it as an earlier task left it
+            except errors.RetryLater:
+                # Refused before it reached the browser, which a retry needs as an earlier task left it.
                 stop = stop and not _has_retries(context)
                 raise
             finally:

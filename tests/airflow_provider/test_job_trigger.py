@@ -217,7 +217,7 @@ def test_a_connection_that_cannot_be_read_is_for_a_worker_to_tell(
 def test_a_connection_that_could_not_be_read_before_is_read_less_often(weblake_connection: WeblakeService) -> None:
     async def story(runner: Runner) -> None:
         began = time.monotonic()
-        event = await fire(runner, NOBODY, weblake_conn_id="nobody_knows", poll_interval=0.1, repeat_s=1.5)
+        event = await fire(runner, NOBODY, weblake_conn_id="nobody_knows", poll_interval=0.1, reconnect_s=1.5)
         assert (event["status"], time.monotonic() - began >= 1.5) == ("unknown", True)
 
     run(story)

@@ -142,7 +142,7 @@ def test_a_triggerer_that_cannot_ask_does_not_start_a_worker_again_and_again(
     triggers = fire_first(monkeypatch, site, {"status": "unknown"}, times=2)
     urls = site.held(1)
     assert run_one(run_dag, lambda: batch(urls, deferrable=True)).state == "success"
-    assert [trigger.repeat_s for trigger in triggers] == [None, landing.DOUBTED_S, landing.DOUBTED_S]
+    assert [trigger.reconnect_s for trigger in triggers] == [None, landing.RECONNECT_S, landing.RECONNECT_S]
     assert "Does it have the connection 'weblake_default'" in said(capfd)
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 

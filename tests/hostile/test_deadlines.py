@@ -23,7 +23,7 @@ from weblake.api import operations
 from weblake.dataset.root import open_dataset
 from weblake.errors import WeblakeError
 from weblake.jobs import polling, result_pages, usage_reports
-from weblake.jobs.retry import LEAST_MOST_S, SINGLE, RetryPolicy
+from weblake.jobs.retry import LAST_PAUSE_S, SINGLE, RetryPolicy
 from weblake.loads import load, load_request, lost_starts, starts
 from weblake.loads.load_request import LoadRequest, Naming, Terms
 
@@ -59,7 +59,7 @@ def most_requests(seconds: float) -> int:
     """Return the most requests that a wait and a read of so many seconds may send, at the smallest pauses."""
     polls = seconds / POLL_S + 1
     # A cycle that refuses each request: the pauses of one call grow. Any other refuses three requests of a call.
-    refused = NAMED + seconds / LEAST_MOST_S
+    refused = NAMED + seconds / LAST_PAUSE_S
     retries = min(seconds / PAUSE_S, RETRIES + refused + 3 * (polls + result_pages.MAX_CHUNKS))
     return math.ceil(polls + 1 + retries + 2 * result_pages.MAX_CHUNKS)
 

@@ -32,9 +32,9 @@ BOUNDS: dict[str, dict[str, object]] = {
     "jobs.retry": {
         "MALFORMED_TRIES": 3,
         "MEAN_PAUSE_S": 10.0,
-        "LEAST_PAUSE_S": 0.05,
-        "LEAST_GROWTH": 1.25,
-        "LEAST_MOST_S": 10.0,
+        "FIRST_PAUSE_S": 0.05,
+        "PAUSE_GROWTH": 1.25,
+        "LAST_PAUSE_S": 10.0,
     },
     "jobs.usage_reports": {"MAX_PAGES": 1000, "LISTING_S": 900.0},
     "loads.accounting": {"MAX_NAMELESS": 100_000},

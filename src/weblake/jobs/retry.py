@@ -32,7 +32,7 @@ U = TypeVar("U")
 MALFORMED_TRIES = 3
 #: Least seconds before another try if the service names a shorter time: the first value, its growth with each try of
 #: the call, and the last value. "Retry-After: 0" in each response must not become a busy loop.
-LEAST_PAUSE_S, LEAST_GROWTH, LEAST_MOST_S = 0.05, 1.25, 10.0
+FIRST_PAUSE_S, PAUSE_GROWTH, LAST_PAUSE_S = 0.05, 1.25, 10.0
 #: Average seconds between two tries, once the pauses have grown.
 MEAN_PAUSE_S = 10.0
 
@@ -194,7 +194,7 @@ class Retry:
     def _wait(self, error: WeblakeError, state: RetryState) -> float:
         if isinstance(error, RetryLater) and error.retry_after is not None:
             named = state.tries - state.failures
-            least = min(LEAST_MOST_S, LEAST_PAUSE_S * LEAST_GROWTH ** min(named - 1, 64))
+            least = min(LAST_PAUSE_S, FIRST_PAUSE_S * PAUSE_GROWTH ** min(named - 1, 64))
             # A random part, so that not all callers retry at once.
             return max(least, error.retry_after + 0.05 + self.jitter() * min(1.0, 0.1 * error.retry_after))
         return self.jitter() * min(state.policy.cap_s, 0.5 * 2.0 ** min(state.failures - 1, 16)) + 0.05

@@ -23,7 +23,7 @@ NAMED = 3
 def limit_error(receipt: Receipt, terms: Terms, *, late: bool, used: float = 0.0) -> WeblakeError | None:
     """Return the error of the limit that stopped the job, or None; computed from the receipt, so a later run agrees.
 
-    `used` are the credits with which this run saw the job pass its limit: the receipt may have fewer, or none.
+    In the run that cancelled the job, `used` has the credits of its last poll before: the receipt may have fewer.
     """
     if receipt.status != "cancelled":
         return None  # a job that ended by itself is paid for: a limit cannot save anything, so it lands

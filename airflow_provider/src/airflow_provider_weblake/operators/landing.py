@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 NET_S = 900.0
 #: Seconds after the start in which the service may not find the job yet.
 UNSEEN_S = 10.0
-#: Seconds for which a triggerer that could not ask about the job tries it the next time: a worker that can would
+#: Seconds before a triggerer that could not use the connection reads it again: a worker, which can use it, would
 #: otherwise be started every quarter of a minute, for each task, until the job ends.
-DOUBTED_S = 600.0
+RECONNECT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class JobOperator(LandingOperator):
         self.cancel_on_kill = cancel_on_kill
         self._killing: Killing | None = None
         #: Whether the triggerer could not ask about the job.
-        self._doubted = False
+        self._triggerer_failed = False
 
     @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
@@ -192,7 +192,7 @@ class JobOperator(LandingOperator):
     ) -> dict[str, object]:
         """Continue after the trigger and return the receipt; the event may be outdated, so the job is checked again."""
         self.log.info("The trigger says: %s", json.dumps(event))
-        self._doubted = event.get("status") == "unknown"
+        self._triggerer_failed = event.get("status") == "unknown"
         return self._run(context, generation)
 
     @policy_applied
@@ -276,11 +276,11 @@ class JobOperator(LandingOperator):
 
     def _wait_in_triggerer(self, load: Load, job: Job, ends_at: float) -> None:
         assert load.request.slot is not None  # it has been placed
-        if self._doubted:
+        if self._triggerer_failed:
             self.log.warning(
                 "The triggerer cannot ask about the job, and this worker can. Does it have the connection %r, with "
                 "the same key? The triggerer's log of this task says why. It tries again in %.0f s.",
-                *(self.weblake_conn_id, DOUBTED_S),
+                *(self.weblake_conn_id, RECONNECT_S),
             )
         self.defer(
             trigger=WeblakeJobTrigger(
@@ -292,7 +292,7 @@ class JobOperator(LandingOperator):
                 poll_interval=float(self.poll_interval),
                 owns_job=self.owns_job,
                 cancel_on_kill=self.cancel_on_kill,
-                repeat_s=DOUBTED_S if self._doubted else None,
+                reconnect_s=RECONNECT_S if self._triggerer_failed else None,
             ),
             method_name="execute_complete",
             kwargs={"generation": load.request.slot.generation},

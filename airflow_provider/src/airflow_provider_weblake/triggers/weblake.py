@@ -75,7 +75,7 @@ class WeblakeJobTrigger(BaseTrigger):
     #: Whether a completed job ends the task with success, without a worker.
     ends_task: bool = False
     #: Seconds before a connection that cannot be used is read again; None for a few. After that a worker checks it.
-    repeat_s: float | None = None
+    reconnect_s: float | None = None
 
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -151,7 +151,7 @@ class WeblakeJobTrigger(BaseTrigger):
                 if asked_twice and not self._answered:
                     return "unknown"
                 asked_twice, self._answered = True, False
-                await self._pause(soon if self.repeat_s is None else self.repeat_s)
+                await self._pause(soon if self.reconnect_s is None else self.reconnect_s)
 
     async def _watch(self, client: AsyncClient, until: float) -> str:
         """Poll until the end with this client; raise errors that another poll will not resolve."""

@@ -14,11 +14,18 @@ from contextvars import copy_context
 from functools import partial
 from typing import Generic, TypeVar
 
+from weblake import free_memory
+
 T = TypeVar("T")
 
 
 def run_in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run a function in a new thread and return a future of its result."""
+    """Run a function in a new thread and return a future of its result.
+
+    Raises:
+        MemoryError: There is no memory for another thread.
+        RuntimeError: The system cannot start another thread.
+    """
     future: Future[T] = Future()
     _start_thread(partial(_complete, future, work, BaseException))
     return future
@@ -31,7 +38,7 @@ def run_in_two_threads(items: Iterator[Callable[[], T]], most: int = 6) -> Itera
     thread is idle while there are items. At most `most` items (two or more) have been taken and not yet yielded.
 
     An exception of `items`, or of calling an item, is raised in the order of the results; an interrupt of the calling
-    thread is raised at once. If the caller stops early, no further item is called.
+    thread is raised at once. If the caller stops early, no further item is called. Raises as `run_in_thread`.
     """
     queue = _WorkQueue(items, most)
     _start_thread(queue.run_until_empty)
@@ -98,6 +105,7 @@ class _WorkQueue(Generic[T]):
 
 
 def _start_thread(work: Callable[[], None]) -> None:
+    free_memory.need(free_memory.THREAD_BYTES)
     # In the caller's context, so that events and spans of the thread belong to the caller's load.
     threading.Thread(target=copy_context().run, args=(work,), name="weblake-ahead", daemon=True).start()
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
+from catalogue import proves
 from polling import until
 
 from weblake.background import run_in_thread, run_in_two_threads
@@ -210,3 +213,41 @@ def test_what_is_begun_runs_at_once_and_is_had_once() -> None:
     failed = run_in_thread(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         failed.result()
+
+
+#: Starts a thread with so much address space that its stack fits in, and little else.
+WITHOUT_MEMORY = """
+import resource
+from weblake.background import run_in_thread, run_in_two_threads
+from weblake.dataset.parallel import in_order
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
+resource.setrlimit(resource.RLIMIT_AS, [used + (max(stack, 0) + (1 << 20))] * 2)
+for start in (
+    lambda: run_in_thread(int).result(),
+    lambda: [*run_in_two_threads(iter([int]))],
+    lambda: [*in_order("x", str)],
+):
+    try:
+        print(start())
+    except MemoryError:
+        print("MemoryError")
+"""
+
+
+@proves(
+    "P12",
+    at="src/weblake/background.py",
+    line="    free_memory.need(free_memory.THREAD_BYTES)",
+    becomes="    pass",
+)
+@proves(
+    "P12",
+    at="src/weblake/dataset/parallel.py",
+    line="                    free_memory.need(free_memory.THREAD_BYTES)  # `submit` may start a thread",
+    becomes="                    pass",
+)
+def test_p12_no_thread_is_started_without_the_memory_to_begin() -> None:
+    """`Thread.start` would wait for ever for a thread that had none: https://github.com/python/cpython/issues/140746."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == ["MemoryError"] * 3, done.stderr

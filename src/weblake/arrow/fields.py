@@ -13,8 +13,8 @@ from datetime import datetime, timezone
 import msgspec
 from msgspec import Raw
 
+from weblake import free_memory
 from weblake.api import response_json
-from weblake.arrow import free_memory
 from weblake.compat import read_time
 from weblake.errors import MalformedReply
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from weblake import free_memory
 from weblake.api import response_json
-from weblake.arrow import free_memory
 
 #: Minimum average bytes of a text; shorter texts are decoded faster one by one.
 WORTH_BYTES = 1 << 10

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
+from weblake import free_memory
 from weblake.storage import Storage
 
 A = TypeVar("A")
@@ -32,6 +33,7 @@ def in_order(
         try:
             while True:
                 for item in islice(left, most - len(waiting)):
+                    free_memory.need(free_memory.THREAD_BYTES)  # `submit` may start a thread
                     waiting.append(pool.submit(do, item))
                 if not waiting:
                     return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from typing import get_args
@@ -17,7 +16,7 @@ from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.client import Client
 from weblake.compat import read_time
-from weblake.dataset import layout, ledger_listing
+from weblake.dataset import layout, ledger_listing, parallel
 from weblake.dataset.ledger_listing import DONE, INTENT
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import open_dataset
@@ -231,8 +230,7 @@ class _ServiceLookup:
         """Return each orphan with the service's data; raise the error of a service that cannot be used at all."""
         for kind in sorted({each.kind for each in self._ours() if each.record == OPEN}):
             self._read(kind)
-        with ThreadPoolExecutor(AT_ONCE) as asking:
-            return tuple(asking.map(self._asked, self._known))
+        return tuple(parallel.in_order(self._known, self._asked, threads=AT_ONCE))
 
     def strangers(self, orphans: Sequence[Orphan]) -> tuple[UnknownJob, ...]:
         """Return the listed jobs that no load of this root owns and that none of its open starts may have created."""

@@ -1,14 +1,15 @@
-"""Checks whether memory is available before a compiled decoder allocates it.
+"""Checks whether memory is available before code allocates it that does not survive a failure.
 
 msgspec 0.22, and RapidJSON within Arrow, do not check the result of an allocation: if it fails, the process ends
-instead of raising an error.
+instead of raising an error. `threading.Thread.start` waits for ever for a thread that had no memory to begin
+(https://github.com/python/cpython/issues/140746).
 """
 
 from __future__ import annotations
 
 import mmap
 
-#: Bytes that the first use of a thread pool takes: a stack, and the initial mapping of its allocator.
+#: Bytes that a new thread, or the first use of a thread pool, takes: a stack, and the initial mapping of its allocator.
 THREAD_BYTES = 24 << 20
 
 

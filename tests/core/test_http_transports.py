@@ -6,6 +6,7 @@ import asyncio
 import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
+from typing import Any
 
 import aiohttp
 import httpx
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from stream_server import stream_server
 
 from weblake.credentials import ApiKey, BaseUrl
-from weblake.http import failures
+from weblake.http import failures, pools
 from weblake.http import transport as transports
 from weblake.http.aiohttp_transport import MAX_FIELD
 from weblake.http.bodies import BodyRefused, BoundedBody
@@ -162,6 +163,53 @@ def test_what_is_no_whole_response_is_no_reply(way: str, name: str) -> None:
     (found,) = bodies(way, service, Request("POST", "/x", body=b"", deadline_s=10))
     assert isinstance(found, NoResponse)
     assert (found.sent, found.final) == (True, False)
+
+
+@pytest.mark.parametrize("way", ["blocking", "pool"], indirect=True)
+def test_a_connection_made_while_the_pool_is_closed_ends_with_its_response(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A download that has failed leaves its next request behind, and its client is closed."""
+    ended = asyncio.Event()
+    kept = list[object]()  # the connection, so that no garbage collection closes it
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(GOOD)
+        assert await reader.read() == b""
+        ended.set()
+
+    async def story() -> None:
+        async with stream_server(serve) as port:
+            base = BaseUrl.parse(f"http://127.0.0.1:{port}")
+            if way == "blocking":
+                blocking = transports.HttpTransport(base, ApiKey("test-key"))
+                connect = pools.DeadlineBackend.connect_tcp
+
+                def closing(*args: Any, **options: Any) -> Any:
+                    made = connect(*args, **options)
+                    kept.append(made)
+                    blocking.close()
+                    return made
+
+                monkeypatch.setattr(pools.DeadlineBackend, "connect_tcp", closing)
+                reply = await asyncio.to_thread(blocking.send, READ)
+            else:
+                awaited = transports.AsyncHttpTransport(base, ApiKey("test-key"))
+                connect_async = pools._AsyncBackend.connect_tcp
+
+                async def closing_async(*args: Any, **options: Any) -> Any:
+                    made = await connect_async(*args, **options)
+                    kept.append(made)
+                    await awaited.aclose()
+                    return made
+
+                monkeypatch.setattr(pools._AsyncBackend, "connect_tcp", closing_async)
+                reply = await awaited.send(READ)
+            assert isinstance(reply, Response)
+            await asyncio.wait_for(ended.wait(), 10)
+
+    asyncio.run(story())
 
 
 def test_a_start_has_a_connection_of_its_own(way: str) -> None:

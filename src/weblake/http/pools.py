@@ -10,7 +10,7 @@ import asyncio
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,17 +50,22 @@ class PoolTransport(httpx.BaseTransport):
         options = _pool_options(ssl_context, proxy, max_connections, keep_alive=keep_alive)
         kind = httpcore.ConnectionPool if proxy is None else httpcore.HTTPProxy
         self._pool = kind(**options, network_backend=DeadlineBackend())
+        self._closed = False
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return its response, whose body has not been read."""
         with _as_httpx():
             response = self._pool.handle_request(_core_request(request))
         return httpx.Response(
-            response.status, headers=response.headers, stream=_Body(response), extensions=response.extensions
+            response.status,
+            headers=response.headers,
+            stream=_Body(response, lambda: self._closed),
+            extensions=response.extensions,
         )
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; one that a thread is making is closed after its response."""
+        self._closed = True
         self._pool.close()
 
 
@@ -73,23 +78,30 @@ class AsyncPoolTransport(httpx.AsyncBaseTransport):
         options = _pool_options(ssl_context, proxy, max_connections, keep_alive=keep_alive)
         kind = httpcore.AsyncConnectionPool if proxy is None else httpcore.AsyncHTTPProxy
         self._pool = kind(**options, network_backend=_AsyncBackend())
+        self._closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return its response, whose body has not been read."""
         with _as_httpx():
             response = await self._pool.handle_async_request(_core_request(request))
         return httpx.Response(
-            response.status, headers=response.headers, stream=_AsyncBody(response), extensions=response.extensions
+            response.status,
+            headers=response.headers,
+            stream=_AsyncBody(response, lambda: self._closed),
+            extensions=response.extensions,
         )
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close all connections; one that a task is making is closed after its response."""
+        self._closed = True
         await self._pool.aclose()
 
 
 class _Body(httpx.SyncByteStream):
-    def __init__(self, response: httpcore.Response) -> None:
-        self._response = response
+    """A body that closes its connection, too, if the pool was closed before: httpcore's pool has forgotten it then."""
+
+    def __init__(self, response: httpcore.Response, pool_closed: Callable[[], bool]) -> None:
+        self._response, self._pool_closed = response, pool_closed
 
     def __iter__(self) -> Iterator[bytes]:
         with _as_httpx():
@@ -97,11 +109,15 @@ class _Body(httpx.SyncByteStream):
 
     def close(self) -> None:
         self._response.close()
+        if self._pool_closed():
+            self._response.extensions["network_stream"].close()
 
 
 class _AsyncBody(httpx.AsyncByteStream):
-    def __init__(self, response: httpcore.Response) -> None:
-        self._response = response
+    """As `_Body`."""
+
+    def __init__(self, response: httpcore.Response, pool_closed: Callable[[], bool]) -> None:
+        self._response, self._pool_closed = response, pool_closed
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         with _as_httpx():
@@ -110,6 +126,8 @@ class _AsyncBody(httpx.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._response.aclose()
+        if self._pool_closed():
+            await self._response.extensions["network_stream"].aclose()
 
 
 class _AsyncStream(httpcore.AsyncNetworkStream):

@@ -149,8 +149,7 @@ def test_pages_are_held_and_released(weblake_service: WeblakeService, weblake_si
     weblake_site.hold("/contact")
     with weblake_service.client() as client:
         job = client.start_batch_scrape([f"{weblake_site.url}/about", f"{weblake_site.url}/contact"]).id
-        until(lambda: client.get_batch_scrape(job).completed == 1)
-        assert weblake_site.requests("/contact")
+        until(lambda: client.get_batch_scrape(job).completed == 1 and weblake_site.requests("/contact"))
         assert client.get_batch_scrape(job).status == "scraping"
         weblake_site.release("/contact")
         until(lambda: client.get_batch_scrape(job).status == "completed")

@@ -6,13 +6,14 @@ Besides this module an integration imports `weblake`, `errors`, `events`, `otel`
 
     place -> find_landed -> start_load -> get_status or wait -> land           one task lands a load
     place -> start_load          LoadState, poll_all -> collect                one task starts it, another one lands it
+    start_load of each -> wait_for_any -> land                                 one task lands several loads
     cancel                                                                     the job is not needed any more
     EndedJobs and WatcherState, history                                        news since a cursor
     report, activity -> land_report, land_activity                             reports on the team
     url_shards -> read_shard, read_urls                                        lists of URLs
 
-A function whose name is that of a request to the service (`get_status`, `wait`, `cancel`, `report`, `activity`) returns
-a flow: run it with `client.run(...)`, and with an `AsyncClient` await that.
+A function whose name is that of a request to the service (`get_status`, `wait`, `wait_for_any`, `cancel`, `report`,
+`activity`) returns a flow: run it with `client.run(...)`, and with an `AsyncClient` await that.
 
 A scheduler that parses a graph, or a triggerer that waits for ten thousand jobs, must not load Arrow: importing this
 module does not, and the functions that need it import it when they are called.
@@ -44,8 +45,10 @@ from weblake.jobs.ended_jobs import poll_all as poll_all
 from weblake.jobs.job_links import job_page as job_page
 from weblake.jobs.polling import JobRef as JobRef
 from weblake.jobs.polling import OverBudget as OverBudget
+from weblake.jobs.polling import WaitingJob as WaitingJob
 from weblake.jobs.polling import get_status as get_status
 from weblake.jobs.polling import wait as wait
+from weblake.jobs.polling import wait_for_any as wait_for_any
 from weblake.jobs.retry import RetryPolicy as RetryPolicy
 from weblake.jobs.usage_reports import ClosedPeriod as ClosedPeriod
 from weblake.jobs.usage_reports import Report as Report

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import dagster as dg
@@ -12,6 +15,7 @@ import pyarrow as pa
 import pytest
 from gated_site import GatedSite
 from in_process import Bench
+from polling import until
 
 from dagster_weblake import (
     ActivityRequest,
@@ -156,6 +160,68 @@ def test_a_service_that_refuses_every_start_is_not_asked_for_the_other_partition
     assert bench.partitions("parts") == ["a"]  # what was started before lands
     assert "2 of 3 partitions failed. b: " in str(run.failure().description)
     assert len([each for each in bench.service.requests() if each["method"] == "POST"]) == 2
+
+
+@contextmanager
+def released_when(site: GatedSite, look: Callable[[], object]) -> Iterator[None]:
+    """Release the held pages when `look` returns a true value; fail after the block if it never did."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def release() -> None:
+            try:
+                until(look)
+            finally:
+                site.release()
+
+        released = pool.submit(release)
+        yield
+        released.result()
+
+
+@pytest.mark.parametrize("wait", ["step", "sensor"])
+def test_partitions_land_in_the_order_in_which_their_jobs_end(
+    bench: Bench, site: GatedSite, wait: Literal["step", "sensor"]
+) -> None:
+    """Else the results of one job may expire while the step waits for another one."""
+    site.held(1)
+    parts = build_weblake_assets(
+        "parts",
+        BatchScrapeRequest(urls=[f"{site.url}/{{partition_key}}"], poll_interval=0.2),
+        wait=wait,
+        partitions_def=dg.StaticPartitionsDefinition(["held/1", "page/2", "page/3"]),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    with released_when(site, lambda: bench.rows() == 2):
+        run = bench.run(parts, partitions=("held/1", "page/3"))
+    assert run.success
+    assert sorted(bench.partitions("parts")) == ["held/1", "page/2", "page/3"]
+
+
+def test_max_credits_ends_a_job_while_the_step_waits_for_another_partition(bench: Bench, site: GatedSite) -> None:
+    held = site.held(2)
+
+    @weblake_assets(
+        partitions_def=dg.StaticPartitionsDefinition(["none", "two"]),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        wait="sensor",
+        terms=BatchScrapeRequest(urls=held, max_credits=1, poll_interval=0.2),
+        retry_policy=None,
+    )
+    def parts(context: dg.AssetExecutionContext) -> BatchScrapeRequest:
+        urls = held[:1] if context.partition_key == "none" else [*site.pages(2), held[1]]
+        return BatchScrapeRequest(urls=urls)
+
+    for partition in ("none", "two"):
+        assert bench.run(parts, "parts_job", partition=partition).success
+
+    def cancelled() -> list[str]:
+        return [each["path"] for each in bench.service.requests() if each["method"] == "DELETE"]
+
+    with released_when(site, cancelled):
+        run = bench.run(parts, "parts", partitions=("none", "two"))
+    assert "1 of 2 partitions failed. two: " in str(run.failure().description)
+    assert len(cancelled()) == 1
+    assert bench.partitions("parts") == ["none"]
 
 
 def test_path_keys_name_the_partition_where_the_request_says_so(bench: Bench, site: GatedSite) -> None:

@@ -11,7 +11,7 @@ from scripted_transport import ScriptedTransport, reply, retry
 from weblake.errors import DeadlineExceeded, JobGone, RateLimited, ServiceUnavailable
 from weblake.events import Event, StatusPolled
 from weblake.jobs import polling
-from weblake.jobs.polling import JobRef, OverBudget
+from weblake.jobs.polling import JobRef, OverBudget, WaitingJob
 from weblake.jobs.retry import Retry
 from weblake.steps import NoResponse, Response
 
@@ -131,6 +131,51 @@ def test_a_service_that_names_no_time_worth_waiting_is_polled_no_more_often_than
     with pytest.raises(DeadlineExceeded, match="come back") as caught:
         wait([status(), reply(code, {"success": False, "error": "come back"}, {"retry-after": "0"})], seconds=3600.0)
     assert 350 < len(caught.value.transport.sent) < 400  # type: ignore[attr-defined]
+
+
+OTHER = JobRef("batch_scrape", "1c9f4d63-7a1e-4b52-8e2d-4a6b8f0a3d22")
+
+
+def wait_for_any(
+    script: Sequence[Response | NoResponse], *, seconds: tuple[float, ...] = (3600.0, 3600.0), **options: float
+) -> tuple[int, ScriptedTransport]:
+    """Wait for two jobs with their own deadlines; return the index of the one that ended the wait."""
+    transport = ScriptedTransport([*script])
+    jobs = [WaitingJob(job, transport.at + each) for job, each in zip((JOB, OTHER), seconds, strict=True)]
+    return transport.run(polling.wait_for_any(jobs, retry(lambda: 0.0), **options)), transport
+
+
+@pytest.mark.parametrize(
+    ("answers", "index"),
+    [
+        pytest.param([status(), status("completed")], 1, id="ended"),
+        pytest.param([status(), status("failed")], 1, id="failed"),
+        pytest.param([status("completed")], 0, id="the first one has ended"),
+        pytest.param([status(), status(creditsUsed=6), status(), status(creditsUsed=7)], 1, id="over its credits"),
+        pytest.param([status(), ABSENT, status(), status(), status(), ABSENT], 1, id="gone after it was seen"),
+        pytest.param([ABSENT, ABSENT, status("completed")], 0, id="not there yet"),
+        pytest.param([status(), reply(401)], 1, id="refused"),
+        pytest.param([status(), DOWN, status(), status("completed")], 0, id="one failed poll"),
+    ],
+)
+def test_of_several_jobs_the_first_that_needs_its_caller_ends_the_wait(answers: list[Response], index: int) -> None:
+    found, transport = wait_for_any(answers, max_credits=6)
+    assert (found, len(transport.sent)) == (index, len(answers))
+
+
+def test_of_several_jobs_the_first_deadline_ends_the_wait() -> None:
+    found, transport = wait_for_any([status()] * 60, seconds=(3600.0, 25.0))
+    assert found == 1
+    assert sum(transport.slept) == pytest.approx(25.0, abs=0.5)
+
+
+def test_many_jobs_are_polled_once_a_second_together() -> None:
+    transport = ScriptedTransport([status()] * 100 * 30 + [status("completed")])
+    begun = transport.at
+    jobs = [WaitingJob(JOB, begun + 86400.0)] * 100
+    assert transport.run(polling.wait_for_any(jobs, retry(lambda: 0.0))) == 0
+    assert transport.slept[0] == pytest.approx(0.3)
+    assert transport.slept[-1] == 100.0
 
 
 def test_each_poll_is_reported_with_its_counts() -> None:

@@ -3,8 +3,8 @@
     which generation -> landed already? -> intent, start, job id on record -> wait -> land -> metadata
 
 Each run begins at the first step and follows the ledger of the dataset, so a step may be killed at any point. A run
-over several partitions starts all of their jobs before it waits for the first, and a partition that fails does not keep
-the others from landing.
+over several partitions starts all of their jobs, waits for them together and lands each when its job has ended; a
+partition that fails does not keep the others from landing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import dagster as dg
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from dagster_weblake.resource import WeblakeResource
     from weblake import Receipt
     from weblake.orchestration import Dataset, Intent, Job, LandedLoad, LoadRequest
+
+T = TypeVar("T")
 
 #: The result has no value: the data are in the dataset.
 Result = dg.MaterializeResult[None]
@@ -59,6 +61,7 @@ def land(
     step = Step(context, weblake, request, key, to, buys=request.owns_job)
     load_requests: dict[str | None, LoadRequest] = {}
     started_loads: dict[str | None, orchestration.StartedLoad] = {}
+    waits: dict[str | None, orchestration.WaitingJob] = {}
 
     def start_job(part: Part) -> Metadata:
         load_request = load_requests[part.key] = step.load_request(part)
@@ -74,11 +77,12 @@ def land(
                 )
                 intent, job, _ = started_loads[part.key]
                 step.say_started(intent, job)
+                waits[part.key] = step.waiting_job(intent, job, progress[part.key])
         return {}
 
     def finish(part: Part) -> Metadata:
         load_request = load_requests[part.key]
-        callbacks = Progress(context, part.key, stopping.check).callbacks()
+        callbacks = progress[part.key].callbacks()
         known = started_loads.get(part.key)
         landing = orchestration.land(
             weblake.client, step.dataset, load_request, step.terms, callbacks, started_load=known
@@ -87,8 +91,9 @@ def land(
         return step.record_landing(landing, load_request.load_id)
 
     with translate_errors(context), step.stopping() as stopping:
+        progress = step.progress(stopping)
         unstarted = step.each(start_job).failed
-        outcome = step.each(finish, unstarted)
+        outcome = step.each(finish, unstarted, waits)
     yield from step.results(outcome)
 
 
@@ -135,17 +140,31 @@ def collect(
 ) -> Iterator[Result]:
     """Land the jobs that the asset `job_key` started; wait for jobs that have not ended yet."""
     step = Step(context, weblake, request, key, to, buys=False)
+    load_ids: dict[str | None, str] = {}
+    waits: dict[str | None, orchestration.WaitingJob] = {}
+
+    def find(part: Part) -> Metadata:
+        load_id = load_ids[part.key] = step.load_to_collect(part, job_key)
+        state = orchestration.LoadState(step.dataset, load_id)
+        if len(step.parts) > 1 and state.landed is None:
+            intent, job = state.intent, state.job
+            if intent is not None and job is not None and intent.kind in orchestration.JOB_KINDS:
+                stopping.open[load_id] = None
+                waits[part.key] = step.waiting_job(intent, job, progress[part.key])
+        return {}
 
     def finish(part: Part) -> Metadata:
-        load_id = step.load_to_collect(part, job_key)
+        load_id = load_ids[part.key]
         stopping.open[load_id] = None
-        callbacks = Progress(context, part.key, stopping.check).callbacks()
+        callbacks = progress[part.key].callbacks()
         landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, callbacks)
         stopping.open.pop(load_id)
         return step.record_landing(landing, load_id)
 
     with translate_errors(context), step.stopping() as stopping:
-        outcome = step.each(finish)
+        progress = step.progress(stopping)
+        unknown = step.each(find).failed
+        outcome = step.each(finish, unknown, waits)
     yield from step.results(outcome)
 
 
@@ -192,6 +211,16 @@ class Step:
     def stopping(self) -> AbstractContextManager[Stopping]:
         """Return the context manager that decides about the jobs when the step is stopped."""
         return Stopping(self.context, self.weblake.get_client, self.dataset).watching()
+
+    def progress(self, stopping: Stopping) -> dict[str | None, Progress]:
+        """Return what logs the progress of each partition."""
+        return {part.key: Progress(self.context, part.key, stopping.check) for part in self.parts}
+
+    def waiting_job(self, intent: Intent, job: Job, progress: Progress) -> orchestration.WaitingJob:
+        """Return the job of a load with the deadline that applies to it."""
+        age_s = intent.age_s() if self.terms.ends_job else 0.0
+        until = time.monotonic() + self.terms.timeout_s - age_s
+        return orchestration.WaitingJob(orchestration.JobRef(job.kind, job.job_id), until, progress.callbacks().on_poll)
 
     def load_request(self, part: Part, key: dg.AssetKey | None = None) -> LoadRequest:
         """Return the load request for a partition of this asset, or of another one for which this one starts jobs."""
@@ -272,30 +301,53 @@ class Step:
             totals=totals if landing.landed_at is None else None,
         )
 
-    def each(self, work: Callable[[Part], Metadata], but: Mapping[str | None, WeblakeError] = {}) -> Outcome:
+    def each(
+        self,
+        work: Callable[[Part], Metadata],
+        but: Mapping[str | None, WeblakeError] = {},
+        waits: Mapping[str | None, orchestration.WaitingJob] = {},
+    ) -> Outcome:
         """Call the work for each partition except those that have failed; a failure does not stop the others.
 
-        While the service refuses every call, the remaining partitions fail with that error, and it is not asked again.
+        Partitions with a job in `waits` follow the others, in the order in which their jobs end. While the service
+        refuses every call, the remaining partitions fail with that error, and it is not asked again.
         """
         found: dict[str | None, Metadata] = {}
         failed = dict(but)
         refusal: WeblakeError | None = None
         until = 0.0
-        for part in self.parts:
-            if part.key not in failed:
-                if refusal is not None and time.monotonic() < until:
-                    failed[part.key] = refusal
-                    continue
+        left = sorted((part for part in self.parts if part.key not in failed), key=lambda part: part.key in waits)
+        while left:
+            if refusal is not None and time.monotonic() < until:
+                failed |= {part.key: refusal for part in left}
+                break
+            try:
+                left = self._next_first(left, waits)
+                part = left.pop(0)
                 try:
                     with in_dagster_terms():
                         found[part.key] = work(part)
                 except WeblakeError as error:
                     failed[part.key] = refusal = error
                     until = time.monotonic() + _refused_for(error)
-                except dg.DagsterExecutionInterruptedError:
-                    self.tell(found)  # the interrupted step returns no result for them
-                    raise
-        return Outcome(found, failed)
+            except dg.DagsterExecutionInterruptedError:
+                self.tell(found)  # the interrupted step returns no result for them
+                raise
+        return Outcome(self._in_order(found), self._in_order(failed))
+
+    def _next_first(self, left: list[Part], waits: Mapping[str | None, orchestration.WaitingJob]) -> list[Part]:
+        """Return the partitions, rotated so that the next one to land is the first; wait until there is one."""
+        jobs = [waits[part.key] for part in left if part.key in waits]
+        if len(jobs) < max(2, len(left)):
+            return left
+        client, terms = self.weblake.client, self.terms
+        index = client.run(
+            orchestration.wait_for_any(jobs, client.retry, poll_s=terms.poll_s, max_credits=terms.max_credits)
+        )
+        return left[index:] + left[:index]
+
+    def _in_order(self, values: Mapping[str | None, T]) -> dict[str | None, T]:
+        return {part.key: values[part.key] for part in self.parts if part.key in values}
 
     def tell(self, found: Mapping[str | None, Metadata]) -> None:
         """Report the partitions that succeeded to Dagster, in a step that fails."""

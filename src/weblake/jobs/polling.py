@@ -7,7 +7,7 @@ parameter is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,6 +25,8 @@ from weblake.steps import Flow, Response, now, sleep
 
 #: Seconds between polls, growing from the first to the last value: short jobs end soon, long jobs need few polls.
 FIRST_POLL_S, LAST_POLL_S, POLL_GROWTH = 0.3, 10.0, 1.5
+#: Average seconds between two polls of a wait for several jobs: many jobs are not polled more often than a few.
+BETWEEN_POLLS_S = 1.0
 #: Random share of each pause, so that jobs that were started together are not polled together.
 SPREAD = 0.25
 #: Seconds in which a 404 is retried, because the service may not find a job that was just started.
@@ -74,6 +76,68 @@ class JobRef:
     def __str__(self) -> str:
         """Return the job's kind and id, as the command line writes them."""
         return f"{JOB_KINDS[self.kind].command} {self.job_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """One of several jobs that a caller waits for at the same time."""
+
+    job: JobRef
+    #: Deadline in monotonic seconds.
+    until: float
+    #: Called with the head of each response.
+    progress: Progress = lambda head: None
+
+
+def wait_for_any(
+    jobs: Sequence[WaitingJob],
+    retry: Retry,
+    *,
+    poll_s: float = LAST_POLL_S,
+    max_credits: float | None = None,
+    unseen_s: float = UNSEEN_S,
+) -> Flow[int]:
+    """Poll several jobs in turn until one of them needs its caller, and return its index; at least one job is given.
+
+    This is a job that has ended, has used more than `max_credits`, has reached its deadline or cannot be polled. A
+    `wait` for this job then returns at once, or raises the reason.
+
+    Args:
+        jobs: The jobs, in the order of the polls.
+        retry: The client's retry rules.
+        poll_s: Most seconds between two polls of a job; with more jobs than that, as many seconds as there are jobs.
+        max_credits: Most credits that each job may use while it runs; None for no limit.
+        unseen_s: Seconds from now in which a 404 counts as "not there yet".
+    """
+    unseen_until = (yield from now()) + unseen_s
+    pause, longest = FIRST_POLL_S, max(poll_s, FIRST_POLL_S, len(jobs) * BETWEEN_POLLS_S)
+    seen = set[int]()
+    while True:
+        for index, each in enumerate(jobs):
+            if (yield from now()) >= each.until:
+                return index
+            try:
+                head = yield from _poll(
+                    each.job,
+                    _heads(each.job),
+                    retry,
+                    None,
+                    seen=index in seen,
+                    until=each.until,
+                    unseen_until=unseen_until,
+                )
+            except WeblakeError:
+                return index
+            if head is None:
+                continue
+            seen.add(index)
+            retry.observe(_polled(each.job, head.fields))
+            each.progress(head.fields)
+            if models.is_terminal(head.fields.get("status")) or over_budget(head.fields, max_credits):
+                return index
+        left = min(each.until for each in jobs) - (yield from now())
+        yield from sleep(min(pause * (1 - SPREAD * retry.jitter()), left))
+        pause = min(pause * POLL_GROWTH, longest)
 
 
 def wait(

@@ -35,7 +35,7 @@ from weblake.steps import Response
 
 #: Seconds in which a 404 means "not there yet": for a job just started, and for a job started elsewhere.
 JUST_STARTED_S, ELSEWHERE_S = 10.0, 3.0
-#: Seconds that a job has to be cancelled and to end at a limit, and at its time limit also to be downloaded.
+#: Seconds that a job has at a limit to be cancelled and to end, and as many again at its time limit to be downloaded.
 SETTLE_S = 900.0
 
 

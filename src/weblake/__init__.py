@@ -1,4 +1,4 @@
-"""weblake lands web data in a data lake: URLs or a site in, one Parquet file out, exactly once, paid once.
+"""Scrape URLs or a site with a web data extraction service and land the pages as one Parquet file.
 
 This package exports the public names. Each is imported at its first use, so that a program that only polls jobs does
 not load Arrow.

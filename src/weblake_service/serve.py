@@ -135,7 +135,9 @@ def _start_keys(key: str | None, keys_file: str | Path | None) -> _StartKeys:
     of_environment = os.environ.get("WEBLAKE_API_KEY")
     if keys_file is not None:
         if key is not None:
-            raise InvalidOption("There are both a key and a keys file.", hint="Name the key in the file too.")
+            raise InvalidOption(
+                "There are both a key and a keys file.", hint="Leave `key` out, and add the key to the file."
+            )
         file = read_keys_file(keys_file)
         warnings = [file.warning] if file.warning else []
         if of_environment and of_environment not in {one.key for one in file.keys}:

@@ -204,7 +204,7 @@ def test_what_is_no_file_is_refused_before_anything_is_paid(tmp_path: Path) -> N
             small_file(path)
     with pytest.raises(InvalidOption, match="is a directory"):
         small_file(tmp_path / "here")
-    with pytest.raises(StorageRefused, match="Make the directory above it"):
+    with pytest.raises(StorageRefused, match="Create its directory"):
         small_file(tmp_path / "no" / "such" / "a.txt")
     assert not (tmp_path / "no").exists()
 

@@ -115,7 +115,7 @@ def test_a_password_in_an_address_is_dropped() -> None:
     ],
 )
 def test_what_is_no_table_of_a_dataset_is_refused(written: str) -> None:
-    with pytest.raises(ValueError, match="is no table of a weblake dataset") as caught:
+    with pytest.raises(ValueError, match="is not a table of a weblake dataset") as caught:
         Asset(uri=written)
     assert "test-key" not in str(caught.value)
     assert "weblake://<s3|gs|abfs|file>/" in str(caught.value)
@@ -129,8 +129,8 @@ def test_what_is_no_table_of_a_dataset_is_refused(written: str) -> None:
         ("file://host/lake", "documents", "relative path"),
         ("memory://lake", "documents", "memory://"),
         ("ftp://lake/web", "documents", "ftp://"),
-        ("s3://lake/web", "pages", "no table"),
-        ("s3://", "documents", "no table"),
+        ("s3://lake/web", "pages", "not a table"),
+        ("s3://", "documents", "not a table"),
     ],
 )
 def test_a_root_that_others_could_not_find_is_refused(root: str, table: str, words: str) -> None:

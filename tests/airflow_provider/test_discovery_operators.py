@@ -142,7 +142,7 @@ def test_a_long_map_needs_a_file(
         ({"options": {"limit": 0}}, "limit"),
         ({"options": {"no_such": 1}}, "no_such"),
         ({"options": {"url": "b.example"}}, "multiple values"),
-        ({"to": "/no/such/place/list.txt"}, "Make the directory above it"),
+        ({"to": "/no/such/place/list.txt"}, "Create its directory"),
         ({"to": "s3://no_such@bucket/list.txt"}, "no Airflow connection"),
         ({"to": "/tmp/list.csv"}, "Name the file with .txt"),
         ({"weblake_conn_id": "no_such"}, "no_such"),

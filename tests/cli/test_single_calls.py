@@ -309,7 +309,7 @@ def test_one_landed_page_is_a_receipt_and_several_are_a_list(service: Service, t
     out, err = service.run("scrape", "https://a.test/1", "https://a.test/2", "--to", root, "--json")
     assert [each["stored"] for each in json.loads(out)["loads"]] == [1, 1]
     assert "has landed already" in err
-    assert "--new starts it again" in err
+    assert "--new starts a new job" in err
 
 
 def test_the_defaults_of_the_command_line_are_those_of_python() -> None:

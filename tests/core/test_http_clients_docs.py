@@ -138,7 +138,7 @@ def test_httpx2(service: Service) -> None:
 
 
 def test_a_client_without_kept_connections(service: Service) -> None:
-    (code,) = examples("What weblake keeps and what a client of yours cannot")
+    (code,) = examples("Guarantees with a client of your own")
     twice = code + "    client.credit_usage()\n"
     assert run(twice)["credits"] == CREDITS
     assert (len(service.heads), service.connections) == (2, 2)

@@ -39,7 +39,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         (CrawlRequest(url=URL, options={"maxDiscoveryDepth": 1}), "maxDiscoveryDepth"),  # type: ignore[typeddict-unknown-key]
         (CrawlRequest(url=URL, options={"limit": "3"}), "limit"),  # type: ignore[typeddict-item]
         (CrawlRequest(url="ftp://a.example/"), "url has the scheme 'ftp'"),
-        (CrawlRequest(url=URL, options={"url": URL}), "'url' is no option"),  # type: ignore[typeddict-unknown-key]
+        (CrawlRequest(url=URL, options={"url": URL}), "'url' is not an option"),  # type: ignore[typeddict-unknown-key]
         (CrawlRequest(url=URL, options=None), "options is of type NoneType"),  # type: ignore[arg-type]
         (CrawlRequest(url=7), "url is of type int"),  # type: ignore[arg-type]
         (ScrapeRequest(url="", options={}), "url is empty"),

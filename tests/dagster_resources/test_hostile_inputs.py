@@ -101,7 +101,7 @@ def test_an_upstream_asset_that_was_not_loaded_is_named() -> None:
 
 @pytest.mark.parametrize("name", ["url", "urls", "file", "naming", "terms", "idempotency_key", 1])
 def test_a_field_is_no_option(name: object) -> None:
-    with pytest.raises(InvalidOption, match="is no option"):
+    with pytest.raises(InvalidOption, match="is not an option"):
         BatchScrapeRequest(urls=[A], options={name: "x"}).load_request(Part())  # type: ignore[misc]
 
 
@@ -135,7 +135,7 @@ def test_the_environment_is_looked_up_wherever_it_is_named(monkeypatch: pytest.M
     (asset,) = build_weblake_assets("docs", crawl)
     assert "SITE" in str(asset.descriptions_by_key[asset.key])
     monkeypatch.setenv("MOST", "test-secret")
-    with pytest.raises(AskPerson, match="MOST is no number") as caught:
+    with pytest.raises(AskPerson, match="MOST is not a number") as caught:
         filled([dg.EnvVar.int("MOST")], Part())
     assert "test-secret" not in str(caught.value)
 

@@ -123,7 +123,7 @@ def test_the_error_names_a_list_that_is_gone_or_damaged(lab: Lab, damage: str) -
 
 
 def test_what_was_never_started_cannot_be_collected(lab: Lab) -> None:
-    with pytest.raises(errors.AskPerson, match="not on record"):
+    with pytest.raises(errors.AskPerson, match="has no record"):
         detached.collect(lab.client, lab.dataset, "0" * 16, SOON)
 
 

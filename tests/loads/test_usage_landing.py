@@ -191,7 +191,7 @@ def test_a_day_to_which_others_add_without_end_is_given_up(monkeypatch: pytest.M
             return self._inner.list(prefix)
 
     monkeypatch.setattr(usage, "ROUNDS", 5)
-    with pytest.raises(StorageRefused, match="go on adding"):
+    with pytest.raises(StorageRefused, match="keep changing"):
         land_activity(entries("a"), Busy(memory(), 0, lambda: None))
 
 

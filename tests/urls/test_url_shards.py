@@ -153,7 +153,7 @@ def test_a_list_on_s3(s3_root: str, kind: str) -> None:
     assert together(f"s3://{bucket}/top.{kind}", shards=3) == URLS
     with pytest.raises(FixRequest, match="does not exist"):
         url_shards(f"{s3_root}/none.{kind}")
-    with pytest.raises(FixRequest, match="is no file"):
+    with pytest.raises(FixRequest, match="is not a file"):
         read_urls(s3_root)
 
 
@@ -331,7 +331,7 @@ def test_a_list_that_grows_while_it_is_cut_is_refused(tmp_path: Path, monkeypatc
     file = tmp_path / "urls.txt"
     file.write_bytes(write_list("txt", URLS))
     monkeypatch.setattr("weblake.urls.shards._even", lambda *_: iter([4, 4]))
-    with pytest.raises(FixRequest, match="grew while it was being cut"):
+    with pytest.raises(FixRequest, match="grew while it was split"):
         url_shards(file, shards=2)
 
 
@@ -446,5 +446,5 @@ def test_a_list_on_standard_input_or_elsewhere_is_a_file_that_exists(monkeypatch
     assert read_urls(f"{folder}/a/urls.txt") == URLS
     with pytest.raises(FixRequest, match=r"none\.txt does not exist"):
         read_urls(f"{folder}/none.txt")
-    with pytest.raises(FixRequest, match="a is no file"):
+    with pytest.raises(FixRequest, match="a is not a file"):
         read_urls(f"{folder}/a")

@@ -202,5 +202,5 @@ def _translate_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StorageRefused(
             f"{path} cannot be written: {error.strerror or error}.",
-            hint="Make the directory above it and give this user leave to write there, or choose another path.",
+            hint="Create its directory and give this user permission to write there, or choose another path.",
         ) from error

@@ -157,7 +157,7 @@ class BatchScrapeRequest(LandingRequest):
         if isinstance(given, dg.AssetKey):
             raise InvalidOption(
                 f"The URLs of {given.to_user_string()} were not loaded.",
-                hint="A function takes an upstream asset as a parameter, and gives what it got.",
+                hint="Add the upstream asset as a parameter of the function, and pass its value as `urls`.",
             )
         if isinstance(given, Mapping) and part.key in given:  # a mapping of upstream values by partition
             given = given[part.key]
@@ -202,7 +202,7 @@ class ParseRequest(LandingRequest):
         """Return the load request of one file, identified by its name and content."""
         path = Path(filled(self.file, part))
         if not path.is_file():
-            raise InvalidOption(f"{path} is no file here.", hint="Give a path that the step's process can read.")
+            raise InvalidOption(f"{path} is not a file here.", hint="Give a path that the step's process can read.")
         return orchestration.parse_request(path, self.naming(part), **_options(self.options, part))
 
 
@@ -266,7 +266,9 @@ def check_option_names(options: Mapping[str, object]) -> None:
     """Raise InvalidOption for an option that is a field of the request, and for a name that is no text."""
     for name in options:
         if not isinstance(name, str) or name in _NO_OPTIONS:
-            raise InvalidOption(f"{name!r} is no option.", hint="What the request has a field for is given there.")
+            raise InvalidOption(
+                f"{name!r} is not an option.", hint="If it is a parameter of the request, give it as that parameter."
+            )
 
 
 def _options(options: _Options, part: Part) -> _Options:

@@ -233,8 +233,8 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         raise as_failure(
             context,
             InvalidOption(
-                f"A {type(request).__name__} is no request.",
-                hint="Return a CrawlRequest, a BatchScrapeRequest or the like.",
+                f"A {type(request).__name__} is not a request.",
+                hint="Return a request, such as CrawlRequest or BatchScrapeRequest.",
             ),
         )
 
@@ -258,7 +258,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
                 # Without a base URL the core would use its embedded service, which is not intended here.
                 raise AskPerson(
                     f"WeblakeResource has no {name}.",
-                    hint=f"Set the environment variable {variable}, where Dagster's processes see it.",
+                    hint=f"Set {variable} in the environment of Dagster's processes.",
                 )
             values.append(value.strip())
         return values[0], values[1]

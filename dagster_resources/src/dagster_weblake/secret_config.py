@@ -85,10 +85,12 @@ def resolve(value: object) -> object:
     try:
         found = value.get_value()
     except ValueError:
-        raise AskPerson(f"The environment variable {value.env_var_name} is no number.", hint="Set one.") from None
+        raise AskPerson(
+            f"The environment variable {value.env_var_name} is not a number.", hint="Set a number."
+        ) from None
     if found is None:
         raise AskPerson(
             f"The environment variable {value.env_var_name} is not set.",
-            hint="Set it where Dagster's processes see it.",
+            hint="Set it in the environment of Dagster's processes.",
         )
     return found

@@ -35,7 +35,7 @@ def urls_of(given: object, column: str | None = None) -> list[str]:
         if value.strip():
             urls.append(value.strip())
     if not urls:
-        raise InvalidOption("There is no URL in what the upstream asset returned.", hint="Give at least one.")
+        raise InvalidOption("The upstream asset returned no URL.", hint="Return at least one URL.")
     return urls
 
 
@@ -87,6 +87,6 @@ def _column(names: list[str], column: str | None) -> str:
         )
     if names.count(wanted) > 1:
         raise InvalidOption(
-            f"What the upstream asset returned has several columns {wanted!r}.", hint="Name them apart."
+            f"What the upstream asset returned has several columns {wanted!r}.", hint="Rename one of them."
         )
     return wanted

@@ -59,4 +59,4 @@ def job_kind(name: str) -> JobKind:
     for kind in JOB_KINDS.values():
         if name in (kind.name, kind.command):
             return kind
-    raise InvalidOption(f"{name[:40]!r} is no kind of job.", hint="Say batch or crawl.")
+    raise InvalidOption(f"{name[:40]!r} is not a kind of job.", hint="Give batch or crawl.")

@@ -58,7 +58,7 @@ def verify(body: bytes, signature: str | None, secret: str | bytes) -> None:
             "The webhook carries no signature."
             if not signature
             else "The webhook's signature does not match its body and the secret.",
-            hint="Do not act on it. Where it should be genuine, compare the secrets, and pass the body's raw bytes.",
+            hint="Discard the delivery. If it should be genuine, compare the secrets, and pass the body's raw bytes.",
         )
 
 

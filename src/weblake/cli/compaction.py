@@ -23,13 +23,13 @@ _NAMED = 5
 
 def compact(
     root: RootArgument,
-    to: Annotated[str, typer.Option("--to", metavar="NEW_ROOT", help="An empty root.")],
+    to: Annotated[str, typer.Option("--to", metavar="NEW_ROOT", help="Root of the new dataset; it must be empty.")],
     file_size: Annotated[
-        str, typer.Option("--file-size", metavar="SIZE", help="Most bytes of a new file, such as 64MB or 1GiB.")
+        str, typer.Option("--file-size", metavar="SIZE", help="Maximum size of a file, such as 64MB or 1GiB.")
     ] = "256MB",
     as_json: Json = False,
 ) -> None:
-    """Rewrites a dataset into NEW_ROOT with its small files merged. ROOT is only read; stop its pipelines before."""
+    """Copies a dataset into NEW_ROOT with its small files merged. Stop the writers of ROOT first; it is not changed."""
     from weblake.cli.interrupts import terminable
     from weblake.dataset import compaction
 
@@ -41,7 +41,7 @@ def compact(
         code = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
         raise Interrupted(
             f"interrupted; {to} is not a dataset yet, and {root} is unchanged.",
-            hint="The same command continues.",
+            hint="Run the same command again to continue.",
             exit_code=code,
         ) from None
     if as_json:
@@ -62,7 +62,9 @@ def bytes_of(text: str) -> int:
         unit = 1024 if found[3] else 1000
         size = int(float(found[1]) * unit ** " KMGT".index(found[2].upper() or " "))
     if size < 1:
-        raise InvalidOption(f"--file-size {text[:40]!r} is not a size.", hint="Such as 256MB, 1GiB or 64000000.")
+        raise InvalidOption(
+            f"--file-size {text[:40]!r} is not a size.", hint="Give a size such as 256MB, 1GiB or 64000000."
+        )
     return size
 
 
@@ -79,12 +81,13 @@ def _show(done: Compacted, root: str, to: str) -> None:
         )
         for name, each in done.tables.items()
     ]
-    output.show_table(f"{root} in {to}: {done.loads:,} loads, done {done.at[:16].replace('T', ' ')} UTC", columns, rows)
+    title = f"Compacted {root} into {to}: {done.loads:,} loads, completed {done.at[:16].replace('T', ' ')} UTC"
+    output.show_table(title, columns, rows)
     if done.open:
         named = ", ".join(done.open[:_NAMED]) + (", …" if len(done.open) > _NAMED else "")
         output.note(
-            f"weblake: not landed so far, and copied: {len(done.open)} ({named}). Continue them in {to} only: "
-            "one root does not know the jobs of the other. `weblake orphans` names their jobs."
+            f"weblake: loads that have not landed yet were copied: {len(done.open)} ({named}). Continue them in {to} "
+            "only: the two roots do not share records of jobs. `weblake orphans` lists the jobs."
         )
     if done.unreadable:
         first, why = next(iter(done.unreadable.items()))

@@ -10,14 +10,14 @@ from rich.markup import escape
 from weblake import output
 from weblake.cli.tree import ContractOptions, Json, ServiceOptions
 
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Most results.")]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Maximum number of results.")]
 
 
 def map_(
     url: str,
     options: ContractOptions,
     service: ServiceOptions,
-    search: Annotated[str | None, typer.Option("--search", help="Order by relevance to this.")] = None,
+    search: Annotated[str | None, typer.Option("--search", help="Sort the URLs by relevance to this text.")] = None,
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:

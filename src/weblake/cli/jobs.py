@@ -7,7 +7,7 @@ from weblake.cli.tree import JobId, Json, Kind, ServiceOptions
 
 
 def status(kind: Kind, job_id: JobId, service: ServiceOptions, as_json: Json = False) -> None:
-    """Shows how far a job is, without reading its documents."""
+    """Shows the status and progress of a job, without reading its documents."""
     from weblake.jobs.polling import JobRef, get_status
     from weblake.loads.load_request import existing_job
 
@@ -24,7 +24,7 @@ def status(kind: Kind, job_id: JobId, service: ServiceOptions, as_json: Json = F
 
 
 def cancel(kind: Kind, job_id: JobId, service: ServiceOptions, as_json: Json = False) -> None:
-    """Cancels a job; what was scraped stays readable until it expires."""
+    """Cancels a job. Its scraped pages can be read until they expire."""
     from weblake.api.job_kinds import JOB_KINDS
     from weblake.loads.load_request import existing_job
 

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
     from weblake.loads.publishing import Dataset, HistoryEntry, LandedLoad
 
-Detach = Annotated[bool, typer.Option("--detach", help="Start it, print the job id, and exit.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Start the job, print its id, and exit without waiting.")]
 
-#: Most unreadable loads that are named.
+#: Maximum number of unreadable loads that are named.
 NAMED = 5
 
 
@@ -52,9 +52,16 @@ def batch(
     service: ServiceOptions,
     urls: Annotated[list[str] | None, typer.Argument(metavar="URL…")] = None,
     urls_file: Annotated[
-        str | None, typer.Option("--urls", metavar="FILE", help="One URL per line (# comments), or CSV or Parquet.")
+        str | None,
+        typer.Option(
+            "--urls",
+            metavar="FILE",
+            help="File of URLs: text with one URL per line (# starts a comment), CSV or Parquet.",
+        ),
     ] = None,
-    column: Annotated[str | None, typer.Option("--column", help="The column of a CSV or Parquet file.")] = None,
+    column: Annotated[
+        str | None, typer.Option("--column", help="Column of the CSV or Parquet file that contains the URLs.")
+    ] = None,
     detach: Detach = False,
     as_json: Json = False,
 ) -> None:
@@ -63,7 +70,7 @@ def batch(
     from weblake.loads import list_sources, load_request
 
     if bool(urls) == bool(urls_file):
-        raise InvalidOption("Give URLs, or --urls FILE, and not both.")
+        raise InvalidOption("Give either URLs or --urls FILE.")
     if column is not None and urls_file is None:
         raise InvalidOption("--column names a column of a file of URLs, and there is none.", hint="Give --urls FILE.")
     name, given = naming.naming(), pages.given()
@@ -84,7 +91,7 @@ def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Seque
     except FixRequest as error:
         if sent is None:
             raise
-        said = f"{' '.join(error.message.split())} Landing what was sent before"
+        said = f"{' '.join(error.message.split())} Landing the list that was sent before"
     else:
         if sent is None or [*sent] == listed or set(sent).isdisjoint(listed):
             return listed
@@ -101,10 +108,10 @@ def crawl(
     terms: TermsOptions,
     naming: NamingOptions,
     service: ServiceOptions,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", help="Most pages.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", help="Maximum number of pages.")] = None,
     detach: Detach = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Crawl without --limit and --max-credits, and do not ask.")
+        bool, typer.Option("--yes", help="Do not ask for confirmation of a crawl without --limit and --max-credits.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -141,11 +148,15 @@ def loads(
     root: RootArgument,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="LOAD_ID", help="Only what came later, by the clocks of those that landed."),
+        typer.Option(
+            "--since",
+            metavar="LOAD_ID",
+            help="Only loads that landed after this one, by the clocks of the landing machines.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Lists what has landed and what was retired, oldest first."""
+    """Lists the landed and the retired loads, oldest first."""
     from weblake.dataset import layout
     from weblake.dataset.root import open_dataset
     from weblake.loads.publishing import history
@@ -249,7 +260,9 @@ def _interrupted(request: LoadRequest, job: Sequence[str], exit_code: object) ->
             exit_code=code,
         )
     else:
-        error = Interrupted("interrupted.", hint="The same command resumes; nothing is paid twice.", exit_code=code)
+        error = Interrupted(
+            "interrupted.", hint="Run the same command again to resume; nothing is paid twice.", exit_code=code
+        )
     error.receipt = Receipt(request.load_id, request.kind, job[0] if job else request.job_id)
     return error
 
@@ -260,8 +273,8 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
 
     if client.is_embedded:
         raise FixRequest(
-            "--detach would leave a job behind in a service that ends with this command.",
-            hint="Start one that stays with `weblake serve`, and set WEBLAKE_BASE_URL and WEBLAKE_API_KEY.",
+            "--detach needs a service that keeps running: the embedded service ends with this command.",
+            hint="Start a service with `weblake serve`, and set WEBLAKE_BASE_URL and WEBLAKE_API_KEY.",
         )
     landing = publishing.find(dataset, request.load_id)
     if landing is not None:
@@ -280,7 +293,7 @@ def show_if_old(landing: LandedLoad, request: LoadRequest) -> None:
     """If a load landed earlier, write when it did and how to get another one."""
     if landing.landed_at is not None:
         when = read_time(landing.landed_at)
-        again = " --new starts it again, --key TEXT makes it another load." if request.start is not None else ""
+        again = " --new starts a new job; --key TEXT makes a separate load." if request.start is not None else ""
         output.note(
             f"weblake: this load has landed already, on {when:%Y-%m-%d %H:%M} UTC (load {landing.receipt.load_id}); "
             f"nothing was started.{again}"

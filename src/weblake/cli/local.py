@@ -16,58 +16,75 @@ from weblake.errors import FixRequest
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to bind to.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for a free one.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free port.")] = 8080,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Directory of the database; :memory: for none.")
+        Path | None, typer.Option(metavar="DIR", help="Directory of the database; :memory: keeps it in memory.")
     ] = None,
     allow_private: Annotated[
         bool,
-        typer.Option("--allow-private", help="Allow private and loopback addresses as pages and webhook receivers."),
+        typer.Option("--allow-private", help="Allow pages and webhook receivers on private and loopback addresses."),
     ] = False,
     keys: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Several keys, their teams and the teams' plans, in TOML or JSON."),
+        typer.Option(
+            metavar="FILE", help="TOML or JSON file that defines several keys, their teams and the teams' plans."
+        ),
     ] = None,
     credits: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Credits of a team per month; 402 when they are used up.")
+        int | None,
+        typer.Option(min=0, metavar="N", help="Credits of a team per month; after that the service answers 402."),
     ] = None,
     requests_per_minute: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Most starts of a team per minute; 429 beyond.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Maximum starts of a team per minute; beyond that the service answers 429."
+        ),
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, max=1000, metavar="N", help="Most pages of a team at the same time (10).")
+        int | None,
+        typer.Option(
+            min=1,
+            max=1000,
+            metavar="N",
+            help="Maximum number of pages of a team that are scraped at the same time (10).",
+        ),
     ] = None,
     zero_data_retention: Annotated[
-        bool, typer.Option("--zero-data-retention", help="Allow requests whose pages are not kept.")
+        bool,
+        typer.Option(
+            "--zero-data-retention", help="Accept requests with zero data retention, whose pages are not stored."
+        ),
     ] = False,
     allow_code_execution: Annotated[
         bool,
         typer.Option(
             "--allow-code-execution",
-            help="Allow requests to run code in browser sessions: as your user, without a sandbox. Loopback only.",
+            help="Allow requests to run code in browser sessions, as your user and without a sandbox. Loopback only.",
         ),
     ] = False,
     browser_sessions: Annotated[
         int | None,
-        typer.Option(min=1, max=100, metavar="N", help="Most browser sessions at the same time (4)."),
+        typer.Option(min=1, max=100, metavar="N", help="Maximum number of browser sessions at the same time (4)."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="Make ids and orders equal in every run.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Make ids and the order of documents the same in each run.")
+    ] = None,
     faults: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Fault rules that apply from the start, in TOML or JSON.")
+        Path | None, typer.Option(metavar="FILE", help="TOML or JSON file of fault rules that apply from the start.")
     ] = None,
 ) -> None:
-    """Runs the embedded local service until it is interrupted.
+    """Runs the embedded service until it is interrupted.
 
-    One line of JSON on standard output says when it listens, and where. Its key is WEBLAKE_API_KEY, or one that is
-    generated at the first start and shown in that line. WEBLAKE_WEBHOOK_SECRET signs its webhooks.
+    When it listens, it prints one line of JSON with its address. Its key is WEBLAKE_API_KEY, or a key that is
+    generated at the first start and printed in that line. WEBLAKE_WEBHOOK_SECRET signs its webhooks.
 
     With WEBLAKE_LLM_BASE_URL (an OpenAI-compatible endpoint), WEBLAKE_LLM_MODEL and, if the endpoint needs one,
-    WEBLAKE_LLM_API_KEY it supports what needs a language model; pip install 'weblake[llm]'.
+    WEBLAKE_LLM_API_KEY it supports the functions that need a language model; pip install 'weblake[llm]'.
 
-    A keys file has a table [[keys]] for each key with name, key or key_env (the variable that holds it) and team, and
-    may have a table [teams.NAME] with credits, requests_per_minute, reads_per_minute, concurrency, max_queued_pages,
-    zero_data_retention, webhook_secret or webhook_secret_env. A value that a team's table
-    does not have comes from the options here.
+    A keys file has a table [[keys]] for each key with name, team, and key or key_env (the variable that holds the
+    key). It may have tables [teams.NAME] with credits, requests_per_minute, reads_per_minute, concurrency,
+    max_queued_pages, zero_data_retention, webhook_secret or webhook_secret_env. The defaults for a team are the
+    options of this command.
     """
     from weblake.embedded import needs_local
 
@@ -99,7 +116,7 @@ def serve(
 
 def demo(
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="DIR", help="Where to land; a fresh directory by default.")
+        Path | None, typer.Option("--to", metavar="DIR", help="Root of the dataset; by default a new directory.")
     ] = None,
     as_json: Json = False,
 ) -> None:

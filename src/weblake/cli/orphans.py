@@ -29,13 +29,15 @@ def orphans(
     root: RootArgument,
     service: ServiceOptions,
     strangers: Annotated[
-        bool, typer.Option("--strangers", help="Also list jobs of the last 24 hours that no load of ROOT has.")
+        bool, typer.Option("--strangers", help="Also list jobs of the last 24 hours that belong to no load of ROOT.")
     ] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Read the ledger only; ask no service.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Read the ledger only; send no request to the service.")
+    ] = False,
     older_than: Annotated[
-        float, typer.Option("--older-than", metavar="HOURS", min=0, help="Only loads that were requested before that.")
+        float, typer.Option("--older-than", metavar="HOURS", min=0, help="Only loads whose intent is older than this.")
     ] = 0.0,
-    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if there are any.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if there are such loads.")] = False,
     as_json: Json = False,
 ) -> None:
     """Lists loads that have not landed, finds their jobs, and says what to do. Changes nothing."""

@@ -12,14 +12,16 @@ from weblake.cli.tree import ContractOptions, Json, ServiceOptions
 from weblake.errors import InvalidOption
 
 Code = Annotated[str | None, typer.Option("--code", help="Code to run; `@FILE` reads it from a file.")]
-Language = Annotated[str | None, typer.Option("--language", help="node, python or bash.")]
-Seconds = Annotated[int | None, typer.Option("--timeout", metavar="SECONDS", help="1 to 300.")]
+Language = Annotated[str | None, typer.Option("--language", help="Language of the code: node, python or bash.")]
+Seconds = Annotated[int | None, typer.Option("--timeout", metavar="SECONDS", help="Time limit of the code, 1 to 300.")]
 
 
 def create(
     options: ContractOptions,
     service: ServiceOptions,
-    ttl: Annotated[int | None, typer.Option(metavar="SECONDS", help="Lifetime, 30 to 3600.")] = None,
+    ttl: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="Maximum lifetime of the session, 30 to 3600.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Creates a session and prints its addresses."""
@@ -36,7 +38,7 @@ def create(
 
 def list_(
     service: ServiceOptions,
-    status: Annotated[str | None, typer.Option(help="active or destroyed.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only sessions with this status: active or destroyed.")] = None,
     as_json: Json = False,
 ) -> None:
     """Lists the sessions of the team."""
@@ -75,7 +77,9 @@ def close(session_id: str, service: ServiceOptions, as_json: Json = False) -> No
 def interact(
     scrape_id: str,
     service: ServiceOptions,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="What to do, in words.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", help="Task for the service's language model, in words.")
+    ] = None,
     code: Code = None,
     language: Language = None,
     timeout: Seconds = None,

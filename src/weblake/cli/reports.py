@@ -13,7 +13,7 @@ from weblake.cli.tree import Json, ServiceOptions, To, dataset_to_land_in
 
 
 class What(str, Enum):
-    """What usage is counted in."""
+    """The unit of usage."""
 
     credits = "credits"
     tokens = "tokens"
@@ -26,7 +26,7 @@ def usage(
     to: To = None,
     as_json: Json = False,
 ) -> None:
-    """Shows usage month by month, or lands it with --to: one file a month, replaced whole."""
+    """Shows usage month by month, or lands it with --to: one file a month, replaced as a whole."""
     from weblake.jobs import usage_reports as reports
 
     with service.connect() as client:
@@ -58,7 +58,9 @@ def usage(
 
 def activity(
     service: ServiceOptions,
-    endpoint: Annotated[str | None, typer.Option("--endpoint", help="scrape, crawl, batch_scrape, …")] = None,
+    endpoint: Annotated[
+        str | None, typer.Option("--endpoint", help="Only calls of this endpoint: scrape, crawl, batch_scrape, …")
+    ] = None,
     to: To = None,
     as_json: Json = False,
 ) -> None:

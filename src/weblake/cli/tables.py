@@ -38,7 +38,7 @@ def add(
         str | None, typer.Option("--identifier", metavar="NAME", help="Iceberg: the table, such as web.documents.")
     ] = None,
     keep_days: Annotated[
-        float, typer.Option("--keep-days", metavar="DAYS", help="Keep the files of replaced loads for so long.")
+        float, typer.Option("--keep-days", metavar="DAYS", help="Keep the files of replaced loads for this many days.")
     ] = 7.0,
     as_json: Json = False,
 ) -> None:
@@ -57,11 +57,11 @@ def sync(
     format: _OnlyFormat = None,
     name: _OnlyName = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Look at every load and file, not only at those since the last sync.")
+        bool, typer.Option("--all", help="Check all loads and files, not only those since the last sync.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Commits to the tables what has landed, and takes out what was replaced; each load and period exactly once."""
+    """Adds new loads to the tables and removes replaced ones; each load and period exactly once."""
     from weblake import tables
 
     done = tables.sync(root, format=format, name=name, everything=everything)
@@ -76,7 +76,7 @@ def sync(
 
 
 def status(root: RootArgument, format: _OnlyFormat = None, name: _OnlyName = None, as_json: Json = False) -> None:
-    """Compares the tables with the dataset, load by load; exits with 1 if a table is not in step. Changes nothing."""
+    """Compares the tables with the dataset, load by load; exits with 1 if they differ. Changes nothing."""
     from weblake import tables
 
     found = tables.status(root, format=format, name=name)
@@ -120,7 +120,7 @@ def remove(
     ] = "documents",
     as_json: Json = False,
 ) -> None:
-    """Removes a table from the dataset; the table itself stays as it is, and is not kept in step any more."""
+    """Removes a table from the dataset's list. The table itself is kept, and is not synced any more."""
     from weblake import tables
 
     removed = tables.remove(root, format, name)

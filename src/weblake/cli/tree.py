@@ -48,24 +48,31 @@ def _whole(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """URLs or a site in, one Parquet file out: exactly once, paid once."""
+    """Scrapes URLs or a site and lands the pages as one Parquet file. Each load is stored once and paid for once."""
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 To = Annotated[
-    str | None, typer.Option("--to", metavar="ROOT", help="Land in this dataset: a path, s3://, gs://, abfs://.")
+    str | None,
+    typer.Option("--to", metavar="ROOT", help="Land in the dataset at this root: a path, s3://, gs://, abfs://."),
 ]
-Root = Annotated[str, typer.Option("--to", metavar="ROOT", help="The dataset: a path, s3://, gs://, abfs://.")]
+Root = Annotated[str, typer.Option("--to", metavar="ROOT", help="Root of the dataset: a path, s3://, gs://, abfs://.")]
 RootArgument = Annotated[str, typer.Argument(metavar="ROOT")]
 Kind = Annotated[str, typer.Argument(metavar="batch|crawl")]
 JobId = Annotated[str, typer.Argument(metavar="JOB_ID")]
 MaxCredits = Annotated[
     float | None,
-    typer.Option("--max-credits", metavar="N", help="Start nothing that costs more; cancel a job that exceeds it."),
+    typer.Option(
+        "--max-credits", metavar="N", help="Refuse to start a job that costs more; cancel a job that exceeds it."
+    ),
 ]
 _Partition = Annotated[
     list[str] | None,
-    typer.Option("--partition", metavar="KEY=VALUE", help="Path keys of the dataset in place of load_date, in order."),
+    typer.Option(
+        "--partition",
+        metavar="KEY=VALUE",
+        help="Path key of the file, in place of load_date. May be repeated; the order counts.",
+    ),
 ]
 _Option = Annotated[
     list[str] | None,
@@ -73,11 +80,11 @@ _Option = Annotated[
         "--option",
         "-o",
         metavar="NAME=VALUE",
-        help="Any option of the contract, in snake_case; the value is JSON or text. May be repeated.",
+        help="An option of the API, its name in snake_case, its value JSON or text. May be repeated.",
     ),
 ]
 
-#: Names that are given by position, by an option of their own, or not at all: never with --option.
+#: Parameters of the client that are arguments or options of their own on the command line, or not available there.
 _NOT_OPTIONS = {"url", "urls", "query", "file", "filename", "idempotency_key", "naming", "terms"}
 
 
@@ -88,7 +95,10 @@ class ServiceOptions:
     base_url: Annotated[
         str | None,
         typer.Option(
-            "--base-url", metavar="URL", help="The service; WEBLAKE_BASE_URL, or the embedded one.", show_default=False
+            "--base-url",
+            metavar="URL",
+            help="URL of the service; by default WEBLAKE_BASE_URL, otherwise the embedded service.",
+            show_default=False,
         ),
     ] = None
     insecure: Annotated[
@@ -137,13 +147,13 @@ class TermsOptions:
     """The tolerances and limits of a load."""
 
     allow_partial: Annotated[
-        bool, typer.Option("--allow-partial", help="Store what there is and say `complete: false`.")
+        bool, typer.Option("--allow-partial", help="Publish the load with `complete: false` if pages are missing.")
     ] = False
     missing_ratio: Annotated[
-        float, typer.Option("--missing-ratio", metavar="R", help="Share of URLs that may be missing.")
+        float, typer.Option("--missing-ratio", metavar="R", help="Share of the URLs that may be missing, 0 to 1.")
     ] = 0.0
     fail_ratio: Annotated[
-        float, typer.Option("--fail-ratio", metavar="R", help="Share of URLs that may have failed.")
+        float, typer.Option("--fail-ratio", metavar="R", help="Share of the URLs that may fail, 0 to 1.")
     ] = 1.0
     max_credits: MaxCredits = None
     timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Time limit for the whole load.")] = (
@@ -188,8 +198,12 @@ class PartitionOptions:
 class NamingOptions(PartitionOptions):
     """The identity of a load."""
 
-    key: Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Another text makes it another load.")] = None
-    new: Annotated[bool, typer.Option("--new", help="Start it again, even if it has landed before.")] = False
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="TEXT", help="Name of the load: another name makes a separate load.")
+    ] = None
+    new: Annotated[bool, typer.Option("--new", help="Start and pay for a new job, even if the load has landed.")] = (
+        False
+    )
 
     def naming(self) -> Naming:
         """Return the identity for the load request; raises as `keys`."""

@@ -105,8 +105,8 @@ def take_out(storage: Storage, name: str, load_id: str, retired: Callable[[], Co
         if not kept:
             storage.delete(name)
     raise StorageRefused(
-        f"Others go on retiring loads of {name} in {storage.url}.",
-        hint="Run it again: what is retired is on record, and the next run takes it out.",
+        f"Other processes keep changing {name} in {storage.url}.",
+        hint="Run it again: the retirement is on record, and the next run removes the rows.",
     )
 
 

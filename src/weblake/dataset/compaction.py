@@ -70,7 +70,9 @@ def compact(
             `root` changed during the compaction, or a file or record cannot be read or written.
     """
     if isinstance(file_size, bool) or not isinstance(file_size, int) or file_size < 1:
-        raise InvalidOption(f"{file_size!r} is no number of bytes for a file.", hint="Give 256_000_000, say.")
+        raise InvalidOption(
+            f"file_size is {file_size!r}, not a number of bytes.", hint="Give a whole number, such as 256_000_000."
+        )
     source = open_storage(root, storage_options=storage_options)
     target = open_storage(to, storage_options=to_storage_options)
     _check_apart(source, target)

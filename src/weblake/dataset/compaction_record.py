@@ -109,8 +109,8 @@ def begin_compaction(source: Storage, target: Storage, held: Held, file_size: in
         there = target.list("")
         if there:
             raise StorageRefused(
-                f"{target.url} holds something already, such as {there[0]}.",
-                hint="Compact into a root that holds nothing: what is there is not merged with it.",
+                f"{target.url} is not empty: it contains {there[0]}.",
+                hint="Compact into an empty root; existing files are not merged.",
             )
         target.preflight("documents")
         target.create(layout.COMPACTION, msgspec.json.encode(mine))
@@ -129,7 +129,7 @@ def begin_compaction(source: Storage, target: Storage, held: Held, file_size: in
         raise changed(source, target, [])
     raise StorageRefused(
         f"{target.url} holds what {done.root} held at {done.at}, and {source.url} holds something else.",
-        hint="Compact into another root; that one is whole, and may have been landed in since.",
+        hint="Compact into another root; that one is complete, and loads may have landed in it since.",
     )
 
 
@@ -180,7 +180,7 @@ def read(storage: Storage, name: str, kind: type[T]) -> T | None:
         found = None
     if found is None or found.version != _VERSION:
         raise StorageRefused(
-            f"The record {name} of {storage.url} cannot be read: it is damaged, or of another weblake.",
+            f"The record {name} of {storage.url} cannot be read: it is damaged, or of another version of weblake.",
             hint="Upgrade weblake, or compact into another root.",
         )
     return found
@@ -191,5 +191,5 @@ def changed(source: Storage, target: Storage, names: list[str]) -> StorageRefuse
     which = f" ({', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''})" if names else ""
     return StorageRefused(
         f"{source.url} has changed since its compaction into {target.url} began{which}.",
-        hint="Stop what lands there, and compact into another root; this one never became whole and can be removed.",
+        hint="Stop the pipelines that land there, and compact into another root. This one is incomplete; remove it.",
     )

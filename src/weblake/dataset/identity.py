@@ -48,7 +48,7 @@ def checked_load_id(load_id: str) -> str:
         InvalidOption: It is not 16 lower-case hexadecimal digits. Load ids become part of file names.
     """
     if not _LOAD_ID.fullmatch(load_id):
-        raise InvalidOption(f"{load_id[:40]!r} is no load id.", hint="A load id has 16 hexadecimal digits.")
+        raise InvalidOption(f"{load_id[:40]!r} is not a load id.", hint="A load id has 16 hexadecimal digits.")
     return load_id
 
 

@@ -105,7 +105,7 @@ def check_partition(partition: Mapping[str, str]) -> None:
             )
         why = _unfit(key, value)
         if why:
-            raise InvalidOption(f"The value of the partition key {key!r} {why}.", hint="Give another value.")
+            raise InvalidOption(f"The value of the partition key {key!r} {why}.", hint="Use another value.")
 
 
 def load_path(table: str, partition: Mapping[str, str] | None, created: datetime, load_id: str) -> str:
@@ -155,8 +155,8 @@ def check_whole(storage: Storage) -> None:
     """
     if storage.read(COMPACTION) is not None and storage.read(COMPACTED) is None:
         raise StorageRefused(
-            f"{storage.url} is no whole dataset yet: the compaction that makes it has not finished.",
-            hint="Wait for it; if it was stopped, start it once more: it goes on.",
+            f"{storage.url} is not a complete dataset yet: its compaction has not finished.",
+            hint="Wait until it has finished. If it was stopped, run the same compaction again: it continues.",
         )
 
 
@@ -173,7 +173,9 @@ def check_holds_dataset(storage: Storage) -> None:
 
 def no_dataset(storage: Storage) -> StorageRefused:
     """Return the error that a root holds no dataset."""
-    return StorageRefused(f"{storage.url} holds no dataset.", hint="Give the root that weblake has landed in.")
+    return StorageRefused(
+        f"{storage.url} holds no dataset.", hint="Give the root of a dataset that weblake has written."
+    )
 
 
 def refused_path(table: str, load_id: str) -> str:
@@ -226,7 +228,7 @@ def activity_path(day: date | str) -> str:
     """Return the path of the activity file of one UTC day."""
     text = day if isinstance(day, str) else f"{day:%Y-%m-%d}"
     if not _DAY.fullmatch(text):
-        raise InvalidOption(f"{text!r} is no day.", hint="Days are YYYY-MM-DD.")
+        raise InvalidOption(f"{text!r} is not a day.", hint="Days are YYYY-MM-DD.")
     return f"activity/{_folders({'activity_date': text})}/activity.parquet"
 
 
@@ -311,7 +313,7 @@ class Layout:
 
 def _table(table: str) -> str:
     if table not in LOAD_TABLES:
-        raise InvalidOption(f"{table!r} is no table of loads.", hint=f"Tables: {', '.join(LOAD_TABLES)}.")
+        raise InvalidOption(f"{table!r} is not a table of loads.", hint=f"Tables: {', '.join(LOAD_TABLES)}.")
     return table
 
 
@@ -325,7 +327,7 @@ def _segment(key: str, value: str) -> str:
 
 def _unfit(key: str, value: object) -> str:
     if not isinstance(value, str):
-        return "is no text"
+        return "is not a text"
     if not value or len(value) > MAX_VALUE:
         return f"has {len(value)} characters; 1 to {MAX_VALUE} are allowed"
     if _UNFIT.search(value):

@@ -204,7 +204,8 @@ class Ledger:
             msgspec.json.decode(data, type=type(record))
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
             raise StorageRefused(
-                f"The record {name} was not written: {error}.", hint="Please report it. Nothing was sent."
+                f"The record {name} was not written: {error}.",
+                hint="This is a fault in weblake: please report it. Nothing was sent.",
             ) from error
         # An archived step counts as recorded: a second record of it must not be created.
         if self.archive.read(name) is None and self._storage.create(name, data):

@@ -79,7 +79,7 @@ class LedgerArchive:
     def _damaged(self, name: str, how: str = "damaged") -> StorageRefused:
         return StorageRefused(
             f"The record {name} of {self._storage.url} is {how}.",
-            hint="It says which loads were bought and retired. Restore it from a backup.",
+            hint="It records which loads were paid for and retired. Restore it from a backup.",
         )
 
 

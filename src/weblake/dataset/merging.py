@@ -32,6 +32,7 @@ from weblake.storage import Storage
 AHEAD, WHOLE = 16, 2 << 20
 #: Rows per batch that is read, and bytes per block that is copied.
 ROWS, BLOCK = 1024, 1 << 20
+_STOP_WRITERS = "Stop the programs that change this root, and compact again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class Merge:
                 return self._described_by(name, size, _open(name, source), schema, keep=False)
         content = self._source.read(name)
         if content is None:
-            raise StorageRefused(f"{name} is gone from {self._source.url}.", hint="Compact a root that nobody changes.")
+            raise StorageRefused(f"{name} is gone from {self._source.url}.", hint=_STOP_WRITERS)
         return self._described_by(name, size, _open(name, pa.BufferReader(content)), schema, keep=True)
 
     def _described_by(self, name: str, size: int, file: pq.ParquetFile, schema: pa.Schema, *, keep: bool) -> _Input:
@@ -157,7 +158,7 @@ class Merge:
             if copied != each.bytes:
                 raise StorageRefused(
                     f"{each.name} of {self._source.url} changed while it was copied.",
-                    hint="Compact a root that nobody changes.",
+                    hint=_STOP_WRITERS,
                 )
         if self._target.size(each.name) != each.bytes:
             raise strange(self._target, each.name)
@@ -235,13 +236,14 @@ def _open(name: str, source: IO[bytes] | pa.BufferReader) -> pq.ParquetFile:
 
 def _damaged(name: str, why: str) -> StorageRefused:
     return StorageRefused(
-        f"{name} cannot be compacted: {why}.", hint="Restore it from a backup, or move it out of the table; then again."
+        f"{name} cannot be compacted: {why}.",
+        hint="Restore it from a backup, or move it out of the table. Then compact again.",
     )
 
 
 def strange(target: Storage, name: str) -> StorageRefused:
     """Return the error that the new root holds different content under this name."""
     return StorageRefused(
-        f"{target.url} holds another {name} than this compaction writes.",
-        hint="Remove that root, into which somebody else has written, or compact into another one.",
+        f"{name} in {target.url} differs from the file that this compaction writes.",
+        hint="Another process has written to that root: remove it, or compact into another root.",
     )

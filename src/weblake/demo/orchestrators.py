@@ -37,8 +37,8 @@ class OrchestratorFailed(GiveUp):
     def __init__(self, message: str, log: Sequence[str], package: str) -> None:
         super().__init__(
             message,
-            hint="Its last lines stand above. What had landed before is complete, and the demo leaves this step out "
-            f"where {package} is not installed.",
+            hint="Its last lines are above. The earlier steps are complete. Without the package "
+            f"{package} the demo leaves this step out.",
         )
         self.log = tuple(log)
 

@@ -61,7 +61,7 @@ def next_commands(root: str) -> list[tuple[str, str]]:
         ("what has landed", f"weblake loads {shlex.quote(root)}"),
         ("the files in DuckDB", f"duckdb -c {_quoted(sql)}"),
         ("a site of your own", "weblake crawl https://example.org --limit 20 --to my-lake"),
-        ("the service, to stay", "weblake serve"),
+        ("the embedded service, until you press Ctrl-C", "weblake serve"),
     ]
 
 

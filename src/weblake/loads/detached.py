@@ -46,8 +46,8 @@ def _request_of(dataset: Dataset, load_id: str) -> LoadRequest:
     intent, job = dataset.ledger.intent(load_id), dataset.ledger.job(load_id)
     if intent is None or job is None or intent.kind not in JOB_KINDS:
         raise AskPerson(
-            f"It is not on record at {dataset.storage.url} that load {load_id} was started.",
-            hint="Run again what starts it: it finds out, and buys nothing twice.",
+            f"{dataset.storage.url} has no record that load {load_id} was started.",
+            hint="Run the task or asset that starts it again: it finds the job, and pays for nothing twice.",
         )
     return LoadRequest(
         kind=job_kind(intent.kind).name,

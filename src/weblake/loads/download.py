@@ -232,8 +232,8 @@ def _read_errors(what: str, reply: Response) -> JobErrors:
     lists = (value.get("errors"), value.get("robotsBlocked")) if isinstance(value, dict) else ()
     if not lists or not all(one is None or isinstance(one, list) for one in lists):
         raise MalformedReply(
-            f"{what}: the service did not answer with lists of errors and of blocked pages.",
-            hint="Nothing was published: without them nobody can tell which pages are missing.",
+            f"{what}: the response has no lists of errors and of blocked pages.",
+            hint="Nothing was published, because the missing pages cannot be determined without these lists.",
         )
     found = JobErrors.decode(value)
     unread = sum(len(one or ()) for one in lists) - len(found.errors) - len(found.robots_blocked)

@@ -301,7 +301,7 @@ def existing_job(kind: str, job_id: str, partition: Mapping[str, str] | None = N
     """
     name = job_kind(kind).name
     if uuid_problem(job_id):
-        raise InvalidOption(f"{job_id[:60]!r} is no job id.", hint="A job id is a UUID, as the start printed it.")
+        raise InvalidOption(f"{job_id[:60]!r} is not a job id.", hint="A job id is a UUID, as the start printed it.")
     job_id = job_id.lower()
     return LoadRequest(kind=name, load_id=job_load_id(name, job_id), job_id=job_id, partition=partition)
 

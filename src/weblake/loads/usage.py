@@ -123,8 +123,8 @@ def _merge(storage: Storage, day: str, old: str, *, replace: bool) -> LandedFile
             return landed
         merged |= set(pending)
     raise StorageRefused(
-        f"Others go on adding to the activity of {day} in {storage.url}.",
-        hint="Nothing is lost: what was read is merged by the next run. Let fewer runs land activity at once.",
+        f"Other processes keep changing the activity of {day} in {storage.url}.",
+        hint="Nothing is lost: the next run merges what was read. Let fewer runs land activity at the same time.",
     )
 
 

@@ -110,7 +110,7 @@ def add(
             hint="Give catalog and identifier with iceberg, and leave them out with delta.",
         )
     if not keep_days >= 0:
-        raise InvalidOption(f"keep_days {keep_days!r} is no number of days.", hint="Give 0 or more.")
+        raise InvalidOption(f"keep_days {keep_days!r} is not a number of days.", hint="Give 0 or more.")
     dataset = open_dataset(root, storage_options=storage_options)
     refuse_memory(dataset.storage, "a table", hint="Use a directory or an object store.")
     layout.check_holds_dataset(dataset.storage)

@@ -226,5 +226,5 @@ def _remote(fs: object, path: str, address: str) -> UrlFile:
             raise FixRequest(f"{name} does not exist.") from None
     size = about.get("size")
     if about.get("type") != "file" or not isinstance(size, int):
-        raise FixRequest(f"{name} is no file.", hint="Name one file with a list of URLs.")
+        raise FixRequest(f"{name} is not a file.", hint="Name one file with a list of URLs.")
     return UrlFile(address, size, lambda start, end: source.cat_file(path, start=start, end=end))

@@ -156,7 +156,9 @@ def _check_sizes(per_shard: int | None, shards: int | None, max_shards: int) -> 
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise InvalidOption(f"{name} is {value!r}.", hint="Give a whole number of at least 1.")
     if shards is not None and shards > max_shards:
-        raise InvalidOption(f"shards={shards} is more than max_shards={max_shards}.", hint="Give fewer.")
+        raise InvalidOption(
+            f"shards={shards} is more than max_shards={max_shards}.", hint="Give fewer shards, or raise max_shards."
+        )
 
 
 def _even(file: UrlFile, span: Span, shards: int) -> Iterator[int]:
@@ -175,7 +177,9 @@ def _cut(file: UrlFile, span: Span, sizes: Iterator[int]) -> Iterator[UrlShard]:
         yield shard | {"index": index, "first": first}
         first += shard["count"]
     if next(found, None) is not None:
-        raise FixRequest(f"{file.name} grew while it was being cut.", hint="Run it again when it is finished.")
+        raise FixRequest(
+            f"{file.name} grew while it was split into shards.", hint="Run it again when the file is complete."
+        )
 
 
 def _shard(file: UrlFile, span: Span, found: Iterator[Found]) -> UrlShard | None:

@@ -36,7 +36,7 @@ def what_is_missing() -> str:
     if find_chromium() is not None:
         return ""
     named = os.environ.get(SETTING)
-    how = f"{SETTING} names {named}, which is no program" if named else "apt-get install chromium"
+    how = f"{SETTING} names {named}, which is not a program" if named else "apt-get install chromium"
     return f"Chromium for weblake[browser] ({how}; {SETTING} may name any Chromium or Chrome)"
 
 

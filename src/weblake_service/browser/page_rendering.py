@@ -151,7 +151,7 @@ class PageRendering:
         ):
             raise self._failure_of(watch.failed)
         if watch.answer is None or not is_page:
-            message = f"{self._url} led to {page.url[:100]!r} in the browser, which is no page of a site."
+            message = f"{self._url} led to {page.url[:100]!r} in the browser, which is not a page of a site."
             raise PageFailure("SCRAPE_SITE_ERROR", message)
 
     def _failure_of(self, failed: tuple[str, str]) -> PageFailure:

@@ -34,7 +34,7 @@ async def changed_fields(
 
     def check_both(value: object) -> str:
         if not isinstance(value, dict) or set(value) != {"previous", "current"}:
-            return "it is no object with previous and current alone"
+            return "it is not an object with previous and current alone"
         problems = ((name, check(value[name])) for name in ("previous", "current"))
         return "; ".join(f"{name}: {problem}" for name, problem in problems if problem)
 

@@ -165,7 +165,7 @@ def _read(body: bytes) -> Completion:
         choice = said["choices"][0]
         text = choice["message"]["content"]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
-        raise _bad_response("is no chat completion") from None
+        raise _bad_response("is not a chat completion") from None
     if not isinstance(text, str):
         raise _bad_response("holds no text")
     usage = said.get("usage")

@@ -73,7 +73,7 @@ def check(config: ServiceConfig) -> None:
             key.check()
         except InvalidOption:
             raise InvalidOption(
-                f"{API_KEY} holds characters that no HTTP header can carry.", hint="Set it exactly as it was given."
+                f"{API_KEY} holds characters that no HTTP header can carry.", hint="Copy the key again, without quotes."
             ) from None
 
 
@@ -86,7 +86,9 @@ def sends_key_in_clear(config: ServiceConfig) -> bool:
 def _number(name: str) -> int:
     text = os.environ[name].strip()
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
-        raise InvalidOption(f"{name} is not a whole number above 0.", hint="Set it to one, or leave it out.")
+        raise InvalidOption(
+            f"{name} is not a whole number above 0.", hint="Set it to a whole number above 0, or unset it."
+        )
     return int(text)
 
 

@@ -131,7 +131,7 @@ def read_webhook(asked: Mapping[str, object], config: ServiceConfig) -> dict[str
 def _check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name):
-            bad_request(f"webhook.headers holds {name[:100]!r}, which is no name of a header.")
+            bad_request(f"webhook.headers holds {name[:100]!r}, which is not the name of a header.")
         if not _FIELD.fullmatch(value):
             bad_request(f"webhook.headers[{name!r}] holds characters that no header can carry: use printable ASCII.")
         if name.lower() in _OURS or name.lower().startswith("proxy-"):

@@ -142,7 +142,7 @@ async def _execute_step(hands: PageActions, said: dict[str, Any]) -> str:
 def _web(url: str) -> str:
     scheme = url.partition(":")[0].lower()
     if "//" in url and scheme not in ("http", "https"):
-        raise PageActionError(f"{url[:200]} is no address of a web page.")
+        raise PageActionError(f"{url[:200]} is not the address of a web page.")
     return url
 
 

@@ -164,4 +164,4 @@ def _address(storage: str, parts: list[str]) -> SplitResult:
 def _no_dataset(uri: str) -> InvalidOption:
     shown = urlsplit(uri)._replace(query="")
     shown = shown._replace(netloc=shown.netloc.rpartition("@")[2])
-    return InvalidOption(f"{shown.geturl()!r} is no table of a weblake dataset.", hint=f"{_FORM}.")
+    return InvalidOption(f"{shown.geturl()!r} is not a table of a weblake dataset.", hint=f"{_FORM}.")

@@ -171,8 +171,8 @@ def _seconds(conn_id: str, name: str, value: object) -> float | None:
         seconds = math.nan
     if not 0 < seconds <= 86_400:
         raise InvalidOption(
-            f"Connection {conn_id!r}: extra {name!r} is no number of seconds between 0 and 86400.",
-            hint="Leave it empty for a minute.",
+            f"Connection {conn_id!r}: extra field {name!r} is not a number of seconds between 0 and 86400.",
+            hint="Correct it, or leave it empty for the default of one minute.",
         )
     return seconds
 
@@ -183,7 +183,9 @@ def _http_options(conn_id: str, extra: Mapping[str, object]) -> weblake.HttpOpti
         value = extra.get(name)
         if value is not None and not isinstance(value, str):
             # The message leaves out the value, which may hold a proxy's password.
-            raise InvalidOption(f"Connection {conn_id!r}: extra field `{name}` is not a text.", hint="Quote it.")
+            raise InvalidOption(
+                f"Connection {conn_id!r}: extra field `{name}` is not a text.", hint="Write it as a JSON string."
+            )
         if value is not None and value.strip():
             found[name] = value.strip()
     return weblake.HttpOptions(**found) if found else None

@@ -175,7 +175,9 @@ class WeblakeInteractOperator(WeblakeOperator):
                 raise errors.GiveUp(
                     f"The {'prompt' if self.code is None else 'code'} failed in the browser of scrape "
                     f"{self.scrape_id}: {trouble}",
-                    hint=f"The whole reply is in {file.name}." if file else "Set `to` to keep the whole reply.",
+                    hint=f"The complete response is in {file.name}."
+                    if file
+                    else "Set `to` to keep the complete response.",
                 )
             return _fits_xcom(done, f"The reply of scrape {self.scrape_id}")
 

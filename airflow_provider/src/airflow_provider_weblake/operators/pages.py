@@ -63,6 +63,6 @@ class WeblakeParseOperator(LandingOperator):
         path = Path(self.file)
         if not path.is_file():
             raise errors.InvalidOption(
-                f"{path} is no file on this worker.", hint="Give a path that the worker can read."
+                f"{path} is not a file on this worker.", hint="Give a path that the worker can read."
             )
         return orchestration.parse_request(path, self.naming(), **(self.options or {}))

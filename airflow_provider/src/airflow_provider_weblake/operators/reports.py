@@ -93,7 +93,7 @@ class WeblakeUsageOperator(DatasetOperator):
         text = f"{current:g} {self.report} are used in the running month, over the budget of {budget:g}."
         self.log.warning(text)
         if self.fail_over_budget:
-            raise errors.CreditsExhausted(text, hint="Stop what spends them, or raise the budget.")
+            raise errors.CreditsExhausted(text, hint="Stop the tasks that use them, or raise the budget.")
 
 
 class WeblakeActivityOperator(DatasetOperator):

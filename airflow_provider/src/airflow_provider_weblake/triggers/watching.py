@@ -125,8 +125,8 @@ class Watcher(BaseEventTrigger, Generic[S]):
         super().__init__()  # type: ignore[no-untyped-call]
         if not self.poll_interval >= LEAST_INTERVAL_S:
             raise InvalidOption(
-                f"poll_interval is {self.poll_interval}, and at least {LEAST_INTERVAL_S:.0f} second was expected.",
-                hint="Give seconds.",
+                f"poll_interval is {self.poll_interval}; the minimum is {LEAST_INTERVAL_S:.0f} second.",
+                hint="Give a number of seconds.",
             )
         #: The content of the state store, as far as it is known.
         self._kept: Memory | None = None

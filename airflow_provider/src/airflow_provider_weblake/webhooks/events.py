@@ -47,7 +47,7 @@ class JobEnd:
             return None
         job_id = (event.id or "").lower()
         if not _UUID.fullmatch(job_id):
-            raise FixRequest("The webhook's id is no job id.", hint="A job id is a UUID.")
+            raise FixRequest("The webhook's id is not a job id.", hint="A job id is a UUID.")
         webhook_id = event.webhook_id if _PLAIN_TEXT.fullmatch(event.webhook_id or "") else None
         return cls(kind, job_id, status, event.success, webhook_id)
 

@@ -62,7 +62,9 @@ def rows_of(context: dg.InputContext, root: str, storage_options: Mapping[str, o
     if columns is not None and not (
         isinstance(columns, list | tuple) and all(isinstance(each, str) for each in columns)
     ):
-        raise InvalidOption("The input's metadata `columns` is no list of texts.", hint="Give such.")
+        raise InvalidOption(
+            "The input's metadata `columns` is not a list of texts.", hint="Give a list of column names."
+        )
     rows = Rows(
         _text(asked, "table", "documents"), _text(asked, "to", root), None if columns is None else tuple(columns)
     )

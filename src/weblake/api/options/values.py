@@ -65,7 +65,7 @@ def text_problem(text: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "holds half of a surrogate pair, which is no character"
+        return "holds half of a surrogate pair, which is not a character"
     return None
 
 

@@ -86,7 +86,7 @@ def test_the_names_in_the_text_exist() -> None:
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)]+)\)", TEXT))))
-def test_a_link_leads_somewhere(link: str) -> None:
+def test_links_lead_to_existing_targets(link: str) -> None:
     assert (ROOT / "docs" / link).exists()
 
 

@@ -86,7 +86,7 @@ def test_the_form_of_a_connection_names_our_fields_and_hides_the_others(seen: Se
     assert "Sends the API key in the clear" in extra
 
 
-def test_what_was_filled_in_is_what_airflow_keeps(seen: Seen) -> None:
+def test_the_submitted_form_is_stored_as_a_connection(seen: Seen) -> None:
     stored = seen.stored_connection
     assert (stored["conn_type"], stored["host"], stored["password"]) == ("weblake", seen.service_url, "***")
     # A field that was left empty is kept as null, with which the run has worked.
@@ -103,7 +103,7 @@ def test_a_finished_run_shows_its_success_and_leads_to_the_job(seen: Seen) -> No
     assert f'href="{job}"' in page.source
 
 
-def test_the_receipt_can_be_read_where_the_run_left_it(seen: Seen) -> None:
+def test_the_xcom_page_shows_the_receipt(seen: Seen) -> None:
     text = seen.pages["receipt.png"].text
     for name in ("load_id", "job_id", "status", "complete", "submitted", "stored", "robots_blocked", "credits_used"):
         assert f'"{name}": {json.dumps(seen.receipt[name])}'.removesuffix(".0") in text, name
@@ -119,7 +119,7 @@ def test_the_asset_joins_both_dags_and_carries_the_receipt(seen: Seen) -> None:
     assert f'"stored": {seen.receipt["stored"]}' in text
 
 
-def test_the_key_is_on_no_page_and_nowhere_but_in_the_vault(seen: Seen) -> None:
+def test_the_key_is_on_no_page_and_only_encrypted_in_the_database(seen: Seen) -> None:
     again = seen.pages["connection again"].source
     assert seen.service_url in again, "the values of fields are searched"
     assert "***" in again
@@ -137,7 +137,7 @@ def size(picture: Path) -> tuple[int, int]:
     return width, height
 
 
-def test_the_pictures_that_are_kept_are_those_that_the_command_makes(seen: Seen) -> None:
+def test_the_committed_pictures_are_those_that_the_command_makes(seen: Seen) -> None:
     for folder in (seen.images, DOCS / "images"):
         pictures = [each for each in folder.iterdir() if not each.name.startswith(("dagster-", "console-"))]
         assert {each.name for each in pictures} == PICTURES, folder
@@ -151,7 +151,7 @@ def test_nothing_outlives_the_tour(seen: Seen) -> None:
     assert not [pid for pid in seen.pids if lives(pid)]
 
 
-def test_a_browser_says_what_is_missing_and_that_it_has_died(tmp_path: Path) -> None:
+def test_a_missing_and_a_dead_browser_are_reported(tmp_path: Path) -> None:
     with Browser(tmp_path) as browser:
         browser.open("data:text/html,<button onclick='document.body.append(\"pressed\")'>Press</button>")
         browser.click("Press")

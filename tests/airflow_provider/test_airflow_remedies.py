@@ -12,7 +12,7 @@ from weblake.errors import LoadIncomplete, WeblakeError
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.place)
-def test_a_remedy_speaks_of_parameters_and_the_connection(template: Template) -> None:
+def test_remedies_name_operator_parameters_and_the_connection(template: Template) -> None:
     assert not speaks_of_the_command_line(str(template.text).format(**_terms_and_values(template)))
 
 
@@ -37,13 +37,13 @@ def _terms_and_values(template: Template) -> dict[str, str]:
         ("{cut_again}, or put", "Clear the task that cut it together with this one, or put"),
     ],
 )
-def test_the_words_of_airflow(template: str, words: str) -> None:
+def test_the_terms_of_the_airflow_interface(template: str, words: str) -> None:
     found = [each for each in TEMPLATES if template in str(each.text)]
     assert found
     assert words in str(found[0].text).format(**_terms_and_values(found[0]))
 
 
-def test_an_error_that_passes_is_worded_for_airflow() -> None:
+def test_errors_raised_in_airflow_use_its_terms() -> None:
     from weblake.loads.load_request import check_cost
 
     with (

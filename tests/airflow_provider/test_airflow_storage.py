@@ -49,7 +49,7 @@ def objects(root: str, endpoint: str) -> dict[str, bytes]:
     return {each["Key"]: client.get_object(Bucket=bucket, Key=each["Key"])["Body"].read() for each in listed}
 
 
-def test_plain_places_stay_as_they_are(tmp_path: Path) -> None:
+def test_roots_without_a_connection_are_unchanged(tmp_path: Path) -> None:
     from airflow.sdk import ObjectStoragePath
 
     from airflow_provider_weblake.storage import root_path
@@ -64,7 +64,7 @@ def test_plain_places_stay_as_they_are(tmp_path: Path) -> None:
     assert orchestration.open_dataset(root_path(local)).storage.url == f"{tmp_path}/lake"
 
 
-def test_a_connection_in_the_url_brings_its_file_system(connected: str, s3_endpoint: str) -> None:
+def test_a_connection_in_the_url_selects_its_file_system(connected: str, s3_endpoint: str) -> None:
     from airflow.sdk import ObjectStoragePath
 
     from airflow_provider_weblake.storage import root_path
@@ -76,7 +76,7 @@ def test_a_connection_in_the_url_brings_its_file_system(connected: str, s3_endpo
     assert {name.partition("/")[0] for name in objects(connected, s3_endpoint)} == {"lake"}
 
 
-def test_without_a_connection_the_environment_says_where(s3_root: str, s3_endpoint: str) -> None:
+def test_without_a_connection_the_environment_configures_the_storage(s3_root: str, s3_endpoint: str) -> None:
     from airflow_provider_weblake.storage import root_path
 
     storage = orchestration.open_dataset(root_path(s3_root)).storage
@@ -84,7 +84,7 @@ def test_without_a_connection_the_environment_says_where(s3_root: str, s3_endpoi
     assert objects(s3_root, s3_endpoint) == {"lake/record": b"ours"}
 
 
-def test_what_is_missing_is_told_by_name() -> None:
+def test_a_missing_connection_or_package_is_named() -> None:
     from airflow.sdk import ObjectStoragePath
 
     from airflow_provider_weblake.storage import root_path
@@ -195,7 +195,7 @@ def test_small_files_on_object_storage_and_in_memory(connected: str, s3_endpoint
     assert orchestration.open_dataset(memory.rpartition("/")[0]).storage.read("a.txt") == b"here"
 
 
-def test_what_is_no_file_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_refused_before_a_payment(tmp_path: Path) -> None:
     from airflow_provider_weblake.storage import small_file
 
     (tmp_path / "here").mkdir()

@@ -68,7 +68,7 @@ def test_a_list_that_changed_behind_the_connection_starts_nothing(s3_list: str) 
     assert "Clear the task that cut it" in caught.value.hint
 
 
-def test_whatever_urls_may_be(listed: Path) -> None:
+def test_every_form_of_urls_is_accepted(listed: Path) -> None:
     from airflow.sdk import ObjectStoragePath
 
     assert read_urls_or_shard(URLS) == URLS
@@ -82,7 +82,7 @@ def test_whatever_urls_may_be(listed: Path) -> None:
         assert url_shards(file) == [shard]
 
 
-def test_what_urls_may_not_be(listed: Path) -> None:
+def test_invalid_forms_of_urls_are_refused(listed: Path) -> None:
     with pytest.raises(InvalidOption, match="address of a page") as page:
         read_urls_or_shard("https://example.org/")
     assert "a list that holds it" in page.value.hint
@@ -105,7 +105,7 @@ def test_what_urls_may_not_be(listed: Path) -> None:
         url_shards("s3://nobody@bucket/urls.txt")
 
 
-def test_no_more_shards_than_airflow_maps(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_shards_is_limited_to_what_airflow_maps(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "4")
     with pytest.raises(InvalidOption, match="10 shards; at most 4") as caught:
         url_shards(listed, per_shard=1)

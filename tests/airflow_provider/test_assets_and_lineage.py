@@ -64,7 +64,7 @@ RECEIPT: dict[str, object] = {
         ("/data/a b/100%/x#y?z/ü", "weblake://file/data/a%20b/100%25/x%23y%3Fz/%C3%BC/documents"),
     ],
 )
-def test_a_table_has_one_address(root: str | Path, uri: str) -> None:
+def test_a_table_has_one_uri(root: str | Path, uri: str) -> None:
     asset = weblake_asset(root)
     assert (asset.uri, asset.name) == (uri, uri)
     assert asset.normalized_uri == uri
@@ -73,7 +73,7 @@ def test_a_table_has_one_address(root: str | Path, uri: str) -> None:
     assert again == asset
 
 
-def test_a_path_of_airflows_has_the_same_address(tmp_path: Path) -> None:
+def test_an_object_storage_path_has_the_same_uri(tmp_path: Path) -> None:
     assert weblake_asset(ObjectStoragePath(f"file://{tmp_path}")) == weblake_asset(str(tmp_path))
     assert weblake_asset(ObjectStoragePath("s3://lake/web"), "activity").uri == "weblake://s3/lake/web/activity"
 
@@ -88,11 +88,11 @@ def test_a_path_of_airflows_has_the_same_address(tmp_path: Path) -> None:
         ("weblake://gcs/lake/documents", "weblake://gs/lake/documents"),
     ],
 )
-def test_an_address_that_is_written_otherwise_is_brought_into_form(written: str, uri: str) -> None:
+def test_a_uri_is_normalised(written: str, uri: str) -> None:
     assert Asset(uri=written).uri == uri
 
 
-def test_a_password_in_an_address_is_dropped() -> None:
+def test_a_password_in_a_uri_is_removed() -> None:
     with pytest.warns(UserWarning, match="should not contain a password"):
         asset = Asset(name="docs", uri="weblake://someone:test-key@s3/lake/documents")
     assert asset.uri == "weblake://s3/lake/documents"
@@ -114,7 +114,7 @@ def test_a_password_in_an_address_is_dropped() -> None:
         "weblake://s3/lake/documents?sig=test-key",
     ],
 )
-def test_what_is_no_table_of_a_dataset_is_refused(written: str) -> None:
+def test_a_uri_that_names_no_table_is_refused(written: str) -> None:
     with pytest.raises(ValueError, match="is not a table of a weblake dataset") as caught:
         Asset(uri=written)
     assert "test-key" not in str(caught.value)
@@ -133,12 +133,12 @@ def test_what_is_no_table_of_a_dataset_is_refused(written: str) -> None:
         ("s3://", "documents", "not a table"),
     ],
 )
-def test_a_root_that_others_could_not_find_is_refused(root: str, table: str, words: str) -> None:
+def test_a_root_without_a_shareable_uri_is_refused(root: str, table: str, words: str) -> None:
     with pytest.raises(InvalidOption, match=words):
         weblake_asset(root, table)
 
 
-def test_the_handler_changes_nothing_the_second_time() -> None:
+def test_normalising_a_uri_twice_changes_nothing() -> None:
     once = sanitize_uri(urlsplit("weblake://S3A/x@lake//a%20b/documents/"))
     assert sanitize_uri(once) == once
     assert urlunsplit(once) == "weblake://s3/lake/a%20b/documents"
@@ -166,7 +166,7 @@ def test_an_asset_keeps_its_options() -> None:
         ("/data/lake", "file", "/data/lake/documents"),
     ],
 )
-def test_openlineage_gets_the_name_that_others_give_the_storage(root: str, namespace: str, name: str) -> None:
+def test_openlineage_gets_the_standard_name_of_the_storage(root: str, namespace: str, name: str) -> None:
     asset = weblake_asset(root)
     assert openlineage_name(asset.uri) == (namespace, name)
     dataset = translate_airflow_asset(asset, None)
@@ -248,7 +248,7 @@ def test_outlets_carry_the_receipt_and_aliases_the_tables(airflow_db: None, tmp_
     assert "lineage_consumer" in queued()
 
 
-def test_partitions_are_for_those_who_ask(airflow_db: None, tmp_path: Path) -> None:
+def test_events_have_partition_keys_on_request_only(airflow_db: None, tmp_path: Path) -> None:
     """Airflow 3.3 tells an event with a partition key to partitioned timetables, and to nobody else."""
     from airflow.sdk import DAG, PartitionedAssetTimetable
 
@@ -291,7 +291,7 @@ def facets_of(receipt: Mapping[str, object], root: str, hosts: list[str]) -> dic
     return sent
 
 
-def test_openlineage_is_told_rows_bytes_columns_hosts_and_job() -> None:
+def test_openlineage_gets_rows_bytes_columns_hosts_and_job() -> None:
     sent = facets_of(
         RECEIPT, "s3://conn@lake/web", ["https://a.example.com/x?y=1", "b.example.com", "https://a.example.com"]
     )
@@ -312,7 +312,7 @@ def test_openlineage_is_told_rows_bytes_columns_hosts_and_job() -> None:
     assert (query["externalQueryId"], query["source"]) == (RECEIPT["job_id"], "weblake")
 
 
-def test_what_openlineage_is_told_of_columns_is_what_lies_there(
+def test_the_columns_for_openlineage_are_those_of_the_files(
     weblake_service: WeblakeService, site: GatedSite, tmp_path: Path
 ) -> None:
     import pyarrow.parquet as pq
@@ -332,7 +332,7 @@ def test_what_openlineage_is_told_of_columns_is_what_lies_there(
     assert output["name"] == str(tmp_path / file["path"].split("/")[0])
 
 
-def test_hosts_are_counted_once_and_cut_at_fifty() -> None:
+def test_hosts_are_listed_once_and_fifty_at_most() -> None:
     million = (f"https://user:test-key@h{n % 60}.example.com:8443/page/{n}" for n in range(1_000_000))
     found = lineage.hosts_of(million)
     assert found[:2] == ["h0.example.com:8443", "h1.example.com:8443"]
@@ -350,7 +350,7 @@ def test_a_root_without_an_address_is_no_error(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.system
-def test_without_the_openlineage_provider_nothing_is_told() -> None:
+def test_without_the_openlineage_provider_no_lineage_is_reported() -> None:
     code = (
         "import sys\n"
         "import airflow.sdk.lineage\n"

@@ -149,7 +149,7 @@ def test_a_long_map_needs_a_file(
         ({"to": "{{ dag_run.conf.get('file') }}"}, "`to` is 'None'"),
     ],
 )
-def test_what_cannot_work_is_refused_before_it_is_paid(
+def test_invalid_parameters_are_refused_before_a_payment(
     run_dag: Run,
     weblake_connection: WeblakeService,
     capfd: pytest.CaptureFixture[str],
@@ -164,7 +164,7 @@ def test_what_cannot_work_is_refused_before_it_is_paid(
     assert sent(weblake_connection, "/v2/map") == []
 
 
-def test_a_reply_is_returned_and_the_browser_ended(run_dag: Run, weblake_connection: WeblakeService) -> None:
+def test_a_response_is_returned_and_the_browser_is_closed(run_dag: Run, weblake_connection: WeblakeService) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
 
     body = {"success": True, "output": "42 pages", "result": "<p>", "exitCode": 0, "killed": False, "stderr": None}
@@ -185,7 +185,7 @@ def test_a_reply_is_returned_and_the_browser_ended(run_dag: Run, weblake_connect
     assert sent(weblake_connection, f"/{SCRAPE}/interact") == ["POST", "DELETE"]
 
 
-def test_a_browser_may_be_left_for_the_next_task(run_dag: Run, weblake_connection: WeblakeService) -> None:
+def test_a_browser_can_be_kept_open_for_the_next_task(run_dag: Run, weblake_connection: WeblakeService) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
 
     interacting(weblake_connection, {"body": {"success": True, "result": "1"}})
@@ -194,7 +194,7 @@ def test_a_browser_may_be_left_for_the_next_task(run_dag: Run, weblake_connectio
     assert sent(weblake_connection, "/interact") == ["POST"]
 
 
-def test_a_long_reply_needs_a_file(
+def test_a_long_response_needs_a_file(
     run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
@@ -290,7 +290,7 @@ def test_a_refused_call_leaves_the_browser_to_a_retry(
     assert sent(weblake_connection, "/interact") == requests
 
 
-def test_a_browser_that_cannot_be_ended_does_not_lose_the_reply(
+def test_a_browser_that_cannot_be_closed_does_not_lose_the_response(
     run_dag: Run, weblake_connection: WeblakeService, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
@@ -321,7 +321,7 @@ def test_a_time_limit_ends_the_browser(run_dag: Run, weblake_connection: Weblake
     assert "DELETE" in sent(weblake_connection, "/interact")
 
 
-def test_on_kill_ends_the_browser_while_the_call_is_still_under_way(weblake_connection: WeblakeService) -> None:
+def test_on_kill_closes_the_browser_during_the_call(weblake_connection: WeblakeService) -> None:
     from airflow.sdk.bases.operator import ExecutorSafeguard
 
     from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator

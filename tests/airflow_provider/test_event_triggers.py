@@ -44,7 +44,7 @@ def test_a_job_that_completes_fires_once_and_earlier_ones_do_not(
     in_loop(story)
 
 
-def test_a_restart_neither_repeats_nor_loses(
+def test_a_restart_neither_repeats_nor_loses_events(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
 ) -> None:
     async def story() -> None:
@@ -74,7 +74,7 @@ def test_a_restart_neither_repeats_nor_loses(
     in_loop(story)
 
 
-def test_an_event_that_airflow_never_stored_comes_again(
+def test_an_event_that_airflow_did_not_store_is_repeated(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
 ) -> None:
     async def story() -> None:
@@ -97,7 +97,7 @@ def test_an_event_that_airflow_never_stored_comes_again(
     in_loop(story)
 
 
-def test_a_state_that_cannot_be_written_is_written_after_the_next_look(
+def test_a_state_that_cannot_be_written_is_written_after_the_next_poll(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
 ) -> None:
     async def story() -> None:
@@ -116,7 +116,7 @@ def test_a_state_that_cannot_be_written_is_written_after_the_next_look(
     in_loop(story)
 
 
-def test_cancelled_jobs_fire_only_where_they_are_asked_for(
+def test_cancelled_jobs_fire_on_request_only(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
 ) -> None:
     async def story() -> None:
@@ -140,7 +140,7 @@ def test_cancelled_jobs_fire_only_where_they_are_asked_for(
     in_loop(story)
 
 
-def test_a_target_narrows_it_down(weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite) -> None:
+def test_a_target_filters_the_jobs(weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite) -> None:
     async def story() -> None:
         async with triggerer() as running:
             running.watch(batches(target=f"{site.url}/shop/*"), "shop")
@@ -154,7 +154,7 @@ def test_a_target_narrows_it_down(weblake_service: WeblakeService, supervisor: S
     in_loop(story)
 
 
-def test_crawls_are_a_kind_of_their_own(
+def test_a_watcher_of_crawls_ignores_batches(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
 ) -> None:
     async def story() -> None:

@@ -23,7 +23,7 @@ from weblake.testing import WeblakeService
 __all__ = ["supervisor"]
 
 
-def test_trouble_that_passes_is_waited_out(
+def test_temporary_failures_are_waited_out(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -43,7 +43,7 @@ def test_trouble_that_passes_is_waited_out(
     assert weblake_service.key not in caplog.text
 
 
-def test_trouble_that_does_not_pass_raises_after_ten_polls(
+def test_permanent_failures_raise_after_ten_polls(
     weblake_service: WeblakeService, supervisor: Supervisor, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -62,7 +62,7 @@ def test_trouble_that_does_not_pass_raises_after_ten_polls(
     assert supervisor.writes == 0
 
 
-def test_a_connection_that_does_not_exist_is_told_by_name(
+def test_a_connection_that_does_not_exist_is_named(
     supervisor: Supervisor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "MAX_FAILURES", 2)
@@ -97,7 +97,7 @@ def test_a_round_with_a_broken_status_poll_goes_on_with_the_next(
     in_loop(story)
 
 
-def test_a_round_raises_where_no_status_could_be_read(
+def test_a_round_raises_if_no_status_could_be_read(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
 ) -> None:
     async def story() -> None:
@@ -115,7 +115,7 @@ def test_a_round_raises_where_no_status_could_be_read(
     in_loop(story)
 
 
-def test_a_job_that_is_never_found_is_given_up(
+def test_a_job_that_is_never_found_is_abandoned(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ended_jobs, "GONE_S", 0.0)
@@ -147,7 +147,7 @@ def test_a_job_that_is_never_found_is_given_up(
         WeblakeJobsCompletedTrigger(),
     ],
 )
-def test_arguments_survive_airflow_s_own_way_and_keep_their_identity(trigger: BaseEventTrigger) -> None:
+def test_trigger_arguments_survive_serialisation_with_the_same_hash(trigger: BaseEventTrigger) -> None:
     classpath, kwargs = trigger.serialize()
     assert json.loads(json.dumps(kwargs)) == kwargs
     encoded = encode_trigger(trigger)
@@ -169,6 +169,6 @@ def test_arguments_survive_airflow_s_own_way_and_keep_their_identity(trigger: Ba
         (lambda: WeblakeJobsCompletedTrigger(poll_interval=float("nan")), "poll_interval"),
     ],
 )
-def test_what_cannot_be_watched_is_refused_where_the_dag_is_written(make: Callable[[], object], named: str) -> None:
+def test_invalid_watcher_arguments_are_refused_when_the_dag_is_parsed(make: Callable[[], object], named: str) -> None:
     with pytest.raises(InvalidOption, match=named):
         make()

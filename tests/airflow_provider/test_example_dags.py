@@ -110,7 +110,7 @@ def warehouse(lake: Path, sql: str) -> list[Any]:
 # Parsed
 
 
-def test_the_examples_lie_in_the_package_and_at_the_root() -> None:
+def test_the_examples_are_in_the_package_and_linked_at_the_root() -> None:
     assert {path.stem for path in FOLDER.glob("[!_]*.py")} == set(DAGS)
     links = {path.stem: path.resolve() for path in AT_THE_ROOT.glob("*.py")}
     assert links == {name: (FOLDER / f"{name}.py").resolve() for name in DAGS}
@@ -138,7 +138,7 @@ def test_a_file_is_parsed_without_a_warning_and_serialised(file: str, airflow_db
         assert sorted(again.task_dict) == sorted(dag.task_dict)
 
 
-def test_a_deprecated_import_would_have_been_heard(tmp_path: Path, airflow_db: None) -> None:
+def test_control_a_deprecated_import_gives_a_warning(tmp_path: Path, airflow_db: None) -> None:
     file = tmp_path / "old_dag.py"
     file.write_text(
         "from airflow.models.baseoperator import BaseOperator\n"
@@ -153,7 +153,7 @@ def test_a_deprecated_import_would_have_been_heard(tmp_path: Path, airflow_db: N
 # Run
 
 
-def test_the_nightly_scrape_lands_its_list_and_a_second_night_of_a_day_takes_its_place(
+def test_the_nightly_scrape_lands_its_list_and_a_second_run_of_the_day_replaces_it(
     nightly: Run, lake: Path, site: GatedSite, weblake_connection: WeblakeService
 ) -> None:
     urls = [*site.pages(3), site.pages(1)[0], f"{site.url}/nothing-here"]

@@ -136,7 +136,7 @@ def test_after_a_day_of_pauses_the_try_has_failed(waited: list[float], monkeypat
     assert 23.9 * 3600 < now[0] - 1e9 <= 24 * 3600
 
 
-def test_a_policy_of_the_dag_decides_instead(waited: list[float]) -> None:
+def test_a_policy_of_the_dag_replaces_the_default(waited: list[float]) -> None:
     class Never(retry_policy.WeblakeRetryPolicy):
         def evaluate(self, *args: Any, **kwargs: Any) -> Any:
             return features.RetryDecision.fail(reason="never")
@@ -249,7 +249,7 @@ def test_a_watcher_without_shared_streams_polls_by_itself(
     in_loop(story)
 
 
-def test_partitions_of_events_are_refused_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_keys_of_events_are_refused_on_older_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_provider_weblake.operators import landing
 
     monkeypatch.setattr(landing, "has_asset_partitions", lambda: False)
@@ -258,7 +258,7 @@ def test_partitions_of_events_are_refused_where_there_are_none(monkeypatch: pyte
     assert batch(asset_partitions=False).asset_partitions is False
 
 
-def test_a_sensor_begins_and_ends_in_a_worker_where_the_triggerer_cannot_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_older_releases_a_sensor_starts_and_ends_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow_provider_weblake.sensors import weblake as sensors
 
     monkeypatch.setattr(sensors, "TASKS_IN_TRIGGERER", False)
@@ -288,7 +288,7 @@ def test_the_connection_of_a_path_is_found_on_this_release(path: str, conn_id: s
     ],
     ids=["counter", "timer", "gauge"],
 )
-def test_metrics_are_sent_as_this_release_takes_them(event: events.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_are_sent_in_the_form_of_this_release(event: events.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
     for name in ("incr", "timing", "gauge"):
         send = getattr(features.metrics(), name)  # what has no such function on some release ends here

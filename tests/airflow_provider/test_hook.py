@@ -66,7 +66,7 @@ def connect(monkeypatch: pytest.MonkeyPatch, given: str | dict[str, object], con
         ("weblake://:test-key@[::1]:8080", "http://[::1]:8080"),
     ],
 )
-def test_every_way_to_write_a_connection_names_one_base_url(
+def test_every_form_of_a_connection_gives_the_same_base_url(
     given: str | dict[str, object], base_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = given if isinstance(given, str) else {"password": "test-key", **given}
@@ -138,7 +138,7 @@ def test_a_connection_survives_airflows_own_uri_form(monkeypatch: pytest.MonkeyP
         ),
     ],
 )
-def test_what_cannot_be_used_is_refused_in_the_words_of_a_connection(
+def test_invalid_settings_are_refused_in_terms_of_the_connection(
     given: dict[str, object], error: type[Exception], words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook = connect(monkeypatch, given)
@@ -303,7 +303,7 @@ def test_the_event_loop_never_reads_a_connection_synchronously(
     line="api_key: str = field(repr=False)",
     becomes="api_key: str",
 )
-def test_s1_the_key_is_masked_and_shown_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s1_the_key_is_masked_and_in_no_repr(monkeypatch: pytest.MonkeyPatch) -> None:
     canary = f"canary-{uuid.uuid4().hex}"
     hook = connect(monkeypatch, {"host": "https://api.example.com", "password": canary})
     assert canary not in repr(hook.endpoint())
@@ -315,7 +315,7 @@ def test_s1_the_key_is_masked_and_shown_by_nothing(monkeypatch: pytest.MonkeyPat
     assert redact(f"the key is {other}.") == "the key is ***."
 
 
-def test_testing_a_connection_tells_the_balance_and_costs_nothing(
+def test_testing_a_connection_shows_the_balance_and_costs_nothing(
     weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook = connect(monkeypatch, {"host": weblake_service.url, "password": weblake_service.key})
@@ -337,7 +337,7 @@ def test_airflow_finds_the_hook_by_the_connections_type(
     assert isinstance(unsaved.get_hook(), WeblakeHook)
 
 
-def test_s1_a_wrong_key_is_told_without_the_key(
+def test_s1_a_wrong_key_is_reported_without_the_key(
     weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canary = f"canary-{uuid.uuid4().hex}"
@@ -362,7 +362,7 @@ def test_s1_a_service_that_repeats_the_key_does_not_get_it_shown(
     assert "no team for *** here" in message
 
 
-def test_testing_a_connection_ends_soon_whatever_the_service_does(
+def test_testing_a_connection_ends_soon_with_any_service(
     weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hook_module, "TEST_S", 1.0)
@@ -381,7 +381,7 @@ def test_testing_a_connection_ends_soon_whatever_the_service_does(
     assert f"127.0.0.1:{port}" in message
 
 
-def test_the_call_timeout_is_how_long_one_call_is_tried(
+def test_the_call_timeout_limits_the_retries_of_one_call(
     weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weblake_service.faults(
@@ -438,7 +438,7 @@ class Starting(BaseOperator):
 
 
 @pytest.mark.system
-def test_the_link_is_what_the_operator_left(run_dag: Callable[..., Any]) -> None:
+def test_the_link_is_the_one_that_the_operator_pushed(run_dag: Callable[..., Any]) -> None:
     """Read as the API server reads it: from the serialised DAG, by the key that the operator itself has pushed."""
     from airflow.models.serialized_dag import SerializedDagModel
     from airflow.sdk import DAG

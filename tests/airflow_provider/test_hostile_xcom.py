@@ -19,7 +19,7 @@ SCRAPE = "0198a7c0-1111-7000-8000-000000000001"
     line='return value.replace("\\0", "\\ufffd")',
     becomes="return value",
 )
-def test_h26_what_a_page_prints_reaches_xcom_without_nul(run_dag: Run, weblake_connection: WeblakeService) -> None:
+def test_h26_output_of_a_page_reaches_xcom_without_nul(run_dag: Run, weblake_connection: WeblakeService) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
 
     printed = {"success": True, "stdout": "a\0b", "result": {"k\0": ["\0", {"deep": "\0\\u0000"}]}, "exitCode": 0}

@@ -24,7 +24,7 @@ from weblake_service.server import LocalService
 
 
 @pytest.mark.smoke
-def test_it_fires_when_the_job_has_completed(weblake_connection: WeblakeService, site: GatedSite) -> None:
+def test_a_trigger_fires_when_the_job_has_completed(weblake_connection: WeblakeService, site: GatedSite) -> None:
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.pages(2), *site.held(1))
         task = runner.start(trigger(job_id))
@@ -47,7 +47,9 @@ def test_it_fires_when_the_job_has_completed(weblake_connection: WeblakeService,
     run(story)
 
 
-def test_a_task_that_it_ends_gets_the_event_as_its_result(weblake_connection: WeblakeService, site: GatedSite) -> None:
+def test_a_task_that_ends_from_the_trigger_returns_the_event(
+    weblake_connection: WeblakeService, site: GatedSite
+) -> None:
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.pages(1))
         await runner.start(trigger(job_id, ends_task=True))
@@ -59,7 +61,7 @@ def test_a_task_that_it_ends_gets_the_event_as_its_result(weblake_connection: We
     run(story)
 
 
-def test_a_job_that_was_cancelled_is_told_and_ends_no_task_with_success(
+def test_a_cancelled_job_is_reported_and_the_task_does_not_succeed(
     weblake_connection: WeblakeService, site: GatedSite
 ) -> None:
     async def story(runner: Runner) -> None:
@@ -83,7 +85,7 @@ def test_a_job_that_was_cancelled_is_told_and_ends_no_task_with_success(
     becomes='return "deadline"',
 )
 @pytest.mark.parametrize("owns_job", [True, False])
-def test_its_deadline_ends_a_job_that_it_owns(
+def test_the_deadline_cancels_a_job_of_the_task(
     weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch, owns_job: bool
 ) -> None:
     ahead = 0.0  # seconds by which the clock of the polls was advanced
@@ -128,7 +130,7 @@ def test_a_deadline_holds_while_the_service_does_not_answer(
 
 
 @pytest.mark.parametrize("owns_job", [True, False])
-def test_its_credits_end_a_job_that_it_owns(
+def test_max_credits_cancels_a_job_of_the_task(
     weblake_connection: WeblakeService, site: GatedSite, owns_job: bool
 ) -> None:
     async def story(runner: Runner) -> None:
@@ -150,7 +152,7 @@ def test_its_credits_end_a_job_that_it_owns(
     run(story)
 
 
-def test_a_job_that_nobody_knows_is_gone_after_a_while(
+def test_a_job_that_is_not_found_for_some_time_is_gone(
     weblake_connection: WeblakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(triggers, "UNSEEN_S", 0.5)
@@ -175,7 +177,7 @@ def test_a_job_that_has_expired_is_gone(weblake_connection: WeblakeService, site
     run(story)
 
 
-def test_a_key_that_stays_refused_is_for_a_worker_to_tell(weblake_connection: WeblakeService, site: GatedSite) -> None:
+def test_a_key_that_stays_refused_is_reported_by_a_worker(weblake_connection: WeblakeService, site: GatedSite) -> None:
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.held(1))
         weblake_connection.faults({"match": STATUS, "times": None, "effect": {"status": 401}})
@@ -202,7 +204,7 @@ def test_a_key_that_was_changed_is_read_anew(
     run(story)
 
 
-def test_a_connection_that_cannot_be_read_is_for_a_worker_to_tell(
+def test_an_unreadable_connection_is_reported_by_a_worker(
     weblake_connection: WeblakeService, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def story(runner: Runner) -> None:
@@ -214,7 +216,7 @@ def test_a_connection_that_cannot_be_read_is_for_a_worker_to_tell(
     assert "nobody_knows" in capfd.readouterr().out
 
 
-def test_a_connection_that_could_not_be_read_before_is_read_less_often(weblake_connection: WeblakeService) -> None:
+def test_an_unreadable_connection_is_read_less_often(weblake_connection: WeblakeService) -> None:
     async def story(runner: Runner) -> None:
         began = time.monotonic()
         event = await fire(runner, NOBODY, weblake_conn_id="nobody_knows", poll_interval=0.1, reconnect_s=1.5)
@@ -272,7 +274,7 @@ async def polls_refused(port: int, task: asyncio.Task[None]) -> None:
 
 
 @pytest.mark.parametrize("effect", [{"status": 503}, {"garbage": True}, {"drop_before": True}, {"status": 500}])
-def test_polls_that_fail_are_made_again(
+def test_failed_polls_are_repeated(
     weblake_connection: WeblakeService, site: GatedSite, effect: dict[str, object]
 ) -> None:
     async def story(runner: Runner) -> None:
@@ -284,7 +286,7 @@ def test_polls_that_fail_are_made_again(
     run(story)
 
 
-def test_what_is_kept_of_it_is_json_and_no_secret(weblake_connection: WeblakeService) -> None:
+def test_the_serialised_trigger_is_json_without_secrets(weblake_connection: WeblakeService) -> None:
     mine = trigger(NOBODY, deadline=1.8e9, max_credits=7, owns_job=True, cancel_on_kill=True, ends_task=True)
     classpath, kwargs = mine.serialize()
     assert classpath == f"{WeblakeJobTrigger.__module__}.{WeblakeJobTrigger.__qualname__}"

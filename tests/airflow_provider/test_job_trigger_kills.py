@@ -54,7 +54,9 @@ def test_o4_a_restarted_triggerer_neither_cancels_nor_loses_the_job(
     becomes="return False",
     case="one is stopped",
 )
-def test_o4_two_that_run_one_trigger_only_ask(weblake_connection: WeblakeService, site: GatedSite, how: str) -> None:
+def test_o4_two_triggerers_with_one_trigger_only_poll(
+    weblake_connection: WeblakeService, site: GatedSite, how: str
+) -> None:
     """A triggerer was silent for a while; its trigger runs elsewhere now, and here it is stopped as by a person."""
 
     async def story(runner: Runner) -> None:
@@ -77,9 +79,7 @@ def test_o4_two_that_run_one_trigger_only_ask(weblake_connection: WeblakeService
     run(story)
 
 
-def test_a_task_that_was_cleared_and_has_taken_its_job_up_again_keeps_it(
-    weblake_connection: WeblakeService, site: GatedSite
-) -> None:
+def test_a_cleared_task_that_has_resumed_its_job_keeps_it(weblake_connection: WeblakeService, site: GatedSite) -> None:
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.held(1))
         runner.state = "running"
@@ -93,7 +93,7 @@ def test_a_task_that_was_cleared_and_has_taken_its_job_up_again_keeps_it(
     run(story)
 
 
-def test_o4_where_airflow_does_not_say_why_nothing_is_cancelled(
+def test_o4_without_a_reason_from_airflow_nothing_is_cancelled(
     weblake_connection: WeblakeService, site: GatedSite, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def story(runner: Runner) -> None:
@@ -119,7 +119,7 @@ def test_o4_where_airflow_does_not_say_why_nothing_is_cancelled(
     becomes="pass",
     case="failed-True",
 )
-def test_o3_a_kill_by_a_person_cancels_the_job_where_that_is_wanted(
+def test_o3_a_kill_by_a_person_cancels_the_job_if_configured(
     weblake_connection: WeblakeService, site: GatedSite, cancel_on_kill: bool, state: str | None
 ) -> None:
     async def story(runner: Runner) -> None:
@@ -143,7 +143,7 @@ def test_o3_a_kill_by_a_person_cancels_the_job_where_that_is_wanted(
     line="await asyncio.shield(killing)",
     becomes="await killing",
 )
-def test_o3_a_kill_survives_that_airflow_repeats_it_every_second(
+def test_o3_a_kill_that_airflow_repeats_every_second_completes(
     weblake_connection: WeblakeService, site: GatedSite
 ) -> None:
     """The first try of the cancel fails; before the second, the next kill breaks off whatever `on_kill` awaits."""
@@ -172,7 +172,7 @@ def test_o3_a_kill_survives_that_airflow_repeats_it_every_second(
     line="async with aio.timeout(CANCEL_S), shared",
     becomes="async with aio.timeout(None), shared",
 )
-def test_o3_a_kill_is_over_in_time_when_the_service_hangs(
+def test_o3_a_kill_ends_in_time_if_the_service_hangs(
     weblake_connection: WeblakeService,
     site: GatedSite,
     monkeypatch: pytest.MonkeyPatch,
@@ -196,7 +196,7 @@ def test_o3_a_kill_is_over_in_time_when_the_service_hangs(
     assert "could not be: no answer within 0.5 s" in capfd.readouterr().out
 
 
-def test_a_cancel_goes_through_at_whatever_moment(weblake_connection: WeblakeService, site: GatedSite) -> None:
+def test_a_cancel_is_sent_at_any_moment_of_the_trigger(weblake_connection: WeblakeService, site: GatedSite) -> None:
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.held(1))
         tasks = [runner.start(trigger(job_id, poll_interval=0.02)) for _ in range(100)]
@@ -212,7 +212,7 @@ def test_a_cancel_goes_through_at_whatever_moment(weblake_connection: WeblakeSer
     run(story)
 
 
-def test_it_never_blocks_the_event_loop(weblake_connection: WeblakeService, site: GatedSite) -> None:
+def test_a_trigger_never_blocks_the_event_loop(weblake_connection: WeblakeService, site: GatedSite) -> None:
     """Every reply takes two seconds, that to the cancel too: whoever waited in the loop would stop it so long."""
 
     async def story(runner: Runner) -> None:

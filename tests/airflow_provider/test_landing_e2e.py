@@ -221,7 +221,7 @@ def test_s1_nothing_that_airflow_keeps_of_a_deferred_task_holds_the_key(world: W
     assert in_files([world.roots], canary) == []
 
 
-def test_tables_are_synced_after_a_deferred_landing_whatever_becomes_of_one(world: World, canary: str) -> None:
+def test_tables_are_synced_after_a_deferred_landing_also_if_one_fails(world: World, canary: str) -> None:
     first = world.run("synced", world.site.pages(1))
     assert world.airflow.wait_run("synced", first) == "success"
     assert "tables" not in world.receipt("synced", first), "none are registered"
@@ -244,7 +244,7 @@ def test_tables_are_synced_after_a_deferred_landing_whatever_becomes_of_one(worl
     assert world.airflow.grep(canary) == []
 
 
-def test_o2_cleared_while_it_waits_the_job_is_cancelled_and_bought_anew_or_kept(world: World) -> None:
+def test_o2_a_clear_during_the_wait_cancels_the_job_and_pays_again_or_keeps_it(world: World) -> None:
     """Which of the two is Airflow's: it stops the trigger, and runs the task again, at about the same moment."""
     run = world.run("deferred", world.site.held(2))
     first = world.deferred("deferred", run)
@@ -265,7 +265,7 @@ def test_o2_cleared_while_it_waits_the_job_is_cancelled_and_bought_anew_or_kept(
     line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
     becomes='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, "")',
 )
-def test_o2_cleared_after_success_it_is_bought_again_and_takes_the_first_ones_place(world: World) -> None:
+def test_o2_a_clear_after_success_pays_again_and_replaces_the_load(world: World) -> None:
     run = world.run("deferred", world.site.pages(2))
     assert world.airflow.wait_run("deferred", run) == "success"
     first = world.receipt("deferred", run)
@@ -285,7 +285,7 @@ def test_o2_cleared_after_success_it_is_bought_again_and_takes_the_first_ones_pl
     case="success",
 )
 @pytest.mark.parametrize("state", ["failed", "success"])
-def test_o3_marked_while_it_waits_the_job_is_cancelled(world: World, state: str) -> None:
+def test_o3_a_mark_during_the_wait_cancels_the_job(world: World, state: str) -> None:
     run = world.run("deferred", world.site.held(2))
     job = world.deferred("deferred", run)
     world.airflow.mark_task("deferred", run, "land", state)
@@ -301,7 +301,7 @@ def test_o3_marked_while_it_waits_the_job_is_cancelled(world: World, state: str)
     line="self._cancel(f\"its task is {state or 'cleared'}\")",
     becomes="pass",
 )
-def test_o3_marked_failed_while_a_worker_waits_the_job_is_cancelled(world: World) -> None:
+def test_o3_a_mark_while_a_worker_waits_cancels_the_job(world: World) -> None:
     run = world.run("blocking", world.site.held(2))
     world.poll(lambda: world.started == 1, "the job")
     world.airflow.wait_worker("blocking", run, "land")
@@ -352,7 +352,7 @@ def test_a_worker_that_is_shut_down_leaves_the_job_to_the_retry(world: World) ->
     line="deadline=ends_at,",
     becomes="deadline=None,",
 )
-def test_at_a_limit_of_time_the_job_is_cancelled(world: World) -> None:
+def test_a_time_limit_cancels_the_job(world: World) -> None:
     """The deadline of a task, with and without `allow_partial`, and the time limit of a run: they wait together."""
     runs, jobs = {}, {}
     for dag_id in ("late", "late_partial", "short_run"):
@@ -386,7 +386,7 @@ def test_at_a_limit_of_time_the_job_is_cancelled(world: World) -> None:
     line='return RetryDecision.fail(reason=f"{_name(error)}: a retry would end the same way")',
     becomes="return RetryDecision.default()",
 )
-def test_without_credits_nothing_is_tried_again(world: World) -> None:
+def test_without_credits_there_is_no_retry(world: World) -> None:
     body = {"success": False, "error": "Payment required"}
     world.service.faults({"match": {"method": "POST"}, "times": None, "effect": {"status": 402, "body": body}})
     run = world.run("deferred", world.site.pages(2))
@@ -395,7 +395,7 @@ def test_without_credits_nothing_is_tried_again(world: World) -> None:
     assert world.asked("POST", "/v2/batch/scrape") == 1
 
 
-def test_a_busy_service_is_asked_again_when_it_says(world: World) -> None:
+def test_a_busy_service_is_requested_again_after_its_retry_after(world: World) -> None:
     body = {"success": False, "error": "Rate limit exceeded"}
     busy = {"status": 429, "body": body, "retry_after": 100}
     world.service.faults({"match": {"path": "/v2/team/activity"}, "times": 1, "effect": busy})
@@ -409,7 +409,7 @@ def test_a_busy_service_is_asked_again_when_it_says(world: World) -> None:
 
 
 @pytest.mark.nightly  # a shorter pause is that of a single call
-def test_a_worker_that_waits_for_a_busy_service_lands_then(world: World) -> None:
+def test_a_worker_that_waits_for_a_busy_service_lands_afterwards(world: World) -> None:
     busy = {"status": 429, "body": {"success": False, "error": "Rate limit exceeded"}, "retry_after": 62}
     world.service.faults({"match": {"path": "/v2/team/activity"}, "times": 1, "effect": busy})
     urls = world.site.pages(2)
@@ -441,7 +441,7 @@ def test_o4_a_triggerer_that_is_restarted_cancels_nothing(world: World) -> None:
     line="return state in GOES_ON",
     becomes="return False",
 )
-def test_o4_a_triggerer_that_hung_cancels_nothing_of_what_another_has_taken(world: World) -> None:
+def test_o4_a_triggerer_that_hung_cancels_no_job_that_another_has_taken_over(world: World) -> None:
     run = world.run("deferred", world.site.held(2))
     job = world.deferred("deferred", run)
     with world.airflow.hung_triggerer():
@@ -513,7 +513,7 @@ def test_o1_a_worker_that_is_killed_pays_once(world: World, dag_id: str, moment:
     line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
     becomes='("airflow", ti.task_id, ti.try_number, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
 )
-def test_o5_a_second_worker_alive_by_mistake_changes_nothing(world: World) -> None:
+def test_o5_a_second_worker_that_runs_by_mistake_changes_nothing(world: World) -> None:
     run = world.run("blocking", world.site.held(2))
     pid = world.airflow.wait_worker("blocking", run, "land")
     world.poll(lambda: world.has(job_path(world)), "the worker to wait")
@@ -532,7 +532,7 @@ def test_o5_a_second_worker_alive_by_mistake_changes_nothing(world: World) -> No
     assert (len(world.files), world.started) == (1, 1)
 
 
-def test_mapped_tasks_land_each_their_own(world: World) -> None:
+def test_mapped_tasks_land_one_load_each(world: World) -> None:
     lists = [world.site.pages(2), world.site.pages(1, first=2), world.site.held(1)]
     run = world.airflow.trigger("mapped", {"lists": lists, "to": str(world.root)})
 
@@ -546,7 +546,7 @@ def test_mapped_tasks_land_each_their_own(world: World) -> None:
     assert (len(world.files), world.started) == (3, 3)
 
 
-def test_started_watched_landed_and_consumed_by_another_dag(world: World) -> None:
+def test_a_job_is_started_watched_landed_and_consumed_by_another_dag(world: World) -> None:
     world.airflow.unpause("consumer")
     before = {run["dag_run_id"] for run in world.airflow.api("GET", "/dags/consumer/dagRuns")["dag_runs"]}
     run = world.run("apart", world.site.pages(3))
@@ -564,7 +564,7 @@ def test_started_watched_landed_and_consumed_by_another_dag(world: World) -> Non
     assert world.started == 1
 
 
-def test_a_sensor_takes_no_worker_at_all(world: World) -> None:
+def test_a_sensor_needs_no_worker(world: World) -> None:
     with Client(world.service.url, world.service.key) as client:
         job = client.start_batch_scrape(world.site.held(1)).id
     run = world.airflow.trigger("watching", {"job_id": job})
@@ -577,7 +577,7 @@ def test_a_sensor_takes_no_worker_at_all(world: World) -> None:
     assert world.airflow.xcom("watching", run, "watch")["job_id"] == job
 
 
-def test_o3_a_sensor_that_is_marked_failed_leaves_the_job_alone(world: World) -> None:
+def test_o3_a_sensor_that_is_marked_failed_does_not_cancel_the_job(world: World) -> None:
     with Client(world.service.url, world.service.key) as client:
         job = str(client.start_batch_scrape(world.site.held(1)).id)
     run = world.airflow.trigger("watching", {"job_id": job})

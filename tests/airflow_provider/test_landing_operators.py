@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     case="False",
 )
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_o7_a_batch_lands_and_its_receipt_is_what_xcom_has(
+def test_o7_a_batch_lands_and_its_receipt_is_in_xcom(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, deferrable: bool
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
@@ -74,7 +74,7 @@ def test_o7_a_batch_lands_and_its_receipt_is_what_xcom_has(
 
 
 @pytest.mark.parametrize("given", [{}, {"options": {"limit": 3}}], ids=["none", "limit"])
-def test_a_crawl_without_a_limit_warns_of_what_it_may_cost(
+def test_a_crawl_without_a_limit_warns_of_its_possible_cost(
     run_dag: Run,
     weblake_connection: WeblakeService,
     site: GatedSite,
@@ -96,7 +96,7 @@ def test_a_crawl_without_a_limit_warns_of_what_it_may_cost(
     assert told.count(warning) == (0 if given else 1)
 
 
-def test_what_would_cost_more_is_not_started_and_not_tried_again(
+def test_a_job_that_would_exceed_max_credits_is_not_started_or_retried(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
@@ -122,7 +122,7 @@ def test_what_would_cost_more_is_not_started_and_not_tried_again(
         ({"partition": {"day": "{{ dag_run.conf.get('day', '') }}"}}, "'day' has 0 characters"),
     ],
 )
-def test_a_template_without_a_value_names_no_place(
+def test_a_template_that_renders_to_nothing_is_refused(
     run_dag: Run,
     weblake_connection: WeblakeService,
     site: GatedSite,
@@ -258,7 +258,7 @@ def test_polls_without_a_pause_are_refused(seconds: float, tmp_path: Path) -> No
         WeblakeCrawlSensor(task_id="watch", job_id="x", poke_interval=seconds)
 
 
-def test_a_sensor_that_starts_in_the_triggerer_says_so_to_the_scheduler() -> None:
+def test_a_sensor_that_starts_in_the_triggerer_is_serialised_accordingly() -> None:
     from airflow_provider_weblake.features import TASKS_IN_TRIGGERER
     from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
 

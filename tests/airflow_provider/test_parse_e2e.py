@@ -61,7 +61,7 @@ def test_mapped_files_land_each_as_a_load(run_dag: Run, weblake_connection: Webl
 
 
 @pytest.mark.parametrize("effect", [{"drop_after": True}, {"garbage": True}], ids=str)
-def test_an_answer_that_got_lost_is_repeated_and_paid_once(
+def test_a_lost_response_is_repeated_and_paid_once(
     run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, effect: Mapping[str, object]
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeParseOperator
@@ -82,7 +82,7 @@ def test_an_answer_that_got_lost_is_repeated_and_paid_once(
     assert paid(weblake_connection) == (1, 2)
 
 
-def test_what_is_wrong_with_a_file_is_said_and_not_tried_again(
+def test_an_unusable_file_is_reported_and_not_retried(
     run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeParseOperator

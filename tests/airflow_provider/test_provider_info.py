@@ -112,13 +112,13 @@ def test_the_connection_form_is_valid_by_the_schema_that_spells_it() -> None:
         jsonschema.validate(wrong, part)
 
 
-def test_nothing_deprecated_or_unknown_is_described() -> None:
+def test_the_description_has_no_deprecated_or_unknown_keys() -> None:
     known = schema("provider_info.schema.json")["properties"]
     assert isinstance(known, dict)
     assert {name for name in get_provider_info() if name not in known or "deprecated" in known[name]} == set()
 
 
-def test_every_path_in_the_description_leads_somewhere() -> None:
+def test_every_import_path_in_the_description_exists() -> None:
     missing = []
     for path in sorted(dotted_paths(get_provider_info())):
         try:
@@ -131,7 +131,7 @@ def test_every_path_in_the_description_leads_somewhere() -> None:
 
 
 @pytest.mark.parametrize("module", PROMISED)
-def test_users_find_what_the_design_names(module: str) -> None:
+def test_the_public_names_exist(module: str) -> None:
     found = vars(import_module(module))
     wrong = [name for name, base in PROMISED[module].items() if not issubclass(found.get(name, object), base)]
     assert wrong == []
@@ -149,7 +149,7 @@ def test_every_module_is_imported_without_a_deprecation() -> None:
     assert run(code) == "imported"
 
 
-def test_a_deprecated_import_would_be_noticed(tmp_path: Path) -> None:
+def test_control_a_deprecated_import_is_detected(tmp_path: Path) -> None:
     (tmp_path / "airflow_provider_weblake_old.py").write_text("from airflow.hooks.base import BaseHook\n")
     code = (
         f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport airflow_provider_weblake_old\nprint('imported')\n"

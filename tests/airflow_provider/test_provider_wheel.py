@@ -41,7 +41,7 @@ def text_of(wheel: Path, ending: str) -> str:
     return archive.read(name).decode()
 
 
-def test_it_holds_every_module_and_no_test(wheel: Path) -> None:
+def test_the_wheel_contains_every_module_and_no_test(wheel: Path) -> None:
     modules = {f"{NAME}/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("*.py")}
     assert f"{NAME}/operators/weblake.py" in modules
     names = inside(wheel)
@@ -52,7 +52,7 @@ def test_it_holds_every_module_and_no_test(wheel: Path) -> None:
     assert [name for name in names if "test" in name.lower() or name.endswith((".pyc", ".env", ".db"))] == []
 
 
-def test_airflow_finds_it_by_its_entry_point(wheel: Path) -> None:
+def test_airflow_finds_the_provider_by_its_entry_point(wheel: Path) -> None:
     points = configparser.ConfigParser()
     points.read_string(text_of(wheel, ".dist-info/entry_points.txt"))
     assert dict(points["apache_airflow_provider"]) == {
@@ -63,7 +63,7 @@ def test_airflow_finds_it_by_its_entry_point(wheel: Path) -> None:
     }
 
 
-def test_o10_it_says_what_it_needs_and_what_it_is(wheel: Path) -> None:
+def test_o10_the_metadata_declares_requirements_and_classifiers(wheel: Path) -> None:
     metadata = Parser().parsestr(text_of(wheel, ".dist-info/METADATA"))
     needs = metadata.get_all("Requires-Dist") or []
     assert any(need.startswith("apache-airflow") and ">=3.0.6" in need and "<4" in need for need in needs)
@@ -76,7 +76,7 @@ def test_o10_it_says_what_it_needs_and_what_it_is(wheel: Path) -> None:
 
 
 @pytest.mark.system
-def test_what_is_built_can_be_imported_from_there(wheel: Path, tmp_path: Path) -> None:
+def test_the_built_wheel_can_be_imported(wheel: Path, tmp_path: Path) -> None:
     """From the wheel, and not from the source tree that happens to lie beside it."""
     zipfile.ZipFile(wheel).extractall(tmp_path)
     modules = sorted(
@@ -108,7 +108,7 @@ def test_what_is_built_can_be_imported_from_there(wheel: Path, tmp_path: Path) -
     becomes="if False:",
     case="2.11.2-False",
 )
-def test_o10_beside_an_older_airflow_it_says_so_at_once(tmp_path: Path, release: str, fits: bool) -> None:
+def test_o10_an_older_airflow_is_reported_at_the_import(tmp_path: Path, release: str, fits: bool) -> None:
     """As after an installation without dependencies: the first import tells, not the first name that is missing."""
     metadata = tmp_path / f"apache_airflow-{release}.dist-info" / "METADATA"
     metadata.parent.mkdir()

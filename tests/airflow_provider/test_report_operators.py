@@ -60,7 +60,7 @@ def period(back: int, total: float, **more: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("report", "factor"), [("credits", 1), ("tokens", 15)])
-def test_usage_lands_one_file_a_month_and_tells_its_asset(
+def test_usage_lands_one_file_a_month_and_updates_its_asset(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, report: str, factor: int
 ) -> None:
     from airflow_provider_weblake.assets.weblake import weblake_asset
@@ -115,7 +115,7 @@ def test_by_key_many_months_and_two_keys_of_one_name(
     assert rows.fetchall() == [(30, 15)]
 
 
-def test_a_service_that_does_not_split_by_key_is_told(
+def test_a_service_that_does_not_split_by_key_is_reported(
     run_dag: Run, weblake_connection: WeblakeService, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeUsageOperator
@@ -149,7 +149,7 @@ def test_the_running_period_need_not_be_a_month(run_dag: Run, weblake_connection
 @pytest.mark.parametrize(
     ("budget", "over"), [(2, True), (3, False), ("{{ params.most }}", True), ("", False), (0, True)]
 )
-def test_a_budget_is_told_and_fails_only_where_that_is_wanted(
+def test_an_exceeded_budget_warns_and_fails_on_request_only(
     run_dag: Run,
     weblake_connection: WeblakeService,
     site: GatedSite,
@@ -229,7 +229,7 @@ def test_activity_lands_by_day_and_is_merged(
         (lambda ops, root: ops.WeblakeActivityOperator(task_id="it", to=""), "`to` is empty"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_asked(
+def test_invalid_parameters_are_refused_before_any_request(
     run_dag: Run,
     weblake_connection: WeblakeService,
     tmp_path: Path,
@@ -245,7 +245,7 @@ def test_what_cannot_work_is_refused_before_anything_is_asked(
     assert weblake_connection.requests() == []
 
 
-def test_openlineage_is_told_what_has_landed(
+def test_openlineage_gets_the_landed_files(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeUsageOperator

@@ -75,7 +75,7 @@ def test_o7_a_rate_limit_is_waited_for_as_long_as_the_service_says(
 @pytest.mark.parametrize(
     "effect", [{"status": 429}, {"status": 500}, {"status": 503}, {"status": 408}, {"drop_before": True}]
 )
-def test_o7_trouble_is_waited_for_with_pauses_that_grow_up_to_a_bound(
+def test_o7_failures_are_retried_with_growing_bounded_pauses(
     weblake_service: WeblakeService, effect: dict[str, object]
 ) -> None:
     error = caused_by(weblake_service, effect)
@@ -86,25 +86,25 @@ def test_o7_trouble_is_waited_for_with_pauses_that_grow_up_to_a_bound(
         assert len(pauses) > 25, "tasks that failed together must not come back together"
 
 
-def test_an_unavailable_service_that_names_a_time_is_not_asked_before(weblake_service: WeblakeService) -> None:
+def test_an_unavailable_service_is_not_requested_before_its_retry_after(weblake_service: WeblakeService) -> None:
     error = caused_by(weblake_service, {"status": 503, "retry_after": 600})
     assert 600 <= seconds(decide(error)) <= 600 * (1 + SPREAD)
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_next_century_is_not_waited_for(weblake_service: WeblakeService, status: int) -> None:
+def test_a_distant_retry_after_is_not_waited_for(weblake_service: WeblakeService, status: int) -> None:
     decision = decide(caused_by(weblake_service, {"status": status, "retry_after": 999_999_999_999}))
     assert seconds(decision) <= RETRY_AFTER_MOST_S * (1 + SPREAD) + 1
     latest = datetime(2200, 1, 1, tzinfo=timezone.utc)
     assert datetime.now(timezone.utc) + (decision.retry_delay or timedelta()) < latest
 
 
-def test_a_job_that_ended_badly_is_for_the_task_to_decide() -> None:
+def test_a_failed_job_is_left_to_the_settings_of_the_task() -> None:
     assert decide(errors.JobEnded("It failed.", job_status="failed")).action is RetryAction.DEFAULT
     assert decide(errors.JobEnded("Cancelled.", job_status="cancelled")).action is RetryAction.DEFAULT
 
 
-def test_other_errors_are_for_the_task_to_decide() -> None:
+def test_other_errors_are_left_to_the_settings_of_the_task() -> None:
     for error in (ValueError("x"), AirflowException("y"), KeyboardInterrupt()):
         assert decide(error).action is RetryAction.DEFAULT
 
@@ -123,7 +123,7 @@ def is_error(kind: object) -> bool:
     return inspect.isclass(kind) and issubclass(kind, WeblakeError)
 
 
-def test_the_error_behind_an_error_decides() -> None:
+def test_the_cause_of_an_error_decides() -> None:
     def wrapped(inner: BaseException) -> AirflowException:
         outer = AirflowException("the task failed")
         outer.__cause__ = inner
@@ -137,7 +137,7 @@ def test_the_error_behind_an_error_decides() -> None:
     assert decide(circle).action is RetryAction.DEFAULT
 
 
-def test_operators_and_sensors_have_it_and_the_scheduler_sees_that(tmp_path: object) -> None:
+def test_operators_and_sensors_serialise_with_the_retry_policy(tmp_path: object) -> None:
     with DAG("with_policy", schedule=None) as dag:
         WeblakeBatchScrapeOperator(task_id="mine", urls=["https://example.com"], to=str(tmp_path))
         WeblakeCrawlSensor(task_id="sensor", job_id="00000000-0000-4000-8000-000000000000")

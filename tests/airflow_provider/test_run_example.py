@@ -50,7 +50,7 @@ def connection(service: LocalService, key: str) -> str:
     return json.dumps({"conn_type": "weblake", "host": service.url, "password": key})
 
 
-def test_one_object_comes_out_and_neither_home_nor_key_is_left(tmp_path: Path, site: GatedSite) -> None:
+def test_a_run_prints_one_object_and_leaves_neither_home_nor_key(tmp_path: Path, site: GatedSite) -> None:
     key = f"test-canary-{secrets.token_hex(8)}"
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(KEEP)
@@ -81,7 +81,7 @@ def test_one_object_comes_out_and_neither_home_nor_key_is_left(tmp_path: Path, s
 
 
 @pytest.mark.nightly
-def test_a_run_that_fails_has_exit_code_1_and_is_not_tried_again(tmp_path: Path, site: GatedSite) -> None:
+def test_a_failed_run_has_exit_code_1_and_is_not_retried(tmp_path: Path, site: GatedSite) -> None:
     (tmp_path / "urls.txt").write_text("\n".join(site.pages(1)))
     with LocalService(keys="test-key") as service:
         service.faults({"match": {"method": "POST", "path": "/v2/batch/scrape$"}, "effect": {"status": 402}})

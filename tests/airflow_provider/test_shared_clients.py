@@ -61,7 +61,7 @@ def connect(monkeypatch: pytest.MonkeyPatch, conn_id: str, key: str = "test-key"
     monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(given))
 
 
-def test_users_of_one_connection_share_a_client_that_works(
+def test_users_of_one_connection_share_a_working_client(
     weblake_connection: WeblakeService, closed: list[weblake.AsyncClient]
 ) -> None:
     async def main() -> None:
@@ -103,7 +103,7 @@ def test_a_rotated_key_gives_a_new_client_and_leaves_those_who_wait_alone(
     assert len(closed) == 3
 
 
-def test_two_connections_that_say_the_same_share_and_two_that_differ_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_connections_share_a_client_and_different_ones_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         for conn_id in ("one", "two"):
             connect(monkeypatch, conn_id)
@@ -116,7 +116,7 @@ def test_two_connections_that_say_the_same_share_and_two_that_differ_do_not(monk
 
 
 @pytest.mark.system
-def test_each_event_loop_has_its_own_and_is_forgotten_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_event_loop_has_its_own_client(monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, "wl")
 
     async def one() -> tuple[weblake.AsyncClient, weakref.ref[asyncio.AbstractEventLoop]]:
@@ -164,7 +164,7 @@ def test_ten_thousand_users_cost_one_client_and_one_read(
     print(f"{many} users came and went in {seconds:.2f} s, {seconds / many * 1e6:.0f} µs each")
 
 
-def test_users_that_are_cancelled_or_fail_leave_nothing(
+def test_cancelled_and_failed_users_release_the_client(
     monkeypatch: pytest.MonkeyPatch, closed: list[weblake.AsyncClient]
 ) -> None:
     connect(monkeypatch, "wl")
@@ -190,9 +190,7 @@ def test_users_that_are_cancelled_or_fail_leave_nothing(
     asyncio.run(main())
 
 
-def test_a_reader_that_is_cancelled_does_not_take_the_others_along(
-    monkeypatch: pytest.MonkeyPatch, reads: list[str]
-) -> None:
+def test_a_cancelled_reader_does_not_cancel_the_others(monkeypatch: pytest.MonkeyPatch, reads: list[str]) -> None:
     connect(monkeypatch, "wl")
 
     async def main() -> None:
@@ -210,7 +208,7 @@ def test_a_reader_that_is_cancelled_does_not_take_the_others_along(
     assert reads == ["wl"]
 
 
-def test_a_connection_that_cannot_be_used_fails_everybody_and_is_read_again(
+def test_an_unusable_connection_fails_all_users_and_is_read_again(
     monkeypatch: pytest.MonkeyPatch, reads: list[str]
 ) -> None:
     connect(monkeypatch, "wl", host="")
@@ -229,7 +227,7 @@ def test_a_connection_that_cannot_be_used_fails_everybody_and_is_read_again(
     assert reads == ["wl", "wl"]
 
 
-def test_who_comes_while_the_last_one_leaves_gets_an_open_client(
+def test_a_user_that_arrives_while_the_last_one_leaves_gets_an_open_client(
     weblake_connection: WeblakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The count goes to nought, the client closes, which takes a while, and meanwhile somebody comes."""

@@ -80,7 +80,7 @@ def test_the_end_of_one_process_leaves_the_others(tmp_path: Path) -> None:
     assert not lives(quiet)
 
 
-def test_what_is_wrapped_is_searched(tmp_path: Path) -> None:
+def test_wrapped_commands_are_searched(tmp_path: Path) -> None:
     key = Fernet.generate_key().decode()
     text = 'a "quoted" ünïcode needle'
     secret = Fernet(key).encrypt(f"{{{text}}}".encode())

@@ -194,7 +194,7 @@ def test_a_catalog_that_is_down_fails_no_landing_and_shows_no_secret(
         assert canary[:12] not in place
 
 
-def test_of_a_secret_that_an_error_cuts_off_nothing_is_shown(canary: str) -> None:
+def test_a_truncated_secret_is_not_shown(canary: str) -> None:
     from airflow_provider_weblake.table_sync import without_secrets
 
     for length in (8, 12, len(canary)):

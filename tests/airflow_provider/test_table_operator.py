@@ -24,7 +24,7 @@ def land(service: WeblakeService, site: GatedSite, root: Any, number: int) -> st
         return weblake.land_batch([f"{site.url}/page/{number}"], to=root, client=client).load_id
 
 
-def test_what_has_landed_is_committed_and_the_asset_is_told(
+def test_landed_loads_are_committed_and_the_asset_is_updated(
     run_dag: Run, weblake_service: WeblakeService, site: GatedSite, tmp_path: Path
 ) -> None:
     from airflow_provider_weblake.assets.weblake import weblake_asset
@@ -66,7 +66,7 @@ def test_a_table_of_activity_has_the_newest_content(run_dag: Run, tmp_path: Path
 
 
 @pytest.mark.system
-def test_it_reaches_a_bucket_through_the_connection_of_the_root(
+def test_the_sync_reaches_a_bucket_through_the_connection_of_the_root(
     run_dag: Run,
     weblake_service: WeblakeService,
     site: GatedSite,
@@ -100,7 +100,7 @@ def test_it_reaches_a_bucket_through_the_connection_of_the_root(
     ]
 
 
-def test_a_dataset_without_tables_is_told_with_a_remedy(
+def test_a_dataset_without_tables_is_an_error_with_a_remedy(
     run_dag: Run, weblake_service: WeblakeService, site: GatedSite, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeTableSyncOperator

@@ -52,7 +52,7 @@ def batch(tmp_path: Path) -> Make:
     line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id',
     becomes='("airflow", ti.dag_id, ti.task_id, map_index, ti.try_number), ti.run_id',
 )
-def test_o1_a_try_that_follows_one_that_had_landed_finds_its_load(
+def test_o1_a_try_after_one_that_landed_finds_its_load(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, batch: Make
 ) -> None:
     tries: list[int] = []
@@ -109,7 +109,7 @@ UNTRUE: dict[str, Any] = {
     becomes="return dict(event)",
     case="it is completed",
 )
-def test_o8_an_event_that_is_not_true_changes_nothing(
+def test_o8_a_false_event_changes_nothing(
     run_dag: Run,
     weblake_connection: WeblakeService,
     site: GatedSite,
@@ -129,7 +129,7 @@ def test_o8_an_event_that_is_not_true_changes_nothing(
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 
-def test_a_triggerer_that_cannot_ask_does_not_start_a_worker_again_and_again(
+def test_a_triggerer_that_cannot_poll_does_not_start_workers_repeatedly(
     run_dag: Run,
     weblake_connection: WeblakeService,
     site: GatedSite,
@@ -155,7 +155,7 @@ def test_a_triggerer_that_cannot_ask_does_not_start_a_worker_again_and_again(
     becomes="False",
     case="has completed",
 )
-def test_o8_an_event_that_was_lost_is_made_up_for(
+def test_o8_a_lost_event_is_recovered(
     weblake_connection: WeblakeService, site: GatedSite, batch: Make, job: str
 ) -> None:
     """The scheduler's own time-out finds a trigger that never fired: the API says what became of the job."""

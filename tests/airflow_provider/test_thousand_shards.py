@@ -60,7 +60,7 @@ async def in_time(done: Callable[[], bool]) -> None:
     case="250",
 )
 @many
-def test_o7_a_thousand_shards_are_mapped_and_no_url_travels(run_dag: Run, tmp_path: Path, many: int) -> None:
+def test_o7_a_thousand_shards_are_mapped_without_urls_in_xcom(run_dag: Run, tmp_path: Path, many: int) -> None:
     urls = [f"https://shards.example/{number}" for number in range(5 * many)]
     listed = tmp_path / "urls.txt"
     listed.write_text("\n".join(urls))
@@ -120,7 +120,7 @@ def test_o7_a_thousand_jobs_wait_with_the_sockets_and_the_memory_of_one(
     case="250",
 )
 @many
-def test_o7_an_outage_is_not_answered_with_a_thousand_times_six_tries(
+def test_o7_an_outage_does_not_cause_six_tries_for_each_of_a_thousand_jobs(
     weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
     monkeypatch.setattr(triggers, "FIRST_S", 0.05)

@@ -63,7 +63,7 @@ def test_a_usage_period_fires_once_when_it_has_closed(
 
 
 @pytest.mark.parametrize("fire_latest", [False, True])
-def test_a_new_watcher_takes_note_of_the_newest_closed_period_or_fires_it(
+def test_a_new_watcher_records_or_fires_the_newest_closed_period(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite, fire_latest: bool
 ) -> None:
     async def story() -> None:

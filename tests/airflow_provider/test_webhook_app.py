@@ -248,7 +248,7 @@ def test_a_wrong_secret_is_logged_once_and_without_the_secret(bench: Bench, capl
         "/weblake/webhooks/%F0%9F%98%80",
     ],
 )
-def test_nothing_else_answers(bench: Bench, path: str) -> None:
+def test_no_other_path_responds(bench: Bench, path: str) -> None:
     """An unknown connection, one without a secret and a path that does not exist look the same."""
     sender = bench.sender(asset=False)
     body = json.dumps(completed()).encode()
@@ -282,7 +282,7 @@ def test_another_method_is_refused_for_every_connection(bench: Bench, method: st
         json.dumps({**completed(), "id": 7}).encode(),
     ],
 )
-def test_signed_nonsense_is_refused(bench: Bench, body: bytes) -> None:
+def test_a_signed_invalid_body_is_refused(bench: Bench, body: bytes) -> None:
     sender = bench.sender(asset=False)
     assert sender.deliver(body) == (400, {"detail": "Bad Request"})
     assert bench.records == []
@@ -291,14 +291,14 @@ def test_signed_nonsense_is_refused(bench: Bench, body: bytes) -> None:
 @pytest.mark.parametrize(
     "kind", ["batch_scrape.started", "batch_scrape.page", "crawl.page", "agent.completed", "completed", "x"]
 )
-def test_what_is_not_the_end_of_a_job_is_acknowledged(bench: Bench, kind: str) -> None:
+def test_other_events_than_the_end_of_a_job_are_acknowledged(bench: Bench, kind: str) -> None:
     sender = bench.sender(asset=False)
     assert sender.deliver({**completed(), "type": kind}) == (200, {"outcome": "ignored"})
     assert bench.records == []
 
 
 @pytest.mark.parametrize("webhook_id", ["x" * 1000, "a\0b", "é", "a\nb"])
-def test_a_strange_delivery_id_is_left_out(bench: Bench, webhook_id: str) -> None:
+def test_an_invalid_delivery_id_is_omitted(bench: Bench, webhook_id: str) -> None:
     sender = bench.sender()
     assert sender.deliver(completed(webhookId=webhook_id))[0] == 200
     assert extras(sender)[0]["webhook_id"] is None
@@ -367,7 +367,7 @@ def test_a_slow_webhook_is_refused_at_the_deadline(bench: Bench, monkeypatch: py
     line="raise Refused(HTTPStatus.SERVICE_UNAVAILABLE) from None  # the service delivers it again",
     becomes='return "ignored"',
 )
-def test_s5_a_webhook_that_the_database_did_not_take_is_asked_for_again(bench: Bench) -> None:
+def test_s5_a_webhook_that_could_not_be_stored_gets_503(bench: Bench) -> None:
     from sqlalchemy.exc import OperationalError
 
     sender = bench.sender(asset=False)
@@ -394,7 +394,7 @@ def test_a_database_that_hangs_ends_at_the_deadline(bench: Bench, monkeypatch: p
         hung.set()
 
 
-def test_a_flood_reads_each_connection_once_and_few_unknown_ones(bench: Bench) -> None:
+def test_many_requests_read_each_connection_once_and_few_unknown_ones(bench: Bench) -> None:
     sender = bench.sender(asset=False)
     with serving(bench.app(burst=10.0)) as sender.url:
         assert [sender.request("POST", sender.path)[0] for _ in range(50)] == [401] * 50
@@ -444,9 +444,7 @@ def test_a_connection_of_the_service_with_a_secret_is_configured(
     assert "'s'" not in repr(signing)
 
 
-def test_a_connection_that_cannot_be_read_is_not_taken_for_a_missing_one(
-    airflow_db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_connection_is_not_reported_as_missing(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from sqlalchemy.exc import OperationalError
 
     from airflow_provider_weblake.webhooks import signing
@@ -489,7 +487,7 @@ def test_a_changed_secret_is_used_after_half_a_minute() -> None:
     assert secrets == ["old", None, "old", None, "new", "made"]
 
 
-def test_the_spellings_of_a_connection_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spellings_of_a_connection_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment variable is the connection of every spelling of its id, in upper and lower case."""
     import asyncio
 

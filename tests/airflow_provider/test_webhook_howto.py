@@ -170,7 +170,7 @@ def test_a_delivery_of_the_embedded_service_becomes_one_event(bench: Bench, site
     ]
 
 
-def test_only_what_is_signed_with_the_secret_is_believed(bench: Bench) -> None:
+def test_only_bodies_signed_with_the_secret_are_accepted(bench: Bench) -> None:
     other = webhooks.sign("another secret", json.dumps(completed()).encode())
     for signature in (None, "", "sha256=00", other):
         assert bench.deliver(completed(), signature) == 401
@@ -199,7 +199,7 @@ def test_the_same_delivery_twice_at_the_same_time_makes_one_event(bench: Bench) 
     assert len(bench.told) == 1
 
 
-def test_what_airflow_did_not_take_is_asked_for_again(bench: Bench) -> None:
+def test_an_event_that_airflow_refused_gets_503(bench: Bench) -> None:
     bench.airflow.assets = []
     assert bench.deliver(completed()) == 503
     bench.airflow.assets = [{"id": 9, "name": "jobs_done", "uri": "s3://b/k"}]
@@ -228,12 +228,12 @@ def test_an_asset_may_be_named_by_its_uri(bench: Bench) -> None:
         ({"id": JOB, "type": "batch_scrape.completed", "data": ["x" * (1 << 20)]}, 413),
     ],
 )
-def test_anything_else_makes_no_event(bench: Bench, event: dict[str, Any], answer: int) -> None:
+def test_other_bodies_make_no_event(bench: Bench, event: dict[str, Any], answer: int) -> None:
     assert bench.deliver(event) == answer
     assert bench.told == []
 
 
-def test_the_how_to_shows_the_code_that_is_run() -> None:
+def test_the_page_shows_the_tested_code() -> None:
     text = (DOCS / "webhooks-to-assets.md").read_text()
     snippet = text.split("## 1. The DAG")[1].split("```python\n")[1].split("```")[0]
     assert snippet in (DOCS / "land_announced_jobs.py").read_text()

@@ -157,7 +157,7 @@ def misfits(part: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("call", "name"), OPTIONS, ids=str)
-def test_what_the_contract_refuses_is_refused_here(call: Call, name: str) -> None:
+def test_options_that_the_contract_refuses_are_refused(call: Call, name: str) -> None:
     refused = misfits(json.dumps(call.schema["properties"][name]))
     assert len(refused) > 3
     for value in refused:

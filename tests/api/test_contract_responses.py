@@ -93,7 +93,7 @@ def test_every_property_arrives(name: str, schema: Schema, decode: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "schema", "decode"), RESPONSES, ids=NAMES)
-def test_a_wrong_type_is_kept_aside(name: str, schema: Schema, decode: Any) -> None:
+def test_a_value_of_the_wrong_type_is_kept_in_extra(name: str, schema: Schema, decode: Any) -> None:
     """Top-level fields, and those of the first entry below them, with each value that the contract does not allow."""
     schema = it.inline(schema)
     for key, part in schema["properties"].items():

@@ -102,7 +102,7 @@ def test_the_repr_is_short_and_a_view_can_be_pickled() -> None:
 
 
 @given(st.sampled_from(VIEWS), st.data())
-def test_no_json_raises_and_none_is_lost(view: type[Model], data: st.DataObject) -> None:
+def test_any_json_becomes_a_model_without_loss(view: type[Model], data: st.DataObject) -> None:
     names = [field.encode_name for field in msgspec.structs.fields(view)]
     value = data.draw(JSON | st.dictionaries(st.sampled_from(names) | st.text(max_size=5), JSON, max_size=5))
     read = view.decode(value)
@@ -122,14 +122,14 @@ def test_no_json_raises_and_none_is_lost(view: type[Model], data: st.DataObject)
 
 
 @pytest.mark.parametrize("word", ["completed", "failed", "cancelled", "Completed", "CANCELLED"])
-def test_words_that_end_a_job(word: str) -> None:
+def test_status_words_that_end_a_job(word: str) -> None:
     assert is_terminal(word)
     assert models.JobStatus.decode({"status": word}).finished
     assert models.AgentStatus.decode({"status": word}).finished
 
 
 @pytest.mark.parametrize("word", ["scraping", "processing", "", "complete", "canceled!", None, 5, ["failed"]])
-def test_any_other_word_does_not(word: object) -> None:
+def test_other_status_words_do_not_end_a_job(word: object) -> None:
     assert not is_terminal(word)
     assert not models.JobStatus.decode({"status": word}).finished
 
@@ -157,17 +157,17 @@ def test_times(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "value", ["", "yesterday", "2026-13-01T00:00:00Z", "1700000000", 1700000000, None, {}, "0001-01-01T00:00:00+05:00"]
 )
-def test_what_is_no_time(value: object) -> None:
+def test_invalid_times_are_refused(value: object) -> None:
     assert parse_time(value) is None
 
 
 @given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)), st.integers(-1439, 1439))
-def test_times_come_back(time: datetime, minutes: int) -> None:
+def test_times_round_trip(time: datetime, minutes: int) -> None:
     there = time.replace(tzinfo=timezone(timedelta(minutes=minutes)))
     assert parse_time(there.isoformat()) == there
     assert parse_time(time.isoformat()) == time.replace(tzinfo=timezone.utc)
 
 
 @given(st.text())
-def test_no_text_raises(text: str) -> None:
+def test_any_text_is_parsed_as_a_time_or_refused(text: str) -> None:
     assert parse_time(text) is None or isinstance(parse_time(text), datetime)

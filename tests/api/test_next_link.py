@@ -43,7 +43,7 @@ def test_a_plain_link_is_read_as_any_other(text: str, whole: bool) -> None:
         "https://api.example.dev/v2/crawl/x?skip=100&limit=10",
     ],
 )
-def test_what_services_write_is_plain(link: str) -> None:
+def test_links_as_services_write_them_take_the_fast_path(link: str) -> None:
     assert next_link._plain(link) == next_link._parsed(link)
 
 

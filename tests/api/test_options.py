@@ -109,7 +109,7 @@ def test_nested_options_have_the_same_rules() -> None:
             o.to_wire(o.ExtractRequest, case)
 
 
-def test_contents_that_belong_to_the_user_are_not_renamed() -> None:
+def test_keys_of_user_content_are_not_renamed() -> None:
     schema = {"type": "object", "properties": {"full_page": {"max_length": 1}}}
     sent = o.to_wire(
         o.BatchScrapeRequest,
@@ -131,7 +131,7 @@ def test_contents_that_belong_to_the_user_are_not_renamed() -> None:
     assert sent["webhook"] == {"url": "https://example.com", "metadata": {"run_id": "1"}, "headers": {"x_y": "1"}}
 
 
-def test_words_may_be_written_in_snake_case() -> None:
+def test_option_values_may_be_written_in_snake_case() -> None:
     sent = page(
         formats=["raw_html", "markdown", {"type": "change_tracking"}],
         actions=[{"type": "execute_javascript", "script": "1"}],
@@ -142,7 +142,7 @@ def test_words_may_be_written_in_snake_case() -> None:
         o.from_wire(o.ScrapeRequest, {"url": "example.com", "formats": ["raw_html"]})
 
 
-def test_what_comes_out_is_plain_and_the_callers_own_stays_as_it_was() -> None:
+def test_the_parsed_options_are_plain_and_the_argument_is_unchanged() -> None:
     class Proxy(str, enum.Enum):
         AUTO = "auto"
 
@@ -215,7 +215,7 @@ def test_urls_of_a_batch() -> None:
         "http://u:p@example.com/",
     ],
 )
-def test_addresses_of_pages(url: str) -> None:
+def test_valid_page_urls_are_accepted(url: str) -> None:
     assert o.url_problem(url) is None
 
 
@@ -246,12 +246,12 @@ def test_addresses_of_pages(url: str) -> None:
         "http://..",
     ],
 )
-def test_no_addresses_of_pages(url: str) -> None:
+def test_invalid_page_urls_are_refused(url: str) -> None:
     assert o.url_problem(url)
 
 
 @given(st.text())
-def test_any_text_is_an_address_or_not(text: str) -> None:
+def test_any_text_is_classified_as_a_url_or_refused(text: str) -> None:
     assert o.url_problem(text) is None or isinstance(o.url_problem(text), str)
 
 

@@ -36,7 +36,7 @@ def dump(value: object, separators: tuple[str, str] = (",", ":"), *, ascii_only:
 
 @given(values, separators, st.booleans(), st.booleans())
 @settings(max_examples=examples(200))
-def test_good_json_is_what_the_standard_library_says(value, separators, ascii_only, marked) -> None:
+def test_valid_json_equals_the_result_of_the_standard_library(value, separators, ascii_only, marked) -> None:
     body = dump(value, separators, ascii_only=ascii_only)
     assert response_json.loads(b"\xef\xbb\xbf" * marked + body) == json.loads(body)
     assert response_json.mend(body) == body
@@ -63,7 +63,7 @@ def test_good_json_is_what_the_standard_library_says(value, separators, ascii_on
         (b"9" * 40, int("9" * 40)),
     ],
 )
-def test_bad_parts_are_mended(body: bytes, value: object) -> None:
+def test_invalid_parts_of_json_are_repaired(body: bytes, value: object) -> None:
     assert response_json.loads(body) == value
     assert (
         response_json.loads(bytearray(body))
@@ -74,13 +74,13 @@ def test_bad_parts_are_mended(body: bytes, value: object) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b" ", b"nul", b'{"a":1', b"[1,]", b"{} {}", DEEP, b"<html>", b"\xff\xfe1\x00"])
-def test_what_is_no_json_is_malformed(body: bytes) -> None:
+def test_invalid_json_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedReply) as error:
         response_json.loads(body)
     assert error.value.hint
 
 
-def test_the_message_shows_the_beginning_and_nothing_that_a_terminal_obeys() -> None:
+def test_the_message_shows_the_beginning_without_control_characters() -> None:
     with pytest.raises(MalformedReply) as error:
         response_json.loads(b"<h1>\x1b[31mBad\r\n\xe2\x80\xae gateway</h1>" + b"x" * 1000 + b"end")
     assert r"<h1>\x1b[31mBad\r\n\u202e gateway</h1>x" in error.value.message
@@ -123,13 +123,13 @@ def test_the_check_without_recursion_agrees_with_the_parser(text: bytes) -> None
 
 @given(values.map(dump), st.integers(0, 10_000), st.sampled_from(list(b'{}[]",:1x')))
 @settings(max_examples=examples(500))
-def test_they_agree_on_damaged_json_too(text: bytes, at: int, letter: int) -> None:
+def test_the_check_and_the_parser_agree_on_damaged_json(text: bytes, at: int, letter: int) -> None:
     test_the_check_without_recursion_agrees_with_the_parser.hypothesis.inner_test(
         bytes((*text[: at % len(text)], letter, *text[at % len(text) + 1 :]))
     )
 
 
-def test_depth_is_no_reason() -> None:
+def test_deep_nesting_is_not_an_error() -> None:
     assert response_json.is_json(DEEP)
     assert response_json.is_json(DEEP.replace(b"[]", b'[{"a":[1,{},[]]}]'))
     assert not response_json.is_json(DEEP[:-1])
@@ -142,7 +142,7 @@ def test_depth_is_no_reason() -> None:
 
 @given(st.lists(st.tuples(texts, values), max_size=6), separators)
 @settings(max_examples=examples(200))
-def test_an_object_is_cut_into_its_fields_and_the_last_of_equal_keys_wins(pairs, separators) -> None:
+def test_an_object_is_split_into_fields_and_the_last_duplicate_key_wins(pairs, separators) -> None:
     comma, colon = separators
     body = "{" + comma.join(f"{json.dumps(k)}{colon}{json.dumps(v)}" for k, v in pairs) + "}"
     expected = json.loads(body)
@@ -155,7 +155,7 @@ def test_an_object_is_cut_into_its_fields_and_the_last_of_equal_keys_wins(pairs,
 
 @given(st.lists(values, max_size=6), separators)
 @settings(max_examples=examples(200))
-def test_the_three_ways_to_cut_a_list_cut_alike(items, separators) -> None:
+def test_the_three_ways_to_split_a_list_agree(items, separators) -> None:
     view = memoryview(dump(items, separators))
     fast = [bytes(item) for item in response_json.split_array(view)]
     assert [json.loads(item) for item in fast] == json.loads(bytes(view))
@@ -207,7 +207,7 @@ def test_a_chunk_is_its_head_and_its_documents(drawn, after: str) -> None:
     "bad", [rb'{"a":"\ud800"}', b'{"a":NaN}', b'{"a":"\n"}', b'{"a":"\xff"}', rb'{"a":"\q"}', DEEP]
 )
 @pytest.mark.parametrize("last", [True, False])
-def test_h25_one_bad_document_leaves_the_others_as_they_are(bad: bytes, last: bool) -> None:
+def test_h25_an_invalid_document_does_not_affect_the_others(bad: bytes, last: bool) -> None:
     good = [rb'{"a":"\ud83d\ude00 \\ud800 ]}"}', b'{"b" : [NaN]}'.replace(b"NaN", b"1"), b'"Infinity"']
     data = b'"data": [ ' + b" , ".join([good[0], bad, *good[1:]]) + b" ]"
     rest = b'"status":"completed","next":null'
@@ -217,7 +217,7 @@ def test_h25_one_bad_document_leaves_the_others_as_they_are(bad: bytes, last: bo
     assert chunk.head == {"status": "completed", "next": None}
 
 
-def test_a_bad_head_field_is_mended_or_left_out() -> None:
+def test_an_invalid_head_field_is_repaired_or_omitted() -> None:
     body = b'{"status":"completed","odd":' + DEEP + rb',"warning":"\ud800","data":[{"a":1}]}'
     assert response_json.read_chunk(body).head == {"status": "completed", "warning": "�"}
 
@@ -229,7 +229,7 @@ def test_no_data_is_no_documents(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"<html>", b'{"data":{}}', b'{"data":"x"}', b'{"data":nul}'])
-def test_what_is_no_status_is_malformed(body: bytes) -> None:
+def test_a_response_that_is_not_a_status_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedReply):
         response_json.read_chunk(body)
 
@@ -268,7 +268,7 @@ def test_a_head_read_byte_by_byte_is_the_head_of_the_whole(drawn) -> None:
     assert first.empty == (not items)
 
 
-def test_the_head_is_there_with_the_first_letter_of_the_data() -> None:
+def test_the_head_is_available_at_the_first_byte_of_the_data() -> None:
     body = b'{"status":"scraping","note":"\\"data\\":[]","deep":{"data":[1]},"total":3, "data" : [ {"a":1}'
     least = next(n for n in range(len(body) + 1) if response_json.read_head(bytearray(body[:n])))
     assert body[:least].endswith(b"[ {")
@@ -283,7 +283,7 @@ def test_a_head_after_the_data_needs_the_whole_body() -> None:
     assert response_json.read_head(body) == response_json.Head({"status": "completed"}, empty=False)
 
 
-def test_a_head_without_data_is_whole_at_its_end() -> None:
+def test_a_head_without_data_is_complete_at_the_end() -> None:
     assert response_json.read_head(b'{"success":false,"error":"Job not found"}') == response_json.Head(
         {"success": False, "error": "Job not found"}, empty=True
     )
@@ -294,11 +294,11 @@ def test_a_head_without_data_is_whole_at_its_end() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"<html>}", b'{"status":"x","data":{}}', b'{"status":"x","data":{"a":1}}']
 )
-def test_what_is_no_status_has_no_head(body: bytes) -> None:
+def test_a_response_that_is_not_a_status_has_no_head(body: bytes) -> None:
     assert response_json.read_head(body) is None
 
 
-def test_a_reader_can_go_on_filling_what_it_showed() -> None:
+def test_a_buffer_can_be_filled_further_after_a_view() -> None:
     seen = bytearray(b'{"status":"x","data":[')
     assert response_json.read_head(seen) is None
     seen.extend(b"1]}" * 10_000)

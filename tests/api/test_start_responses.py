@@ -94,12 +94,12 @@ def error_of(response: Response | NoResponse) -> WeblakeError:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_answer_to_a_start_is_evidence_of(case: str) -> None:
+def test_a_response_to_a_start_gives_the_documented_verdict(case: str) -> None:
     response, expected = CASES[case]
     assert verdict(response, error_of(response)) is expected
 
 
-def test_every_row_of_the_table_decides_some_answer() -> None:
+def test_every_row_of_the_verdict_table_is_used() -> None:
     decided = {
         next(row.name for row in RESPONSES if row.fits(response, error_of(response))) for response, _ in CASES.values()
     }

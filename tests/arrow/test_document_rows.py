@@ -275,12 +275,12 @@ def check(written: list[Pairs], *, ascii_only: bool) -> None:
 )
 @given(st.lists(documents(texts, with_depth=False), min_size=1, max_size=3), st.booleans())
 @settings(max_examples=examples(300, 6))
-def test_rows_are_as_the_rules_say(written, ascii_only: bool) -> None:
+def test_rows_follow_the_column_rules(written, ascii_only: bool) -> None:
     check(written, ascii_only=ascii_only)
 
 
 @proves("2.4", at="src/weblake/arrow/documents.py", line="return _odd_value(raw)", becomes="return None")
 @given(st.lists(documents(texts | broken, with_depth=True), min_size=1, max_size=3))
 @settings(max_examples=examples(200, 10))
-def test_rows_are_as_the_rules_say_of_broken_text_and_depth(written) -> None:
+def test_rows_follow_the_column_rules_for_invalid_text_and_deep_nesting(written) -> None:
     check(written, ascii_only=True)

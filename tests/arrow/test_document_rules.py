@@ -74,7 +74,7 @@ def test_a_list_too_deep_for_a_value_still_has_a_first_text() -> None:
     line='text = text.decode(errors="replace").encode()',
     becomes='text = text.decode(errors="ignore").encode()',
 )
-def test_h26_invalid_utf8_is_mended_wherever_it_stands() -> None:
+def test_h26_invalid_utf8_is_repaired_in_every_field() -> None:
     for where in ("markdown", "links", "json", "unknown", "metadata", "key"):
         values = {"links": b'["\xff"]', "json": b'{"a":"\xff"}', "metadata": b'{"title":"\xff"}'}
         name = b"\xff" if where == "key" else where.encode()
@@ -99,7 +99,7 @@ def test_h26_an_escaped_surrogate_inside_json_text_is_mended_and_a_pair_is_not()
     line='return _ESCAPE.sub(_mended_escape, text) if text[:1] == b\'"\' else b"null"',
     becomes="return _ESCAPE.sub(_mended_escape, text)",
 )
-def test_h25_json_text_columns_hold_json_whatever_came() -> None:
+def test_h25_json_text_columns_always_contain_json() -> None:
     row = row_of(b'{"json":{"v":NaN,"w":[-Infinity]},"metadata":{"score":NaN,"title":"a\tb"},"x":"\x01"}')
     assert json.loads(row["json"]) == {"v": None, "w": [None]}
     assert row["metadata"] == [("score", None), ("title", "a\tb")]
@@ -117,7 +117,7 @@ def test_h25_json_text_columns_hold_json_whatever_came() -> None:
         ("0001-01-01T00:00:00+05:00", None),
     ],
 )
-def test_a_time_is_in_utc_and_what_is_no_time_is_kept_as_it_came(text: str | None, time: datetime | None) -> None:
+def test_times_are_converted_to_utc_and_invalid_ones_kept_in_extra(text: str | None, time: datetime | None) -> None:
     row = row_of({"changeTracking": {"previousScrapeAt": text, "changeStatus": "new"}})
     assert row["change_tracking"]["previous_scrape_at"] == time
     kept = text if time is None else None
@@ -143,7 +143,7 @@ def test_h26_nul_characters_are_kept() -> None:
     becomes="                raise",
 )
 @pytest.mark.parametrize("entry", [b"1", b"null", b'"x"', b"[]", b"[{}]", b'{"a":foo}', b'{"a":1', b"{]", b""])
-def test_h24_an_entry_that_is_no_object_is_none_and_the_page_goes_on(entry: bytes) -> None:
+def test_h24_an_entry_that_is_not_an_object_is_null_and_the_page_is_kept(entry: bytes) -> None:
     batches = document_rows.DocumentBatches(**LOAD, loaded_at=WHEN)
     found = [batches.parse(raw) for raw in (b"{}", entry, b"{}")]
     assert [parsed is None for parsed in found] == [False, True, False]
@@ -168,7 +168,7 @@ def test_a_dropped_document_takes_no_position() -> None:
     assert (batches.pending_bytes, batches.position, batches.flush()().num_rows) == (0, 9, 0)
 
 
-def test_identity_is_cheap_and_tells_documents_apart() -> None:
+def test_the_identity_of_a_document_is_distinct_and_cheap() -> None:
     raw = b'{"metadata":{"scrapeId":"s","sourceURL":"https://a.example/","url":["no text"]},"markdown":"x"}'
     parsed = parse_alone(raw)
     assert parsed.identity == ("s", "https://a.example/", None, parsed.digest)
@@ -188,7 +188,7 @@ def test_milliseconds_are_rounded(ms: str, rounded: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["9223372036854775808", "1e300", "true", '"5"', "null", "-1e400"])
-def test_what_is_no_number_of_milliseconds_is_null(value: str) -> None:
+def test_an_invalid_number_of_milliseconds_is_null(value: str) -> None:
     row = row_of(b'{"metadata":{"concurrencyQueueDurationMs":%s}}' % value.encode())
     assert row["concurrency_queue_duration_ms"] is None
     assert row["metadata"] == [("concurrencyQueueDurationMs", None if value == "null" else value.strip('"'))]

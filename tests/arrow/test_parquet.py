@@ -195,7 +195,7 @@ def test_a_large_batch_is_cut_into_groups(tmp_path: Path) -> None:
 # --- what goes wrong ---
 
 
-def test_left_by_an_exception_nothing_stays(tmp_path: Path) -> None:
+def test_an_exception_leaves_no_file(tmp_path: Path) -> None:
     def interrupted() -> None:
         with parquet.ParquetFile(tmp_path / "x.parquet", schemas.DOCUMENTS, group_bytes=1) as writer:
             writer.write(batch_of(FULL))
@@ -207,21 +207,21 @@ def test_left_by_an_exception_nothing_stays(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_left_without_close_nothing_stays(tmp_path: Path) -> None:
+def test_a_writer_that_is_not_closed_leaves_no_file(tmp_path: Path) -> None:
     with parquet.ParquetFile(tmp_path / "x.parquet", schemas.DOCUMENTS) as writer:
         writer.write(batch_of(FULL))
     assert list(tmp_path.iterdir()) == []
     writer.abort()
 
 
-def test_another_schema_is_refused_and_nothing_stays(tmp_path: Path) -> None:
+def test_a_batch_of_another_schema_is_refused_and_leaves_no_file(tmp_path: Path) -> None:
     writer = parquet.ParquetFile(tmp_path / "x.parquet", schemas.DOCUMENTS)
     with pytest.raises(ValueError, match="another schema"):
         writer.write(arrays.record_batch(schemas.ACTIVITY, [{}]))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_closed_file_is_safe_from_its_writer(file: Path, tmp_path: Path) -> None:
+def test_a_closed_file_is_not_changed_by_its_writer(file: Path, tmp_path: Path) -> None:
     with parquet.ParquetFile(tmp_path / "y.parquet", schemas.DOCUMENTS) as writer:
         writer.close()
         with pytest.raises(ValueError, match="closed"):
@@ -232,7 +232,7 @@ def test_a_closed_file_is_safe_from_its_writer(file: Path, tmp_path: Path) -> No
     assert pq.read_metadata(tmp_path / "y.parquet").num_rows == 0
 
 
-def test_a_file_that_is_there_is_not_touched(file: Path) -> None:
+def test_an_existing_file_is_not_overwritten(file: Path) -> None:
     before = file.read_bytes()
     with pytest.raises(StorageRefused, match="there already"):
         parquet.ParquetFile(file, schemas.DOCUMENTS)
@@ -265,7 +265,7 @@ def test_a_file_that_the_disk_damaged_is_refused_and_removed(tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_synced_ahead_is_waited_for_and_a_failure_of_it_counts(tmp_path: Path, monkeypatch) -> None:
+def test_closing_waits_for_background_syncs_and_raises_their_errors(tmp_path: Path, monkeypatch) -> None:
     """The kernel tells of a write that failed once, and to one: a sync after it would succeed and mean nothing."""
     monkeypatch.setattr(parquet, "SETTLE_BYTES", 1)
     answers, asked = [OSError(errno.EIO, "of the disk"), None, None, None], []
@@ -307,13 +307,13 @@ def test_a_file_with_other_rows_than_were_written_is_refused(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("receipt", [b"", b"{", b"[]", b"\xff"])
-def test_a_receipt_that_does_not_read_back_is_refused(tmp_path: Path, receipt: bytes) -> None:
+def test_a_file_whose_receipt_cannot_be_read_back_is_refused(tmp_path: Path, receipt: bytes) -> None:
     with pytest.raises(StorageRefused, match="receipt"):
         parquet.write_table(tmp_path / "x.parquet", arrays.table(schemas.ACTIVITY, []), receipt)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_parquet_has_no_receipt(tmp_path: Path) -> None:
+def test_a_file_that_is_not_parquet_has_no_receipt(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(StorageRefused):
         parquet.read_receipt(tmp_path / "x.parquet")
@@ -323,7 +323,7 @@ def test_no_parquet_has_no_receipt(tmp_path: Path) -> None:
         parquet.read_receipt(io.BytesIO(b"nothing"))
 
 
-def test_a_file_that_is_no_parquet_or_lacks_a_column_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_parquet_or_lacks_a_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageRefused, match=r"x\.parquet"):
         parquet.count_rows(io.BytesIO(b"nothing"), "x.parquet")
     with pytest.raises(StorageRefused, match=r"x\.parquet"):
@@ -361,7 +361,7 @@ else:
 
 
 @pytest.mark.parametrize("limit", [0, 4, 50_000, 150_000, 250_000, 305_000])
-def test_a_full_disk_is_refused_and_nothing_stays(tmp_path: Path, limit: int) -> None:
+def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path, limit: int) -> None:
     """RLIMIT_FSIZE refuses writes as a full disk does, at each stage: the first bytes, a row group, the footer."""
     command = [sys.executable, "-c", FULL_DISK, tmp_path / "x.parquet", "src", str(limit)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -80,7 +80,9 @@ def put_together(groups: Iterable[Sequence[pa.RecordBatch]], values: dict[bytes,
 
 @settings(max_examples=examples(150))
 @given(st.lists(st.lists(st.lists(ROWS, min_size=1, max_size=3), min_size=1, max_size=2), max_size=20))
-def test_row_groups_made_apart_are_the_file_of_one_writer(groups: list[list[list[dict[str, object]]]]) -> None:
+def test_separately_encoded_row_groups_equal_the_file_of_one_writer(
+    groups: list[list[list[dict[str, object]]]],
+) -> None:
     made = [[batch(rows) for rows in group] for group in groups]
     values = {b"weblake.receipt": b'{"complete": true}'}
     whole = put_together(made, values)
@@ -89,7 +91,7 @@ def test_row_groups_made_apart_are_the_file_of_one_writer(groups: list[list[list
     assert read.equals(pa.Table.from_batches([each for group in made for each in group], SCHEMA))
 
 
-def test_so_is_a_file_of_many_row_groups(tmp_path: Path) -> None:
+def test_separately_encoded_files_with_many_row_groups_equal_the_file_of_one_writer(tmp_path: Path) -> None:
     """Places of one byte and of four, and more row groups than fit in one byte of their number."""
     word = random.Random(7).randbytes(15_000).hex()
     groups = [[batch([{"html": word[at:], "load_id": "a" * 64, "position": at}])] for at in range(150)]
@@ -105,7 +107,7 @@ def test_so_is_a_file_of_many_row_groups(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("schema", schemas.TABLES.values(), ids=schemas.TABLES)
-def test_a_footer_that_is_not_moved_is_the_same(schema: pa.Schema) -> None:
+def test_a_footer_with_unchanged_offsets_is_identical(schema: pa.Schema) -> None:
     group = row_group(schema, [batch([{}, {}], schema)])
     assert moved(group.footer, 0, 0) == group.footer
     there_and_back = moved(moved(group.footer, 1 << 40, 12_345), -(1 << 40), -12_345)
@@ -113,7 +115,7 @@ def test_a_footer_that_is_not_moved_is_the_same(schema: pa.Schema) -> None:
     assert moved(group.footer, 1 << 40, 12_345) != group.footer
 
 
-def test_a_footer_of_another_make_is_refused_and_not_guessed_at() -> None:
+def test_a_footer_of_an_unknown_form_is_refused() -> None:
     with pytest.raises(ValueError, match="kind 11"):
         moved(b"\x1b\x00\x00", 5, 0)
     with pytest.raises(IndexError):
@@ -125,7 +127,7 @@ def test_a_footer_of_another_make_is_refused_and_not_guessed_at() -> None:
     st.lists(st.lists(st.integers(0, 300), max_size=9), max_size=9),
     st.integers(1, 2_000),
 )
-def test_what_is_gathered_is_handed_on_once_in_its_order(sizes: list[list[int]], most: int) -> None:
+def test_gathered_rows_are_passed_on_once_and_in_order(sizes: list[list[int]], most: int) -> None:
     rows = [
         [{"html": "x" * size, "position": 100 * at + n} for n, size in enumerate(some)] for at, some in enumerate(sizes)
     ]

@@ -19,7 +19,7 @@ WORDS = st.none() | st.text() | st.sampled_from(["", "\x1f", "a\x1fb", "\x00", "
 
 @settings(max_examples=examples(300))
 @given(st.lists(WORDS, min_size=1), st.sampled_from(KINDS))
-def test_many_are_as_few(values: list[str | None], kind: pa.DataType) -> None:
+def test_a_split_column_has_the_given_values(values: list[str | None], kind: pa.DataType) -> None:
     made = arrays._split(kind, values)
     if made is None:
         assert any("\x1f" in value for value in values if value)
@@ -30,14 +30,14 @@ def test_many_are_as_few(values: list[str | None], kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_long_column_is_split(kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_column_is_split_into_chunks(kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(pa.lib, "StringBuilder")  # the other way
     values = [None if n % 7 == 0 else f"{n} é" for n in range(arrays._MANY)]
     made = arrays.column(kind, values)
     assert (made.type, made.to_pylist()) == (kind, values)
 
 
-def test_what_cannot_be_split_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_that_cannot_be_split_is_built_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     values = ["\x1f", *["x"] * arrays._MANY]
     assert arrays.column(pa.string(), values).to_pylist() == values
     with pytest.raises(UnicodeEncodeError):
@@ -47,14 +47,14 @@ def test_what_cannot_be_split_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     assert arrays._split(pa.string(), ["yyy"] * len(values)) is None
 
 
-def test_a_column_that_arrow_made_shorter_is_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_arrow_column_is_reported_as_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(arrays._BUILDERS, pa.int64().id, lambda kind, values: pa.array(values[:-1], kind))
     with pytest.raises(MemoryError, match="1 of 3 values"):
         arrays.column(pa.int64(), [1, 2, 3])
 
 
 @pytest.mark.system
-def test_few_import_no_compute() -> None:
+def test_small_columns_do_not_import_pyarrow_compute() -> None:
     code = f"""
 import sys
 from datetime import datetime
@@ -81,7 +81,7 @@ MAPS = st.none() | st.dictionaries(
 
 @settings(max_examples=examples(300))
 @given(st.lists(MAPS, min_size=1, max_size=20), st.booleans())
-def test_maps_are_the_same_whichever_keys_they_share(values: list[dict[str, str | None] | None], large: bool) -> None:
+def test_maps_do_not_depend_on_shared_keys(values: list[dict[str, str | None] | None], large: bool) -> None:
     """In the job of a large column, and of a small one, where Arrow's compute functions are not loaded."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrays, "_COMPUTE", "pyarrow.compute" if large else "no.such.module")

@@ -48,27 +48,27 @@ def test_columns_are_what_python_reads(
         assert column.to_pylist() == [row[at] for row in rows]
 
 
-def test_little_is_left_to_others() -> None:
+def test_short_columns_are_left_to_the_general_decoder() -> None:
     assert texts.columns({"html": [b'"short"']}, SCHEMA) is None
     assert texts.columns({"html": [b'"short"'], "links": [b'["%s"]' % (b"x" * 5000)]}, SCHEMA) is None
     assert texts.columns({}, SCHEMA) is None
 
 
 @pytest.mark.parametrize("bad", [b'"\\ud800"', b'"\xff"', b'"\xed\xa0\x80"', b'"\\udc00\\ud800"', b"5", b'"\x01"'])
-def test_what_is_no_text_is_refused_as_a_whole(bad: bytes) -> None:
+def test_a_column_with_a_value_that_is_not_text_is_refused(bad: bytes) -> None:
     good = json.dumps(LONG).encode()
     assert texts.columns({"html": [good]}, SCHEMA) is not None
     assert texts.columns({"html": [good, bad]}, SCHEMA) is None
 
 
 @pytest.mark.parametrize("bad", [b"[null]", b'["a",null]', b"[1]", b'[["a"]]', b"[{}]", b'["\\ud800"]', b'["\xff"]'])
-def test_a_list_of_something_else_than_strings_is_refused_as_a_whole(bad: bytes) -> None:
+def test_a_list_column_with_other_values_than_strings_is_refused(bad: bytes) -> None:
     html = [json.dumps(LONG).encode()] * 2
     assert texts.columns({"html": html, "links": [b'["a"]', b"[]"]}, SCHEMA) is not None
     assert texts.columns({"html": html, "links": [b'["a"]', bad]}, SCHEMA) is None
 
 
-def test_without_memory_for_the_reader_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lack_of_memory_for_the_reader_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow's reader would end the process."""
     monkeypatch.setattr(texts, "_TIMES", 1 << 40)
     with pytest.raises(MemoryError, match="no memory for"):

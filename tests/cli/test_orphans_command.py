@@ -43,7 +43,7 @@ def test_open_loads_are_listed_with_what_to_do(dataset: Dataset, tmp_path: Path)
     assert "airflow dag task -1, run r-1" in out
 
 
-def test_only_older_loads_and_an_exit_code_that_says_whether_there_are_any(dataset: Dataset, tmp_path: Path) -> None:
+def test_older_than_filters_loads_and_check_sets_the_exit_code(dataset: Dataset, tmp_path: Path) -> None:
     for hours, found in (("0", [1, 2]), ("2", [1]), ("4", [])):
         args = ["orphans", str(tmp_path), "--offline", "--older-than", hours, "--json"]
         code, out, _ = run_command(args, {})
@@ -55,7 +55,7 @@ def test_only_older_loads_and_an_exit_code_that_says_whether_there_are_any(datas
     assert (code, out) == (0, f"No load of {tmp_path} is open.\n")
 
 
-def test_a_service_that_cannot_be_asked_leaves_the_ledgers_part(dataset: Dataset, tmp_path: Path) -> None:
+def test_without_a_service_the_ledger_is_listed(dataset: Dataset, tmp_path: Path) -> None:
     code, out, err = run_command(["orphans", str(tmp_path), "--json"], NO_SERVICE)
     shown = json.loads(out)
     assert (code, len(shown["orphans"]), shown["asked"], shown["unasked"]["type"]) == (0, 2, False, "AskPerson")

@@ -25,7 +25,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return written
 
 
-def test_a_list_is_written_value_by_value_and_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_is_streamed_as_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     for count in (0, 1, 3):
         values = [{"n": n, "x": math.nan} for n in range(count)]
         read: list[int] = []
@@ -58,7 +58,9 @@ def test_an_error_is_one_line_and_with_json_also_an_object(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("typed", "yes"), [("y", True), (" YES ", True), ("", False), ("yo", False), ("n", False), (None, False)]
 )
-def test_only_yes_is_yes(monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO, typed: str | None, yes: bool) -> None:
+def test_only_yes_confirms(
+    monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO, typed: str | None, yes: bool
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("" if typed is None else f"{typed}\n"))
     assert output.ask("Crawl [all]?") is yes
     assert "Crawl [all]? [y/N] " in terminal.getvalue()

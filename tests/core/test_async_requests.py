@@ -74,7 +74,7 @@ async def poll(client: AsyncClient) -> object:
     return (await client.run(polling.get_status(job, client.retry)))["status"]
 
 
-def test_thousands_of_polls_at_once_take_few_connections_and_time_in_proportion() -> None:
+def test_thousands_of_concurrent_polls_use_few_connections_and_linear_time() -> None:
     async def story() -> None:
         async with service() as (mine, client):
             began = time.process_time()
@@ -88,7 +88,7 @@ def test_thousands_of_polls_at_once_take_few_connections_and_time_in_proportion(
     asyncio.run(story())
 
 
-def test_a_reply_with_documents_is_left_in_the_middle_and_one_without_is_not() -> None:
+def test_a_response_with_documents_is_aborted_after_its_head() -> None:
     async def story() -> None:
         async with service() as (mine, client):
             for _ in range(3):
@@ -105,7 +105,7 @@ def test_a_reply_with_documents_is_left_in_the_middle_and_one_without_is_not() -
     asyncio.run(story())
 
 
-def test_a_cancel_does_not_stand_in_line_behind_polls() -> None:
+def test_a_cancel_does_not_queue_behind_polls() -> None:
     async def story() -> None:
         async with service() as (mine, client):
             mine.delay_s = 0.5
@@ -132,7 +132,7 @@ def test_other_calls_have_connections_of_their_own_and_a_bound() -> None:
     asyncio.run(story())
 
 
-def test_a_request_whose_time_ends_in_the_line_was_never_sent() -> None:
+def test_a_request_whose_deadline_passes_in_the_queue_was_not_sent() -> None:
     async def story() -> None:
         async with service() as (mine, client):
             mine.silent = True
@@ -153,7 +153,7 @@ def test_a_request_whose_time_ends_in_the_line_was_never_sent() -> None:
     asyncio.run(story())
 
 
-def test_a_cancel_at_whatever_moment_costs_no_turn() -> None:
+def test_a_cancelled_request_releases_its_place_at_any_moment() -> None:
     async def story() -> None:
         async with service() as (mine, client):
             for number in range(300):
@@ -169,7 +169,7 @@ def test_a_cancel_at_whatever_moment_costs_no_turn() -> None:
     asyncio.run(story())
 
 
-def test_a_client_that_is_closed_meanwhile_ends_what_is_under_way() -> None:
+def test_closing_a_client_ends_its_running_requests() -> None:
     async def story() -> None:
         async with service() as (mine, client):
             mine.silent = True
@@ -199,7 +199,7 @@ def test_each_loop_has_connections_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("first_s", [0.3, 5.0])
-def test_pauses_between_polls_grow_from_the_first_to_the_most_and_are_spread(first_s: float) -> None:
+def test_pauses_between_polls_grow_to_the_maximum_with_jitter(first_s: float) -> None:
     client = AsyncClient("http://127.0.0.1:9", "test-key")
     pauses: list[float] = []
     clock = 0.0

@@ -33,7 +33,7 @@ def here() -> str:
     return threading.current_thread().name
 
 
-def test_everything_comes_in_order() -> None:
+def test_items_are_returned_in_order() -> None:
     assert list(run_in_two_threads(counted([], 500))) == list(range(500))
     assert list(run_in_two_threads(counted([], 1))) == [0]
     assert list(run_in_two_threads(counted([], 0))) == []
@@ -42,7 +42,7 @@ def test_everything_comes_in_order() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("in its turn"), MemoryError(), StopIteration()])
 @pytest.mark.parametrize("before", [0, 1, 20])
-def test_an_error_comes_in_its_turn(error: Exception, before: int) -> None:
+def test_an_error_of_the_source_is_raised_in_order(error: Exception, before: int) -> None:
     seen = list[int]()
 
     def take() -> None:
@@ -56,7 +56,7 @@ def test_an_error_comes_in_its_turn(error: Exception, before: int) -> None:
 
 
 @pytest.mark.parametrize("slow", [HELPER, "MainThread", None])
-def test_what_goes_wrong_with_an_item_comes_in_its_turn(slow: str | None) -> None:
+def test_an_error_of_an_item_is_raised_in_order(slow: str | None) -> None:
     def made(number: int) -> int:
         if here() == slow:
             sum(range(50_000))
@@ -74,7 +74,7 @@ def test_what_goes_wrong_with_an_item_comes_in_its_turn(slow: str | None) -> Non
 
 
 @pytest.mark.parametrize("where", ["taking", "calling"])
-def test_what_interrupts_this_thread_is_raised_at_once(where: str) -> None:
+def test_an_interrupt_of_the_consumer_is_raised_at_once(where: str) -> None:
     """Whatever the other one is at."""
     main, at_work, go_on = here(), threading.Event(), threading.Event()
 
@@ -101,7 +101,7 @@ def test_what_interrupts_this_thread_is_raised_at_once(where: str) -> None:
 
 
 @pytest.mark.parametrize("most", [2, 3, 7])
-def test_so_many_are_taken_ahead_and_no_more(most: int) -> None:
+def test_the_number_of_prefetched_items_is_bounded(most: int) -> None:
     taken: list[int] = []
     for number in run_in_two_threads(counted(taken, 50), most):
         # This one is handed over, and has made room; the other thread fills it while this one is here.
@@ -109,7 +109,7 @@ def test_so_many_are_taken_ahead_and_no_more(most: int) -> None:
         assert len(taken) <= number + 1 + most
 
 
-def test_both_threads_make_items_side_by_side() -> None:
+def test_both_threads_process_items_in_parallel() -> None:
     """No item is made before another one is in the making: one thread alone would wait for ever."""
     two = threading.Barrier(2, timeout=30)
 
@@ -120,7 +120,7 @@ def test_both_threads_make_items_side_by_side() -> None:
     assert {*run_in_two_threads(iter([item] * 20))} == {here(), HELPER}
 
 
-def test_one_thread_at_a_time_takes_an_item() -> None:
+def test_items_are_taken_from_the_source_by_one_thread_at_a_time() -> None:
     inside = 0
 
     class Items(Iterator[Callable[[], int]]):
@@ -142,7 +142,7 @@ def test_one_thread_at_a_time_takes_an_item() -> None:
     assert [*run_in_two_threads(Items())] == [*range(1_999, -1, -1)]
 
 
-def test_what_was_handed_over_is_held_by_nobody() -> None:
+def test_a_returned_item_is_not_referenced_any_more() -> None:
     class Batch:
         pass
 
@@ -158,7 +158,7 @@ def test_what_was_handed_over_is_held_by_nobody() -> None:
     until(lambda: all(ref() is None for ref in seen))
 
 
-def test_what_an_item_was_made_of_is_let_go_with_it() -> None:
+def test_the_input_of_an_item_is_released_with_it() -> None:
     class Documents:
         def made(self) -> int:
             return 1
@@ -178,7 +178,7 @@ def test_what_an_item_was_made_of_is_let_go_with_it() -> None:
         until(lambda: len(alive) <= 1)  # what the generator has in its hands
 
 
-def test_left_early_it_makes_what_it_is_at_and_ends() -> None:
+def test_closing_early_finishes_the_current_item_and_ends_the_thread() -> None:
     main, at_work, go_on = here(), threading.Event(), threading.Event()
     taken: list[int] = []
 
@@ -205,7 +205,7 @@ def test_left_early_it_makes_what_it_is_at_and_ends() -> None:
     assert len(taken) == before < 50
 
 
-def test_what_is_begun_runs_at_once_and_is_had_once() -> None:
+def test_a_submitted_call_starts_at_once_and_its_result_is_taken_once() -> None:
     ran = threading.Event()
     made = run_in_thread(lambda: ran.set() or threading.current_thread().name)
     assert ran.wait(30)

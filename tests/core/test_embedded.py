@@ -56,7 +56,7 @@ def test_a_client_without_a_base_url_finds_the_service_and_follows_it(directory:
     assert seen == ["first Bearer key-1", "second Bearer key-2", "second Bearer key-2"]
 
 
-def test_an_event_loop_follows_it_too(directory: Path) -> None:
+def test_an_async_client_follows_the_embedded_service(directory: Path) -> None:
     seen: list[str] = []
 
     async def use(first: LoopbackServer, second: LoopbackServer) -> None:
@@ -118,7 +118,7 @@ def test_an_address_that_cannot_be_used_is_waited_for_and_then_an_error(
         embedded.find_or_start()
 
 
-def test_an_address_that_is_published_a_moment_later_is_found(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_is_published_later_is_found(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = LoopbackServer(answer("late", []))
     monkeypatch.setattr(embedded.time, "sleep", lambda seconds: publish(directory, server, "key"))
     assert str(embedded.find_or_start().base_url) == server.url

@@ -36,7 +36,7 @@ def names(seen: list[Event]) -> list[str]:
     return [type(event).__name__ for event in seen if not isinstance(event, quiet)]
 
 
-def test_a_load_that_lands_tells_each_of_its_steps(lab: ObservedLab) -> None:
+def test_a_landed_load_reports_each_of_its_steps(lab: ObservedLab) -> None:
     receipt = lab.land("1", "2", "3")
     steps = ["LoadStarted", "JobStarted", "WaitFinished", "ChunkRead", "LoadAccounted", "FilesPublished"]
     assert names(lab.events) == [*steps, "LoadFinished"]
@@ -56,7 +56,7 @@ def test_a_load_that_lands_tells_each_of_its_steps(lab: ObservedLab) -> None:
     assert (published.rows, published.bytes) == (3, receipt.files[0].bytes)
 
 
-def test_a_single_page_is_told_as_one_chunk(lab: ObservedLab) -> None:
+def test_a_single_page_is_reported_as_one_chunk(lab: ObservedLab) -> None:
     request = load_request.scrape("http://pages.test/1", Naming())
     with Client(lab.service.url, lab.service.key, observer=lab.events.append) as client:
         load.land(client, lab.dataset, request)
@@ -66,7 +66,7 @@ def test_a_single_page_is_told_as_one_chunk(lab: ObservedLab) -> None:
     assert (chunk.documents, chunk.kind) == (1, "scrape")
 
 
-def test_a_load_that_had_landed_tells_so_and_counts_nothing_again(lab: ObservedLab) -> None:
+def test_a_load_that_landed_before_reports_it_and_counts_nothing(lab: ObservedLab) -> None:
     lab.land("1")
     lab.events.clear()
     lab.land("1")
@@ -74,7 +74,7 @@ def test_a_load_that_had_landed_tells_so_and_counts_nothing_again(lab: ObservedL
     assert lab.seen(events.LoadFinished)[0].outcome == "landed_before"
 
 
-def test_each_request_is_told_with_its_load_also_those_of_other_threads(lab: ObservedLab) -> None:
+def test_each_request_is_reported_with_its_load_in_every_thread(lab: ObservedLab) -> None:
     receipt = lab.land("1")
     requests = lab.seen(events.RequestFinished)
     # The service was asked for the same number: what is read ahead in a thread is told, and nothing is told twice.
@@ -90,7 +90,7 @@ def test_each_request_is_told_with_its_load_also_those_of_other_threads(lab: Obs
     assert {each.status for each in requests} == {200}
 
 
-def test_a_refused_load_is_told_and_its_pages_are_counted_once(lab: ObservedLab) -> None:
+def test_a_refused_load_is_reported_and_its_pages_are_counted_once(lab: ObservedLab) -> None:
     lab.web.failures["http://pages.test/2"] = PageFailure("SCRAPE_ALL_ENGINES_FAILED", "no engine")
     strict = Terms(poll_s=0.05, timeout_s=60, fail_ratio=0.1)
     for _ in range(2):
@@ -112,7 +112,7 @@ def test_a_load_that_fails_names_its_error_and_its_job(lab: ObservedLab, monkeyp
     assert lab.seen(events.WaitFinished)[0].outcome == "JobGone"
 
 
-def test_a_retry_and_its_attempt_are_told(lab: ObservedLab) -> None:
+def test_a_retry_is_reported_with_its_attempt(lab: ObservedLab) -> None:
     lab.service.faults({"match": {"path": "/v2/team/credit-usage"}, "times": 1, "effect": {"status": 503}})
     with Client(lab.service.url, lab.service.key, observer=lab.events.append) as client:
         client.retry.jitter = lambda: 0.0
@@ -128,7 +128,7 @@ def test_a_retry_and_its_attempt_are_told(lab: ObservedLab) -> None:
     )
 
 
-def test_a_lost_start_that_was_replayed_is_told(lab: ObservedLab) -> None:
+def test_a_replayed_lost_start_is_reported(lab: ObservedLab) -> None:
     receipt = lab.land("1", transport=LosesFirst(lab.client.transport, "POST"))
     (resolved,) = lab.seen(events.LostStartResolved)
     assert (resolved.outcome, resolved.job_id, resolved.load_id) == ("replayed", receipt.job_id, receipt.load_id)
@@ -138,7 +138,7 @@ def test_a_lost_start_that_was_replayed_is_told(lab: ObservedLab) -> None:
 @pytest.mark.parametrize(
     ("sends", "lists", "outcome"), [(True, True, "adopted"), (False, True, "not_started"), (True, False, "unknown")]
 )
-def test_what_became_of_a_lost_start_is_told(
+def test_the_outcome_of_a_lost_start_is_reported(
     lab: ObservedLab, monkeypatch: pytest.MonkeyPatch, sends: bool, lists: bool, outcome: str
 ) -> None:
     # The search for a lost start waits 40 s, second by second.
@@ -154,7 +154,7 @@ def test_what_became_of_a_lost_start_is_told(
     ]
 
 
-def test_an_async_client_tells_its_requests_and_waits(lab: ObservedLab) -> None:
+def test_an_async_client_reports_its_requests_and_waits(lab: ObservedLab) -> None:
     receipt = lab.land("1")
     lab.events.clear()
 
@@ -169,7 +169,7 @@ def test_an_async_client_tells_its_requests_and_waits(lab: ObservedLab) -> None:
     assert [type(event).__name__ for event in lab.events] == ["RequestFinished", "StatusPolled", "WaitFinished"]
 
 
-def test_the_orphans_of_a_root_are_told_with_the_age_of_the_oldest(lab: ObservedLab) -> None:
+def test_orphans_are_reported_with_the_age_of_the_oldest(lab: ObservedLab) -> None:
     lab.start("1")
     with Client(lab.service.url, lab.service.key, observer=lab.events.append) as client:
         weblake.orphans(lab.root, client=client)
@@ -236,7 +236,7 @@ def test_totals_add_up_the_events_of_a_load(lab: ObservedLab) -> None:
 
 
 @pytest.mark.parametrize("told", ["a-key", None, 7, "Completed "])
-def test_a_text_of_the_service_is_no_status(told: object) -> None:
+def test_a_text_of_the_service_is_not_a_status(told: object) -> None:
     assert events.known_status(told) == "other"
 
 

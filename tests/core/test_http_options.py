@@ -197,7 +197,7 @@ def test_without_the_client_certificate_a_person_is_asked(
 @pytest.mark.parametrize(
     ("proxy_scheme", "drip"), [("none", "head"), ("http", "body"), ("https", "head"), ("https", "body")]
 )
-def test_bytes_that_drip_end_by_the_total_deadline(
+def test_slowly_arriving_bytes_end_at_the_total_deadline(
     credits_of: Credits, authority: Authority, proxy_scheme: str, drip: str
 ) -> None:
     service = Service(authority.server_context(), drip=drip)
@@ -213,7 +213,7 @@ def test_bytes_that_drip_end_by_the_total_deadline(
     assert len(service.heads) == 1
 
 
-def test_a_proxy_elsewhere_gets_no_plain_http_of_loopback(credits_of: Credits) -> None:
+def test_a_remote_proxy_gets_no_plain_http_to_loopback(credits_of: Credits) -> None:
     """It would see the key, and its loopback is another machine."""
     service = Service()
     with closed_at_end(service):

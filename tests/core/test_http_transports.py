@@ -137,7 +137,7 @@ def test_another_response_ends_the_connection(way: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("text", [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi", LONG_REPLY], ids=["short", "long"])
-def test_a_response_that_was_left_in_the_middle_ends_the_connection(way: str, text: bytes) -> None:
+def test_an_aborted_response_closes_the_connection(way: str, text: bytes) -> None:
     enough = Request("GET", "/x", deadline_s=10, enough=lambda body: len(body) > 0)
     service = Service(text, GOOD)
     bodies(way, service, enough, enough)
@@ -158,7 +158,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_no_whole_response_is_no_reply(way: str, name: str) -> None:
+def test_an_incomplete_response_is_an_error(way: str, name: str) -> None:
     service = Service(BROKEN[name])
     (found,) = bodies(way, service, Request("POST", "/x", body=b"", deadline_s=10))
     assert isinstance(found, NoResponse)
@@ -233,9 +233,7 @@ BODIES = st.integers(0, 300_000).map(lambda size: (b"%d," % size * size)[:size])
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(BODIES, st.booleans()), min_size=1, max_size=4), PIECES)
-def test_whatever_its_framing_and_its_pieces_a_body_is_what_was_sent(
-    way: str, sent: list[tuple[bytes, bool]], piece: int
-) -> None:
+def test_a_body_is_the_same_with_any_framing_and_chunking(way: str, sent: list[tuple[bytes, bool]], piece: int) -> None:
     texts = [framed(body, chunked=chunked) for body, chunked in sent]
     service = Service(*texts, piece=max(piece, 300))
     assert bodies(way, service, *[READ] * len(sent)) == [body for body, _ in sent]
@@ -263,7 +261,7 @@ def test_the_end_of_a_response_is_found_in_any_pieces(sent: list[tuple[bytes, bo
     assert end.exceeded
 
 
-def test_a_misuse_of_the_http_library_is_no_failure_of_the_network() -> None:
+def test_a_misuse_of_the_http_library_is_not_a_network_error() -> None:
     assert not failures.is_failure(httpx.StreamConsumed())
     assert not failures.is_failure(httpx.CookieConflict("two"))
     for error in (httpx.ReadError("reset"), httpx.InvalidURL("odd"), aiohttp.ServerDisconnectedError(), OSError()):

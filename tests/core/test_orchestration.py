@@ -33,24 +33,24 @@ def test_no_integration_reaches_behind_a_dataset(folder: str) -> None:
     assert {str(file): found for file in files if (found := reached(file.read_text(encoding="utf-8")))} == {}
 
 
-def test_reaching_would_be_noticed() -> None:
+def test_control_an_access_behind_a_dataset_is_detected() -> None:
     assert reached("dataset.ledger.job(load_id)") == ["dataset.ledger"]
 
 
-def test_importing_the_door_loads_neither_arrow_nor_a_client() -> None:
+def test_importing_orchestration_loads_neither_arrow_nor_a_client() -> None:
     program = "import sys, weblake.orchestration; print(sorted({'pyarrow', 'httpx', 'pandas'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
-def test_each_function_of_the_door_is_documented() -> None:
+def test_each_function_of_orchestration_is_documented() -> None:
     public = {name: value for name, value in vars(orchestration).items() if not name.startswith("_")}
     mine = [value for value in public.values() if getattr(value, "__module__", "").startswith("weblake")]
     assert len(mine) > 40
     assert [value for value in mine if not value.__doc__] == []
 
 
-def test_the_state_of_a_load_is_what_is_on_record(tmp_path: Path) -> None:
+def test_the_state_of_a_load_is_read_from_the_ledger(tmp_path: Path) -> None:
     dataset = open_dataset(tmp_path)
     receipt = land(dataset, intent(0))
     land(dataset, intent(1))

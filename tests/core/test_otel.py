@@ -135,7 +135,7 @@ def test_a_client_without_an_observer_does_not_import_opentelemetry() -> None:
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_an_event_of_no_interest_makes_nothing(exported: Exported) -> None:
+def test_an_irrelevant_event_makes_no_span_and_no_metric(exported: Exported) -> None:
     exported.observer(events.RequestFinished(method="GET", path="/", status=200, attempt=1, bytes=0, seconds=0.1))
     assert (exported.spans, exported.metrics()) == ([], {})
 

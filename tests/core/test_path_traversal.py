@@ -156,7 +156,7 @@ def test_s6_a_partition_key_is_a_plain_word(away: str) -> None:
             load_path("documents", {away: "x"}, NOON, LOAD)
 
 
-def test_s6_a_file_that_somebody_put_into_the_ledger_is_no_load(tmp_path: Path) -> None:
+def test_s6_a_foreign_file_in_the_ledger_is_not_a_load(tmp_path: Path) -> None:
     """Names that are no record of ours are passed over, whatever they say."""
     folder = tmp_path / LEDGER
     folder.mkdir(parents=True)

@@ -32,11 +32,11 @@ def test_every_term_is_used_by_a_template() -> None:
     assert {name for template in TEMPLATES for name in template.fields} >= TERMS
 
 
-def test_no_text_of_the_core_speaks_of_the_command_line() -> None:
+def test_no_message_of_the_core_names_the_command_line() -> None:
     assert [(place, text) for place, text in texts() if speaks_of_the_command_line(text)] == []
 
 
-def test_what_is_read_from_a_source() -> None:
+def test_templates_are_found_in_source_code() -> None:
     source = 'first = E(f"a {b} --new", hint=Remedy("{x} {size}", {"size": 1}))\nsecond = Remedy(text, {**more})'
     assert {*templates_in(source, "m")} == {Template("m:1", "{x} {size}", ("size",)), Template("m:2", None, None)}
     assert "a … --new" in [*texts_in(source)]
@@ -79,13 +79,13 @@ def test_what_is_read_from_a_source() -> None:
         ),
     ],
 )
-def test_the_words_of_python_and_of_the_command_line(template: str, in_python: str, typed: str) -> None:
+def test_the_terms_of_python_and_of_the_command_line(template: str, in_python: str, typed: str) -> None:
     assert template in [each.text for each in TEMPLATES]
     assert Remedy(template).words(PYTHON) == in_python
     assert Remedy(template).words(COMMAND_LINE) == typed
 
 
-def test_values_are_put_in_as_they_are() -> None:
+def test_values_are_inserted_unchanged() -> None:
     remedy = Remedy("Go on with {file_size} {size}, or compact into another root.", {"size": 64})
     assert remedy.words(PYTHON) == "Go on with a file_size of 64, or compact into another root."
     assert remedy.words(COMMAND_LINE) == "Go on with --file-size 64, or compact into another root."
@@ -98,13 +98,13 @@ def test_an_unknown_field_does_not_hide_the_error() -> None:
 
 
 @pytest.mark.parametrize("change", [{"land": None}, {"unknown": "x"}])
-def test_an_interface_has_all_terms_and_no_other(change: dict[str, str | None]) -> None:
+def test_an_interface_defines_exactly_the_terms_in_use(change: dict[str, str | None]) -> None:
     words = {name: text for name, text in (asdict(PYTHON) | change).items() if text is not None}
     with pytest.raises(TypeError):
         Interface(**words)
 
 
-def test_an_error_speaks_python_until_an_interface_is_set() -> None:
+def test_an_error_uses_python_terms_until_an_interface_is_set() -> None:
     error = LoadIncomplete("3 of 4 pages arrived.", hint=KEPT)
     assert (error.remedy, error.interface, error.hint) == (KEPT, PYTHON, IN_PYTHON)
     assert str(error) == f"3 of 4 pages arrived. {IN_PYTHON}"

@@ -27,7 +27,7 @@ def test_arguments_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("url", ["", "  "])
-def test_without_a_base_url_the_embedded_service_is_meant(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_without_a_base_url_the_embedded_service_is_used(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv(settings.BASE_URL, url)
     assert settings.find(api_key=ApiKey("given-key")) is None
 
@@ -52,7 +52,7 @@ def test_a_base_url_needs_a_key_that_a_header_can_carry() -> None:
         ("2", False),
     ],
 )
-def test_plain_http_beyond_loopback_is_allowed_by_four_words(
+def test_plain_http_beyond_loopback_is_allowed_by_four_values(
     monkeypatch: pytest.MonkeyPatch, text: str, allowed: bool
 ) -> None:
     url, key = "http://one.test", ApiKey("given-key")

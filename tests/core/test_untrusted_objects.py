@@ -76,7 +76,7 @@ def product() -> list[Path]:
     line="reply = pack(convert(msgspec.json.decode(task, type=ConversionTask), body))",
     becomes="reply = pack(convert(__import__('pickle').loads(task), body))",
 )
-def test_s10_nothing_makes_objects_or_code_of_what_strangers_sent() -> None:
+def test_s10_no_untrusted_data_is_unpickled_or_executed() -> None:
     core, *others = product()
     used = {
         (f"src/{path.relative_to(core)}" if root == core else str(path.relative_to(REPOSITORY)), name): line
@@ -96,6 +96,6 @@ def test_s10_nothing_makes_objects_or_code_of_what_strangers_sent() -> None:
         "class A:\n def __reduce__(self): return 1", "__import__(x)",
     ],
 )  # fmt: skip
-def test_the_rule_sees_it(tmp_path: Path, source: str) -> None:
+def test_control_the_rule_detects_unsafe_calls(tmp_path: Path, source: str) -> None:
     (tmp_path / "a.py").write_text(source)
     assert list(found(tmp_path / "a.py"))

@@ -48,7 +48,7 @@ def made_terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 @proves("S11", at="src/weblake/output.py", line="return _OBEYED.sub(_REPLACED, text)", becomes="return text")
-def test_s11_nothing_of_a_page_or_a_service_is_obeyed_by_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s11_no_text_of_a_page_or_a_service_controls_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = made_terminal(monkeypatch)
     text = EVIL + MARKUP
     output.show_text(f"# A page\n\n{text}\tend")
@@ -80,7 +80,7 @@ def test_s11_markup_in_a_page_is_text_in_a_table(monkeypatch: pytest.MonkeyPatch
     becomes="return text",
 )
 @given(st.text(alphabet=st.characters() | st.sampled_from(EVIL)))
-def test_s11_a_json_line_is_harmless_and_says_the_same(text: str) -> None:
+def test_s11_a_json_line_has_no_control_characters_and_the_same_content(text: str) -> None:
     kept, sys.stdout = sys.stdout, io.StringIO()
     try:
         output.show_json({"markdown": text})
@@ -91,7 +91,7 @@ def test_s11_a_json_line_is_harmless_and_says_the_same(text: str) -> None:
     assert json.loads(line) == {"markdown": text}
 
 
-def test_s11_a_pipe_gets_a_page_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_s11_a_pipe_gets_a_page_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     output.show_text(EVIL)
     assert capsys.readouterr().out == f"{EVIL}\n"
 
@@ -139,7 +139,9 @@ def evil_service() -> Iterator[str]:
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_s11_a_command_on_a_terminal_shows_what_it_was_told(evil_service: str, command: list[str]) -> None:
+def test_s11_a_command_on_a_terminal_shows_the_text_without_control_characters(
+    evil_service: str, command: list[str]
+) -> None:
     """On a real pseudo-terminal: what the command writes there holds no order of a stranger's."""
     import pty
 
@@ -167,13 +169,13 @@ def test_s11_a_command_on_a_terminal_shows_what_it_was_told(evil_service: str, c
     assert "Traceback" not in text
 
 
-def test_s11_there_is_no_file_that_a_spreadsheet_would_run() -> None:
+def test_s11_no_command_writes_csv() -> None:
     """No command writes CSV; whoever makes one of a Parquet file has the text as it was."""
     writes = re.compile(r"csv\.(writer|DictWriter)|write_csv|to_csv")
     assert not [path for path in Path(output.__file__).parent.rglob("*.py") if writes.search(path.read_text())]
 
 
-def test_a_text_of_the_longest_length_is_shown_whole() -> None:
+def test_a_text_of_the_maximum_length_is_shown_completely() -> None:
     assert one_line("x" * 200) == "x" * 200
     assert one_line("x" * 201) == "x" * 199 + "…"
     assert one_line(" a\x1b[2J\nb ", 3) == "a …"

@@ -52,7 +52,7 @@ def test_an_unknown_argument_is_refused_with_the_nearest_name(make: Make, name: 
 
 
 @BOTH
-def test_an_argument_that_resembles_none_is_refused_with_all_names(make: Make) -> None:
+def test_an_argument_with_no_similar_name_is_refused_with_all_names(make: Make) -> None:
     with pytest.raises(TypeError, match=r"'zzz'. It takes .*group_name.*resource_key"):
         make(zzz=1)
 
@@ -81,7 +81,7 @@ def test_specs_take_the_same_arguments() -> None:
         build_weblake_specs("pages", owner=["team:data"])  # type: ignore[call-arg]
 
 
-def test_what_the_spec_says_is_not_said_again_and_its_tags_stay() -> None:
+def test_attributes_of_the_spec_are_kept_and_not_repeated() -> None:
     given = dg.AssetSpec("pages", group_name="web", tags={"a": "1"}, kinds={"duckdb"}, deps=["up"])
     (spec,) = build_weblake_specs(given, REQUEST, tags={"b": "2"}, kinds={"snowflake"}, deps=["other"])
     assert {name: spec.tags.get(name) for name in "ab"} == {"a": "1", "b": "2"}
@@ -92,7 +92,7 @@ def test_what_the_spec_says_is_not_said_again_and_its_tags_stay() -> None:
 
 
 @BOTH
-def test_deps_take_what_dagster_takes_and_the_list_of_one_asset(make: Make) -> None:
+def test_deps_accept_all_forms_of_dagster_and_the_list_of_an_asset(make: Make) -> None:
     @dg.asset
     def up() -> None: ...
 
@@ -127,6 +127,6 @@ def test_an_asset_has_a_description_by_default() -> None:
     assert specs(told)["told"].description == "The catalog's pages."
 
 
-def test_the_decorator_without_parentheses_says_so() -> None:
+def test_the_decorator_without_parentheses_is_an_error() -> None:
     with pytest.raises(TypeError, match=r"@weblake_assets\(\) with parentheses"):
         weblake_assets(lambda: REQUEST)  # type: ignore[arg-type]

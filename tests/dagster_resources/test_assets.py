@@ -43,7 +43,7 @@ LETTERS = dg.StaticPartitionsDefinition(["a", "b", "c"])
 
 
 @pytest.mark.smoke
-def test_a_crawl_lands_and_tells_the_standard_metadata(bench: Bench, site: GatedSite) -> None:
+def test_a_crawl_lands_with_the_standard_metadata(bench: Bench, site: GatedSite) -> None:
     docs = build_weblake_assets("docs", CrawlRequest(url=f"{site.url}/", options={"limit": 3}))
     run = bench.run(docs)
     found = run.metadata("docs")
@@ -79,7 +79,7 @@ def test_a_link_leads_to_the_job_in_the_console_of_the_embedded_service(
     assert str(found["weblake/job_id"]) in page.text
 
 
-def test_the_link_is_the_services_own_page_where_the_resource_names_it(bench: Bench, site: GatedSite) -> None:
+def test_the_link_is_the_job_page_of_the_resource(bench: Bench, site: GatedSite) -> None:
     page = "https://app.example.com/{kind}/{job_id}"
     mine = {"base_url": bench.service.url, "api_key": bench.service.key, "root": str(bench.root)}
     docs = build_weblake_assets("docs", BatchScrapeRequest(urls=site.pages(1)))
@@ -99,9 +99,7 @@ def test_a_load_that_fails_links_to_its_job(bench: Bench, site: GatedSite) -> No
     assert failure.metadata["weblake/job"].value == f"{bench.service.url}/console/jobs/{job_id}"
 
 
-def test_materialised_again_an_unpartitioned_asset_adds_and_a_partition_is_replaced(
-    bench: Bench, site: GatedSite
-) -> None:
+def test_a_second_materialization_adds_a_load_or_replaces_its_partition(bench: Bench, site: GatedSite) -> None:
     request = BatchScrapeRequest(urls=[f"{site.url}/page/1", f"{site.url}/{{partition_key}}"])
     parts = build_weblake_assets("parts", request, partitions_def=LETTERS)
     plain = build_weblake_assets("plain", BatchScrapeRequest(urls=site.pages(3)))
@@ -115,7 +113,7 @@ def test_materialised_again_an_unpartitioned_asset_adds_and_a_partition_is_repla
 
 
 @pytest.mark.smoke
-def test_one_run_over_partitions_tells_of_each_its_own(bench: Bench, site: GatedSite) -> None:
+def test_one_run_over_partitions_reports_each_partition(bench: Bench, site: GatedSite) -> None:
     request = BatchScrapeRequest(urls=[f"{site.url}/page/1", f"{site.url}/{{partition_key}}"])
     parts = build_weblake_assets(
         "parts", request, partitions_def=LETTERS, backfill_policy=dg.BackfillPolicy.single_run()
@@ -127,7 +125,7 @@ def test_one_run_over_partitions_tells_of_each_its_own(bench: Bench, site: Gated
     assert {path.rpartition("/")[2][:16] for path in bench.files()} == loads
 
 
-def test_of_several_partitions_those_that_can_land_do(bench: Bench, site: GatedSite) -> None:
+def test_partitions_land_although_others_fail(bench: Bench, site: GatedSite) -> None:
     bench.service.faults({"match": {"method": "POST", "path": "batch/scrape$", "nth": 2}, "effect": {"status": 402}})
     request = BatchScrapeRequest(urls=[f"{site.url}/page/1"])
     parts = build_weblake_assets(
@@ -143,7 +141,7 @@ def test_of_several_partitions_those_that_can_land_do(bench: Bench, site: GatedS
 
 
 @pytest.mark.parametrize("effect", [{"status": 429, "retry_after": 3600}, {"status": 401}])
-def test_a_service_that_refuses_every_start_is_not_asked_for_the_other_partitions(
+def test_a_general_refusal_ends_the_starts_of_the_other_partitions(
     bench: Bench, site: GatedSite, effect: dict[str, int]
 ) -> None:
     start = {"method": "POST", "path": "batch/scrape$"}
@@ -224,7 +222,7 @@ def test_max_credits_ends_a_job_while_the_step_waits_for_another_partition(bench
     assert bench.partitions("parts") == ["none"]
 
 
-def test_path_keys_name_the_partition_where_the_request_says_so(bench: Bench, site: GatedSite) -> None:
+def test_path_keys_contain_the_partition_on_request(bench: Bench, site: GatedSite) -> None:
     days = dg.DailyPartitionsDefinition("2026-11-01")
     request = BatchScrapeRequest(
         urls=[f"{site.url}/page/1"], partition={"day": "{partition_start}", "until": "{partition_end}"}
@@ -235,7 +233,7 @@ def test_path_keys_name_the_partition_where_the_request_says_so(bench: Bench, si
 
 
 @pytest.mark.parametrize(("wait", "given"), [("step", {}), ("sensor", {}), ("step", {"options": {"limit": 3}})])
-def test_a_crawl_without_a_limit_warns_of_what_it_may_cost(
+def test_a_crawl_without_a_limit_warns_of_its_possible_cost(
     bench: Bench, site: GatedSite, capfd: pytest.CaptureFixture[str], wait: Any, given: dict[str, Any]
 ) -> None:
     docs = build_weblake_assets("docs", CrawlRequest(url=f"{site.url}/page/1", **given), wait=wait)
@@ -280,7 +278,7 @@ def test_urls_come_from_an_upstream_asset(bench: Bench, site: GatedSite, form: s
     assert bench.rows() == 3
 
 
-def test_a_function_makes_the_request_from_what_it_is_given(bench: Bench, site: GatedSite) -> None:
+def test_a_decorated_function_builds_the_request_from_its_inputs(bench: Bench, site: GatedSite) -> None:
     @dg.asset
     def numbers() -> list[int]:
         return [0, 2]
@@ -302,7 +300,7 @@ def test_a_function_makes_the_request_from_what_it_is_given(bench: Bench, site: 
     assert bench.rows() == 2
 
 
-def test_what_the_service_cannot_make_of_a_file_is_refused_by_name(bench: Bench, tmp_path: object) -> None:
+def test_a_file_of_an_unsupported_kind_is_refused_by_name(bench: Bench, tmp_path: object) -> None:
     file = bench.root.parent / "leaflet.html"
     file.write_text("<h1>Leaflet</h1>")
     run = bench.run(build_weblake_assets("leaflet", ParseRequest(file=str(file), options={"formats": ["summary"]})))
@@ -327,7 +325,7 @@ def test_a_job_that_was_started_elsewhere_lands_by_config(bench: Bench, site: Ga
     assert (bench.rows(), bench.started) == (2, 1)
 
 
-def test_usage_lands_the_months_that_are_asked_for(bench: Bench, site: GatedSite) -> None:
+def test_usage_lands_the_requested_months(bench: Bench, site: GatedSite) -> None:
     with bench.resource.get_client() as client:
         for _ in range(3):
             client.scrape(f"{site.url}/page/1")
@@ -380,12 +378,12 @@ def test_a_job_and_what_it_lands_are_two_assets(bench: Bench, site: GatedSite) -
     assert bench.rows() == 4
 
 
-def test_what_is_no_job_has_none_to_wait_for() -> None:
+def test_requests_without_a_job_cannot_wait_with_a_sensor() -> None:
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="Asset 'page': wait='sensor' is for jobs"):
         build_weblake_assets("page", ScrapeRequest(url="https://a.example/"), wait="sensor")
 
 
-def test_the_code_version_is_that_of_what_is_asked() -> None:
+def test_the_code_version_follows_the_request() -> None:
     def version(**given: object) -> str | None:
         request = CrawlRequest(**{"url": "https://a.example/", "options": {"limit": 3}} | given)  # type: ignore[arg-type]
         return build_weblake_specs("docs", request)[0].code_version

@@ -71,7 +71,7 @@ def test_o9_a_backfill_re_executed_from_failure_lands_the_open_job(bench: Bench,
     assert (bench.started, bench.rows()) == (1, 2)
 
 
-def test_each_level_of_re_execution_goes_on_with_the_same_job(bench: Bench, site: GatedSite) -> None:
+def test_each_level_of_re_execution_continues_the_same_job(bench: Bench, site: GatedSite) -> None:
     parts = batches(site)
     known(bench, "one", "two", "three", "four")
     for level in (("one",), ("one", "two"), ("one", "two", "three")):
@@ -81,16 +81,16 @@ def test_each_level_of_re_execution_goes_on_with_the_same_job(bench: Bench, site
 
 
 @pytest.mark.parametrize("tags", [tags_of("two"), {}])
-def test_a_new_backfill_or_run_of_the_partition_buys(bench: Bench, site: GatedSite, tags: dict[str, str]) -> None:
+def test_a_new_backfill_or_run_of_the_partition_pays_for_a_job(
+    bench: Bench, site: GatedSite, tags: dict[str, str]
+) -> None:
     parts = batches(site)
     failed(bench, parts, tags_of("one"), partition="a")
     assert bench.run(parts, partition="a", tags=tags).success
     assert bench.started == 2
 
 
-def test_all_of_a_backfill_executed_again_after_success_buys_again_and_takes_its_place(
-    bench: Bench, site: GatedSite
-) -> None:
+def test_re_executing_a_complete_backfill_pays_again_and_replaces_its_loads(bench: Bench, site: GatedSite) -> None:
     parts = batches(site)
     known(bench, "one", "two", "three")
     one = bench.run(parts, partition="a", tags=tags_of("one"))
@@ -102,7 +102,7 @@ def test_all_of_a_backfill_executed_again_after_success_buys_again_and_takes_its
     assert load_of(three, "parts", "a") != load_of(one, "parts", "a")
 
 
-def test_a_load_that_dagster_was_not_told_of_is_told_and_not_bought_again(
+def test_a_landed_load_without_a_materialization_is_reported_and_not_paid_again(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = batches(site)
@@ -114,7 +114,7 @@ def test_a_load_that_dagster_was_not_told_of_is_told_and_not_bought_again(
     assert (bench.started, bench.partitions("parts")) == (1, ["a"])
 
 
-def test_a_single_run_goes_on_with_each_of_its_partitions(bench: Bench, site: GatedSite) -> None:
+def test_a_single_run_continues_each_of_its_partitions(bench: Bench, site: GatedSite) -> None:
     parts = batches(site, backfill_policy=IN_ONE)
     failed(bench, parts, tags_of("one"), partitions=("a", "c"))
     assert bench.started == 3
@@ -140,7 +140,7 @@ def test_a_load_that_an_earlier_version_named_after_its_run_is_found(
     assert bench.started == bought
 
 
-def test_of_two_assets_one_starts_the_job_and_the_re_executed_backfill_finds_it(bench: Bench, site: GatedSite) -> None:
+def test_a_re_executed_backfill_finds_the_job_that_another_asset_started(bench: Bench, site: GatedSite) -> None:
     parts = batches(site, wait="sensor")
     failed(bench, parts, tags_of("one"), partition="a")  # `parts_job` is materialized, `parts` is not
     assert bench.run(parts, "parts", partition="a", tags=tags_of("one", "two")).success

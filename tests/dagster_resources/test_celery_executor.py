@@ -88,7 +88,7 @@ def _released(world: World) -> Iterator[None]:
     world.site.release()
 
 
-def test_another_worker_executes_the_step_of_one_that_was_lost(world: World) -> None:
+def test_another_worker_executes_the_step_of_a_lost_worker(world: World) -> None:
     dagster, billed = world.dagster, world.billed
     run = world.launch()
     lost = dagster.worker_of(run)

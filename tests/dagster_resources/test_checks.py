@@ -51,7 +51,7 @@ def documents_of(landing: Landing) -> Path:
     return path
 
 
-def test_a_sound_load_passes_all(weblake_service: WeblakeService, site, lab: Lab) -> None:
+def test_a_valid_load_passes_all_checks(weblake_service: WeblakeService, site, lab: Lab) -> None:
     docs = asset_of(lambda: landed(weblake_service, lab.root, site.pages(4)))
     checks = build_document_checks(docs, max_credits=4)
     found = lab.run(docs, checks)
@@ -99,7 +99,7 @@ def test_two_addresses_of_one_page_are_duplicates(weblake_service: WeblakeServic
     assert passed(lab.check(docs, build_document_checks(docs, max_duplicate_urls=2)))["duplicate_urls"]
 
 
-def test_a_load_of_a_compacted_root_is_looked_at_alone(weblake_service: WeblakeService, site, local_root: str) -> None:
+def test_a_load_of_a_compacted_root_is_checked_alone(weblake_service: WeblakeService, site, local_root: str) -> None:
     """Its file holds other loads, too."""
     for key in ("a", "b", "c"):
         landed(weblake_service, local_root, [*site.pages(2), refusing_url()], key=key)
@@ -115,7 +115,7 @@ def test_a_load_of_a_compacted_root_is_looked_at_alone(weblake_service: WeblakeS
     assert passed(found) == dict.fromkeys(ALL, True)
 
 
-def test_the_urls_that_most_rows_have_are_named(weblake_service: WeblakeService, site, lab: Lab) -> None:
+def test_the_most_frequent_duplicate_urls_are_named(weblake_service: WeblakeService, site, lab: Lab) -> None:
     landing = landed(weblake_service, lab.root, site.pages(1))
     docs = asset_of(lambda: landing)
     path, rows = documents_of(landing), pq.read_table(documents_of(landing)).to_pylist()
@@ -159,7 +159,7 @@ def strip(path: Path) -> None:
         (strip, {"schema_matches", "receipt_matches_files", "duplicate_urls"}, "has no column url"),
     ],
 )
-def test_harm_to_the_file_is_found(
+def test_damage_to_the_file_is_detected(
     weblake_service: WeblakeService,
     site,
     lab: Lab,
@@ -179,7 +179,7 @@ def test_harm_to_the_file_is_found(
     assert all("Traceback" not in (each.description or "") for each in found.values())
 
 
-def test_what_differs_is_named(weblake_service: WeblakeService, site, lab: Lab) -> None:
+def test_differences_are_named(weblake_service: WeblakeService, site, lab: Lab) -> None:
     landing = landed(weblake_service, lab.root, [*site.pages(2), refusing_url()])
     docs = asset_of(lambda: landing)
     checks = build_document_checks(docs)
@@ -207,7 +207,7 @@ def test_nothing_has_landed(lab: Lab) -> None:
     assert passed(lab.run(docs, checks)) == dict.fromkeys(ALL, False)  # one that names no load
 
 
-def test_a_load_of_another_root_is_told(weblake_service: WeblakeService, site, lab: Lab, tmp_path: Path) -> None:
+def test_a_load_of_another_root_is_reported(weblake_service: WeblakeService, site, lab: Lab, tmp_path: Path) -> None:
     other = str(tmp_path / "other")
     docs = asset_of(lambda: landed(weblake_service, other, site.pages(1)))
     found = lab.run(docs, build_document_checks(docs))
@@ -216,7 +216,7 @@ def test_a_load_of_another_root_is_told(weblake_service: WeblakeService, site, l
     assert all(passed(lab.check(docs, build_document_checks(docs, to=other))).values())
 
 
-def test_the_load_that_took_its_place_is_checked(weblake_service: WeblakeService, site, lab: Lab) -> None:
+def test_the_replacement_of_a_load_is_checked(weblake_service: WeblakeService, site, lab: Lab) -> None:
     docs = asset_of(lambda: landed(weblake_service, lab.root, site.pages(2), slot="docs|a"))
     checks = build_document_checks(docs)
     lab.run(docs, checks)
@@ -313,7 +313,7 @@ def test_an_asset_is_named_in_any_way(lab: Lab) -> None:
     )
 
 
-def test_a_service_that_does_not_tell_the_cost_is_warned_of(
+def test_a_service_that_reports_no_credits_gives_a_warning(
     weblake_service: WeblakeService, site, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset, landing = landed(weblake_service, lab.root, site.pages(1))
@@ -339,6 +339,6 @@ def test_a_service_that_does_not_tell_the_cost_is_warned_of(
         {"checks": ["credits_under_budget"]},
     ],
 )
-def test_what_makes_no_sense_is_refused(given: dict[str, object]) -> None:
+def test_invalid_thresholds_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(InvalidOption):
         build_document_checks("docs", **given)  # type: ignore[arg-type]

@@ -92,7 +92,7 @@ def test_the_landing_asset_alone_fails_until_another_job_was_started(bench: Benc
     assert (bench.started, bench.rows()) == (2, 4)
 
 
-def test_a_load_that_landed_elsewhere_is_told_once(bench: Bench, site: GatedSite) -> None:
+def test_a_load_that_landed_elsewhere_is_reported_once(bench: Bench, site: GatedSite) -> None:
     docs = waiting(site.pages(1))
     load_id = str(bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"])
     with bench.service.client() as client:
@@ -123,7 +123,7 @@ def test_a_run_that_starts_and_lands_is_the_only_one_that_fails(bench: Bench, si
     assert "docs_job to start another job" in str(ticker.log)
 
 
-def test_a_job_that_its_own_run_was_refused_is_collected(bench: Bench, site: GatedSite) -> None:
+def test_a_job_whose_run_was_refused_is_collected(bench: Bench, site: GatedSite) -> None:
     docs = waiting(site.pages(1), retry_policy=None)
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     bench.service.faults({"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "effect": {"status": 401}})
@@ -230,7 +230,7 @@ def test_each_partition_is_collected_as_that_partition(bench: Bench, site: Gated
     becomes="pass",
 )
 @pytest.mark.system
-def test_hundreds_of_jobs_have_their_turn_within_bounds(
+def test_hundreds_of_jobs_are_polled_within_bounds(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collect, "LOOKS", 70)
@@ -258,7 +258,7 @@ def test_hundreds_of_jobs_have_their_turn_within_bounds(
     assert seen == set(jobs.values())
 
 
-def test_a_service_in_trouble_loses_nothing(bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_service_loses_no_job(bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ticks, "TICK_S", collect.LEDGER_S + 1.0)
     docs = waiting([f"{site.url}/page/1"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
@@ -322,7 +322,7 @@ def test_a_job_just_started_may_not_be_found_yet(bench: Bench) -> None:
     assert ticker.tick().said == "1 job is pending."
 
 
-def test_a_load_that_another_has_landed_needs_no_run(bench: Bench, site: GatedSite) -> None:
+def test_a_load_that_another_process_landed_needs_no_run(bench: Bench, site: GatedSite) -> None:
     docs = waiting([f"{site.url}/page/1"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     load_id = str(bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"])
@@ -331,7 +331,7 @@ def test_a_load_that_another_has_landed_needs_no_run(bench: Bench, site: GatedSi
     assert ticker.tick().said == "No jobs are pending."
 
 
-def test_what_names_no_job_is_passed_over(bench: Bench, site: GatedSite) -> None:
+def test_events_without_a_job_are_skipped(bench: Bench, site: GatedSite) -> None:
     docs = waiting([f"{site.url}/page/1"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     bench.instance.report_runless_asset_event(dg.AssetMaterialization("docs_job"))
@@ -343,7 +343,7 @@ def test_what_names_no_job_is_passed_over(bench: Bench, site: GatedSite) -> None
     assert ticker.until(lambda tick: not tick.requests).said == "No jobs are pending."
 
 
-def test_the_same_load_told_again_is_collected_once(bench: Bench, site: GatedSite) -> None:
+def test_a_load_that_is_reported_twice_is_collected_once(bench: Bench, site: GatedSite) -> None:
     docs = waiting([f"{site.url}/"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     job_id = start(bench.service, [f"{site.url}/page/1"])
@@ -355,7 +355,7 @@ def test_the_same_load_told_again_is_collected_once(bench: Bench, site: GatedSit
     assert ticker.tick().keys == [load_id]
 
 
-def test_storage_in_trouble_is_waited_out(bench: Bench, site: GatedSite) -> None:
+def test_a_failing_storage_is_retried_at_the_next_tick(bench: Bench, site: GatedSite) -> None:
     docs = waiting([f"{site.url}/page/1"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     load_id = str(bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"])
@@ -382,7 +382,7 @@ def test_an_event_that_is_seen_late_is_not_lost(bench: Bench) -> None:
     assert Followed.read(json.loads(json.dumps(memory.write()))).write() == memory.write()
 
 
-def test_a_sensor_that_follows_many_waits_for_room(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sensor_with_many_open_jobs_reads_no_further_events(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagster_weblake.sensors.job_events.MOST", 3)
     loads = [report_started(bench, "00000000-0000-4000-8000-000000000000") for _ in range(5)]
     key, memory = dg.AssetKey("docs_job"), Followed()

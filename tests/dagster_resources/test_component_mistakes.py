@@ -24,7 +24,7 @@ DOCS = {"asset": "docs", "url": "https://docs.example.com/"}
         (USAGE, 'asset: docs\nbudget: "{{ env.NOT_SET }}"', "budget"),
     ],
 )
-def test_a_variable_that_is_not_set_is_a_message_with_its_line(
+def test_an_unset_variable_is_reported_with_its_line(
     monkeypatch: pytest.MonkeyPatch, kind: str, lines: str, place: str
 ) -> None:
     monkeypatch.delenv("NOT_SET", raising=False)
@@ -39,7 +39,7 @@ def test_a_variable_that_is_not_set_is_a_message_with_its_line(
         pass
 
 
-def test_secrets_may_be_unset_where_the_code_is_only_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_may_be_unset_while_code_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOT_SET", raising=False)
     late = {
         **DOCS,

@@ -82,7 +82,7 @@ class Changed(WeblakeCrawlComponent):
         yield from super().execute(context, weblake, request)
 
 
-def test_what_a_subclass_does_with_the_client_fails_as_the_rest_does(bench: Bench, site: GatedSite) -> None:
+def test_errors_of_the_client_in_a_subclass_are_handled_like_others(bench: Bench, site: GatedSite) -> None:
     component = Changed(asset=dg.AssetSpec("docs"), url=f"{site.url}/", options={"limit": 1})
     assets = assets_of(component.build_defs(dg.ComponentTree.for_test().load_context))
     run = bench.run(assets, tags={"ours/wrong": "yes"})

@@ -30,7 +30,7 @@ DOCS = {"asset": "docs", "url": "https://docs.example.com/"}
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_every_attribute_says_what_it_is_and_how_it_is_written(component: type[dg.Component]) -> None:
+def test_every_attribute_has_a_description_and_examples(component: type[dg.Component]) -> None:
     model = component.get_model_cls()
     assert model is not None
     assert fields_without_words(model) == []
@@ -101,7 +101,7 @@ def test_every_attribute_of_a_crawl_reaches_the_asset_and_its_steps() -> None:
         assert not defs.resources
 
 
-def test_what_is_left_out_has_the_defaults_of_the_package() -> None:
+def test_omitted_attributes_have_the_defaults_of_the_package() -> None:
     with loaded(CRAWL, DOCS) as (component, defs):
         assert component.request == CrawlRequest(url="https://docs.example.com/")
         (docs,) = assets_of(defs)
@@ -127,12 +127,12 @@ def test_partitions_are_a_block_or_a_template() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"), [("6h", 6 * 3600), ("2d", 172_800), (90, 90), ("90", 90), ("1h30m5s", 5405), ("0.5h", 1800)]
 )
-def test_a_deadline_is_seconds_or_a_text(given: object, expected: float) -> None:
+def test_a_deadline_is_seconds_or_text_with_a_unit(given: object, expected: float) -> None:
     with loaded(CRAWL, {**DOCS, "deadline": given}) as (component, _):
         assert component.deadline.total_seconds() == expected
 
 
-def test_a_batch_has_urls_of_its_own_or_of_a_file_beside_it_or_of_an_asset() -> None:
+def test_the_urls_of_a_batch_are_a_list_a_file_or_an_asset() -> None:
     with loaded(BATCH, {"asset": "pages", "urls": ["https://a.example.com/"]}) as (component, _):
         assert component.request == BatchScrapeRequest(urls=["https://a.example.com/"])
     attributes = {"asset": "pages", "urls": "list.csv", "column": "address"}
@@ -195,7 +195,7 @@ def test_usage_has_months_and_a_budget() -> None:
         (USAGE, "checks: {}", "checks", "give budget"),
     ],
 )
-def test_a_wrong_attribute_is_told_with_its_line(kind: str, attributes: str, place: str, words: str) -> None:
+def test_an_invalid_attribute_is_reported_with_its_line(kind: str, attributes: str, place: str, words: str) -> None:
     head = "asset: docs\nurl: https://docs.example.com/" if kind == CRAWL else "asset: docs"
     text = refused(kind, f"{head}\n{attributes}")
     assert words in text
@@ -207,7 +207,7 @@ def test_a_wrong_attribute_is_told_with_its_line(kind: str, attributes: str, pla
     assert path.rpartition(".")[2] in line
 
 
-def test_other_mistakes_name_the_attribute() -> None:
+def test_other_errors_name_the_attribute() -> None:
     assert "url has the scheme 'ftp'" in refused(CRAWL, {"asset": "docs", "url": "ftp://docs.example.com/"})
     assert "attributes.limit" in refused(CRAWL, {**DOCS, "limit": 3})
     assert "attributes.url" in refused(CRAWL, {"asset": "docs"})
@@ -263,7 +263,7 @@ def test_a_secret_is_in_no_snapshot(how: str, monkeypatch: pytest.MonkeyPatch) -
             assert client.transport._proxy.raw_auth == (b"test-user", password.encode())
 
 
-def test_a_variable_of_the_resource_need_not_be_set_where_the_code_is_only_loaded(
+def test_a_variable_of_the_resource_may_be_unset_while_code_is_loaded(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resource = {"base_url": "{{ env.C_URL }}", "api_key": "{{ env.C_KEY }}", "root": "{{ env.C_ROOT }}"}
@@ -276,13 +276,13 @@ def test_a_variable_of_the_resource_need_not_be_set_where_the_code_is_only_loade
     assert bench.rows() == 2
 
 
-def test_an_own_resource_is_known_to_others_by_the_key_it_is_given() -> None:
+def test_a_resource_of_a_component_is_shared_under_its_key() -> None:
     with loaded(CRAWL, {**DOCS, "resource": {"root": "/lake"}, "resource_key": "lake"}) as (_, defs):
         assert set(defs.resources or {}) == {"lake"}
         assert assets_of(defs)[0].required_resource_keys == {"io_manager", "lake"}
 
 
-def test_loading_asks_the_service_nothing(bench: Bench, site: GatedSite) -> None:
+def test_loading_code_sends_no_request(bench: Bench, site: GatedSite) -> None:
     resource = {"base_url": bench.service.url, "api_key": bench.service.key, "root": str(bench.root)}
     for kind, more in (
         (CRAWL, {"url": f"{site.url}/", "wait": "sensor", "checks": {}}),

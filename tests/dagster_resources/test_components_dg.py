@@ -89,7 +89,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path / "project").create()
 
 
-def test_dg_lists_the_three_and_nothing_else_of_ours(project: Project) -> None:
+def test_dg_lists_exactly_the_three_components(project: Project) -> None:
     done = project.dg("list", "components", "--json")
     assert done.returncode == 0, done.stderr
     listed = {item["key"]: item["summary"] for item in json.loads(done.stdout)["items"]}
@@ -97,7 +97,7 @@ def test_dg_lists_the_three_and_nothing_else_of_ours(project: Project) -> None:
     assert "landed as Parquet" in listed["dagster_weblake.WeblakeCrawlComponent"]
 
 
-def test_dg_points_at_the_lines_that_are_wrong(project: Project) -> None:
+def test_dg_reports_the_lines_of_invalid_attributes(project: Project) -> None:
     (project.defs / "wrong").mkdir()
     file = project.defs / "wrong" / "defs.yaml"
     file.write_text(WRONG)
@@ -116,7 +116,7 @@ def test_dg_points_at_the_lines_that_are_wrong(project: Project) -> None:
         assert any(line.startswith(wanted) and words in line for line in checked.stdout.splitlines()), checked.stdout
 
 
-def test_what_no_schema_can_say_is_told_with_its_line_when_the_code_is_loaded(project: Project) -> None:
+def test_errors_beyond_the_schema_are_reported_with_their_line_when_code_is_loaded(project: Project) -> None:
     (project.defs / "wrong").mkdir()
     file = project.defs / "wrong" / "defs.yaml"
     file.write_text(

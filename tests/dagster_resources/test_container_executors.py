@@ -41,7 +41,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("executor", ["docker", "k8s"])
-def test_a_container_that_is_killed_is_followed_by_one_that_lands_the_same_job(
+def test_after_a_killed_container_the_next_one_lands_the_same_job(
     python: str, weblake_service: WeblakeService, site: GatedSite, s3_root: str, tmp_path: Path, executor: str
 ) -> None:
     config = deployment_docs.executor({"docker": "Docker", "k8s": "Kubernetes"}[executor])

@@ -144,7 +144,7 @@ def until(what: str, look: Callable[[], Any], timeout: float = 60) -> Any:
 # Code
 
 
-def test_every_block_is_tried_here() -> None:
+def test_every_block_of_the_page_is_tested() -> None:
     tried = {
         "Getting started": {"sh": 4, "python": 1},
         "The resource": {"python": 1},
@@ -176,20 +176,20 @@ def test_the_resource_alone_reads_a_page(page: Page) -> None:
     assert "page 4" in result.output_for_node("homepage")
 
 
-def test_a_list_from_upstream_and_a_function_that_asks(page: Page, weblake_service: WeblakeService) -> None:
+def test_urls_come_from_upstream_and_from_a_decorated_function(page: Page, weblake_service: WeblakeService) -> None:
     page.define("Assets").run()
     assert page.rows("SELECT count(*), count(html) FROM read_parquet(?)") == [(3, 1)]
     assert weblake_service.counts()["batch_scrape_started"] == 2
 
 
-def test_a_body_of_ones_own(page: Page) -> None:
+def test_a_custom_asset_body(page: Page) -> None:
     result = page.define("Assets", 1).run()
     (made,) = result.asset_materializations_for_node("home")
     assert made.metadata["weblake/kind"].value == "scrape"
     assert page.rows() == [(1,)]
 
 
-def test_partitions_are_jobs_and_months_are_one_question(page: Page, weblake_service: WeblakeService) -> None:
+def test_partitions_are_jobs_and_months_are_one_request(page: Page, weblake_service: WeblakeService) -> None:
     code = page.define("Partitions and backfills")
     page.instance.add_dynamic_partitions("sites", [page.host])
     code.run("site_docs", partition=page.host)
@@ -200,7 +200,7 @@ def test_partitions_are_jobs_and_months_are_one_question(page: Page, weblake_ser
     assert len(asked) == 1
 
 
-def test_a_job_that_nobody_waits_for_is_landed_when_the_sensor_says_so(page: Page) -> None:
+def test_a_job_is_landed_by_the_run_that_the_sensor_requests(page: Page) -> None:
     code = page.define("Waiting")
     code.run("docs_job")
     (request,) = until("a request", lambda: code.tick("docs_collect").run_requests)
@@ -230,7 +230,7 @@ def test_checks_of_pages_and_of_usage(page: Page) -> None:
     assert {name for name in names if not name.startswith("build")} == set(checks)
 
 
-def test_what_others_did_is_landed_or_reported(page: Page, weblake_service: WeblakeService) -> None:
+def test_jobs_and_loads_of_others_are_landed_or_reported(page: Page, weblake_service: WeblakeService) -> None:
     code = page.define("Sensors")
     names = ("jobs_elsewhere", "loads_elsewhere")
     assert [code.tick(name).run_requests + code.tick(name).asset_events for name in names] == [[], []]
@@ -275,7 +275,7 @@ def test_the_yaml_lands(page: Page, number: int, assets: tuple[str, ...]) -> Non
         assert page.instance.get_materialized_partitions(dg.AssetKey("usage")) == {newest}
 
 
-def test_the_subclass_has_its_say(page: Page, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_overrides_of_the_subclass_are_used(page: Page, capfd: pytest.CaptureFixture[str]) -> None:
     (page.folder / "site_component.py").write_text(blocks("Components", "python")[0])
     spec = importlib.util.spec_from_file_location("site_component", page.folder / "site_component.py")
     assert spec is not None
@@ -327,7 +327,7 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None
 
 
 @pytest.mark.system
-def test_what_dg_scaffolds_passes_its_check_and_lands(
+def test_a_scaffolded_component_passes_its_check_and_lands(
     tmp_path: Path, site: GatedSite, weblake_service: WeblakeService
 ) -> None:
     project = tmp_path / "project"
@@ -360,7 +360,7 @@ def test_the_names_in_the_text_exist() -> None:
     assert public - told == {"JobConfig"}
 
 
-def test_the_metadata_in_the_text_is_what_a_load_has(page: Page) -> None:
+def test_the_documented_metadata_is_that_of_a_load(page: Page) -> None:
     code = page.define("Getting started")
     (made,) = code.run("docs").asset_materializations_for_node("docs")
     table = TEXT[TEXT.index("| of a load | |") : TEXT.index("| of usage | |")]
@@ -375,5 +375,5 @@ def test_the_metadata_in_the_text_is_what_a_load_has(page: Page) -> None:
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)]+)\)", BLOCK.sub("", TEXT)))))
-def test_a_link_leads_somewhere(link: str) -> None:
+def test_links_lead_to_existing_targets(link: str) -> None:
     assert (ROOT / "docs" / link).exists()

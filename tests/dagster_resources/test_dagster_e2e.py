@@ -172,7 +172,7 @@ def test_s1_nothing_that_dagster_keeps_of_a_run_holds_a_key(world: World) -> Non
     line="if job.is_late(now) or _is_over(job, answers, now):",
     becomes="if False:",
 )
-def test_nothing_waits_for_a_job_that_a_sensor_watches(world: World, held: Callable[[], None]) -> None:
+def test_no_process_waits_for_a_job_that_a_sensor_watches(world: World, held: Callable[[], None]) -> None:
     dagster, before = world.dagster, world.started()
     run = dagster.launch(["later_job"], run_config=world.config("later_job"))
     dagster.wait_status(run, {"SUCCESS"})
@@ -190,7 +190,7 @@ def test_nothing_waits_for_a_job_that_a_sensor_watches(world: World, held: Calla
     assert not kept.exists(), [*kept.rglob("*")]
 
 
-def test_a_backfill_over_eight_months_lands_each_with_its_own_numbers(world: World) -> None:
+def test_a_backfill_over_eight_months_lands_each_month_with_its_metadata(world: World) -> None:
     dagster = world.dagster
     backfill = dagster.backfill(["usage"], world.months, IN_PROCESS)
     assert dagster.wait_backfill(backfill) == "COMPLETED_SUCCESS"
@@ -227,7 +227,7 @@ def test_a_backfill_re_executed_from_failure_lands_the_jobs_of_the_first_one(wor
     line="except dg.DagsterExecutionInterruptedError:",
     becomes="except ZeroDivisionError:",
 )
-def test_o9_a_run_that_the_user_terminates_cancels_its_job(world: World, held: Callable[[], None]) -> None:
+def test_o9_terminating_a_run_cancels_its_job(world: World, held: Callable[[], None]) -> None:
     dagster, before = world.dagster, world.started()
     run = dagster.launch(["held"], run_config=world.config("held"))
     world.running_job(before)
@@ -248,7 +248,7 @@ def test_o9_a_run_that_the_user_terminates_cancels_its_job(world: World, held: C
     case="killed",
 )
 @pytest.mark.parametrize("how", ["evicted", "killed"])
-def test_o9_a_worker_that_is_taken_away_is_followed_by_one_that_lands_the_same_job(
+def test_o9_after_an_evicted_worker_the_next_one_lands_the_same_job(
     world: World, held: Callable[[], None], how: str
 ) -> None:
     dagster, before = world.dagster, world.started()
@@ -273,7 +273,7 @@ def test_o9_a_worker_that_is_taken_away_is_followed_by_one_that_lands_the_same_j
     line="root, asked = self.run.root_run_id or self.run.run_id, self._asked_by",
     becomes="root, asked = self.run.run_id, self._asked_by",
 )
-def test_o9_a_worker_that_dies_alone_leaves_a_step_that_lands_and_a_retry_that_finds_it(
+def test_o9_the_step_of_a_killed_worker_lands_and_the_retry_finds_its_load(
     world: World, held: Callable[[], None]
 ) -> None:
     dagster, before = world.dagster, world.started()
@@ -293,7 +293,7 @@ def test_o9_a_worker_that_dies_alone_leaves_a_step_that_lands_and_a_retry_that_f
     line="if run.parent_run_id is None or not _goes_on(run):",
     becomes="if run.parent_run_id is None:",
 )
-def test_o9_all_steps_executed_again_after_success_buy_again_and_take_the_first_ones_place(world: World) -> None:
+def test_o9_re_executing_all_steps_after_success_pays_again_and_replaces_the_load(world: World) -> None:
     dagster, before = world.dagster, world.started()
     run = dagster.launch(["held"], run_config=world.config("held", kind="page"), tags=NO_RETRY)
     dagster.wait_status(run, {"SUCCESS"})
@@ -304,7 +304,7 @@ def test_o9_all_steps_executed_again_after_success_buy_again_and_take_the_first_
     assert (world.rows(one), world.rows(two), world.started() - before) == (0, 2, 2)  # it took the earlier one's place
 
 
-def test_progress_is_in_the_log_while_a_job_runs_and_hides_no_materialization(
+def test_progress_is_logged_while_a_job_runs_and_creates_no_materialization(
     world: World, held: Callable[[], None]
 ) -> None:
     dagster, before = world.dagster, world.started()

@@ -93,7 +93,7 @@ def test_a_materialization_as_the_pages_show_it(lab: DagsterLab) -> None:
     assert lab.grep(str(uuid.uuid4())) == []
 
 
-def test_what_is_refused_or_late_says_why(lab: DagsterLab) -> None:
+def test_a_refused_or_late_request_gives_the_reason(lab: DagsterLab) -> None:
     with pytest.raises(AssertionError, match="no_such_asset"):
         lab.launch(["no_such_asset"])
     with pytest.raises(AssertionError, match=r"(?s)RunConfigValidationInvalid.*Missing required config"):
@@ -111,7 +111,7 @@ def test_a_backfill_of_three_partitions(lab: DagsterLab) -> None:
     assert {run.run_id for run in lab.runs({"dagster/backfill": letters})} == {event.run_id for event in events}
 
 
-def test_a_partition_that_is_added_meanwhile(lab: DagsterLab) -> None:
+def test_a_partition_added_while_dagster_runs(lab: DagsterLab) -> None:
     lab.add_dynamic_partition("sites", "a.test")
     lab.wait_status(lab.launch(["visited"], "a.test", IN_PROCESS), {"SUCCESS"})
     assert [(event.partition, event.metadata["site"]) for event in lab.materializations("visited")] == [
@@ -150,7 +150,7 @@ def test_a_lost_machine_and_the_run_retry(lab: DagsterLab, files: Path) -> None:
     assert lab.materializations("held", limit=1)[0].metadata["pid"] not in killed
 
 
-def test_a_worker_that_dies_leaves_its_step_behind(lab: DagsterLab, files: Path) -> None:
+def test_the_step_of_a_killed_worker_continues(lab: DagsterLab, files: Path) -> None:
     run = lab.launch(["held"], run_config=holding("after the worker"), tags=NO_RETRY)
     step = lab.wait_step(run)
     worker = lab.wait_worker(run)
@@ -226,7 +226,7 @@ def test_nothing_outlives_a_lab(tmp_path: Path) -> None:
     lab.stop()
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_start_gives_the_reason_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise ValueError('these definitions are broken')\n")
     lab = DagsterLab(tmp_path / "dagster", "broken", {"PYTHONPATH": str(tmp_path)})
     with pytest.raises(AssertionError, match="these definitions are broken"):

@@ -150,7 +150,7 @@ def test_the_asset_shows_rows_checks_and_columns(seen: Seen) -> None:
     assert after(metadata, "weblake/credits_used", 2) == f"{credits:g}"
 
 
-def test_a_load_tells_where_it_lies_how_it_came_out_and_how_it_begins(seen: Seen) -> None:
+def test_the_materialization_shows_location_outcomes_and_preview(seen: Seen) -> None:
     text = seen.pages["dagster-load.png"].text
     status, completed, credits = seen.job
     load_id = seen.load["weblake/load_id"]
@@ -174,7 +174,7 @@ def test_a_load_tells_where_it_lies_how_it_came_out_and_how_it_begins(seen: Seen
         assert f"<title>{title}</title>" in page.body.decode()
 
 
-def test_the_checks_say_what_they_have_found(seen: Seen) -> None:
+def test_the_checks_show_their_results(seen: Seen) -> None:
     page = seen.pages["dagster-checks.png"]
     assert "Checks (6)" in page.text
     for name in (*CHECKS, "credits_under_budget"):
@@ -215,7 +215,7 @@ def test_the_plot_by_partition_follows_the_months(seen: Seen) -> None:
     assert max(budget) - min(budget) < 3, "which is the same in all of them"
 
 
-def test_the_graph_has_the_whole_example_with_kinds_and_checks(seen: Seen) -> None:
+def test_the_graph_shows_the_example_with_kinds_and_checks(seen: Seen) -> None:
     text = seen.pages["dagster-graph.png"].text
     named = lines(text)
     for name in ("site_pages", "watch_list", "watched_pages", "page_report", "sites", "site_documents", "usage"):
@@ -242,7 +242,7 @@ def size(picture: Path) -> tuple[int, int]:
     return width, height
 
 
-def test_the_pictures_that_are_kept_are_those_that_the_command_makes(seen: Seen) -> None:
+def test_the_committed_pictures_are_those_that_the_command_makes(seen: Seen) -> None:
     for folder in (seen.images, DOCS / "images"):
         pictures = list(folder.glob("dagster-*.png"))
         assert {each.name for each in pictures} == PICTURES, folder

@@ -13,7 +13,7 @@ from weblake.orchestration import Interface
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.place)
-def test_a_remedy_speaks_of_assets_and_the_resource(template: Template) -> None:
+def test_remedies_name_assets_and_the_resource(template: Template) -> None:
     assert not speaks_of_the_command_line(str(template.text).format(**_terms_and_values(template)))
 
 
@@ -43,13 +43,13 @@ def test_the_interface_has_every_term() -> None:
         ("Look for the job {in_activity} before", "Look for the job with an asset of an ActivityRequest before"),
     ],
 )
-def test_the_words_of_dagster(template: str, words: str) -> None:
+def test_the_terms_of_the_dagster_interface(template: str, words: str) -> None:
     found = [each for each in TEMPLATES if template in str(each.text)]
     assert found
     assert words in str(found[0].text).format(**_terms_and_values(found[0]))
 
 
-def test_an_error_that_passes_is_worded_for_dagster() -> None:
+def test_errors_raised_in_dagster_use_its_terms() -> None:
     from weblake.loads.load_request import check_cost
 
     with (

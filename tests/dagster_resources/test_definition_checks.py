@@ -77,11 +77,11 @@ def test_a_wrong_request_is_an_error_of_its_definition(request_: Any, message: s
         JobRequest(),
     ],
 )
-def test_what_only_the_step_knows_is_left_to_the_step(request_: Request) -> None:
+def test_values_known_only_in_the_step_are_checked_there(request_: Request) -> None:
     assert build_weblake_assets("docs", request_, partitions_def=dg.StaticPartitionsDefinition(["de"]))
 
 
-def test_what_only_the_step_knows_hides_no_other_mistake() -> None:
+def test_values_known_only_in_the_step_hide_no_other_error() -> None:
     options: Any = {"headers": {"cookie": dg.EnvVar("NOT_SET_COOKIE")}, "formatss": ["markdown"]}
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="'formatss' is not an option here"):
         build_weblake_assets("docs", ScrapeRequest(url=URL, options=options))

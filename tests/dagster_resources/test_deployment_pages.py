@@ -15,7 +15,7 @@ PAGES = ("dagster_deployments.md", "managed_airflow.md", "scale.md")
 LINKS = sorted({link for page in PAGES for link in re.findall(r"\]\(([^)]+)\)", (DOCS / page).read_text())})
 
 
-def test_each_block_of_settings_is_tried() -> None:
+def test_each_block_of_settings_is_tested() -> None:
     """Those of Docker and Kubernetes in test_container_executors.py, in an environment of their own."""
     tried = {"What a step needs": 1, "Celery": 1, "Docker": 1, "Kubernetes": 1}
     assert {heading: len(found) for heading, found in deployment_docs.blocks().items()} == tried
@@ -44,5 +44,5 @@ def test_the_celery_executor_accepts_its_settings(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_a_link_leads_somewhere(link: str) -> None:
+def test_links_lead_to_existing_targets(link: str) -> None:
     assert (DOCS / link).exists()

@@ -102,11 +102,11 @@ def until(what: str, look: Callable[[], Any], timeout: float = 60) -> Any:
 # Loaded
 
 
-def test_it_lies_in_the_package_and_beside_the_dags() -> None:
+def test_the_example_project_is_in_the_package_and_linked_beside_the_dags() -> None:
     assert AT_THE_ROOT.resolve() == PROJECT.resolve()
 
 
-def test_it_has_what_a_pipeline_has(definitions: dg.Definitions) -> None:
+def test_the_example_project_has_assets_checks_schedules_and_sensors(definitions: dg.Definitions) -> None:
     specs = {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
     assert set(specs) == ALL
     deps = {name: {dep.asset_key.to_user_string() for dep in spec.deps} for name, spec in specs.items()}
@@ -134,7 +134,9 @@ def test_it_has_what_a_pipeline_has(definitions: dg.Definitions) -> None:
     assert request.partition_key == "2026-10-01"
 
 
-def test_loading_it_asks_nobody(definitions: dg.Definitions, weblake_service: WeblakeService) -> None:
+def test_loading_the_example_project_sends_no_request(
+    definitions: dg.Definitions, weblake_service: WeblakeService
+) -> None:
     dg.Definitions.validate_loadable(definitions)
     assert weblake_service.requests() == []
 
@@ -176,7 +178,7 @@ def test_a_shorter_list_is_a_shorter_batch(run: Run, settings: Mapping[str, str]
     assert batches == [(2,), (3,)]
 
 
-def test_a_site_is_a_partition_and_nobody_waits_for_its_crawl(
+def test_a_site_is_a_partition_and_no_process_waits_for_its_crawl(
     run: Run,
     definitions: dg.Definitions,
     instance: dg.DagsterInstance,
@@ -228,7 +230,7 @@ def test_without_a_list_the_example_site_is_the_only_one(
 # With a browser
 
 
-def test_pictures_land_and_small_ones_are_shown(
+def test_screenshots_land_and_thumbnails_are_in_the_metadata(
     run: Run, settings: Mapping[str, str], site: GatedSite, weblake_service: WeblakeService
 ) -> None:
     demand_chromium()
@@ -266,7 +268,7 @@ def test_a_page_lands_and_interact_says_what_the_service_lacks(
 
 
 @pytest.mark.weblake_service(code_execution=True)
-def test_what_code_found_in_a_page_is_told(
+def test_the_result_of_code_in_a_page_is_in_the_metadata(
     run: Run, settings: Mapping[str, str], site: GatedSite, weblake_service: WeblakeService
 ) -> None:
     demand_chromium()
@@ -281,7 +283,7 @@ def test_what_code_found_in_a_page_is_told(
     assert asked == ["POST", "DELETE"]
 
 
-def test_code_that_fails_in_a_page_fails_the_run_and_its_browser_is_ended(
+def test_code_that_fails_in_a_page_fails_the_run_and_closes_the_browser(
     run: Run, settings: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[str, object]] = []
@@ -307,7 +309,7 @@ def test_code_that_fails_in_a_page_fails_the_run_and_its_browser_is_ended(
 # As people run it
 
 
-def test_dg_lists_it_and_launches_a_backfill_of_eight_months_as_one_run(
+def test_dg_lists_the_project_and_launches_a_backfill_of_eight_months_as_one_run(
     tmp_path: Path, settings: Mapping[str, str], weblake_service: WeblakeService
 ) -> None:
     home = dagster_home(tmp_path)
@@ -330,7 +332,7 @@ def test_dg_lists_it_and_launches_a_backfill_of_eight_months_as_one_run(
     assert left - {"__pycache__"} == {"README.md", "dg.toml", "workspace.yaml", "web_lake"}
 
 
-def test_the_readme_names_every_file_of_it() -> None:
+def test_the_readme_names_every_file_of_the_project() -> None:
     text = (PROJECT / "README.md").read_text()
     defs = PROJECT / "web_lake" / "defs"
     files = {str(path.relative_to(defs)) for path in defs.rglob("*") if path.suffix in (".py", ".yaml")}
@@ -362,7 +364,7 @@ def start(tmp_path: Path, *arguments: str, **env: str) -> subprocess.CompletedPr
     )
 
 
-def test_one_object_comes_out_and_neither_home_nor_key_is_left(tmp_path: Path, site: GatedSite) -> None:
+def test_a_run_prints_one_object_and_leaves_neither_home_nor_key(tmp_path: Path, site: GatedSite) -> None:
     key = f"test-canary-{secrets.token_hex(8)}"
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(KEEP)
@@ -399,7 +401,7 @@ def test_one_object_comes_out_and_neither_home_nor_key_is_left(tmp_path: Path, s
     assert key not in done.stdout + done.stderr
 
 
-def test_a_run_that_fails_has_exit_code_1_and_nothing_follows_it(tmp_path: Path, site: GatedSite) -> None:
+def test_a_failed_run_has_exit_code_1_and_no_later_step(tmp_path: Path, site: GatedSite) -> None:
     with LocalService(keys="test-key") as service:
         service.faults({"match": {"method": "POST", "path": "/v2/crawl$"}, "effect": {"status": 402}})
         done = start(
@@ -417,7 +419,7 @@ def test_a_run_that_fails_has_exit_code_1_and_nothing_follows_it(tmp_path: Path,
     assert "site_pages: " in done.stderr.splitlines()[-1]
 
 
-def test_what_is_not_set_is_bad_usage(tmp_path: Path) -> None:
+def test_a_missing_variable_is_a_usage_error(tmp_path: Path) -> None:
     done = start(
         tmp_path, WEBLAKE_ROOT=str(tmp_path / "lake"), WEBLAKE_BASE_URL="", WEBLAKE_API_KEY="", EXAMPLE_SITE=""
     )

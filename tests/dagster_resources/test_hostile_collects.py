@@ -26,7 +26,7 @@ pytestmark = pytest.mark.system
     becomes="pass",
 )
 @proves("2.3", at="src/weblake/dataset/slots.py", line="and other.created() < self.created()", becomes="and True")
-def test_an_older_job_that_is_collected_last_takes_nobodys_place(
+def test_an_older_job_that_is_collected_last_replaces_no_load(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = batches(site, wait="sensor")
@@ -107,7 +107,7 @@ def test_a_job_past_its_credits_is_not_landed(bench: Bench, site: GatedSite) -> 
     assert (run.retries(), bench.rows()) == ([], 0)
 
 
-def test_a_list_that_was_lost_is_told(bench: Bench, site: GatedSite) -> None:
+def test_a_lost_list_is_reported(bench: Bench, site: GatedSite) -> None:
     pages = batches(site, wait="sensor", partitions_def=None, retry_policy=NOW)
     assert bench.run(pages, "parts_job").success
     (lost,) = [path for path in (bench.root / "_weblake").rglob("*") if path.name.endswith(".json.gz")]
@@ -123,7 +123,7 @@ def test_a_list_that_was_lost_is_told(bench: Bench, site: GatedSite) -> None:
     assert not lost.exists()
 
 
-def test_a_service_that_has_never_heard_of_the_job_is_told_apart(bench: Bench, site: GatedSite) -> None:
+def test_a_job_unknown_to_the_service_is_distinguished(bench: Bench, site: GatedSite) -> None:
     pages = batches(site, wait="sensor", partitions_def=None, retry_policy=None)
     assert bench.run(pages, "parts_job").success
     (record,) = [path for path in (bench.root / "_weblake/ledger").iterdir() if path.name.count(".") == 1]

@@ -55,7 +55,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
     ],
     ids=lambda form: type(form).__name__,
 )
-def test_urls_in_any_form_are_the_same_urls(form: object) -> None:
+def test_every_form_of_urls_gives_the_same_urls(form: object) -> None:
     found = urls_of(form)
     assert found == [A, B]
     assert {type(url) for url in found} == {str}
@@ -80,7 +80,7 @@ def test_urls_in_any_form_are_the_same_urls(form: object) -> None:
     ],
     ids=lambda value: None if isinstance(value, str) else type(value).__name__,
 )
-def test_what_holds_no_urls_is_refused(form: object, message: str) -> None:
+def test_values_without_urls_are_refused(form: object, message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
         urls_of(form)
 
@@ -100,12 +100,12 @@ def test_an_upstream_asset_that_was_not_loaded_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", ["url", "urls", "file", "naming", "terms", "idempotency_key", 1])
-def test_a_field_is_no_option(name: object) -> None:
+def test_a_field_of_the_request_is_not_an_option(name: object) -> None:
     with pytest.raises(InvalidOption, match="is not an option"):
         BatchScrapeRequest(urls=[A], options={name: "x"}).load_request(Part())  # type: ignore[misc]
 
 
-def test_what_can_be_read_once_serves_every_partition() -> None:
+def test_an_iterator_of_urls_is_read_once_for_all_partitions() -> None:
     def once() -> Iterator[str]:
         yield f"{A}{{partition_key}}"
 
@@ -114,14 +114,14 @@ def test_what_can_be_read_once_serves_every_partition() -> None:
         assert [request.load_request(Part(key)).submitted for key in "ab"] == [(f"{A}a",), (f"{A}b",)]
 
 
-def test_upstream_partitions_serve_their_own() -> None:
+def test_each_partition_gets_the_urls_of_its_upstream_partition() -> None:
     request = BatchScrapeRequest(urls={"a": [A], "b": pd.DataFrame({"url": [B]})})
     assert [request.load_request(Part(key)).submitted for key in "ab"] == [(A,), (B,)]
     with pytest.raises(InvalidOption, match="came as dict"):
         request.load_request(Part("c"))
 
 
-def test_the_environment_is_looked_up_wherever_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_are_resolved_wherever_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SITE", A)
     monkeypatch.setenv("MOST", "7")
     assert BatchScrapeRequest(urls=[dg.EnvVar("SITE"), B]).load_request(Part()).submitted == (A, B)
@@ -141,7 +141,7 @@ def test_the_environment_is_looked_up_wherever_it_is_named(monkeypatch: pytest.M
 
 
 @for_all(TEXTS, TEXTS, TEXTS)
-def test_a_partition_key_is_put_in_once_and_as_it_is(key: str, before: str, after: str) -> None:
+def test_a_partition_key_is_inserted_once_and_unchanged(key: str, before: str, after: str) -> None:
     before, after = (text.replace("{", "") for text in (before, after))
     assert filled(f"{before}{{partition_key}}{after}", Part(key)) == before + key + after
     assert filled([{key: before}], Part(key)) == [{key: before}]  # names are nobody's template
@@ -151,7 +151,7 @@ def test_a_partition_key_is_put_in_once_and_as_it_is(key: str, before: str, afte
 
 
 @for_all(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS, st.lists))
-def test_what_is_hidden_comes_back_as_it_was(value: object) -> None:
+def test_hidden_values_are_restored_unchanged(value: object) -> None:
     stands_for = secret_config.hide(value)
     assert repr(secret_config.reveal(stands_for)) == repr(value)
     assert secret_config.hide(stands_for) == stands_for
@@ -160,14 +160,14 @@ def test_what_is_hidden_comes_back_as_it_was(value: object) -> None:
 
 
 @pytest.mark.parametrize("pair", [(True, 1), (0, False), (1, 1.0), ({"x": True}, {"x": 1})])
-def test_settings_that_are_equal_and_not_the_same_are_kept_apart(pair: tuple[object, object]) -> None:
+def test_equal_settings_of_different_types_are_distinguished(pair: tuple[object, object]) -> None:
     found = [secret_config.resolve(each) for each in [secret_config.hide(each) for each in pair]]
     assert repr(found) == repr(list(pair))
 
 
 @settings(max_examples=30)
 @for_all(st.lists(st.sampled_from(["retry", "failure", "assets", "all"]), max_size=6))
-def test_only_a_person_who_asks_for_all_of_it_asks_anew(chain: list[str]) -> None:
+def test_only_a_re_execution_of_all_steps_is_a_new_generation(chain: list[str]) -> None:
     tags = {
         "retry": {"dagster/retry_number": "1"},
         "failure": {"dagster/is_resume_retry": "true"},
@@ -184,7 +184,7 @@ def test_only_a_person_who_asks_for_all_of_it_asks_anew(chain: list[str]) -> Non
     assert (task.run, task.occasion) == ("0", asked)
 
 
-def test_assets_of_one_name_and_partitions_of_odd_ones_have_loads_of_their_own() -> None:
+def test_equal_names_and_unusual_partitions_give_distinct_loads() -> None:
     run: Any = SimpleNamespace(run_id="r", root_run_id=None, parent_run_id=None, tags={})
     instance: Any = None
     keys = [["docs"], ["eu", "docs"], ["us", "docs"], ["eu", "us", "docs"], ["eu", "docs_job"]]
@@ -221,7 +221,7 @@ def test_the_code_version_is_the_same_in_every_process() -> None:
     assert len(found) == 1
 
 
-def test_an_address_in_the_catalog_has_no_user_and_no_query() -> None:
+def test_a_url_in_the_catalog_has_no_user_info_and_no_query() -> None:
     described = [
         build_weblake_specs("docs", CrawlRequest(url=url))[0].description
         for url in (
@@ -235,7 +235,7 @@ def test_an_address_in_the_catalog_has_no_user_and_no_query() -> None:
     assert "test-secret" not in str(caught.value)
 
 
-def test_of_a_spec_everything_is_kept() -> None:
+def test_every_attribute_of_a_spec_is_kept() -> None:
     spec = dg.AssetSpec(
         ["web", "eu", "docs"],
         deps=["list"],

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.system
     line="    older, newer = rivals(entry, dataset.slots.others(entry))",
     becomes="    older, newer = rivals(entry, [])",
 )
-def test_of_two_runs_that_land_a_partition_at_the_same_moment_one_stays(
+def test_of_two_concurrent_runs_of_a_partition_one_load_remains(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = batches(site)
@@ -96,7 +96,7 @@ def test_o9_a_run_that_dies_around_the_commit_is_finished_by_its_retry(
     assert (bench.rows(), bench.started) == (2, 1)
 
 
-def test_the_event_of_a_landing_is_told_by_the_retry(
+def test_the_retry_reports_the_materialization_of_a_landed_load(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_run(monkeypatch)
@@ -112,7 +112,7 @@ def test_the_event_of_a_landing_is_told_by_the_retry(
     assert bench.started == 1
 
 
-def test_a_step_that_is_stopped_tells_what_has_landed(
+def test_a_stopped_step_reports_the_partitions_that_have_landed(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = orchestration.land
@@ -130,7 +130,7 @@ def test_a_step_that_is_stopped_tells_what_has_landed(
     assert bench.rows() == 2
 
 
-def test_of_a_range_only_what_went_wrong_is_bought_again(
+def test_only_the_failed_partitions_of_a_range_are_paid_again(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One job is cancelled by somebody, one start is put off: at the retry one is bought again and one at last."""
@@ -161,14 +161,14 @@ def test_of_a_range_only_what_went_wrong_is_bought_again(
     assert set(bench.partitions("parts")) == {"a", "b", "c"}
 
 
-def test_a_failure_before_the_first_partition_buys_nothing(bench: Bench, site: GatedSite) -> None:
+def test_a_failure_before_the_first_partition_pays_nothing(bench: Bench, site: GatedSite) -> None:
     bench.service.faults({"match": {"path": "/v2/"}, "times": None, "effect": {"status": 401}})
     run = bench.run(batches(site, backfill_policy=IN_ONE, retry_policy=NOW), partitions=("a", "c"))
     assert "3 of 3 partitions failed" in str(run.failure().description)
     assert (run.retries(), bench.started, bench.partitions("parts")) == ([], 0, [])
 
 
-def test_errors_of_the_function_that_asks_are_told_like_any_other(bench: Bench, site: GatedSite) -> None:
+def test_errors_of_the_decorated_function_are_reported_like_any_other(bench: Bench, site: GatedSite) -> None:
     bench.service.faults({"match": {"path": "/v2/scrape$"}, "times": None, "effect": {"status": 402}})
 
     @weblake_assets(retry_policy=NOW)
@@ -213,7 +213,7 @@ def test_one_step_lands_for_two_assets_from_two_services(bench: Bench, site: Gat
         assert WeblakeService(service).counts()["scrape_started"] == 1
 
 
-def test_odd_partition_keys_stay_within_the_root(bench: Bench, site: GatedSite) -> None:
+def test_unusual_partition_keys_stay_within_the_root(bench: Bench, site: GatedSite) -> None:
     odd = ["a/b=c", "../..", "{partition_key}", "%2e%2e", 'it\'s "quoted"', "日本 ü", "a|b,c", "x" * 200]
     keys = dg.DynamicPartitionsDefinition(name="keys")
     bench.instance.add_dynamic_partitions("keys", odd)
@@ -240,7 +240,7 @@ def test_windows_have_the_days_of_their_time_zone(bench: Bench, site: GatedSite)
     assert bench.files()[0].startswith("documents/from=2026-03-29/to=2026-03-30/")
 
 
-def test_what_dagster_has_for_assets_goes_with_ours(bench: Bench, site: GatedSite) -> None:
+def test_dagster_features_for_assets_work_with_weblake_assets(bench: Bench, site: GatedSite) -> None:
     seen = []
 
     @dg.success_hook
@@ -258,14 +258,14 @@ def test_what_dagster_has_for_assets_goes_with_ours(bench: Bench, site: GatedSit
     assert seen == ["parts"]
 
 
-def test_metadata_stays_small_whatever_lands(bench: Bench, site: GatedSite) -> None:
+def test_metadata_has_a_bounded_size(bench: Bench, site: GatedSite) -> None:
     urls = [f"{site.url}/page/{n}?{'q' * 1500}" for n in range(8)]
     values = bench.run(build_weblake_assets("wide", BatchScrapeRequest(urls=urls))).metadata("wide")
     assert values["weblake/stored"] == 8
     assert len(str(values)) < 20_000
 
 
-def test_the_key_is_in_nothing_that_dagster_keeps(
+def test_the_key_is_in_no_file_or_row_of_dagster(
     bench: Bench, site: GatedSite, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The service repeats the key in what it answers, at every point where it answers."""
@@ -287,7 +287,7 @@ def test_the_key_is_in_nothing_that_dagster_keeps(
     assert key not in repr(logged)
 
 
-def test_a_job_of_somebody_else_is_landed_and_not_cancelled(bench: Bench, site: GatedSite) -> None:
+def test_a_job_started_elsewhere_is_landed_and_not_cancelled(bench: Bench, site: GatedSite) -> None:
     with bench.service.client() as client:
         job = client.start_batch_scrape([*site.pages(2), *site.held(1)])
     timer = threading.Timer(1.0, site.release)

@@ -47,7 +47,7 @@ def task(instance: dg.DagsterInstance, run: dg.DagsterRun, partition: str | None
     becomes="if True:",
 )
 @pytest.mark.parametrize("how", [FROM_FAILURE, OF_ASSETS, BY_DAEMON, {**BY_DAEMON, **FROM_FAILURE}])
-def test_o9_a_retry_is_the_same_load_and_the_same_occasion(instance: dg.DagsterInstance, how: dict[str, str]) -> None:
+def test_o9_a_retry_is_the_same_load_and_generation(instance: dg.DagsterInstance, how: dict[str, str]) -> None:
     first = a_run(instance, None)
     second = a_run(instance, first, how)
     third = a_run(instance, second, how)
@@ -61,7 +61,7 @@ def test_o9_a_retry_is_the_same_load_and_the_same_occasion(instance: dg.DagsterI
     line="if run.parent_run_id is None or not _goes_on(run):",
     becomes="if run.parent_run_id is None:",
 )
-def test_o9_a_person_who_re_executes_all_asks_anew_within_the_same_root(instance: dg.DagsterInstance) -> None:
+def test_o9_re_executing_all_steps_is_a_new_generation_of_the_same_load(instance: dg.DagsterInstance) -> None:
     first = a_run(instance, None)
     again = a_run(instance, first)
     retried = a_run(instance, again, BY_DAEMON)
@@ -88,7 +88,7 @@ def test_o6_another_run_is_another_load(instance: dg.DagsterInstance) -> None:
     line="return None  # taken for the retry that it says it is",
     becomes="break",
 )
-def test_a_retry_whose_parent_was_deleted_is_taken_for_one(instance: dg.DagsterInstance) -> None:
+def test_a_retry_whose_parent_run_was_deleted_is_recognised(instance: dg.DagsterInstance) -> None:
     first = a_run(instance, None)
     second = a_run(instance, first, FROM_FAILURE)
     instance.delete_run(first.run_id)

@@ -55,7 +55,7 @@ FORMS: list[tuple[object, Callable[[Any], pa.Table]]] = [
 
 
 @pytest.mark.parametrize(("annotation", "table"), FORMS, ids=lambda each: getattr(each, "__qualname__", str(each)))
-def test_an_input_comes_in_the_form_that_it_is_annotated_with(
+def test_an_input_has_the_type_of_its_annotation(
     instance: dg.DagsterInstance, lake: Lake, annotation: object, table: Callable[[Any], pa.Table]
 ) -> None:
     seen: list[Any] = []
@@ -82,7 +82,7 @@ def test_the_table_that_was_read_equals_the_one_that_landed(instance: dg.Dagster
     assert any("Loaded the table documents" in text and "2 rows as Table" in text for text in logged)
 
 
-def test_page_errors_are_a_table_too(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_page_errors_are_read_as_a_table(instance: dg.DagsterInstance, lake: Lake) -> None:
     told: list[dict[str, object]] = []
 
     @dg.asset(name="docs", metadata={"weblake/table": "documents"})
@@ -127,7 +127,7 @@ def test_documents_on_object_storage(
     assert secret not in repr(WeblakeParquetIOManager(root=s3_root, storage_options=options))
 
 
-def test_another_root_is_that_of_the_asset(instance: dg.DagsterInstance, lake: Lake, tmp_path: Path) -> None:
+def test_the_root_in_the_metadata_of_an_asset_is_used(instance: dg.DagsterInstance, lake: Lake, tmp_path: Path) -> None:
     elsewhere = str(tmp_path / "elsewhere")
     told: list[dict[str, object]] = []
     docs = docs_of(lake, told)
@@ -140,7 +140,7 @@ def test_another_root_is_that_of_the_asset(instance: dg.DagsterInstance, lake: L
     assert [each.equals(lake.rows(facts)) for each, facts in zip(seen, told[1:], strict=True)] == [True]
 
 
-def test_what_was_never_materialized_is_named(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_an_asset_that_was_never_materialized_is_named(instance: dg.DagsterInstance, lake: Lake) -> None:
     lake.land("other")
     docs = docs_of(lake, [])
     text, data = failure(instance, lake.root, docs, reader(pa.Table, []), selection=["below"])
@@ -159,7 +159,7 @@ def test_what_was_never_materialized_is_named(instance: dg.DagsterInstance, lake
         (pa.Table, {"loads": "newest"}, "loads: 'newest'.*latest, all or table"),
     ],
 )
-def test_an_input_that_cannot_be_meant_fails_once(
+def test_an_invalid_input_fails_without_a_retry(
     instance: dg.DagsterInstance, lake: Lake, annotation: object, metadata: dict[str, object], message: str
 ) -> None:
     below = reader(annotation, [], metadata=metadata, retry_policy=dg.RetryPolicy(max_retries=2))
@@ -169,7 +169,7 @@ def test_an_input_that_cannot_be_meant_fails_once(
     assert not [each for each in result.all_events if each.event_type_value == "STEP_UP_FOR_RETRY"]
 
 
-def test_a_value_is_refused_and_not_made_again(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_an_output_is_refused_without_a_retry(instance: dg.DagsterInstance, lake: Lake) -> None:
     made: list[int] = []
 
     @dg.asset(retry_policy=dg.RetryPolicy(max_retries=2))

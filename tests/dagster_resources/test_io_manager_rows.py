@@ -36,9 +36,7 @@ def lake(local_root: str, client: weblake.Client, site: GatedSite) -> Lake:
     return Lake(local_root, client, site)
 
 
-def test_the_newest_load_is_read_and_all_of_them_where_the_input_says_so(
-    instance: dg.DagsterInstance, lake: Lake
-) -> None:
+def test_the_newest_load_is_read_or_all_loads_on_request(instance: dg.DagsterInstance, lake: Lake) -> None:
     told: list[dict[str, object]] = []
     docs = docs_of(lake, told)
     for _ in range(3):
@@ -55,7 +53,9 @@ def test_the_newest_load_is_read_and_all_of_them_where_the_input_says_so(
     assert whole[0].num_rows == 7
 
 
-def test_a_report_without_a_load_does_not_hide_the_load_that_is_there(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_a_materialization_without_a_load_does_not_hide_an_earlier_load(
+    instance: dg.DagsterInstance, lake: Lake
+) -> None:
     told: list[dict[str, object]] = []
     docs = docs_of(lake, told)
     run(instance, lake.root, docs)
@@ -65,7 +65,7 @@ def test_a_report_without_a_load_does_not_hide_the_load_that_is_there(instance: 
     assert seen[0].equals(lake.rows(told[0]))
 
 
-def test_a_load_is_followed_to_the_one_that_has_its_place(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_a_replaced_load_is_read_from_its_replacement(instance: dg.DagsterInstance, lake: Lake) -> None:
     days = dg.StaticPartitionsDefinition(["a", "b"])
     told: list[dict[str, object]] = []
     docs = docs_of(lake, told, partitions_def=days)
@@ -208,7 +208,7 @@ def test_days_of_activity_are_read_by_their_partitions(instance: dg.DagsterInsta
     assert seen[0][["id", "activity_date"]].values.tolist() == [["2026-11-20", "2026-11-20"]]
 
 
-def test_what_lands_outside_dagster_is_read_whole(instance: dg.DagsterInstance, lake: Lake) -> None:
+def test_data_landed_outside_dagster_is_read_completely(instance: dg.DagsterInstance, lake: Lake) -> None:
     first, second = (weblake.land_batch(lake.site.pages(1, n), to=lake.root, client=lake.client) for n in (0, 1))
     seen: list[pa.Table] = []
     below = reader(pa.Table, seen)

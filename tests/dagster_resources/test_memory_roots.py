@@ -20,7 +20,7 @@ from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_a
     ("job", "steps"),
     [(memory_jobs.in_process, 3), pytest.param(memory_jobs.multiprocess, 1, marks=pytest.mark.system)],
 )
-def test_a_run_that_ends_with_its_process_refuses_memory_before_anything_is_paid(
+def test_a_run_in_several_processes_refuses_a_memory_root_before_a_payment(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch, job: Callable[[], dg.JobDefinition], steps: int
 ) -> None:
     monkeypatch.setenv("WEBLAKE_BASE_URL", bench.service.url)
@@ -41,7 +41,7 @@ def test_a_run_that_ends_with_its_process_refuses_memory_before_anything_is_paid
         assert "materialize" in text
 
 
-def test_in_one_process_memory_is_a_root_like_any_other(bench: Bench, site: GatedSite) -> None:
+def test_in_one_process_a_memory_root_is_accepted(bench: Bench, site: GatedSite) -> None:
     root = f"memory://{uuid.uuid4().hex}/lake"
     docs = build_weblake_assets("docs", BatchScrapeRequest(urls=site.pages(2)))
     resource = WeblakeResource(base_url=bench.service.url, api_key=bench.service.key, root=root)

@@ -73,7 +73,7 @@ def survives_dagster(metadata: Mapping[str, dg.MetadataValue], partition: str | 
         assert {**event.asset_materialization.metadata} == {**metadata}
 
 
-def test_a_load_tells_its_account(weblake_service: WeblakeService, site, local_root: str) -> None:
+def test_the_metadata_of_a_load_has_its_counts(weblake_service: WeblakeService, site, local_root: str) -> None:
     before = datetime.now(timezone.utc).timestamp()
     urls = [*site.pages(7), refusing_url()]
     dataset, landing = landed(weblake_service, local_root, urls)
@@ -112,7 +112,7 @@ def test_a_load_tells_its_account(weblake_service: WeblakeService, site, local_r
     assert [rows[1][0], rows[1][2]] == ["`failed`", "1"]
 
 
-def test_a_load_tells_what_its_run_has_waited_and_repeated(
+def test_the_metadata_of_a_load_has_waiting_time_and_retries(
     weblake_service: WeblakeService, site, local_root: str
 ) -> None:
     totals = orchestration.Totals(wait_s=1.5, retries=2, lost_starts=1, polls=9, downloaded_bytes=4096)
@@ -123,7 +123,7 @@ def test_a_load_tells_what_its_run_has_waited_and_repeated(
     assert {"weblake/wait_seconds", "weblake/retries"}.isdisjoint(without)
 
 
-def test_a_partition_counts_its_rows_as_such(weblake_service: WeblakeService, site, local_root: str) -> None:
+def test_a_partition_has_a_partition_row_count(weblake_service: WeblakeService, site, local_root: str) -> None:
     dataset, landing = landed(weblake_service, local_root, site.pages(2))
     metadata = told.load_metadata(dataset, landing, partitioned=True)
     survives_dagster(metadata, "2026-11-21")
@@ -172,7 +172,7 @@ def test_s11_a_hostile_title_stays_text(weblake_service: WeblakeService, local_r
 
 
 @given(st.lists(st.text(), min_size=1, max_size=4))
-def test_no_text_breaks_a_table(cells: list[str]) -> None:
+def test_no_text_breaks_a_markdown_table(cells: list[str]) -> None:
     kinds, rows = markdown_parts(str(format_table(["c"] * len(cells), [cells, cells]).value))
     assert kinds <= TABLE
     assert [len(row) for row in rows] == [len(cells)] * 3
@@ -185,7 +185,7 @@ def test_no_text_breaks_a_table(cells: list[str]) -> None:
     line='("url", "title", "status_code", "content_type"), 10',
     becomes='("url", "title", "markdown", "content_type"), 10',
 )
-def test_s11_neither_key_nor_page_text_is_told(weblake_service: WeblakeService, local_root: str) -> None:
+def test_s11_the_metadata_contains_neither_key_nor_page_text(weblake_service: WeblakeService, local_root: str) -> None:
     canary = f"canary-{secrets.token_hex(8)}"
     with OddSite("T" * 5000, body=canary) as odd:
         dataset, landing = landed(weblake_service, local_root, [f"{odd.url}/titled", refusing_url()])
@@ -198,7 +198,7 @@ def test_s11_neither_key_nor_page_text_is_told(weblake_service: WeblakeService, 
     assert "T" * 201 not in text
 
 
-def test_a_file_that_is_gone_costs_the_preview_only(
+def test_a_missing_file_affects_the_preview_only(
     weblake_service: WeblakeService,
     site,
     local_root: str,
@@ -235,7 +235,7 @@ def test_progress_takes_numbers_only() -> None:
     assert len(progress_of({"status": "x" * 10_000})) == len("status ") + 120
 
 
-def test_definitions_tell_their_table() -> None:
+def test_definitions_name_their_table() -> None:
     metadata = told.definition_metadata("documents")
     assert (metadata["weblake/table"], metadata["dagster/table_name"]) == ("documents", "documents")
     assert metadata["dagster/storage_kind"] == "parquet"
@@ -326,7 +326,7 @@ def test_a_chart_of_any_number_of_months_is_small(months: int, local_root: str) 
     assert metadata["weblake/tokens"].value == 9e14 + months - 1
 
 
-def test_nothing_used_is_no_error(local_root: str) -> None:
+def test_usage_of_zero_is_valid(local_root: str) -> None:
     dataset = orchestration.open_dataset(local_root)
     metadata = usage_metadata(report(), [], dataset, period=None, budget=None)
     survives_dagster(metadata)
@@ -378,7 +378,7 @@ def test_usage_as_the_service_reports_it(weblake_service: WeblakeService, site, 
     assert str(every["dagster/uri"].value).endswith("/activity/")
 
 
-def test_numbers_for_people() -> None:
+def test_numbers_are_formatted_for_reading() -> None:
     assert [number(value) for value in (0, 7.0, 1234567, 1234.5, 0.25, 1e300, 1e-9)] == [
         *("0", "7", "1,234,567", "1,234.50", "0.25", "1e+300", "1e-09")
     ]

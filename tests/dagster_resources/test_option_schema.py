@@ -66,13 +66,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize("given", CRAWLS, ids=str)
-def test_what_the_contract_takes_the_schema_takes(given: dict[str, object]) -> None:
+def test_the_schema_accepts_all_valid_options(given: dict[str, object]) -> None:
     options.to_wire(options.CrawlOptions, given)
     assert [error.message for error in CRAWL.iter_errors(given)] == []
 
 
 @pytest.mark.parametrize("given", WRONG, ids=str)
-def test_what_the_schema_refuses_the_contract_refuses(given: dict[str, object]) -> None:
+def test_the_schema_refuses_only_invalid_options(given: dict[str, object]) -> None:
     assert not CRAWL.is_valid(given)
     with pytest.raises(InvalidOption):
         options.to_wire(options.CrawlOptions, given)

@@ -19,13 +19,13 @@ def test_the_registry_entry_point_loads() -> None:
     assert point.load() is dagster_weblake
 
 
-def test_all_names_are_there() -> None:
+def test_all_public_names_exist() -> None:
     assert [name for name in dagster_weblake.__all__ if not hasattr(dagster_weblake, name)] == []
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("readme", ["README.md", "dagster_resources/README.md"])
-def test_the_introductions_load(readme: str) -> None:
+def test_the_examples_of_the_readmes_load(readme: str) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / readme).read_text(), re.DOTALL)
     (code,) = [block for block in blocks if "dagster_weblake" in block]
     names: dict[str, object] = {}
@@ -36,7 +36,7 @@ def test_the_introductions_load(readme: str) -> None:
     assert {"docs", "pages", "pages_job"} <= {key.to_user_string() for key in defs.resolve_all_asset_keys()}
 
 
-def test_the_folders_of_the_guests_are_no_packages() -> None:
+def test_the_source_folders_of_the_integrations_are_not_packages() -> None:
     for folder in ("airflow_provider", "dagster_resources"):
         found = find_spec(folder)
         assert found is None or found.origin is None  # a namespace at most: never write such an import

@@ -29,7 +29,7 @@ def credits_of(bench: Bench) -> float:
     return period.total_credits or 0
 
 
-def test_one_file_a_partition_lands_and_tells_what_it_cost(bench: Bench) -> None:
+def test_one_file_a_partition_lands_with_its_cost(bench: Bench) -> None:
     request = ParseRequest(file=f"{DOCUMENTS}/{{partition_key}}", options={"formats": ["markdown", "links"]})
     asset = build_weblake_assets("files", request, partitions_def=FILES, backfill_policy=dg.BackfillPolicy.single_run())
     run = bench.run(asset, partitions=("tides.docx", "gauges.xls"))
@@ -40,7 +40,7 @@ def test_one_file_a_partition_lands_and_tells_what_it_cost(bench: Bench) -> None
     assert (bench.started, credits_of(bench)) == (3, 4)
 
 
-def test_a_partition_that_is_materialised_again_takes_its_own_place(bench: Bench) -> None:
+def test_a_partition_that_is_materialised_again_is_replaced(bench: Bench) -> None:
     request = ParseRequest(file=f"{DOCUMENTS}/{{partition_key}}")
     asset = build_weblake_assets("files", request, partitions_def=FILES)
     for partition in ("tides.pdf", "tides.docx", "tides.pdf"):
@@ -50,7 +50,7 @@ def test_a_partition_that_is_materialised_again_takes_its_own_place(bench: Bench
 
 
 @pytest.mark.parametrize("effect", [{"drop_after": True}, {"garbage": True}], ids=str)
-def test_an_answer_that_got_lost_is_repeated_and_paid_once(bench: Bench, effect: Mapping[str, object]) -> None:
+def test_a_lost_response_is_repeated_and_paid_once(bench: Bench, effect: Mapping[str, object]) -> None:
     bench.service.faults({"match": {"method": "POST", "path": "/v2/parse$"}, "times": 1, "effect": effect})
     asset = build_weblake_assets(
         "tides", ParseRequest(file=str(DOCUMENTS / "tides.pdf")), retry_policy=dg.RetryPolicy(max_retries=2)
@@ -59,7 +59,7 @@ def test_an_answer_that_got_lost_is_repeated_and_paid_once(bench: Bench, effect:
     assert (bench.rows(), bench.started, credits_of(bench)) == (1, 1, 2)
 
 
-def test_what_is_wrong_with_a_file_is_said_and_not_tried_again(bench: Bench) -> None:
+def test_an_unusable_file_is_reported_and_not_retried(bench: Bench) -> None:
     asset = build_weblake_assets(
         "locked", ParseRequest(file=str(DOCUMENTS / "encrypted.pdf")), retry_policy=dg.RetryPolicy(max_retries=3)
     )

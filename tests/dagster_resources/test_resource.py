@@ -59,7 +59,7 @@ def test_the_environment_is_the_default(monkeypatch: pytest.MonkeyPatch, bench: 
     assert looks(WeblakeResource()) == [True]
 
 
-def test_without_a_setting_it_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WEBLAKE_BASE_URL", raising=False)
     monkeypatch.delenv("WEBLAKE_API_KEY", raising=False)
     with pytest.raises(AskPerson, match="WEBLAKE_BASE_URL"):
@@ -212,7 +212,7 @@ def stand_ins_of_another_process(*keys: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_secrets_stand_in_does_not_depend_on_the_order_of_construction(
+def test_the_placeholder_of_a_secret_does_not_depend_on_the_order_of_construction(
     canary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = f"{canary}-a", f"{canary}-b"
@@ -228,7 +228,7 @@ def test_a_secrets_stand_in_does_not_depend_on_the_order_of_construction(
 
 
 @pytest.mark.system
-def test_a_stand_in_of_another_process_is_refused_and_is_no_other_key(canary: str) -> None:
+def test_a_placeholder_of_another_process_is_refused(canary: str) -> None:
     given(api_key=f"{canary}-own")
     theirs = stand_ins_of_another_process(f"{canary}-own", f"{canary}-other")
     assert str(given(api_key=f"{canary}-own").api_key) not in theirs  # nothing to compare a guess with
@@ -252,14 +252,12 @@ def test_storage_options_may_name_environment_variables(monkeypatch: pytest.Monk
 
 
 @pytest.mark.system
-def test_a_bare_import_is_light() -> None:
+def test_importing_the_package_loads_no_heavy_module() -> None:
     code = "import sys, dagster_weblake; sys.exit(any(m in sys.modules for m in ('pyarrow', 'pandas', 'polars')))"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 
-def test_a_resource_makes_spans_if_it_is_told_to(
-    weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resource_makes_spans_if_configured(weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     exported = Exported()
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: exported.tracer_provider)
     job = orchestration.existing_job_request("batch", "11111111-2222-4333-8444-555555555555")

@@ -35,7 +35,7 @@ def cancel_when_started(service: WeblakeService, times: int) -> threading.Thread
     return thread
 
 
-def test_a_job_that_was_cancelled_is_bought_again_by_the_next_try(bench: Bench, site: GatedSite) -> None:
+def test_a_cancelled_job_is_paid_again_by_the_next_try(bench: Bench, site: GatedSite) -> None:
     urls = site.held(2)
     thread = cancel_when_started(bench.service, 1)
     threading.Thread(target=lambda: (thread.join(60), site.release()), daemon=True).start()
@@ -45,7 +45,7 @@ def test_a_job_that_was_cancelled_is_bought_again_by_the_next_try(bench: Bench, 
     assert (bench.started, bench.rows()) == (2, 2)
 
 
-def test_a_step_that_only_lands_does_not_retry_what_it_cannot_buy(bench: Bench, site: GatedSite) -> None:
+def test_a_landing_step_does_not_retry_a_failed_job(bench: Bench, site: GatedSite) -> None:
     pages = build_weblake_assets("held", BatchScrapeRequest(urls=site.held(1)), wait="sensor", retry_policy=NOW)
     job_id = bench.run(pages, "held_job").metadata("held_job")["weblake/job_id"]
     with bench.service.client() as client:
@@ -59,7 +59,7 @@ def test_a_step_that_only_lands_does_not_retry_what_it_cannot_buy(bench: Bench, 
     ("status", "name"),
     [(400, "RequestRejected"), (401, "AuthenticationFailed"), (402, "CreditsExhausted"), (403, "PermissionDenied")],
 )
-def test_what_no_retry_can_mend_is_not_retried(bench: Bench, site: GatedSite, status: int, name: str) -> None:
+def test_permanent_errors_are_not_retried(bench: Bench, site: GatedSite, status: int, name: str) -> None:
     bench.service.faults({"match": START, "times": None, "effect": {"status": status}})
     run = bench.run(build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(1)), retry_policy=NOW))
     failure = run.failure()
@@ -74,7 +74,7 @@ def test_what_no_retry_can_mend_is_not_retried(bench: Bench, site: GatedSite, st
     line="spread = 1 + SPREAD * random.random()",
     becomes="spread = 1.0",
 )
-def test_o7_a_long_retry_after_is_what_the_step_waits_up_to_a_limit(
+def test_o7_a_long_retry_after_is_obeyed_up_to_a_limit(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failures, "RETRY_AFTER_MOST_S", 0.5)
@@ -86,7 +86,7 @@ def test_o7_a_long_retry_after_is_what_the_step_waits_up_to_a_limit(
     assert bench.started == 1
 
 
-def test_without_a_policy_nothing_is_retried_and_the_next_run_is_whole(bench: Bench, site: GatedSite) -> None:
+def test_without_a_policy_nothing_is_retried_and_the_next_run_completes(bench: Bench, site: GatedSite) -> None:
     bench.service.faults({"match": {"path": "/v2/"}, "times": 1, "effect": {"status": 429, "retry_after": 90}})
     pages = build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(1)), retry_policy=None)
     run = bench.run(pages)
@@ -101,14 +101,14 @@ def test_without_a_policy_nothing_is_retried_and_the_next_run_is_whole(bench: Be
     assert bench.run(pages).success
 
 
-def test_a_lost_answer_to_a_start_is_one_job(bench: Bench, site: GatedSite) -> None:
+def test_a_lost_response_to_a_start_gives_one_job(bench: Bench, site: GatedSite) -> None:
     bench.service.faults({"match": START, "times": 1, "effect": {"drop_after": True}})
     run = bench.run(build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(2)), retry_policy=NOW))
     assert run.success
     assert (bench.started, bench.rows()) == (1, 2)
 
 
-def test_hints_speak_of_assets(bench: Bench, site: GatedSite) -> None:
+def test_remedies_name_assets(bench: Bench, site: GatedSite) -> None:
     request = BatchScrapeRequest(urls=site.pages(3), max_credits=2)
     failure = bench.run(build_weblake_assets("dear", request)).failure()
     assert "Raise max_credits" in str(failure.description)

@@ -111,7 +111,7 @@ def shell(weblake_service: WeblakeService, site: GatedSite, tmp_path: Path) -> I
     case="SIGKILL",
 )
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_o9_a_worker_that_is_taken_away_leaves_its_job_to_the_retry(shell: Shell, number: signal.Signals) -> None:
+def test_o9_the_job_of_an_evicted_worker_is_left_to_the_retry(shell: Shell, number: signal.Signals) -> None:
     process = shell.materialize()
     until(lambda: shell.started == 1, process)
     until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
@@ -149,7 +149,7 @@ def test_o9_an_interrupt_that_python_discards_ends_the_step_at_the_next_poll(she
     line="except dg.DagsterExecutionInterruptedError:",
     becomes="except ZeroDivisionError:",
 )
-def test_o9_a_run_that_somebody_terminates_cancels_its_job(shell: Shell) -> None:
+def test_o9_a_terminated_run_cancels_its_job(shell: Shell) -> None:
     process = shell.materialize()
     until(lambda: shell.started == 1, process)
     until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
@@ -172,7 +172,7 @@ def test_o9_a_run_that_somebody_terminates_cancels_its_job(shell: Shell) -> None
     line="if job is None and load_request is not None and load_request.start is not None:",
     becomes="if False:",
 )
-def test_a_start_that_is_being_answered_is_found_and_cancelled(shell: Shell) -> None:
+def test_a_run_terminated_during_a_start_finds_and_cancels_the_job(shell: Shell) -> None:
     shell.service.faults(
         {"match": {"method": "POST", "path": "batch/scrape$"}, "effect": {"stall": True}},
     )
@@ -189,7 +189,7 @@ def test_a_start_that_is_being_answered_is_found_and_cancelled(shell: Shell) -> 
 @proves(
     "3.6", at="dagster_resources/src/dagster_weblake/landing.py", line="stopping.open[load_id] = None", becomes="pass"
 )
-def test_a_run_that_collects_and_is_terminated_cancels_the_job_that_another_started(shell: Shell) -> None:
+def test_a_terminated_landing_run_cancels_the_job_of_the_starting_run(shell: Shell) -> None:
     assert shell.materialize("starting").wait(DEADLINE_S) == 0
     assert shell.job_status() == "scraping"
     process = shell.materialize("collecting")

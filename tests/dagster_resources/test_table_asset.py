@@ -37,7 +37,7 @@ def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) 
     assert (again["weblake/loads_added"], again["dagster/row_count"]) == (0, 2)
 
 
-def test_a_table_that_cannot_be_read_for_a_moment_is_synced_by_the_retry(bench: Bench, site: GatedSite) -> None:
+def test_a_table_that_is_temporarily_unreadable_is_synced_by_the_retry(bench: Bench, site: GatedSite) -> None:
     pages = build_weblake_assets("pages", BatchScrapeRequest(urls=[f"{site.url}/page/1"]))
     assert bench.run(pages).success
     tables.add(bench.root, "delta")

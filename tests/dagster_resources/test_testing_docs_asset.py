@@ -14,9 +14,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 
 
 @pytest.mark.system
-def test_the_asset_of_the_text_lands(
-    weblake_service: WeblakeService, weblake_site: WeblakeSite, tmp_path: Path
-) -> None:
+def test_the_documented_asset_lands(weblake_service: WeblakeService, weblake_site: WeblakeSite, tmp_path: Path) -> None:
     (code,) = re.findall(r"^```python\n# test_assets\.py\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code, "docs/testing.md", "exec"), names)

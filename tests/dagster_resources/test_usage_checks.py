@@ -31,7 +31,7 @@ def usage_asset() -> dg.AssetsDefinition:
     return usage
 
 
-def test_usage_is_held_against_its_budget(weblake_service: WeblakeService, site, lab: Lab) -> None:
+def test_usage_is_compared_with_its_budget(weblake_service: WeblakeService, site, lab: Lab) -> None:
     usage = usage_asset()
     name = "usage_under_budget"
     early = lab.check(usage, build_usage_checks(usage))[name]
@@ -54,7 +54,7 @@ def test_usage_is_held_against_its_budget(weblake_service: WeblakeService, site,
     assert "cannot be read" in (broken.description or "")
 
 
-def test_usage_by_key_is_added_up(lab: Lab) -> None:
+def test_usage_by_key_is_summed(lab: Lab) -> None:
     dataset, now = orchestration.open_dataset(lab.root), datetime.now(timezone.utc)
     start = f"{now:%Y-%m}-01T00:00:00Z"
     rows = tuple(UsagePeriod(start_date=start, api_key=key, total_tokens=40.0) for key in ("a", "b"))

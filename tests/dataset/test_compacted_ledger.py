@@ -139,7 +139,7 @@ def test_a_cleared_task_goes_on_counting_its_generations(lab: TaskLab, day: str 
     assert weblake.read(lab.root).to_table()["load_id"].to_pylist() == [last.load_id]
 
 
-def test_the_index_of_slots_is_there_so_the_first_landing_reads_no_whole_ledger(
+def test_the_slot_index_exists_after_compaction_so_a_landing_does_not_read_the_ledger(
     lab: TaskLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land_run(lab, "run-1")
@@ -161,7 +161,7 @@ def test_the_index_of_slots_is_there_so_the_first_landing_reads_no_whole_ledger(
 
 @pytest.mark.parametrize("step", ["", ".job", ".done", ".retired"])
 @pytest.mark.parametrize("newer", [False, True], ids=["damaged", "newer version"])
-def test_one_record_that_cannot_be_read_stops_no_compaction(tmp_path: Path, step: str, newer: bool) -> None:
+def test_an_unreadable_record_does_not_stop_a_compaction(tmp_path: Path, step: str, newer: bool) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
     dataset = lake(old, 6)
     for n in (10, 11):
@@ -184,7 +184,7 @@ def test_one_record_that_cannot_be_read_stops_no_compaction(tmp_path: Path, step
         assert len(rows(new, "documents", loads=bad)) == len(rows(old, "documents", loads=bad)) > 0
 
 
-def test_a_damaged_archive_stops_who_needs_it_and_buys_nothing(lab: TaskLab) -> None:
+def test_a_damaged_archive_stops_the_loads_in_it_before_a_payment(lab: TaskLab) -> None:
     land_run(lab, "run-1")
     land_run(lab, "run-2")
     new = compact(lab)

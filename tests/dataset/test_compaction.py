@@ -59,7 +59,7 @@ def both_roots(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     line="if output is not None and not output.has_room(each, self._size):",
     becomes="if False:",
 )
-def test_every_row_and_record_is_there_in_fewer_files(both_roots: tuple[str, str], tmp_path: Path) -> None:
+def test_compaction_keeps_every_row_and_record_in_fewer_files(both_roots: tuple[str, str], tmp_path: Path) -> None:
     old, new = Path(both_roots[0]), tmp_path / "new"
     before = {str(path): path.stat().st_mtime_ns for path in old.rglob("*")}
     done = weblake.compact(old, to=new, file_size=SIZE)
@@ -116,7 +116,7 @@ FORMS: dict[str, Callable[[weblake.Reading], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_reading_says_the_same_of_both_roots(both_roots: tuple[str, str], form: str) -> None:
+def test_reading_gives_the_same_rows_from_both_roots(both_roots: tuple[str, str], form: str) -> None:
     old, new = both_roots
     some = [load_id(n) for n in (0, 3, 17, 39)]
     for more in (
@@ -139,7 +139,7 @@ def test_reading_says_the_same_of_both_roots(both_roots: tuple[str, str], form: 
             assert one == other, (more, table)
 
 
-def test_a_lazy_frame_filters_both_roots_alike(both_roots: tuple[str, str]) -> None:
+def test_a_lazy_filter_gives_the_same_rows_from_both_roots(both_roots: tuple[str, str]) -> None:
     old, new = both_roots
     some = [load_id(n) for n in (0, 3, 17, 39)]
     lazy = [weblake.read(root, loads=some).to_polars_lazy() for root in (old, new)]
@@ -187,7 +187,7 @@ def usage_of(storage: Any) -> None:
     land_activity([ActivityEntry(id="a", endpoint="scrape", created_at="2026-11-21T10:00:00Z")], storage)
 
 
-def test_usage_and_activity_are_there_and_go_on(tmp_path: Path) -> None:
+def test_usage_and_activity_are_copied_and_can_be_landed_again(tmp_path: Path) -> None:
     dataset = lake(tmp_path / "lake", 4)
     usage_of(dataset.storage)
     weblake.compact(tmp_path / "lake", to=tmp_path / "new")
@@ -196,7 +196,7 @@ def test_usage_and_activity_are_there_and_go_on(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "new", "activity")) == 1
 
 
-def test_what_was_compacted_can_be_again(both_roots: tuple[str, str], tmp_path: Path) -> None:
+def test_a_compacted_root_can_be_compacted_again(both_roots: tuple[str, str], tmp_path: Path) -> None:
     shutil.copytree(both_roots[1], tmp_path / "new")
     dataset = open_dataset(tmp_path / "new")
     for n in range(40, 50):
@@ -261,7 +261,7 @@ def refuses_to_be_used(root: Path) -> None:
     case="some",
 )
 @pytest.mark.parametrize("step", [pytest.param(9, id="some"), pytest.param(3, id="many", marks=pytest.mark.system)])
-def test_killed_anywhere_it_goes_on_and_comes_to_the_same(
+def test_a_compaction_killed_at_any_step_continues_with_the_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     old, whole = tmp_path / "lake", tmp_path / "whole"
@@ -311,7 +311,7 @@ def test_a_killed_process_leaves_no_dataset_and_the_command_finishes_it(tmp_path
     assert outputs[1] == outputs[2], "it is done once"
 
 
-def test_what_it_refuses(tmp_path: Path) -> None:
+def test_invalid_roots_and_arguments_are_refused(tmp_path: Path) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
     dataset = lake(old, 3)
     new.mkdir()
@@ -342,7 +342,7 @@ def test_what_it_refuses(tmp_path: Path) -> None:
         weblake.compact(old, to=tmp_path / "made")
 
 
-def test_the_command_says_on_one_line_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_reports_an_error_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake(tmp_path / "lake", 2)
     monkeypatch.chdir(tmp_path)
     code, out, err = run_command(["compact", "lake", "--to", "new", "--file-size", "huge"], {})
@@ -355,7 +355,7 @@ def test_the_command_says_on_one_line_what_is_wrong(tmp_path: Path, monkeypatch:
     assert "documents" in out
 
 
-def test_a_file_that_goes_meanwhile_is_told_as_a_change_of_the_root(tmp_path: Path) -> None:
+def test_a_file_removed_during_a_compaction_is_reported_as_a_change_of_the_root(tmp_path: Path) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
     lake(old, 3)
     last = max(old.glob("documents/**/*.parquet"))
@@ -364,7 +364,9 @@ def test_a_file_that_goes_meanwhile_is_told_as_a_change_of_the_root(tmp_path: Pa
     refuses_to_be_used(new)
 
 
-def test_a_root_that_changes_meanwhile_makes_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_that_changes_during_its_compaction_gives_no_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
     dataset = lake(old, 3)
     create = LocalStorage.create
@@ -393,7 +395,7 @@ def test_a_refused_compaction_leaves_no_file_open(tmp_path: Path) -> None:
     assert caught.tb is not None, "the traceback holds the frames, so that nothing was closed by garbage collection"
 
 
-def test_damage_is_named(tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     old = tmp_path / "lake"
     dataset = lake(old, 3)
     name = files(old)[0]
@@ -415,7 +417,7 @@ REFUSED = layout.refused_path("documents", load_id(9))
 
 
 @pytest.mark.parametrize("table", ["documents", "_weblake/refused", layout.LAYOUT])
-def test_a_file_of_another_size_in_the_new_root_is_not_taken_for_a_copy(
+def test_a_file_of_another_size_in_the_new_root_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
@@ -439,7 +441,7 @@ def test_a_file_of_another_size_in_the_new_root_is_not_taken_for_a_copy(
     assert not (new / layout.COMPACTED).exists()
 
 
-def test_a_file_that_grows_while_it_is_copied_makes_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_grows_while_it_is_copied_gives_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
     lake(old, 1)
     (name,) = files(old)
@@ -456,7 +458,7 @@ def test_a_file_that_grows_while_it_is_copied_makes_no_dataset(tmp_path: Path, m
     refuses_to_be_used(new)
 
 
-def test_two_that_compact_the_same_root_return_the_result_of_the_first(
+def test_two_compactions_of_one_root_return_the_result_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
@@ -473,7 +475,7 @@ def test_two_that_compact_the_same_root_return_the_result_of_the_first(
     assert [weblake.compact(old, to=new)] == first
 
 
-def test_what_is_not_on_record_is_copied_as_it_is(tmp_path: Path) -> None:
+def test_unrecorded_files_are_copied_unchanged(tmp_path: Path) -> None:
     """A run that died before its record, somebody's own file, and one that was retired and not removed."""
     old, new = tmp_path / "lake", tmp_path / "new"
     dataset = lake(old, 5)
@@ -509,12 +511,12 @@ def test_on_other_storages(storage: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "size"), [("256MB", 256_000_000), ("1GiB", 2**30), ("64kb", 64_000), ("1.5 MiB", 3 << 19), ("77", 77)]
 )
-def test_sizes_as_people_write_them(text: str, size: int) -> None:
+def test_sizes_with_units_are_parsed(text: str, size: int) -> None:
     assert bytes_of(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "0", "-1MB", "1PB", "0.1", "ten", "1e9"])
-def test_sizes_that_are_none(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="not a size"):
         bytes_of(text)
 

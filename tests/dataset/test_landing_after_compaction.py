@@ -56,7 +56,7 @@ def started(lab: LandingLab) -> int:
     return sum(count for name, count in lab.service.counts().items() if name.endswith("_started"))
 
 
-def test_what_landed_is_found_without_a_word_to_the_service(lab: LandingLab) -> None:
+def test_a_landed_load_is_found_after_compaction_without_a_request(lab: LandingLab) -> None:
     lab.web.failures[URLS[1]] = PageFailure("SCRAPE_TIMEOUT", "too slow")
     lab.web.failures["http://down.test/"] = PageFailure("SCRAPE_TIMEOUT", "too slow")
     made = [
@@ -87,7 +87,7 @@ def test_what_landed_is_found_without_a_word_to_the_service(lab: LandingLab) -> 
     assert load.land(lab.client, dataset, batch("c"), SOON).receipt.stored == 2, "and a new one lands"
 
 
-def test_what_is_open_goes_on_and_is_not_bought_again(lab: LandingLab) -> None:
+def test_an_open_load_continues_after_compaction_without_payment(lab: LandingLab) -> None:
     load.land(lab.client, lab.dataset, batch("landed"), SOON)
     refused, running, sent = batch("refused", URLS[0], "http://pages.test/slow"), batch("running"), batch("detached")
     lab.web.held.add("*")
@@ -118,7 +118,7 @@ def test_what_is_open_goes_on_and_is_not_bought_again(lab: LandingLab) -> None:
     assert load.land(lab.client, dataset, batch("not bought"), SOON).receipt.stored == 3
 
 
-def test_a_cleared_task_takes_its_older_load_out_of_the_merged_file(lab: LandingLab) -> None:
+def test_a_cleared_task_removes_its_older_load_from_the_merged_file(lab: LandingLab) -> None:
     def placed(occasion: str) -> LoadRequest:
         task = Task(("airflow", "dag", "task", -1), "run-1", occasion)
         return generations.place(batch("task"), task, generations.choose(lab.client, lab.dataset, task, SOON))
@@ -217,7 +217,7 @@ class Meddled:
     line="if attempt == 0 and load_id not in held:",
     becomes="if attempt or load_id not in held:",
 )
-def test_two_that_retire_loads_of_one_file_lose_nothing_wherever_they_meet(tmp_path: Path) -> None:
+def test_two_retirements_in_one_file_interleaved_at_any_step_lose_nothing(tmp_path: Path) -> None:
     dataset = slots(tmp_path)
     (name,) = dataset.storage.list("documents")
     ledger, whole = dataset.ledger, (tmp_path / "new" / name).read_bytes()
@@ -251,7 +251,7 @@ def test_two_that_retire_loads_of_one_file_lose_nothing_wherever_they_meet(tmp_p
     assert set(visible(tmp_path)) == {load_id(5)}
 
 
-def test_a_lake_is_a_lake(tmp_path: Path) -> None:
+def test_generated_loads_equal_loads_landed_from_a_service(tmp_path: Path) -> None:
     """What the other tests stand on: loads made without a service are as those that are landed with one."""
     dataset = lake(tmp_path / "lake", 3)
     assert len(histories(dataset)) == 3

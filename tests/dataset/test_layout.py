@@ -53,7 +53,7 @@ def test_load_date_is_the_utc_date_of_the_intent() -> None:
         lambda: activity_path("yesterday"),
     ],
 )
-def test_what_is_no_path_is_refused(call: object) -> None:
+def test_an_invalid_path_is_refused(call: object) -> None:
     with pytest.raises(InvalidOption):
         call()  # type: ignore[operator]
 
@@ -69,7 +69,7 @@ def test_column_names_are_those_of_the_schemas() -> None:
 @pytest.mark.parametrize(
     "key", ["", "Upper", "_hidden", "1st", "a-b", "a b", "a=b", "a/b", "ü", "url", "load_id", "outcome", 7]
 )
-def test_keys_that_some_reader_cannot_read_are_refused(key: str) -> None:
+def test_path_keys_that_a_reader_cannot_read_are_refused(key: str) -> None:
     with pytest.raises(InvalidOption):
         check_partition({key: "x"})
 
@@ -91,7 +91,7 @@ def test_keys_that_some_reader_cannot_read_are_refused(key: str) -> None:
         None,
     ],
 )
-def test_values_that_would_not_come_back_are_refused(value: str) -> None:
+def test_partition_values_that_do_not_round_trip_are_refused(value: str) -> None:
     with pytest.raises(InvalidOption, match="'site'"):
         check_partition({"site": value})
 
@@ -126,14 +126,14 @@ def _read_back(root: Path, value: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("value", ODD)
-def test_odd_values_come_back_from_every_reader(tmp_path: Path, value: str) -> None:
+def test_unusual_partition_values_round_trip_in_every_reader(tmp_path: Path, value: str) -> None:
     assert _read_back(tmp_path, value) == dict.fromkeys(("pyarrow", "duckdb", "polars", "weblake"), value)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=60))
 @example("%2F..%2F")
-def test_any_value_that_is_allowed_comes_back(tmp_path: Path, value: str) -> None:
+def test_any_allowed_partition_value_round_trips(tmp_path: Path, value: str) -> None:
     try:
         check_partition({"k": value})
     except InvalidOption:
@@ -192,7 +192,7 @@ class _AllAtOnce:
         return found
 
 
-def test_of_two_first_loads_with_other_keys_one_wins(any_root: str) -> None:
+def test_of_two_first_loads_with_different_keys_one_is_refused(any_root: str) -> None:
     gate = threading.Barrier(6)
     won, refused = [], []
 

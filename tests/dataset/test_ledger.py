@@ -93,7 +93,7 @@ def test_a_load_from_intent_to_retirement(ledger: Ledger, storage: Storage) -> N
     ]
 
 
-def test_who_comes_second_gets_the_winners_record(ledger: Ledger) -> None:
+def test_the_second_writer_gets_the_record_of_the_first(ledger: Ledger) -> None:
     first = intent()
     ledger.record_intent(first)
     assert ledger.record_intent(intent(kind="crawl")) == first
@@ -162,7 +162,7 @@ def test_a_job_of_any_kind_has_one_owner(ledger: Ledger) -> None:
         assert ledger.own(kind, "job-1", OTHER) == ledger.owner(kind, "job-1") == LOAD
 
 
-def test_files_of_others_in_the_ledger_are_no_loads(ledger: Ledger, storage: Storage) -> None:
+def test_foreign_files_in_the_ledger_are_ignored(ledger: Ledger, storage: Storage) -> None:
     storage.create("_weblake/ledger/notes.txt", b"somebody's")
     assert list(ledger_listing.loads(ledger)) == []
     ledger.record_done(LOAD, {"job_id": None})
@@ -196,7 +196,7 @@ def _with(step: str, data: bytes) -> tuple[Ledger, Storage]:
 @pytest.mark.parametrize("which", READERS)
 @settings(max_examples=examples(60, 3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_p13_damaged_bytes_never_read_as_absent(which: str, data: st.DataObject) -> None:
+def test_p13_a_damaged_record_is_never_read_as_absent(which: str, data: st.DataObject) -> None:
     step, read, record = READERS[which]
     whole = msgspec.json.encode(record)
     damaged = data.draw(
@@ -255,7 +255,7 @@ def test_p13_records_that_are_not_understood_are_unknown(change: dict[str, objec
         ledger.intent(LOAD)
 
 
-def test_p13_a_second_writer_does_not_go_on_from_a_damaged_record() -> None:
+def test_p13_a_second_writer_does_not_continue_from_a_damaged_record() -> None:
     ledger, storage = _with("", b'{"version":1')
     with pytest.raises(StorageRefused, match="cannot be read"):
         ledger.record_intent(intent())
@@ -267,7 +267,7 @@ def test_fields_of_a_later_version_are_ignored() -> None:
     assert ledger.intent(LOAD) is not None
 
 
-def test_what_could_not_be_read_back_is_not_written(ledger: Ledger, storage: Storage) -> None:
+def test_a_record_that_could_not_be_read_back_is_not_written(ledger: Ledger, storage: Storage) -> None:
     for bad in (
         lambda: ledger.record_intent(intent(created_at="now")),
         lambda: ledger.record_intent(intent(first_target="\ud800")),
@@ -288,7 +288,7 @@ def test_records_are_frozen_and_have_a_nonce_each() -> None:
     assert Void(load_id=LOAD, n=1, why="x", at=utc_now()).version == 1
 
 
-def test_nothing_but_the_first_target_of_a_request_is_kept() -> None:
+def test_only_the_first_target_of_a_request_is_recorded() -> None:
     """No field exists that could hold a URL list (`urls` is a digest), a body, headers or a key."""
     assert set(Intent.__struct_fields__) == {
         *("load_id", "version", "writer", "kind", "endpoint", "created_at", "request_sha256", "service", "submitted"),
@@ -307,7 +307,7 @@ def test_a_scrape_is_landed_as_its_own_load_whatever_its_job_id(tmp_path: Path) 
     assert ledger.lander("batch_scrape", job().job_id) == LOAD
 
 
-def test_a_circle_of_replacements_ends(tmp_path: Path) -> None:
+def test_a_cycle_of_replacements_ends(tmp_path: Path) -> None:
     """Only damage makes one; each load then stands for the other."""
     ledger = Ledger(open_storage(tmp_path))
     ledger.record_retired(LOAD, OTHER)

@@ -48,7 +48,7 @@ def filled(root: Path, count: int) -> Dataset:
     case="2000",
 )
 @pytest.mark.parametrize("count", [2000, pytest.param(100_000, marks=[pytest.mark.nightly, pytest.mark.timeout(1800)])])
-def test_p14_every_load_is_told_in_its_order(tmp_path: Path, count: int) -> None:
+def test_p14_loads_are_listed_in_order(tmp_path: Path, count: int) -> None:
     dataset = filled(tmp_path / "lake", count)
     landed = [f"{n:016x}" for n in reversed(range(count)) if n % 10]
     rows = list(history(dataset))
@@ -57,7 +57,7 @@ def test_p14_every_load_is_told_in_its_order(tmp_path: Path, count: int) -> None
     assert [row.receipt.load_id for row in history(dataset, since=landed[-3])] == landed[-2:]
 
 
-def test_p14_to_find_one_load_no_other_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p14_finding_a_load_reads_no_other_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = filled(tmp_path / "lake", 100)
     read: list[str] = []
     real = LocalStorage.read

@@ -125,7 +125,7 @@ def test_loads_keys_and_columns_select(lake: str, form: str) -> None:
     ]
 
 
-def test_a_filter_of_polars_means_what_it_means_on_a_frame(lake: str) -> None:
+def test_a_polars_filter_gives_the_same_rows_as_on_a_frame(lake: str) -> None:
     reading = weblake.read(lake)
     whole, lazy = reading.to_polars(), reading.to_polars_lazy()
     status, n = pl.col("status_code"), pl.col("position")
@@ -151,7 +151,7 @@ def test_a_filter_of_polars_means_what_it_means_on_a_frame(lake: str) -> None:
     assert lazy.group_by("shop").len().sort("shop").collect().rows() == [("007", 25), ("8=ü", 5)]
 
 
-def test_what_a_filter_rules_out_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_a_filter_excludes_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = open_storage(tmp_path)
     for load_id, day in ((OLD, "2026-11-20"), (NEW, "2026-11-21")):
         name = f"documents/load_date={day}/{load_id}-00000.parquet"
@@ -203,7 +203,7 @@ def test_a_dataset_pushes_path_keys_down(lake: str) -> None:
     assert few.count_rows() == 30
 
 
-def test_the_lazy_forms_say_that_a_file_is_gone_since_they_were_made() -> None:
+def test_a_lazy_reader_reports_a_file_that_was_removed() -> None:
     storage = open_storage(f"memory://{uuid.uuid4().hex}/lake")
     name = layout.load_path("documents", None, WHEN, OLD)
     put(storage, name, schemas.DOCUMENTS, [document(OLD, 0)])
@@ -244,7 +244,7 @@ def test_storage_options_reach_the_file_system(s3_root: str, monkeypatch: pytest
         assert read(reading).to_pylist() == [{"position": 0}], form
 
 
-def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+def test_contradictory_arguments_are_refused(tmp_path: Path) -> None:
     put(open_storage(tmp_path), layout.load_path("documents", None, WHEN, OLD), schemas.DOCUMENTS, [document(OLD, 0)])
     with pytest.raises(InvalidOption, match="There is no table 'pages'"):
         weblake.read(tmp_path, "pages")

@@ -216,7 +216,7 @@ def test_an_older_load_without_a_document_is_not_retired_by_a_newer_one(tmp_path
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
-def test_a_load_without_a_document_takes_nobodys_place(tmp_path: Path, order: tuple[int, int]) -> None:
+def test_a_load_without_a_document_replaces_no_load(tmp_path: Path, order: tuple[int, int]) -> None:
     """All its pages failed, so the run failed: what stood before stands, whichever of the two lands first."""
     dataset = Dataset.at(LocalStorage(tmp_path))
     for n in order:
@@ -237,7 +237,7 @@ def test_a_load_without_a_document_takes_nobodys_place(tmp_path: Path, order: tu
     assert visible(tmp_path) == [f"{3:016x}"]
 
 
-def test_a_table_that_holds_nothing_has_its_columns(tmp_path: Path) -> None:
+def test_an_empty_table_has_its_columns(tmp_path: Path) -> None:
     empty = {
         table: weblake.read(tmp_path / "lake", table).to_table().column_names
         for table in ("documents", "page_errors", "usage_periods", "activity")

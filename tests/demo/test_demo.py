@@ -182,7 +182,7 @@ def test_json_is_one_object_and_the_rest_goes_to_standard_error(first: Ran, root
         assert (path.stat().st_size, pq.read_metadata(path).num_rows) == (file["bytes"], file["rows"])
 
 
-def test_the_crawl_lands_what_the_site_holds(
+def test_the_crawl_lands_the_pages_of_the_site(
     receipts: tuple[dict[str, object], dict[str, object]], root: Path, expected: Expected
 ) -> None:
     crawl, _ = receipts
@@ -200,7 +200,7 @@ def test_the_crawl_lands_what_the_site_holds(
     assert {_path(url) for url in blocked["url"]} == expected.blocked
 
 
-def test_the_batch_lands_what_was_asked_for(
+def test_the_batch_lands_the_requested_pages(
     receipts: tuple[dict[str, object], dict[str, object]], root: Path, expected: Expected
 ) -> None:
     _, batch = receipts
@@ -219,7 +219,7 @@ def test_the_batch_lands_what_was_asked_for(
     assert dict(errors) == {name: expected.batch[name] for name in ("failed", "rejected")}
 
 
-def test_the_markdown_is_the_content_and_not_what_stands_around_it(first: Ran, root: Path) -> None:
+def test_the_markdown_is_the_content_without_boilerplate(first: Ran, root: Path) -> None:
     assert first.code == 0
     documents = polars.read_parquet(root / "documents/**/*.parquet")
     texts = {_path(row["url"]): row for row in documents.iter_rows(named=True)}
@@ -235,7 +235,7 @@ def test_the_markdown_is_the_content_and_not_what_stands_around_it(first: Ran, r
     assert note["og_locale_alternate"] == ["uk_UA", "el_GR", "ar"]
 
 
-def test_usage_and_activity_land_too(first: Ran, root: Path, guests: bool, expected: Expected) -> None:
+def test_the_demo_lands_usage_and_activity(first: Ran, root: Path, guests: bool, expected: Expected) -> None:
     told = json.loads(first.out)
     by_key = {
         "nightly-crawl": len(expected.crawled),
@@ -290,7 +290,7 @@ def test_dagster_lands_the_example_assets_beside_the_other_loads(whole: Ran, hom
 
 
 @pytest.mark.system
-def test_people_see_tables_and_charts_without_colours_where_nobody_looks(home: Path) -> None:
+def test_output_has_colours_on_a_terminal_only(home: Path) -> None:
     (home / FRESH).mkdir()
     (home / FRESH / "mine.txt").write_text("not to be touched")
     ran = Ran(cwd=home, code=WITHOUT_GUESTS)
@@ -309,7 +309,7 @@ def test_people_see_tables_and_charts_without_colours_where_nobody_looks(home: P
         assert command in ran.out
 
 
-def test_the_commands_to_try_next_work_on_what_was_written(first: Ran, home: Path, root: Path) -> None:
+def test_the_suggested_commands_work(first: Ran, home: Path, root: Path) -> None:
     assert first.code == 0
     commands = dict(next_commands(root.name))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -327,7 +327,7 @@ def test_the_commands_to_try_next_work_on_what_was_written(first: Ran, home: Pat
 
 
 @pytest.mark.parametrize("name", ["plain", "two words", "it's", 'a "b" $c'])
-def test_the_commands_to_try_next_survive_any_name(name: str) -> None:
+def test_the_suggested_commands_are_quoted_for_any_path(name: str) -> None:
     for _, command in next_commands(name)[:2]:
         words = shlex.split(command)
         assert len(words) == 3
@@ -408,7 +408,7 @@ def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_ctrl_c_ends_it_in_one_line(demo: subprocess.Popen[str]) -> None:
+def test_ctrl_c_ends_the_demo_with_one_line(demo: subprocess.Popen[str]) -> None:
     assert demo.stderr is not None
     for line in demo.stderr:
         if "service" in line:

@@ -116,7 +116,7 @@ def test_a_run_that_fails_shows_its_last_lines_and_no_key(tmp_path: Path, name: 
     assert key not in log + str(raised.value)
 
 
-def test_the_demo_shows_these_lines_and_ends_there(
+def test_the_demo_shows_the_lines_of_its_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fails(lake: Lake, max_credits: int) -> None:
@@ -139,7 +139,7 @@ def test_the_demo_shows_these_lines_and_ends_there(
         ("", 3, "exit code 3 and no result"),
     ],
 )
-def test_what_the_program_prints_is_believed_only_if_it_is_whole_and_good(
+def test_the_output_of_the_program_is_used_only_if_complete_and_successful(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: object, code: int, message: str
 ) -> None:
     program(monkeypatch, tmp_path, DAGSTER, f"print({json.dumps(printed)!r})\nraise SystemExit({code})\n")
@@ -147,7 +147,7 @@ def test_what_the_program_prints_is_believed_only_if_it_is_whole_and_good(
         orchestrators.run_dagster(Lake(tmp_path, "", "", "test-key"), "")
 
 
-def test_what_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pid_file = tmp_path / "pid"
     code = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     program(monkeypatch, tmp_path, AIRFLOW, code)
@@ -157,7 +157,7 @@ def test_what_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not Path(f"/proc/{pid_file.read_text()}").exists()
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert AIRFLOW.missing() == DAGSTER.missing() == ""
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert DAGSTER.missing() == "left out: pandas not installed; pip install dagster-weblake 'weblake[pandas]'"

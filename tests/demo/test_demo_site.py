@@ -25,7 +25,7 @@ def client(site: DemoSite) -> Iterator[httpx.Client]:
         yield opened
 
 
-def test_every_page_is_answered_as_the_site_describes_it(site: DemoSite, client: httpx.Client) -> None:
+def test_every_page_has_the_described_response(site: DemoSite, client: httpx.Client) -> None:
     for path, page in site.pages.items():
         response = client.get(path)
         assert (path, response.status_code, response.content) == (path, page.status, page.body)
@@ -38,7 +38,7 @@ def test_every_page_is_answered_as_the_site_describes_it(site: DemoSite, client:
     assert client.get("/no/such/page").status_code == 404
 
 
-def test_the_site_holds_what_a_crawler_meets_elsewhere(site: DemoSite) -> None:
+def test_the_site_has_redirects_errors_and_files(site: DemoSite) -> None:
     pages = site.pages.values()
     assert {200, 301, 302, 404, 500} <= {page.status for page in pages}
     assert any("windows-1252" in page.content_type for page in pages)
@@ -60,7 +60,7 @@ def test_robots_txt_and_the_sitemap_list_what_is_there(site: DemoSite) -> None:
     assert {site.pages[path].status for path in listed} == {200}
 
 
-def test_no_link_is_broken_or_leads_to_an_address_in_use(site: DemoSite) -> None:
+def test_no_link_is_broken_or_leads_to_a_real_host(site: DemoSite) -> None:
     reserved = {"example.org", "example.com", "example.net"}
     for path, page in site.pages.items():
         hrefs = re.findall(r'<a [^>]*?href="([^"#]+)', page.body.decode("utf-8", "replace"))
@@ -68,7 +68,7 @@ def test_no_link_is_broken_or_leads_to_an_address_in_use(site: DemoSite) -> None
             assert url.scheme == "mailto" or url.hostname in reserved or url.path in site.pages, path
 
 
-def test_the_site_is_the_same_everywhere_but_for_its_address() -> None:
+def test_the_site_depends_on_its_address_only() -> None:
     one, other = site_pages("http://127.0.0.1:1"), site_pages("http://127.0.0.1:2")
     assert one.keys() == other.keys()
     for path, page in one.items():

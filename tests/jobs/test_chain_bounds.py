@@ -117,7 +117,7 @@ class Dripping(ScriptedTransport):
     case="a chunk-0",
 )
 @pytest.mark.parametrize(("read", "running"), [*((read, 0) for read in READS), ("the first poll", 3)])
-def test_a_reply_that_drips_for_ever_is_given_up_after_minutes(read: str, running: int) -> None:
+def test_a_response_that_never_ends_is_abandoned_after_minutes(read: str, running: int) -> None:
     """Each try ends with its own deadline of two minutes: three of them, and the pauses between."""
     transport = Dripping([], running=running)
     begun = transport.at

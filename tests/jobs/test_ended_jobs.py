@@ -51,7 +51,7 @@ def restarted(state: WatcherState) -> WatcherState:
     restarts=st.sets(st.integers(0, 110)),
     down=st.sets(st.integers(0, 110), max_size=20),
 )
-def test_each_end_is_told_once(jobs: list[tuple[int, int]], restarts: set[int], down: set[int]) -> None:
+def test_each_ended_job_is_reported_once(jobs: list[tuple[int, int]], restarts: set[int], down: set[int]) -> None:
     """Jobs start and end at any hour, also beyond the list's 24; polls fail and triggerers restart at any hour."""
     started = {uuid(n): begin for n, (begin, _) in enumerate(jobs)}
     ends = {uuid(n): begin + length for n, (begin, length) in enumerate(jobs)}
@@ -71,7 +71,7 @@ def test_each_end_is_told_once(jobs: list[tuple[int, int]], restarts: set[int], 
     assert sorted(told) == sorted(started)
 
 
-def test_many_jobs_fit_in_the_state_and_none_is_told_twice() -> None:
+def test_many_jobs_fit_into_the_state_and_none_is_reported_twice() -> None:
     state, told = WatcherState(), list[str]()
     order = random.Random(7)
     running: list[ListedJob] = []
@@ -88,7 +88,7 @@ def test_many_jobs_fit_in_the_state_and_none_is_told_twice() -> None:
     assert len(told) == len(set(told)) == 240 * 19
 
 
-def test_more_running_jobs_than_can_be_followed_are_told_when_there_is_room() -> None:
+def test_running_jobs_beyond_the_bound_are_reported_when_there_is_room() -> None:
     jobs = [ListedJob(uuid(n), n, None) for n in range(MAX_PENDING + 150)]
     state = WatcherState()
     assert state.settle(jobs, {}) == []
@@ -113,13 +113,13 @@ def test_a_full_state_has_600_running_and_400_ended_jobs_and_fits_into_64_kb() -
     assert len(json.dumps(state.write())) < 64_000
 
 
-def test_a_job_that_the_list_shows_late_is_still_told() -> None:
+def test_a_job_that_is_listed_late_is_reported() -> None:
     state = WatcherState()
     state.settle([ListedJob("b", 2000, None)], {"b": COMPLETED})
     assert [job.job_id for job in state.settle([ListedJob("a", 1000, None)], {"a": COMPLETED})] == ["a"]
 
 
-def test_a_job_that_runs_for_longer_than_the_list_goes_back_is_told() -> None:
+def test_a_job_that_runs_longer_than_the_activity_list_covers_is_reported() -> None:
     state = WatcherState()
     state.settle([ListedJob("long", 0, "https://example.com/")], {})
     state.settle(
@@ -131,11 +131,11 @@ def test_a_job_that_runs_for_longer_than_the_list_goes_back_is_told() -> None:
 @pytest.mark.parametrize(
     "note", [{}, {"watermark": "x"}, {"pending": [1], "over": {"a": "b"}}, {"over": None, "watermark": None}]
 )
-def test_an_edited_or_foreign_state_is_no_reason_to_stop(note: dict[str, object]) -> None:
+def test_an_edited_or_foreign_state_is_tolerated(note: dict[str, object]) -> None:
     assert WatcherState.read(note) == WatcherState()
 
 
-def test_memories_that_share_room_keep_less_each() -> None:
+def test_watchers_that_share_a_state_keep_fewer_jobs_each() -> None:
     state = WatcherState(share=4)
     state.settle([ListedJob(uuid(n), n, None) for n in range(MAX_PENDING)], {})
     assert len(state.pending) == MAX_PENDING // 4
@@ -158,7 +158,7 @@ def test_a_target_fits_its_pattern(target: str | None, pattern: str | None, fits
     assert ListedJob("a", 0, target).fits(pattern) is fits
 
 
-def test_polls_end_in_time_and_say_what_they_reached(weblake_service: WeblakeService) -> None:
+def test_polls_end_by_their_deadline_and_report_their_progress(weblake_service: WeblakeService) -> None:
     weblake_service.faults(
         {"match": {"path": "/v2/crawl/"}, "times": None, "effect": {"status": 429, "retry_after": 3600}}
     )
@@ -180,7 +180,7 @@ def test_polls_end_in_time_and_say_what_they_reached(weblake_service: WeblakeSer
     assert set(found.errors) == {gone.job_id}
 
 
-def test_a_watcher_that_asks_alone_is_told_what_it_has_not_settled(weblake_service: WeblakeService) -> None:
+def test_a_watcher_without_shared_polls_gets_each_ended_job_once(weblake_service: WeblakeService) -> None:
     async def story() -> None:
         async with AsyncClient(weblake_service.url, weblake_service.key) as client:
             job = await client.start_batch_scrape(["http://127.0.0.1:9/"])
@@ -202,7 +202,7 @@ def test_a_watcher_that_asks_alone_is_told_what_it_has_not_settled(weblake_servi
     asyncio.run(story())
 
 
-def test_an_ended_job_is_remembered_for_as_long_as_the_list_goes_back() -> None:
+def test_an_ended_job_is_remembered_for_the_time_that_the_activity_list_covers() -> None:
     """Then no job that the list shows late is taken for one that was told."""
     for hours, told in ((24, ["late"]), (26, [])):
         state = WatcherState()

@@ -12,11 +12,11 @@ BASE, JOB = "https://api.example.com/team/", "11c67275-4db0-5dbd-8d9a-9f43e783ae
 
 
 @pytest.mark.parametrize("kind", STATUS_PATHS)
-def test_it_is_the_status_address_of_a_service_without_pages(kind: str) -> None:
+def test_the_link_of_a_job_is_its_status_url_at_other_services(kind: str) -> None:
     assert job_page(BASE, kind, JOB) == f"https://api.example.com/team{STATUS_PATHS[kind]}/{JOB}"
 
 
-def test_it_is_the_console_of_the_embedded_service_for_jobs_that_have_a_page_there() -> None:
+def test_the_link_of_a_job_is_its_console_page_at_the_embedded_service() -> None:
     for kind in ("batch", "batch_scrape", "crawl"):
         assert (
             job_page("http://127.0.0.1:8080", kind, JOB, has_console=True)
@@ -26,7 +26,7 @@ def test_it_is_the_console_of_the_embedded_service_for_jobs_that_have_a_page_the
     assert job_page(BASE, "parse", JOB, has_console=True) == ""
 
 
-def test_the_services_own_page_goes_first_and_is_only_filled_in() -> None:
+def test_a_configured_job_page_has_precedence_and_is_only_filled_in() -> None:
     page = "https://app.example.com/{kind}/{job_id}?of={job_id.__class__}"
     assert job_page(BASE, "batch", "a/b", template=page, has_console=True) == (
         "https://app.example.com/batch_scrape/a%2Fb?of={job_id.__class__}"

@@ -47,7 +47,7 @@ def test_pauses_grow_to_the_longest_one() -> None:
     assert transport.slept == [2.0] * 3
 
 
-def test_a_quarter_of_a_pause_is_left_to_chance_and_makes_it_shorter() -> None:
+def test_jitter_shortens_a_pause_by_at_most_a_quarter() -> None:
     transport = wait([status(), status("completed")], retry(lambda: 1.0), first_s=4.0)
     assert transport.slept == [3.0]
 
@@ -98,13 +98,13 @@ def test_a_job_may_use_its_credits_and_no_more() -> None:
     wait([status(creditsUsed=1e9), status(creditsUsed="all"), status("completed")])
 
 
-def test_a_wait_that_the_service_asks_for_beyond_the_time_limit_ends_it() -> None:
+def test_a_retry_after_beyond_the_time_limit_ends_the_wait() -> None:
     with pytest.raises(DeadlineExceeded, match=r"The last poll: .*slow down") as caught:
         wait([status(), reply(429, {"success": False, "error": "slow down"}, {"retry-after": "60"})], seconds=30.0)
     assert isinstance(caught.value.__cause__, RateLimited)
 
 
-def test_a_job_that_ends_with_its_time_limit_has_all_of_it() -> None:
+def test_a_job_that_ends_at_its_time_limit_is_complete() -> None:
     """One response with a wrong Retry-After must not end a job that has hours left: it is asked about every hour."""
     refused = reply(429, {"success": False, "error": "slow down"}, {"retry-after": "86400"})
     for until_deadline, polls, passed in ((True, 4, 3 * 3600.0), (False, 2, 1.0)):
@@ -116,7 +116,7 @@ def test_a_job_that_ends_with_its_time_limit_has_all_of_it() -> None:
     assert len(wait([status(), refused, status("completed")], seconds=3 * 3600.0, until_deadline=True).sent) == 3
 
 
-def test_a_wait_under_a_rate_limit_lasts_as_long_as_the_job() -> None:
+def test_a_rate_limited_wait_lasts_as_long_as_the_job() -> None:
     """The pauses that a service names must not use up the retries of a client: jobs run for hours, and share it."""
     limited = reply(429, {"success": False, "error": "slow down"}, {"retry-after": "30"})
     transport = wait([*[status(), limited] * 1000, status("completed")], seconds=24 * 3600.0)
@@ -127,7 +127,7 @@ def test_a_wait_under_a_rate_limit_lasts_as_long_as_the_job() -> None:
 
 
 @pytest.mark.parametrize("code", [429, 503])
-def test_a_service_that_names_no_time_worth_waiting_is_polled_no_more_often_than_a_job(code: int) -> None:
+def test_a_retry_after_of_zero_does_not_shorten_the_poll_interval(code: int) -> None:
     with pytest.raises(DeadlineExceeded, match="come back") as caught:
         wait([status(), reply(code, {"success": False, "error": "come back"}, {"retry-after": "0"})], seconds=3600.0)
     assert 350 < len(caught.value.transport.sent) < 400  # type: ignore[attr-defined]

@@ -89,7 +89,7 @@ def test_a_chunk_is_tried_eight_times_and_the_error_keeps_its_status() -> None:
     assert (caught.value.status, caught.value.code, caught.value.retry_after) == (503, "DOWN", None)
 
 
-def test_a_wait_that_the_service_asks_for_beyond_the_time_limit_is_handed_on() -> None:
+def test_a_retry_after_beyond_the_time_limit_is_raised_to_the_caller() -> None:
     pager, transport = pager_of([reply(429, {}, {"retry-after": "600"})], seconds=300.0)
     with pytest.raises(RateLimited) as caught:
         transport.run(pager.read_chunk())  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def test_h4_a_read_and_a_cancel_are_repeated(operation: Operation[object], troub
 
 
 @proves("H4", at="src/weblake/jobs/retry.py", line="if not named and not self.budget.take():", becomes="if False:")
-def test_h4_repeats_come_out_of_one_budget_of_all_calls_of_a_client() -> None:
+def test_h4_all_calls_of_a_client_share_one_retry_budget() -> None:
     rules = Retry(budget=RetryBudget(20), jitter=lambda: 0.0)
     transport = ScriptedTransport([reply(503)])
     for _ in range(10):
@@ -65,7 +65,7 @@ COME_AGAIN = {"should-retry": "true", "x-should-retry": "true", "retry-after": "
     "trouble",
     [*(reply(s) for s in (500, 502, 503, 504)), reply(503, {}, COME_AGAIN), NoResponse("reset"), HTML],
 )
-def test_h5_a_start_is_not_repeated_and_says_that_nobody_knows(trouble: Response | NoResponse) -> None:
+def test_h5_a_lost_start_is_not_repeated_and_raises_outcome_unknown(trouble: Response | NoResponse) -> None:
     transport = ScriptedTransport([trouble, reply()])
     with pytest.raises(OutcomeUnknown):
         transport.run(retry().call(START))
@@ -88,7 +88,7 @@ def test_h5_a_start_is_not_repeated_and_says_that_nobody_knows(trouble: Response
 )
 @pytest.mark.parametrize("operation", [READ, START], ids=["read", "start"])
 @pytest.mark.parametrize("status", [408, 425, 409])
-def test_h6_too_slow_too_early_and_a_conflict(operation: Operation[object], status: int) -> None:
+def test_h6_status_408_425_and_409_of_a_start(operation: Operation[object], status: int) -> None:
     """A read is repeated, but for a conflict, which would be the same again; of a start nobody knows."""
     transport = ScriptedTransport([reply(status, {"error": "Idempotency key already used"}), reply()])
     if operation is START:
@@ -138,7 +138,7 @@ GROUPS = {
 )
 @pytest.mark.parametrize("operation", [READ, START], ids=["read", "start"])
 @pytest.mark.parametrize("status", GROUPS)
-def test_h7_a_refusal_ends_a_call_and_its_type_says_what_to_do(operation: Operation[object], status: int) -> None:
+def test_h7_a_refusal_ends_a_call_with_an_error_type_for_each_remedy(operation: Operation[object], status: int) -> None:
     transport = ScriptedTransport([reply(status, {"success": False, "error": "no"}), reply()])
     with pytest.raises(GROUPS[status]) as caught:
         transport.run(retry().call(operation))
@@ -157,7 +157,7 @@ def test_h7_a_refusal_ends_a_call_and_its_type_says_what_to_do(operation: Operat
     case="trouble1",
 )
 @pytest.mark.parametrize("trouble", [reply(429), NoResponse("refused", sent=False)])
-def test_h14_a_start_that_surely_did_not_happen_is_repeated(trouble: Response | NoResponse) -> None:
+def test_h14_a_start_that_was_certainly_not_sent_is_repeated(trouble: Response | NoResponse) -> None:
     transport = ScriptedTransport([trouble, reply()])
     transport.run(retry().call(START))
     assert len(transport.sent) == 2
@@ -171,7 +171,7 @@ def test_a_paid_scrape_is_not_repeated(trouble: Response | NoResponse) -> None:
     assert len(transport.sent) == 1
 
 
-def test_a_scrape_that_goes_on_is_joined() -> None:
+def test_a_repeated_scrape_under_one_key_joins_the_running_one() -> None:
     waiting = reply(408, {"error": "slow", "details": {"state": "processing_continues", "retryAfterSeconds": 7}})
     transport = ScriptedTransport([waiting, reply(200, {"success": True, "data": {"markdown": "x"}})])
     transport.run(retry().call(SCRAPE))
@@ -196,7 +196,7 @@ def test_a_scrape_that_goes_on_is_joined() -> None:
         (200, {"success": False, "error": "no"}, RequestRejected),
     ],
 )
-def test_a_clear_answer_is_not_asked_for_twice(status: int, body: object, kind: type[WeblakeError]) -> None:
+def test_a_definite_response_is_not_requested_again(status: int, body: object, kind: type[WeblakeError]) -> None:
     transport = ScriptedTransport([reply(status, body)])
     with pytest.raises(kind) as caught:
         transport.run(retry().call(READ))
@@ -223,7 +223,7 @@ class Sleepy(ScriptedTransport):
 
 
 @pytest.mark.parametrize("late", [0.0, 0.1], ids=["cut-off", "not-sent"])
-def test_a_try_that_only_the_deadline_ended_does_not_hide_what_was_wrong(late: float) -> None:
+def test_a_timeout_at_the_deadline_does_not_hide_the_earlier_error(late: float) -> None:
     transport = Sleepy([reply(502), NoResponse("no complete answer within 1e-05 s")])
     transport.late = late
     with pytest.raises(DeadlineExceeded, match="502") as caught:
@@ -238,7 +238,7 @@ def test_a_try_that_only_the_deadline_ended_does_not_hide_what_was_wrong(late: f
     hints=st.lists(st.sampled_from(["", "0", "1", "59", "9e9", "9000000000", "x"]), min_size=40, max_size=40),
     jitter=st.floats(0, 0.999),
 )
-def test_it_always_ends_within_its_patience(statuses: list[int], hints: list[str], jitter: float) -> None:
+def test_a_call_always_ends_within_its_retry_policy(statuses: list[int], hints: list[str], jitter: float) -> None:
     script: list[Response | NoResponse] = []
     for status, hint in zip(statuses, hints, strict=False):
         if status <= 0:
@@ -254,7 +254,7 @@ def test_it_always_ends_within_its_patience(statuses: list[int], hints: list[str
 
 
 @given(st.binary(max_size=300), st.integers(200, 599), st.text(max_size=40))
-def test_no_reply_breaks_the_reader(body: bytes, status: int, hint: str) -> None:
+def test_no_response_crashes_the_parser(body: bytes, status: int, hint: str) -> None:
     got = Response(status, {"retry-after": hint, "date": hint}, body)
     responses.retry_after_s(got)
     try:
@@ -265,7 +265,7 @@ def test_no_reply_breaks_the_reader(body: bytes, status: int, hint: str) -> None
     assert "\n" not in said
 
 
-def test_tries_that_reach_the_requests_deadline_are_given_up_after_three() -> None:
+def test_three_attempts_that_reach_the_request_deadline_end_the_call() -> None:
     class Silent(ScriptedTransport):
         def send(self, request: Request) -> Response | NoResponse:
             self.at += request.deadline_s
@@ -277,7 +277,7 @@ def test_tries_that_reach_the_requests_deadline_are_given_up_after_three() -> No
     assert len(transport.sent) == 3
 
 
-def test_a_service_that_names_a_time_is_not_failing() -> None:
+def test_a_retry_after_does_not_count_as_a_failure() -> None:
     """Its rate limit counts as no failed try: only the seconds of all pauses are bounded."""
     transport = ScriptedTransport([*[reply(429, {}, {"retry-after": "1"})] * 20, reply()])
     transport.run(retry(lambda: 0.0).call(READ))
@@ -286,14 +286,14 @@ def test_a_service_that_names_a_time_is_not_failing() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "tries"), [("59.95", 2), ("59.96", 1)])
-def test_pauses_may_take_the_whole_minute(seconds: str, tries: int) -> None:
+def test_the_pauses_of_a_call_may_take_a_whole_minute(seconds: str, tries: int) -> None:
     transport = ScriptedTransport([reply(429, {}, {"retry-after": seconds}), reply()])
     with contextlib.suppress(RateLimited):
         transport.run(retry(lambda: 0.0).call(READ))
     assert len(transport.sent) == tries
 
 
-def test_a_retry_takes_what_five_successes_give_back() -> None:
+def test_five_successes_restore_the_budget_of_one_retry() -> None:
     rules = Retry(budget=RetryBudget(10), jitter=lambda: 0.0)
 
     def sends(*script: Response) -> int:
@@ -325,7 +325,7 @@ def test_pauses_of_a_long_retry_stop_growing_at_20_seconds() -> None:
     assert 570 < sum(transport.slept) <= 600
 
 
-def test_a_tenth_of_the_pause_that_a_service_asks_for_is_added_by_chance() -> None:
+def test_jitter_adds_at_most_a_tenth_to_a_retry_after() -> None:
     """Otherwise all callers that it turned away come back in the same moment."""
     for seconds, pause in (("4", 4.45), ("30", 31.05)):
         transport = ScriptedTransport([reply(429, {}, {"retry-after": seconds}), reply()])

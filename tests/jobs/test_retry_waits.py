@@ -31,7 +31,7 @@ AT_LEAST_S, SPREAD = 0.05, 0.1
 )
 @pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
 @pytest.mark.parametrize("operation", [READ, START], ids=["read", "start"])
-def test_h1_a_bare_429_is_waited_out_in_pauses_that_grow_and_are_left_to_chance(
+def test_h1_a_429_without_retry_after_is_retried_with_growing_jittered_pauses(
     operation: Operation[object], chance: float
 ) -> None:
     transport = ScriptedTransport([reply(429)])
@@ -42,7 +42,7 @@ def test_h1_a_bare_429_is_waited_out_in_pauses_that_grow_and_are_left_to_chance(
 
 
 @proves("H1", at="src/weblake/jobs/retry.py", line="if not named and not self.budget.take():", becomes="if False:")
-def test_h1_a_bare_429_spends_what_all_calls_may_repeat() -> None:
+def test_h1_a_429_without_retry_after_uses_the_shared_retry_budget() -> None:
     rules, transport = Retry(budget=RetryBudget(10), jitter=lambda: 0.0), ScriptedTransport([reply(429)])
     for _ in range(3):
         with pytest.raises(RateLimited):
@@ -63,7 +63,7 @@ def test_h1_a_bare_429_spends_what_all_calls_may_repeat() -> None:
         ({"retry-after": "garbage"}, {"error": "retry after 9s"}, 9, 11),
     ],
 )
-def test_what_the_service_says_about_waiting_is_obeyed(
+def test_the_retry_after_of_the_service_is_obeyed(
     headers: Mapping[str, str], body: object, least: float, most: float
 ) -> None:
     transport = ScriptedTransport([reply(429, body, headers, wall=1.8e9), reply()])
@@ -91,7 +91,7 @@ NUMBERS = st.one_of(
 @proves("H2", at="src/weblake/jobs/retry.py", line="return waited + wait <= policy.wait_s", becomes="return True")
 @proves("H2", at="src/weblake/jobs/retry.py", line="error.retry_after + 0.05 +", becomes="0.05 +")
 @given(number=NUMBERS, chance=st.floats(0, 0.999))
-def test_h2_a_number_of_seconds_is_obeyed_up_to_a_minute_and_handed_on_above(number: str, chance: float) -> None:
+def test_h2_a_retry_after_in_seconds_is_obeyed_up_to_a_minute_and_raised_above(number: str, chance: float) -> None:
     asked = max(0.0, float(number))
     # Between the two lies what chance adds: it may be too much for a minute, or not.
     assume(not 54 < asked <= 60)
@@ -116,13 +116,13 @@ ODD = ["9e9", "1e3", "nan", "inf", "-Infinity", "1_0", "0x10", "5 5", "1,5", "so
     | st.text(st.characters(codec="latin-1", exclude_categories=("Nd",)), max_size=40).map(str.strip),
     chance=st.floats(0, 0.999),
 )
-def test_h2_what_is_neither_a_number_nor_a_date_leaves_weblake_its_own_pause(header: str, chance: float) -> None:
+def test_h2_an_invalid_retry_after_is_ignored(header: str, chance: float) -> None:
     slept, error = waited(header, chance, 429)
     assert error is None
     assert slept == pytest.approx([AT_LEAST_S + chance * 0.5])
 
 
-def test_h2_a_wait_beyond_a_minute_is_handed_to_the_caller() -> None:
+def test_h2_a_retry_after_beyond_a_minute_is_raised_to_the_caller() -> None:
     transport = ScriptedTransport([reply(429, {}, {"retry-after": "3600"}), reply()])
     with pytest.raises(RateLimited) as caught:
         transport.run(retry().call(READ))
@@ -136,7 +136,7 @@ def test_h2_a_wait_beyond_a_minute_is_handed_to_the_caller() -> None:
     line="return wait < (yield from _left(policy))",
     becomes="return wait < (yield from _left(policy)) and wait < 60",
 )
-def test_h2_within_a_job_it_is_obeyed_up_to_the_jobs_deadline() -> None:
+def test_h2_a_retry_after_within_a_job_is_obeyed_up_to_the_deadline_of_the_job() -> None:
     transport = ScriptedTransport([reply(429, {}, {"retry-after": "3600"}), reply()])
     transport.run(retry().call(READ, RetryPolicy(until=transport.at + 4000)))
     assert transport.slept[0] >= 3600
@@ -175,7 +175,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
     case="Asia/Tokyo-no zone",
 )
 @pytest.mark.parametrize("form", FORMS)
-def test_h3_a_date_means_the_same_in_every_form_and_on_every_machine(form: str, zone: str) -> None:
+def test_h3_every_form_of_a_retry_after_date_gives_the_same_time_in_every_time_zone(form: str, zone: str) -> None:
     header = FORMS[form](NOON + timedelta(seconds=30))
     slept, error = waited(header, 0.0, 429, date=format_datetime(NOON, usegmt=True))
     assert error is None
@@ -192,7 +192,7 @@ def test_h3_a_date_means_the_same_in_every_form_and_on_every_machine(form: str, 
 )
 @pytest.mark.parametrize("ahead", [-86400, -3600, 0, 45, 86400 * 365])
 @pytest.mark.parametrize("status", [429, 503])
-def test_h3_a_date_is_reckoned_by_the_clock_that_made_it(status: int, ahead: int) -> None:
+def test_h3_a_retry_after_date_is_relative_to_the_date_header(status: int, ahead: int) -> None:
     """Our clock is somewhere else: by it, the wait would be a day, or none at all."""
     headers = {
         "retry-after": format_datetime(NOON + timedelta(seconds=20), usegmt=True),
@@ -210,7 +210,7 @@ def test_h3_a_date_is_reckoned_by_the_clock_that_made_it(status: int, ahead: int
     becomes="return None if then is None or base is None else then - base",
 )
 @pytest.mark.parametrize("date", ["", "yesterday", "Sat, 99 Foo 99999 99:99:99 GMT"])
-def test_h3_without_a_date_of_its_own_it_is_reckoned_by_ours(date: str) -> None:
+def test_h3_without_a_date_header_the_local_clock_is_used(date: str) -> None:
     headers = {"retry-after": format_datetime(NOON, usegmt=True), "date": date}
     transport = ScriptedTransport([reply(429, {}, headers, wall=NOON.timestamp() - 20), reply()])
     transport.run(retry(lambda: 0.0).call(READ))
@@ -219,7 +219,7 @@ def test_h3_without_a_date_of_its_own_it_is_reckoned_by_ours(date: str) -> None:
 
 @proves("H3", at="src/weblake/api/responses.py", line="max(0.0, seconds)", becomes="seconds")
 @given(at=st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), ours=st.floats(0, 2.5e11))
-def test_h3_a_date_that_has_passed_is_now_and_one_far_ahead_is_the_callers(at: datetime, ours: float) -> None:
+def test_h3_a_past_date_is_no_wait_and_a_distant_one_is_raised_to_the_caller(at: datetime, ours: float) -> None:
     then = at.replace(tzinfo=timezone.utc, microsecond=0)
     transport = ScriptedTransport(
         [reply(429, {}, {"retry-after": format_datetime(then, usegmt=True)}, wall=ours), reply()]
@@ -246,5 +246,7 @@ def test_h3_a_date_that_has_passed_is_now_and_one_far_ahead_is_the_callers(at: d
         ("soon", {"details": [7]}, None),
     ],
 )
-def test_a_header_that_cannot_be_read_gives_way_to_the_body(header: str, body: object, seconds: float | None) -> None:
+def test_with_an_invalid_header_the_retry_after_of_the_body_is_used(
+    header: str, body: object, seconds: float | None
+) -> None:
     assert responses.retry_after_s(reply(429, body, {"retry-after": header})) == seconds

@@ -41,7 +41,7 @@ def test_two_keys_of_one_name_are_one_row_with_the_credits_of_both() -> None:
     assert [file.rows for file in land_report(found, storage)] == [1, 2]
 
 
-def test_a_number_that_no_float_holds_is_kept_among_what_is_unknown() -> None:
+def test_a_number_beyond_float_is_kept_as_an_unknown_field() -> None:
     found = report({"startDate": START, "totalCredits": 10**400}, {"startDate": LATER, "totalCredits": 3})
     assert [row.total_credits for row in found.periods] == [None, 3]
     assert found.periods[0].extra == {"totalCredits": 10**400}
@@ -79,7 +79,7 @@ def test_a_period_is_closed_once_its_end_is_past_or_a_later_one_is_reported() ->
     assert len(usage_reports.closed_periods(found, datetime(2026, 12, 1, tzinfo=timezone.utc))) == 2
 
 
-def test_an_activity_list_is_read_page_by_page_and_a_circle_is_noticed() -> None:
+def test_an_activity_list_is_read_page_by_page_and_a_cycle_is_detected() -> None:
     def page(job: str, cursor: str | None, **more: object) -> Any:
         return reply(body={"success": True, "data": [{"id": job, "endpoint": "crawl"}], "cursor": cursor, **more})
 
@@ -129,7 +129,7 @@ def test_a_period_without_its_end_is_not_closed_and_rows_of_one_period_are_added
         (None, None, "2026-10-20T00:00:00Z", 5.0),
     ],
 )
-def test_the_period_that_runs_is_counted(start: str | None, end: str | None, now: str, used: float) -> None:
+def test_the_open_period_is_included(start: str | None, end: str | None, now: str, used: float) -> None:
     row = {"startDate": start, "endDate": end, "totalCredits": 5}
     found = report({name: value for name, value in row.items() if value is not None})
     assert replace(found, reported_at=datetime.fromisoformat(now.replace("Z", "+00:00"))).used == used

@@ -74,7 +74,7 @@ ALIKE = [
 
 @proves("2.1", at="src/weblake/loads/accounting.py", line="and each.like_answered and respelled > 0:", becomes=":")
 @pytest.mark.parametrize(("one", "other"), ALIKE)
-def test_of_two_pages_with_urls_alike_none_is_taken_for_the_other(one: str, other: str) -> None:
+def test_two_pages_with_similar_urls_are_not_confused(one: str, other: str) -> None:
     reconciler = Reconciler([one, other])
     assert arrive(reconciler, one) == [True]
     account = reconciler.close(errors(), HEAD | {"completed": 1, "total": 2})
@@ -88,20 +88,20 @@ def test_of_two_pages_with_urls_alike_none_is_taken_for_the_other(one: str, othe
     becomes="return self._arrived[url_key(url)] < self._keys[url_key(url)]",
 )
 @pytest.mark.parametrize(("one", "other"), ALIKE)
-def test_a_page_told_again_under_another_id_does_not_push_out_the_one_like_it(one: str, other: str) -> None:
+def test_a_page_repeated_under_another_id_does_not_replace_a_similar_page(one: str, other: str) -> None:
     reconciler = Reconciler([one, other])
     assert arrive(reconciler, one, one, other) == [True, False, True]
     assert reconciler.close(errors(), HEAD).whole
 
 
-def test_two_spellings_are_folded_where_the_service_says_that_it_had_one_page() -> None:
+def test_two_spellings_of_a_url_are_one_page_if_the_service_counts_one() -> None:
     reconciler = Reconciler(["a.test/x", "http://a.test/x/"])
     arrive(reconciler, "https://a.test/x")
     account = reconciler.close(errors(), HEAD | {"completed": 1, "total": 1})
     assert (account.stored, account.duplicates, account.missing) == (1, 1, 0)
 
 
-def test_a_respelled_answer_too_many_is_said_and_pushes_nothing_out() -> None:
+def test_an_extra_document_with_another_spelling_is_reported_and_replaces_nothing() -> None:
     reconciler = Reconciler(["http://a.test/x", "http://a.test/x/"])
     assert arrive(reconciler, "https://a.test/x", "http://a.test/x", "http://a.test/x/") == [True, True, True]
     account = reconciler.close(errors(), HEAD)
@@ -109,7 +109,7 @@ def test_a_respelled_answer_too_many_is_said_and_pushes_nothing_out() -> None:
     assert balances_but_foreign(account)
 
 
-def test_a_crawl_keeps_two_pages_with_urls_alike_and_an_error_beside_a_document() -> None:
+def test_a_crawl_keeps_pages_with_similar_urls_and_an_error_beside_a_document() -> None:
     reconciler = Reconciler(None)
     assert reconciler.document(None, "http://a.test/x", None, b"")
     assert reconciler.document(None, "https://a.test/x", None, b"")
@@ -117,7 +117,7 @@ def test_a_crawl_keeps_two_pages_with_urls_alike_and_an_error_beside_a_document(
     assert (account.stored, account.failed) == (2, 1)
 
 
-def test_a_fold_is_no_fold_where_the_service_says_it_scraped_both() -> None:
+def test_two_spellings_are_two_pages_if_the_service_counts_both() -> None:
     reconciler = Reconciler(["http://a.test/", "http://a.test/"])
     arrive(reconciler, "http://a.test/")
     account = reconciler.close(errors(), HEAD | {"completed": 2})
@@ -131,13 +131,13 @@ def test_h18_documents_that_overlapping_chunks_repeat_are_stored_once() -> None:
     assert reconciler.document("same", "http://a.test/other", None, b"")  # one id for all pages: none may be lost
 
 
-def test_without_ids_the_source_tells_documents_apart() -> None:
+def test_without_scrape_ids_documents_are_distinguished_by_their_source_url() -> None:
     reconciler = Reconciler(None)
     assert reconciler.document(None, "http://a.test/", None, b"1")
     assert not reconciler.document(None, "http://a.test/", None, b"2")
 
 
-def test_a_document_nobody_asked_for_does_not_stand_in_for_one_that_is_missing() -> None:
+def test_a_document_of_another_url_does_not_count_for_a_missing_page() -> None:
     reconciler = Reconciler(["http://a.test/1", "http://a.test/2"])
     arrive(reconciler, "http://a.test/1", "http://elsewhere.test/")
     account = reconciler.close(errors(), HEAD)
@@ -146,7 +146,7 @@ def test_a_document_nobody_asked_for_does_not_stand_in_for_one_that_is_missing()
     assert not account.whole
 
 
-def test_a_document_without_any_url_stands_in_by_elimination() -> None:
+def test_a_document_without_a_url_counts_for_the_remaining_page() -> None:
     reconciler = Reconciler(["http://a.test/1", "http://a.test/2"])
     arrive(reconciler, "http://a.test/1")
     assert reconciler.document(None, None, None, b"x")
@@ -188,7 +188,7 @@ def test_a_page_that_failed_first_and_arrived_later_is_stored() -> None:
         ({"total": "9"}, 0),
     ],
 )
-def test_without_a_list_the_counters_of_the_service_are_held_against_it(head: dict[str, object], missing: int) -> None:
+def test_without_a_list_the_counters_of_the_service_are_compared(head: dict[str, object], missing: int) -> None:
     reconciler = Reconciler(None)
     arrive(reconciler, "http://a.test/1", "http://a.test/2")
     account = reconciler.close(errors(), HEAD | head)
@@ -208,14 +208,14 @@ def test_without_a_list_the_counters_of_the_service_are_held_against_it(head: di
         ("http://example.org/(a)%2c%41", "http://example.org/%28a%29,A"),
     ],
 )
-def test_what_services_change_about_a_url_does_not_count(one: str, other: str) -> None:
+def test_harmless_changes_of_a_url_are_ignored(one: str, other: str) -> None:
     assert url_key(one) == url_key(other)
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [("http://a.test/A", "http://a.test/a"), ("http://a.test/?a=1", "http://a.test/?a=2")]
 )
-def test_what_makes_another_page_does_count(one: str, other: str) -> None:
+def test_differences_that_select_another_page_are_kept(one: str, other: str) -> None:
     assert url_key(one) != url_key(other)
 
 
@@ -227,7 +227,9 @@ def test_what_makes_another_page_does_count(one: str, other: str) -> None:
     st.text("/aA.%2Fß?#\t\\;=& ~", max_size=12),
 )
 @settings(max_examples=examples(500))
-def test_the_short_way_to_a_key_comes_to_the_same(scheme: str, www: str, host: str, port: str, path: str) -> None:
+def test_the_fast_path_of_url_comparison_gives_the_same_key(
+    scheme: str, www: str, host: str, port: str, path: str
+) -> None:
     url = scheme + www + host + port + path
     assert url_key(url) == submitted_urls.long_key(url)
 
@@ -245,7 +247,7 @@ names = st.sampled_from([f"http://a.test/{n}" for n in range(6)])
     malformed=st.integers(0, 3),
     completed=st.one_of(st.none(), st.integers(-1, 20)),
 )
-def test_the_account_always_balances(
+def test_the_counts_always_balance(
     submitted: list[str],
     documents: list[tuple[str, int | None]],
     failed: list[str],
@@ -278,7 +280,7 @@ alike = st.sampled_from(
 @given(
     st.lists(alike, min_size=1, max_size=8), st.lists(alike, max_size=8), st.lists(alike, max_size=4), st.integers(0, 8)
 )
-def test_the_account_balances_where_urls_are_alike(
+def test_the_counts_balance_with_similar_urls(
     submitted: list[str], documents: list[str], failed: list[str], total: int
 ) -> None:
     reconciler = Reconciler(submitted)
@@ -302,9 +304,7 @@ def balances_but_foreign(account: Account) -> bool:
     total=st.integers(-1, 30),
     completed=st.integers(-1, 30),
 )
-def test_the_account_without_a_list_balances_too(
-    documents: list[str], failed: list[str], total: int, completed: int
-) -> None:
+def test_the_counts_balance_without_a_list(documents: list[str], failed: list[str], total: int, completed: int) -> None:
     reconciler = Reconciler(None)
     arrive(reconciler, *documents)
     account = reconciler.close(errors(failed), HEAD | {"total": total, "completed": completed})
@@ -312,7 +312,7 @@ def test_the_account_without_a_list_balances_too(
     assert account.submitted >= max(total, completed)
 
 
-def test_a_url_has_room_for_as_many_results_as_it_was_sent_in_any_spelling() -> None:
+def test_a_url_accepts_as_many_results_as_it_was_submitted_in_any_spelling() -> None:
     for urls in (["http://a.test/"], ["http://a.test/", "http://a.test/"]):
         submitted = submitted_urls.Submitted(urls)
         for _ in urls:

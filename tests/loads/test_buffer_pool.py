@@ -20,7 +20,7 @@ def read(pool: BufferPool, text: bytes, *, parts: int = 7) -> bytes | bytearray:
     return body.response(200, 0.0).body
 
 
-def test_a_body_is_what_came_whatever_was_in_its_buffer() -> None:
+def test_a_body_contains_nothing_of_the_previous_content_of_its_buffer() -> None:
     pool = BufferPool()
     dice = random.Random(3)
     buffers = set[int]()
@@ -34,7 +34,7 @@ def test_a_body_is_what_came_whatever_was_in_its_buffer() -> None:
     assert len(buffers) == 1
 
 
-def test_what_looks_for_enough_sees_what_came_and_nothing_older() -> None:
+def test_the_check_for_enough_bytes_sees_received_bytes_only() -> None:
     pool = BufferPool()
     pool.give(read(pool, b"o" * 1_000))
     seen = []
@@ -46,7 +46,7 @@ def test_what_looks_for_enough_sees_what_came_and_nothing_older() -> None:
     assert body.response(200, 0.0).body == b"abcde"
 
 
-def test_a_document_stays_as_it_came_while_others_arrive_where_it_lay() -> None:
+def test_a_document_does_not_change_when_its_buffer_is_reused() -> None:
     pool = BufferPool()
     dice = random.Random(11)
     kept: list[tuple[int, Parsed]] = []
@@ -72,7 +72,7 @@ def test_a_document_stays_as_it_came_while_others_arrive_where_it_lay() -> None:
     assert len(buffers) < 60  # of 300
 
 
-def test_two_who_take_at_once_never_get_the_same() -> None:
+def test_two_concurrent_takers_never_get_the_same_buffer() -> None:
     pool, trouble = BufferPool(), list[str]()
 
     def use(mark: int) -> None:
@@ -92,7 +92,7 @@ def test_two_who_take_at_once_never_get_the_same() -> None:
     assert trouble == []
 
 
-def test_a_buffer_that_did_not_come_from_here_is_left_alone() -> None:
+def test_a_foreign_buffer_is_not_added_to_the_pool() -> None:
     pool = BufferPool()
     stranger = bytearray(b"of somebody else")
     for body in (stranger, b"bytes", b""):

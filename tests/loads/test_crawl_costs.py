@@ -43,7 +43,7 @@ def test_the_embedded_service_costs_nothing(lab: LandingLab, monkeypatch: pytest
     assert find_possible_cost(lab.client, lab.dataset, crawl()) is None
 
 
-def test_a_python_program_is_warned_before_it_is_started_and_not_of_what_was_bought(
+def test_an_unlimited_crawl_warns_before_its_start_and_not_after_it(
     lab: LandingLab, caplog: pytest.LogCaptureFixture
 ) -> None:
     said: list[tuple[str, int]] = []
@@ -62,7 +62,7 @@ def test_a_python_program_is_warned_before_it_is_started_and_not_of_what_was_bou
     assert "up to 10,000 credits" in caplog.text
 
 
-def test_a_start_that_did_nothing_is_warned_of_again(lab: LandingLab) -> None:
+def test_a_crawl_with_a_void_start_warns_again(lab: LandingLab) -> None:
     said: list[str] = []
     lab.service.faults({"match": {"method": "POST"}, "effect": {"status": 402}})
     with pytest.raises(WeblakeError):

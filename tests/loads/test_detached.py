@@ -44,7 +44,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield made
 
 
-def test_what_was_sent_is_known_to_whoever_lands_it(lab: Lab) -> None:
+def test_a_detached_load_has_the_list_that_was_sent(lab: Lab) -> None:
     request = lab.batch([*URLS, URLS[0], "ftp://pages.test/no"])
     intent, job, _ = load.start_load(lab.client, lab.dataset, request)
     assert (intent.load_id, job.load_id, len(lab.kept())) == (request.load_id, request.load_id, 1)
@@ -70,7 +70,7 @@ def test_a_crawl_needs_no_list(lab: Lab) -> None:
     line="    return read(dataset.storage, job.load_id, job.urls)",
     becomes="    return urls",
 )
-def test_asked_again_it_is_the_same_job_and_the_list_with_which_it_was_started(lab: Lab) -> None:
+def test_a_repeated_detached_start_returns_the_same_job_and_list(lab: Lab) -> None:
     first = lab.batch(URLS)
     _, job, _ = load.start_load(lab.client, lab.dataset, first)
     other = lab.named(URLS[:1], first.load_id)
@@ -87,7 +87,7 @@ def test_a_list_whose_start_was_refused_gives_way_to_the_next(lab: Lab) -> None:
     assert detached.collect(lab.client, lab.dataset, first.load_id, SOON).receipt.submitted == 2
 
 
-def test_what_is_missing_is_told_by_the_list(lab: Lab) -> None:
+def test_missing_pages_of_a_detached_load_are_determined_from_its_list(lab: Lab) -> None:
     request = lab.batch([*URLS, "http://pages.test/lost"])
 
     def loses_a_page(key: str) -> Operation[object]:
@@ -122,7 +122,7 @@ def test_the_error_names_a_list_that_is_gone_or_damaged(lab: Lab, damage: str) -
     assert "weblake.land" in caught.value.hint
 
 
-def test_what_was_never_started_cannot_be_collected(lab: Lab) -> None:
+def test_a_load_that_was_never_started_cannot_be_collected(lab: Lab) -> None:
     with pytest.raises(errors.AskPerson, match="has no record"):
         detached.collect(lab.client, lab.dataset, "0" * 16, SOON)
 

@@ -33,7 +33,7 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
     line="return generation if _is_over(",
     becomes="return generation if True or _is_over(",
 )
-def test_o1_the_first_time_is_generation_zero_and_a_retry_stays_with_it(lab: TaskLab) -> None:
+def test_o1_the_first_run_is_generation_zero_and_a_retry_keeps_it(lab: TaskLab) -> None:
     lab.hold()
     job = lab.start(RETRY)
     assert lab.choose(RETRY) == 0
@@ -52,7 +52,7 @@ def test_o1_the_first_time_is_generation_zero_and_a_retry_stays_with_it(lab: Tas
     line="again = newest.occasion != task.occasion",
     becomes="again = False",
 )
-def test_o1_o2_a_retry_of_a_landed_load_returns_its_receipt_and_a_clear_buys_again(lab: TaskLab) -> None:
+def test_o1_o2_a_retry_of_a_landed_load_returns_its_receipt_and_a_clear_pays_again(lab: TaskLab) -> None:
     first = lab.land(RETRY).receipt
     again = lab.land(RETRY)
     assert (again.receipt, again.landed_at is not None, lab.started) == (first, True, 1)
@@ -70,7 +70,7 @@ def test_o1_o2_a_retry_of_a_landed_load_returns_its_receipt_and_a_clear_buys_aga
     line='if str(head.get("status")).lower() not in _IN_VAIN:',
     becomes="if not again:",
 )
-def test_o2_a_clear_lands_a_job_that_runs_or_has_ended_and_buys_nothing(lab: TaskLab) -> None:
+def test_o2_a_clear_lands_a_running_or_ended_job_without_payment(lab: TaskLab) -> None:
     lab.hold()
     job = lab.start(RETRY)
     assert lab.choose(CLEAR) == 0
@@ -87,7 +87,7 @@ def test_o2_a_clear_lands_a_job_that_runs_or_has_ended_and_buys_nothing(lab: Tas
     case="max_tries=1",
 )
 @pytest.mark.parametrize("occasion", [RETRY, CLEAR])
-def test_o2_after_a_cancelled_job_both_buy_again(lab: TaskLab, occasion: str) -> None:
+def test_o2_after_a_cancelled_job_a_retry_and_a_clear_pay_again(lab: TaskLab, occasion: str) -> None:
     lab.hold()
     lab.cancel(lab.start(RETRY))
     lab.release()
@@ -104,7 +104,7 @@ def test_o2_after_a_cancelled_job_both_buy_again(lab: TaskLab, occasion: str) ->
     case="max_tries=1",
 )
 @pytest.mark.parametrize("occasion", [RETRY, CLEAR])
-def test_o2_after_a_failed_job_both_buy_again(lab: TaskLab, occasion: str) -> None:
+def test_o2_after_a_failed_job_a_retry_and_a_clear_pay_again(lab: TaskLab, occasion: str) -> None:
     lab.start(RETRY)
     body = {"success": True, "status": "failed", "total": 3, "completed": 0, "data": [], "creditsUsed": 0}
     lab.service.faults({"match": {"method": "GET"}, "times": 1, "effect": {"status": 200, "body": body}})
@@ -114,7 +114,7 @@ def test_o2_after_a_failed_job_both_buy_again(lab: TaskLab, occasion: str) -> No
 @proves(
     "O2", at="src/weblake/loads/generations.py", line="return again  # to a retry", becomes="return True  # to a retry"
 )
-def test_o2_an_expired_job_is_bought_again_by_a_clear_and_named_by_a_retry(
+def test_o2_an_expired_job_is_paid_again_by_a_clear_and_reported_by_a_retry(
     lab: TaskLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load, "JUST_STARTED_S", 0.5)
@@ -135,7 +135,7 @@ def test_o2_an_expired_job_is_bought_again_by_a_clear_and_named_by_a_retry(
     line="return again or not _stopped_by_us(head, newest, terms)",
     becomes="return True",
 )
-def test_o2_a_job_that_only_our_own_limit_has_stopped_is_bought_again_by_a_clear_only(lab: TaskLab) -> None:
+def test_o2_a_job_stopped_by_a_limit_of_the_task_is_paid_again_by_a_clear_only(lab: TaskLab) -> None:
     lab.hold()
     lab.cancel(lab.start(RETRY))
     late = Terms(timeout_s=0.001, ends_job=True)
@@ -149,7 +149,7 @@ def test_o2_a_job_that_only_our_own_limit_has_stopped_is_bought_again_by_a_clear
     line="if terms.allow_partial and dataset.storage.exists(",
     becomes="if False and dataset.storage.exists(",
 )
-def test_a_refused_load_is_promoted_where_the_terms_allow_it_now(lab: TaskLab) -> None:
+def test_a_refused_load_is_published_if_the_tolerances_allow_it_now(lab: TaskLab) -> None:
     lab.hold()
     lab.cancel(lab.start(RETRY))
     lab.release()
@@ -167,7 +167,7 @@ def test_a_refused_load_is_promoted_where_the_terms_allow_it_now(lab: TaskLab) -
     line="if newest.service not in (None, client.service):",
     becomes="if False:",
 )
-def test_a_job_of_another_service_is_never_taken_for_gone(lab: TaskLab) -> None:
+def test_a_job_of_another_service_is_not_reported_as_gone(lab: TaskLab) -> None:
     request = replace(lab.placed(RETRY), slot=None)
     intent = intents.new_intent(request, "https://other.test", None)
     lab.dataset.preflight(None)
@@ -190,7 +190,7 @@ def test_a_job_of_another_service_is_never_taken_for_gone(lab: TaskLab) -> None:
     line="if job is not None and publishing.find_job",
     becomes="if False and publishing.find_job",
 )
-def test_a_job_that_was_landed_as_one_from_elsewhere_counts_as_landed(lab: TaskLab) -> None:
+def test_a_job_that_was_landed_by_its_id_counts_as_landed(lab: TaskLab) -> None:
     job = lab.start(RETRY)
     request = load_request.existing_job(job.kind, job.job_id)
     load.land(lab.client, lab.dataset, request, Terms(poll_s=0.2))
@@ -225,7 +225,7 @@ def test_o1_other_runs_tasks_and_indexes_are_other_loads(lab: TaskLab) -> None:
     line="_cancel(client, ref, until)",
     becomes='raise DeadlineExceeded("The time limit passed.")',
 )
-def test_a_job_is_cancelled_at_its_own_deadline_and_what_it_had_is_kept(lab: TaskLab) -> None:
+def test_a_job_is_cancelled_at_its_deadline_and_its_pages_are_kept(lab: TaskLab) -> None:
     lab.web.held.add(URLS[2])
     terms = Terms(timeout_s=2.0, ends_job=True, poll_s=0.2)
     with pytest.raises(errors.DeadlineExceeded) as caught:

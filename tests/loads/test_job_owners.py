@@ -49,7 +49,7 @@ def rows(lab: LandingLab) -> int:
     line="job_id = request.job_id or (job and job.job_id)",
     becomes="job_id = None",
 )
-def test_what_has_landed_by_its_request_does_not_land_by_its_id(lab: LandingLab) -> None:
+def test_a_job_landed_by_its_request_does_not_land_again_by_its_id(lab: LandingLab) -> None:
     first = load.land(lab.client, lab.dataset, batch(), SOON)
     assert first.receipt.job_id is not None
     again = load.land(lab.client, lab.dataset, load_request.existing_job("batch", first.receipt.job_id), SOON)
@@ -64,7 +64,7 @@ def test_what_has_landed_by_its_request_does_not_land_by_its_id(lab: LandingLab)
     line="job_id = request.job_id or (job and job.job_id)",
     becomes="job_id = request.job_id",
 )
-def test_what_has_landed_by_its_id_does_not_land_by_its_request(lab: LandingLab) -> None:
+def test_a_job_landed_by_its_id_does_not_land_again_by_its_request(lab: LandingLab) -> None:
     _, job, _ = load.start_load(lab.client, lab.dataset, batch())
     first = load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.job_id), SOON)
     asked = len(lab.service.requests())
@@ -96,7 +96,7 @@ def test_two_commands_that_land_one_job_at_the_same_moment_land_it_once(lab: Lan
 
 
 @proves("2.6", at="src/weblake/loads/load.py", line="by = other.load_id", becomes="by = intent.load_id")
-def test_a_job_whose_claimant_died_is_landed_as_the_load_that_it_meant(lab: LandingLab) -> None:
+def test_a_job_whose_claiming_process_died_is_landed_as_that_load(lab: LandingLab) -> None:
     intent, job, _ = load.start_load(lab.client, lab.dataset, batch())
     assert lab.dataset.ledger.land_as(job.kind, job.job_id, intent.load_id) == intent.load_id  # its last act
     by_id = load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.job_id), SOON)
@@ -164,7 +164,7 @@ class Starting:
     line="if owner not in (load_id, job_load_id(kind, job_id)) and (adopted or kind in JOB_KINDS):",
     becomes="if 0:",
 )
-def test_of_two_loads_that_find_the_same_job_one_takes_it(tmp_path: Path) -> None:
+def test_two_loads_that_find_the_same_job_land_it_once(tmp_path: Path) -> None:
     ledger, clock = open_dataset(tmp_path / "lake").ledger, [1_800_000_000.0]
     one, other = (Starting(ledger, load_id, clock) for load_id in ("a" * 16, "b" * 16))
     for each in (one, other):  # both have read the list and whose its jobs are, and neither has written
@@ -179,7 +179,7 @@ def test_of_two_loads_that_find_the_same_job_one_takes_it(tmp_path: Path) -> Non
 
 @proves("3.1", at="src/weblake/loads/starts.py", line="        if adopted:", becomes="        if True:")
 @pytest.mark.parametrize("replay", [True, False])
-def test_a_service_that_answers_two_starts_with_one_job_is_asked_no_more(tmp_path: Path, *, replay: bool) -> None:
+def test_a_service_that_returns_one_job_for_two_starts_gets_no_further_start(tmp_path: Path, *, replay: bool) -> None:
     ledger, clock = open_dataset(tmp_path / "lake").ledger, [1_800_000_000.0]
     one, other = (Starting(ledger, load_id, clock, replay=replay) for load_id in ("a" * 16, "b" * 16))
     one.jobs = other.jobs = [JOBS[0]]

@@ -84,7 +84,7 @@ CHANGES: dict[str, Callable[[Shell], None]] = {
 )
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("first", ["killed", "detached"])
-def test_what_was_bought_lands_whatever_became_of_the_file(shell: Shell, first: str, change: str) -> None:
+def test_a_started_load_lands_although_its_url_file_changed(shell: Shell, first: str, change: str) -> None:
     more = ("--key", "monday")
     if first == "killed":
         shell.killed(*more)
@@ -97,7 +97,7 @@ def test_what_was_bought_lands_whatever_became_of_the_file(shell: Shell, first: 
     assert shell.kept == []
 
 
-def test_the_list_as_it_is_now_is_bought_once_the_first_one_has_landed(shell: Shell) -> None:
+def test_the_changed_list_is_started_after_the_first_has_landed(shell: Shell) -> None:
     shell.killed()
     shell.write([*URLS, ANOTHER])
     assert shell.landed()[0] == 3
@@ -106,7 +106,7 @@ def test_the_list_as_it_is_now_is_bought_once_the_first_one_has_landed(shell: Sh
     assert shell.kept == []
 
 
-def test_a_file_that_has_not_changed_is_gone_on_with_in_silence(shell: Shell) -> None:
+def test_an_unchanged_file_continues_without_a_message(shell: Shell) -> None:
     shell.killed()
     assert shell.landed() == (3, "")
     assert shell.lab.started == 1
@@ -117,7 +117,7 @@ def test_a_file_that_has_not_changed_is_gone_on_with_in_silence(shell: Shell) ->
     [("--key", "tuesday"), ("--new",), ("--format", "html"), ("--partition", "day=2026-11-21")],
     ids=lambda other: other[0],
 )
-def test_what_asks_for_something_else_is_another_load(shell: Shell, other: tuple[str, ...]) -> None:
+def test_other_options_for_the_same_file_are_another_load(shell: Shell, other: tuple[str, ...]) -> None:
     if other[0] != "--partition":
         shell.killed()
     shell.write([*URLS, ANOTHER])
@@ -134,7 +134,7 @@ def test_a_file_of_the_same_name_with_other_pages_is_another_load(shell: Shell) 
     assert shell.lab.started == 2
 
 
-def test_a_load_that_was_refused_stands_in_the_way_of_no_other_list(shell: Shell) -> None:
+def test_a_refused_load_does_not_block_another_list(shell: Shell) -> None:
     shell.lab.service.faults()
     with mock.patch("weblake.loads.load.completeness_error", return_value=StorageRefused("it does not add up")):
         assert shell.batch().exit_code == 1
@@ -142,7 +142,7 @@ def test_a_load_that_was_refused_stands_in_the_way_of_no_other_list(shell: Shell
     assert shell.landed()[0] == 4
 
 
-def test_a_run_that_died_before_its_start_binds_nobody(shell: Shell) -> None:
+def test_a_run_that_died_before_its_start_does_not_bind_the_file_to_its_list(shell: Shell) -> None:
     with mock.patch.object(Ledger, "record_start", side_effect=MemoryError):
         assert isinstance(shell.batch().exception, MemoryError)
     shell.write([*URLS, ANOTHER])
@@ -150,7 +150,7 @@ def test_a_run_that_died_before_its_start_binds_nobody(shell: Shell) -> None:
     assert shell.lab.started == 1
 
 
-def test_a_load_that_was_landed_by_its_job_is_over(shell: Shell) -> None:
+def test_a_load_whose_job_was_landed_by_its_id_is_complete(shell: Shell) -> None:
     detached = json.loads(shell.batch("--detach").stdout)
     _commands()
     from weblake.cli.tree import app

@@ -64,7 +64,7 @@ def a_batch(key: str = "a") -> LoadRequest:
     return load_request.batch(URLS, Naming(key=key))
 
 
-def test_a_root_where_nothing_is_open_has_none_and_is_not_touched(lab: Lab) -> None:
+def test_a_root_without_open_loads_has_no_orphans_and_is_not_changed(lab: Lab) -> None:
     load.land(lab.client, lab.dataset, a_batch(), SOON)
     asked = len(lab.service.requests())
     assert lab.find_open_loads() == orphans.Unlanded(())
@@ -111,7 +111,7 @@ def test_a_start_without_an_answer_is_looked_up_in_the_activity_list(lab: Lab) -
     assert all(set(each.candidates or ()) == {job_id, other} for each in lab.find_open_loads().orphans[:1])
 
 
-def test_a_job_of_another_load_is_no_candidate(lab: Lab) -> None:
+def test_a_job_of_another_load_is_not_a_candidate(lab: Lab) -> None:
     lab.lost(a_batch(), arrives=False)
     load.land(lab.client, lab.dataset, a_batch("b"), SOON)
     found = lab.one()
@@ -150,7 +150,7 @@ RUN_ID = "0a6d52c3-7c55-4b4e-9d7c-7c6f5b2a1d10"
         (Task((), "run-1", "x"), "retry what requested it, in its run run-1"),  # on record since an earlier version
     ],
 )
-def test_a_load_of_an_orchestrator_is_gone_on_with_in_its_words(lab: Lab, task: Task, words: str) -> None:
+def test_the_remedy_for_a_load_of_an_orchestrator_names_its_task_or_asset(lab: Lab, task: Task, words: str) -> None:
     lab.begin(generations.place(load_request.crawl(URLS[0], Naming(), limit=1), task, 0))
     found = lab.one()
     assert (found.kind, found.run, found.first_target) == ("crawl", task.run, URLS[0])
@@ -168,13 +168,13 @@ def test_a_job_started_elsewhere_has_a_command_of_its_own(lab: Lab) -> None:
     assert f"`weblake land batch {job_id} --to {lab.root} --partition 'ds=a b'`" in advice(lab.one(), lab.root)[0]
 
 
-def test_what_another_load_has_landed_is_no_orphan(lab: Lab) -> None:
+def test_a_job_that_another_load_has_landed_is_not_an_orphan(lab: Lab) -> None:
     job_id = lab.begin(a_batch())
     load.land(lab.client, lab.dataset, load_request.existing_job("batch", job_id), SOON)
     assert lab.find_open_loads().orphans == ()
 
 
-def test_a_refused_load_is_said_and_is_no_orphan(lab: Lab) -> None:
+def test_a_refused_load_is_listed_separately_from_orphans(lab: Lab) -> None:
     lab.web.held.add("*")
     request = a_batch()
     job_id = lab.begin(request)
@@ -186,7 +186,7 @@ def test_a_refused_load_is_said_and_is_no_orphan(lab: Lab) -> None:
     assert (found.orphans, found.refused) == ((), (request.load_id,))
 
 
-def test_a_published_load_whose_record_is_missing_is_said(lab: Lab) -> None:
+def test_a_published_load_without_a_done_record_is_reported(lab: Lab) -> None:
     request = a_batch()
     receipt = load.land(lab.client, lab.dataset, request, SOON).receipt
     lab.dataset.storage.delete(f"_weblake/ledger/{request.load_id}.done.json")
@@ -196,7 +196,7 @@ def test_a_published_load_whose_record_is_missing_is_said(lab: Lab) -> None:
     assert lab.find_open_loads().orphans == ()
 
 
-def test_jobs_of_nobody_here_are_listed_where_they_are_asked_for(lab: Lab) -> None:
+def test_jobs_of_other_programs_are_listed_on_request(lab: Lab) -> None:
     mine = lab.begin(a_batch())
     other = lab.client.start_crawl(URLS[0], limit=1, idempotency_key="6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11").id
     assert lab.find_open_loads().strangers is None
@@ -206,7 +206,7 @@ def test_jobs_of_nobody_here_are_listed_where_they_are_asked_for(lab: Lab) -> No
     assert mine not in {each.job_id for each in found}
 
 
-def test_without_a_service_the_ledger_still_speaks(lab: Lab) -> None:
+def test_without_a_service_orphans_are_listed_from_the_ledger(lab: Lab) -> None:
     job_id = lab.begin(a_batch())
     alone = weblake.orphans(lab.root, offline=True)
     assert [(each.job_id, each.state) for each in alone.orphans] == [(job_id, None)]
@@ -216,7 +216,7 @@ def test_without_a_service_the_ledger_still_speaks(lab: Lab) -> None:
     assert isinstance(found.unasked, errors.AuthenticationFailed)
 
 
-def test_a_job_at_another_service_is_not_asked_after_here(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_of_another_service_is_not_requested(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.begin(a_batch())
     asked = len(lab.service.requests())
     monkeypatch.setattr(Client, "service", "https://other.test")
@@ -243,7 +243,7 @@ def test_a_job_that_the_service_has_dropped_is_gone(lab: Lab) -> None:
         {"success": True, "data": [], "cursor": "again"},
     ],
 )
-def test_a_false_activity_list_is_no_evidence(lab: Lab, page: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_implausible_activity_list_is_not_evidence(lab: Lab, page: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weblake.loads.lost_starts.MAX_ACTIVITY_PAGES", 5)
     lab.lost(a_batch(), arrives=True)
     effect = {"status": 200, "body": json.dumps(page)}
@@ -255,7 +255,7 @@ def test_a_false_activity_list_is_no_evidence(lab: Lab, page: object, monkeypatc
 
 
 @pytest.mark.parametrize("step", ["", ".start-1", ".owner", ".job"])
-def test_a_record_that_cannot_be_read_is_told_and_leaves_all_other_loads_alone(lab: Lab, step: str) -> None:
+def test_an_unreadable_record_is_reported_and_does_not_affect_other_loads(lab: Lab, step: str) -> None:
     """Nor is its job taken for nobody's."""
     spoilt = a_batch()
     job_id = lab.begin(spoilt)
@@ -282,7 +282,7 @@ def test_a_record_that_cannot_be_read_is_told_and_leaves_all_other_loads_alone(l
 
 
 @pytest.mark.parametrize("place", ["missing", "empty", "a dataset's table"])
-def test_a_path_without_a_dataset_is_said_to_hold_none(tmp_path: Path, place: str) -> None:
+def test_a_path_without_a_dataset_is_an_error(tmp_path: Path, place: str) -> None:
     root = tmp_path / "documents"
     if place == "empty":
         root.mkdir()

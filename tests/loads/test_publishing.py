@@ -196,7 +196,7 @@ def test_page_errors_of_a_run_that_died_go_with_the_next_run(root: Root, monkeyp
     assert (root.rows("page_errors"), receipt.missing, len(receipt.files)) == (0, 0, 1)
 
 
-def test_documents_of_another_job_under_the_same_load_id_are_not_taken_for_this_one(root: Root) -> None:
+def test_documents_of_another_job_under_the_same_load_id_are_refused(root: Root) -> None:
     intent = root.intent()
     publishing.publish(root.dataset, intent, root.staged(intent))
     other = root.staged(intent)
@@ -244,7 +244,7 @@ def test_a_refused_load_is_kept_and_published_later_without_the_service(root: Ro
     assert publishing.promote(root.dataset, intent.load_id) is None
 
 
-def test_a_refused_load_that_another_run_publishes_whole_meanwhile_has_the_receipt_of_its_file(
+def test_a_refused_load_that_another_run_publishes_has_the_receipt_of_that_file(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intent, move = root.intent(), LocalStorage.move

@@ -46,7 +46,7 @@ def kept(lab: TaskLab) -> list[str]:
     case="one more",
 )
 @pytest.mark.parametrize("later", [LONGER, URLS[:1], ["http://other.test/"]], ids=["one more", "fewer", "others"])
-def test_a_list_that_has_changed_since_the_start_lands_what_was_bought(
+def test_a_load_whose_list_has_changed_lands_the_list_that_was_sent(
     lab: TaskLab, later: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     lab.start(RETRY)
@@ -63,13 +63,13 @@ def test_a_list_that_has_changed_since_the_start_lands_what_was_bought(
     assert (lab.started, kept(lab)) == (2, [])
 
 
-def test_the_list_is_silent_while_it_is_the_same(lab: TaskLab, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unchanged_list_gives_no_message(lab: TaskLab, caplog: pytest.LogCaptureFixture) -> None:
     lab.start(RETRY)
     lab.land(RETRY)
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
-def test_other_options_than_those_of_the_job_are_told(lab: TaskLab, caplog: pytest.LogCaptureFixture) -> None:
+def test_changed_options_are_reported(lab: TaskLab, caplog: pytest.LogCaptureFixture) -> None:
     first = lab.placed(RETRY)
     load.start_load(lab.client, lab.dataset, first)
     other = replace(load_request.batch(URLS, Naming(), formats=["html"]), load_id=first.load_id, slot=first.slot)
@@ -129,7 +129,7 @@ def test_a_start_with_other_options_is_not_repeated_under_its_key(lab: TaskLab) 
     assert rebuilt(KEY).request.body == first.start(KEY).request.body  # type: ignore[misc]
 
 
-def test_of_two_lists_that_were_kept_the_one_that_was_sent_counts(lab: TaskLab) -> None:
+def test_of_two_kept_lists_the_one_that_was_sent_is_used(lab: TaskLab) -> None:
     """Two processes with different lists come to the start at the same moment."""
     first = lab.placed(RETRY)
     second = other_list(lab, first, LONGER)
@@ -214,7 +214,7 @@ def test_a_load_that_an_earlier_version_started_without_a_list_lands(
     assert "the list that was sent is not on record" in caplog.text.lower()
 
 
-def test_a_list_without_a_digest_that_is_missing_is_told(lab: TaskLab) -> None:
+def test_a_missing_list_without_a_digest_is_reported(lab: TaskLab) -> None:
     request = lab.placed(RETRY)
     as_an_earlier_version_left_it(lab, request, with_list=False)
     with pytest.raises(errors.StorageRefused, match="gone"):
@@ -244,7 +244,7 @@ def test_a_crawl_and_a_single_page_keep_no_list(lab: TaskLab) -> None:
     assert kept(lab) == []
 
 
-def test_a_damaged_list_is_told(lab: TaskLab) -> None:
+def test_a_damaged_list_is_reported(lab: TaskLab) -> None:
     """Whichever bytes of it are damaged."""
     lab.start(RETRY)
     name = kept(lab)[0]

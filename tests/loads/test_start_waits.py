@@ -176,7 +176,7 @@ def test_the_records_of_a_start_name_its_request_and_its_list(ledger: Ledger) ->
     assert (recorded.n, recorded.request_sha256, recorded.urls, recorded.void) == (1, "a", "list", False)
 
 
-def test_a_service_that_replays_is_asked_six_times_with_one_key(ledger: Ledger) -> None:
+def test_a_replaying_service_gets_six_attempts_with_one_key(ledger: Ledger) -> None:
     service = Service([LOST])
     with pytest.raises(ServiceUnreachable, match=f"load {LOAD} was started could not be asked") as caught:
         start(ledger, service, replay=True)
@@ -199,7 +199,7 @@ def test_a_key_that_a_replaying_service_has_forgotten_is_not_sent_again(
     assert start(ledger, Service([STARTED], at=BEGAN + (hours - 2) * 3600.0), replay=True, kind=kind).job_id == JOB
 
 
-def test_a_wait_that_a_replaying_service_asks_for_is_handed_on(ledger: Ledger) -> None:
+def test_the_retry_after_of_a_replaying_service_is_raised_to_the_caller(ledger: Ledger) -> None:
     later = reply(429, {"success": False, "error": "slow down"}, {"retry-after": "600"})
     with pytest.raises(ServiceUnreachable) as caught:
         start(ledger, Service([LOST, later]), replay=True)
@@ -301,7 +301,7 @@ def test_only_a_job_that_has_ended_may_refuse_its_cancel(status: int, *, fails: 
     assert [request.method for request in transport.sent] == ["DELETE"]
 
 
-def test_a_start_that_is_turned_away_again_and_again_is_sent_twenty_times(ledger: Ledger) -> None:
+def test_a_start_that_is_always_rate_limited_is_sent_twenty_times(ledger: Ledger) -> None:
     service = Service([reply(429, {"success": False, "error": "slow down"}, {"retry-after": "0"})])
     with pytest.raises(RateLimited):
         start(ledger, service)
@@ -309,7 +309,7 @@ def test_a_start_that_is_turned_away_again_and_again_is_sent_twenty_times(ledger
     assert all(each.void for each in ledger.starts(LOAD))
 
 
-def test_a_lost_start_that_no_list_shows_can_only_be_started_afresh(ledger: Ledger) -> None:
+def test_a_lost_start_that_is_in_no_list_needs_a_new_load(ledger: Ledger) -> None:
     intent = Intent(load_id=LOAD, kind="parse", endpoint="parse", created_at=iso(BEGAN), request_sha256="a")
     operation = operations.start_batch_scrape(URLS)
     plan = starts.Plan(ledger.record_intent(intent), lambda key: with_key(operation, key), None)

@@ -53,7 +53,7 @@ def batch() -> LoadRequest:
 
 @proves("3.1", at="src/weblake/loads/starts.py", line="    while wait > 0:", becomes="    while False:", case="none")
 @pytest.mark.parametrize("kind", ["replay", "burnt", "none"])
-def test_every_schedule_pays_once_and_strands_nothing(kind: str) -> None:
+def test_every_schedule_pays_once_and_leaves_no_unreported_job(kind: str) -> None:
     """Crashes before and after every act of the longest run: there is no bound but the flow's own end."""
     assert explored(World(batch(), kind), ALONE, crashes=2, losses=1) > 60
     assert explored(World(batch(), kind, again_s=30.0), ALONE, crashes=1, losses=1) > 20
@@ -65,21 +65,21 @@ def test_every_schedule_pays_once_and_strands_nothing(kind: str) -> None:
     line="    if plan.intent.replay and",
     becomes="    if not plan.intent.replay and",
 )
-def test_a_start_is_asked_again_only_where_that_is_no_second_one() -> None:
+def test_a_start_is_repeated_only_if_it_cannot_start_a_second_job() -> None:
     for kind in ("replay", "burnt", "none"):
         assert explored(World(batch(), kind), ALONE, crashes=0, losses=1) > 5
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["replay", "burnt", "none"])
-def test_two_crashes_and_two_losses(kind: str) -> None:
+def test_schedules_of_two_crashes_and_two_lost_responses(kind: str) -> None:
     assert explored(World(batch(), kind), ALONE, crashes=2, losses=2) > 400
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize(("crashes", "losses"), [(3, 1), (1, 3)])
-def test_three_of_a_kind(crashes: int, losses: int) -> None:
+def test_schedules_of_three_equal_faults(crashes: int, losses: int) -> None:
     assert explored(World(batch(), "none"), ALONE, crashes, losses) > 200
 
 
@@ -135,7 +135,7 @@ def test_every_kind_of_load_with_a_crash_and_a_loss(
     case="none",
 )
 @pytest.mark.parametrize("kind", ["replay", "burnt", "none"])
-def test_two_alive_at_once_pay_once(kind: str) -> None:
+def test_two_concurrent_processes_pay_once(kind: str) -> None:
     """Also where one is told to wait, or takes long to record its start: the other reckons from that record."""
     for processes in (TOGETHER, BEHIND):
         assert explored(World(batch(), kind), processes, crashes=0, losses=0)
@@ -144,7 +144,7 @@ def test_two_alive_at_once_pay_once(kind: str) -> None:
 
 @proves("3.1", at="src/weblake/loads/starts.py", line="attempt = 1 if self.intent.replay else n", becomes="attempt = n")
 @pytest.mark.system  # 7 s: two processes and two losses
-def test_one_that_is_told_to_wait_and_one_that_repeats_it_send_the_same_key() -> None:
+def test_a_rate_limited_start_and_its_repetition_send_the_same_key() -> None:
     """Both are told to wait: then one starts anew while the other repeats the attempt before."""
     assert explored(World(batch(), "replay", paced_s=1), TOGETHER, crashes=0, losses=2)
 
@@ -152,7 +152,7 @@ def test_one_that_is_told_to_wait_and_one_that_repeats_it_send_the_same_key() ->
 @pytest.mark.nightly
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("kind", ["replay", "none"])
-def test_two_alive_at_every_turn(kind: str) -> None:
+def test_two_processes_interleaved_at_every_step(kind: str) -> None:
     for crashes, losses in ((1, 0), (0, 1)):
         assert explored(World(batch(), kind), TOGETHER, crashes, losses)
         assert explored(World(batch(), kind, fine=True), BEHIND, crashes, losses)
@@ -160,7 +160,7 @@ def test_two_alive_at_every_turn(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["burnt", "none"])
-def test_without_an_activity_list_a_lost_reply_asks_a_person(kind: str) -> None:
+def test_without_an_activity_list_a_lost_response_needs_a_decision(kind: str) -> None:
     world = World(batch(), kind, lists_activity=False)
     ends = list(world.explore(State(ALONE, crashes=1, losses=1)))
     for end in ends:
@@ -197,7 +197,7 @@ def reached(world: World, state: State) -> Any:
                     yield each
 
 
-def test_a_worker_lost_at_any_act_leaves_an_orphan_that_names_the_paid_job() -> None:
+def test_a_worker_lost_at_any_step_leaves_an_orphan_that_names_the_paid_job() -> None:
     """It never runs again: nobody but the ledger and the activity list knows."""
     for kind in ("replay", "burnt", "none"):
         world = World(batch(), kind)
@@ -215,7 +215,7 @@ def test_a_worker_lost_at_any_act_leaves_an_orphan_that_names_the_paid_job() -> 
 
 
 @proves("P10", at="src/weblake/loads/starts.py", line="    if found:", becomes="    if False:")
-def test_p10_a_worker_lost_between_the_answer_and_its_record_is_made_good_by_the_next() -> None:
+def test_p10_a_worker_lost_between_the_response_and_its_record_is_recovered_by_the_next() -> None:
     for kind in ("replay", "burnt", "none"):
         world = World(batch(), kind)
         lost = [
@@ -230,7 +230,7 @@ def test_p10_a_worker_lost_between_the_answer_and_its_record_is_made_good_by_the
                 assert len(end.service.jobs) == 1
 
 
-def test_the_same_exploration_catches_a_start_that_is_simply_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_a_start_flow_that_repeats_blindly_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: a naive flow, in the same worlds, pays more than once."""
     monkeypatch.setattr(starts, "_resolve", lambda plan, last, ledger, retry: naively(last, ledger))
     world = World(batch(), "none")

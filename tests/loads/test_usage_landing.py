@@ -108,7 +108,7 @@ def test_a_run_records_only_what_the_day_lacks(storage: Storage) -> None:
     line="        if merged and merged.issuperset(pending):",
     becomes="        if merged:",
 )
-def test_two_runs_lose_nothing_wherever_they_meet() -> None:
+def test_two_runs_interleaved_at_any_step_lose_nothing() -> None:
     calls = calls_of_one_run(["old"])
     assert calls > 6
     for nth in range(1, calls + 1):
@@ -119,7 +119,7 @@ def test_two_runs_lose_nothing_wherever_they_meet() -> None:
         assert ids(storage) == ["mine", "old", "theirs"], f"at call {nth} of {calls}"
 
 
-def test_a_run_that_dies_anywhere_takes_nothing_along() -> None:
+def test_a_run_that_dies_at_any_step_loses_nothing() -> None:
     calls = calls_of_one_run(["old"])
     for nth in range(1, calls + 1):
         storage = memory()
@@ -132,7 +132,7 @@ def test_a_run_that_dies_anywhere_takes_nothing_along() -> None:
         assert ids(storage) == sorted(["next", "old"] + ["mine"] * recorded), f"at call {nth} of {calls}"
 
 
-def test_many_at_once(storage: Storage) -> None:
+def test_many_concurrent_runs_lose_nothing(storage: Storage) -> None:
     names = [f"{number:02}" for number in range(6)]
     failed: list[BaseException] = []
 
@@ -172,7 +172,7 @@ def test_old_records_are_merged_and_dropped_also_those_of_a_run_that_died(
     assert ids(storage) == ["a", "b"]
 
 
-def test_a_damaged_record_is_told_by_name(storage: Storage) -> None:
+def test_a_damaged_record_is_reported_by_name(storage: Storage) -> None:
     name = f"{PENDING}/{DAY}.20261120T100000-{'a' * 16}.json"
     storage.create(name, b"{")
     with pytest.raises(StorageRefused, match="is damaged") as caught:
@@ -183,7 +183,7 @@ def test_a_damaged_record_is_told_by_name(storage: Storage) -> None:
     assert ids(storage) == ["a", "b"]
 
 
-def test_a_day_to_which_others_add_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_day_that_others_change_all_the_time_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Busy(Meddled):
         def list(self, prefix: str) -> list[str]:
             self.calls += 1
@@ -210,7 +210,7 @@ def test_a_usage_month_is_replaced_whole(storage: Storage) -> None:
     assert [(row["api_key"], row["total_credits"]) for row in rows] == [("one", 7.0)]
 
 
-def test_only_the_months_that_are_wanted_are_written() -> None:
+def test_only_the_requested_months_are_written() -> None:
     storage = memory()
     months = [
         UsagePeriod(start_date=f"2026-{month:02}-01T00:00:00.000Z", end_date=None, api_key=None, total_credits=month)

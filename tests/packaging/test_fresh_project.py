@@ -27,7 +27,7 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def test_it_is_added_to_a_new_dagster_project(wheels: dict[str, Path], tmp_path: Path) -> None:
+def test_the_package_is_added_to_a_new_dagster_project(wheels: dict[str, Path], tmp_path: Path) -> None:
     """The scaffold supports Python 3.10 to 3.14, and uv refuses a dependency that supports less."""
     # Every release of the scaffold asks for the Dagster of the same number.
     scaffold = f"create-dagster=={version('dagster-dg-cli')}"

@@ -40,14 +40,14 @@ def test_a_wheel_holds_its_packages_and_nothing_else(name: str, wheels: dict[str
 
 
 @pytest.mark.parametrize("name", ["airflow_provider_weblake", "dagster_weblake"])
-def test_the_guests_need_the_core_of_their_own_step(name: str, wheels: dict[str, Path]) -> None:
+def test_the_integrations_require_the_core_of_their_release(name: str, wheels: dict[str, Path]) -> None:
     archive = zipfile.ZipFile(wheels[name])
     metadata = next(item for item in archive.namelist() if item.endswith(".dist-info/METADATA"))
     needs = Parser().parsestr(archive.read(metadata).decode()).get_all("Requires-Dist") or []
     assert any(re.fullmatch(r"weblake(\[\w+\])?\s*[(<>=,.0-9)]+", need) for need in needs), needs
 
 
-def test_the_core_imports_without_the_guests_and_without_extras(wheels: dict[str, Path], tmp_path: Path) -> None:
+def test_the_core_imports_without_integrations_and_extras(wheels: dict[str, Path], tmp_path: Path) -> None:
     zipfile.ZipFile(wheels["weblake"]).extractall(tmp_path)
     blocked = ("airflow", "dagster", "starlette", "uvicorn", "selectolax", "pandas", "polars", "s3fs", "yaml")
     blocked += ("aiohttp", "httpx_aiohttp", "isal")
@@ -128,7 +128,7 @@ def test_public_names_exist() -> None:
     ],
     ids=["waiting for a job", "landing a small one"],
 )
-def test_nothing_is_loaded_that_only_larger_work_needs(imported: str, unwanted: list[str]) -> None:
+def test_importing_weblake_loads_no_heavy_module(imported: str, unwanted: list[str]) -> None:
     code = f"import sys, {imported}; print([name for name in {unwanted} if name in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     assert out.strip() == "[]"

@@ -242,7 +242,7 @@ def test_names_that_leave_the_root_are_refused(storage: Storage, name: str) -> N
 
 @settings(max_examples=200)
 @given(st.text(max_size=40))
-def test_no_name_at_all_leaves_the_root(name: str) -> None:
+def test_no_generated_name_leaves_the_root(name: str) -> None:
     storage = LocalStorage(Path("/nowhere/lake"))
     try:
         path = storage.local_path(name)

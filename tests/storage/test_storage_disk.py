@@ -138,7 +138,7 @@ def test_preflight_names_a_bucket_that_is_missing(s3_root: str) -> None:
         open_storage("s3://no-such-bucket-here/lake").preflight("documents/k=1")
 
 
-def test_a_server_that_is_away_is_told(s3_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_reported(s3_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(StorageRefused) as caught:
@@ -164,7 +164,7 @@ def test_p4_file_in_place_of_a_directory_is_not_absence(local_root: str) -> None
     line='    with path.open("rb") as file:',
     becomes="    for file in ():",
 )
-def test_p3_failed_fsync_is_told_and_never_repeated(local_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p3_a_failed_fsync_is_reported_and_never_repeated(local_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = open_storage(local_root)
     storage.create("_weblake/ledger/first.json", b"x")
     asked: list[str] = []
@@ -251,7 +251,7 @@ def _age(*paths: Path) -> None:
     line="            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)",
     becomes="            pass",
 )
-def test_p14_litter_of_the_dead_is_swept_and_nothing_else(local_root: str) -> None:
+def test_p14_temporary_files_of_dead_processes_are_removed_and_no_others(local_root: str) -> None:
     storage = open_storage(local_root)
     tmp = Path(local_root) / "_weblake/tmp"
     with storage.scratch() as alive:
@@ -275,7 +275,7 @@ def test_p14_litter_of_the_dead_is_swept_and_nothing_else(local_root: str) -> No
         assert (alive / "long.parquet").read_bytes() == b"still being written"
 
 
-def test_p14_scratch_of_object_stores_is_swept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p14_scratch_files_of_object_stores_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     dead, foreign = tmp_path / "weblake-scratch-1-00000000000000aa", tmp_path / "1-00000000000000aa"
     for directory in (dead, foreign):

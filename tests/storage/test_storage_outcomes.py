@@ -34,7 +34,7 @@ class _Loses:
 
 
 @pytest.mark.parametrize("error", [FileExistsError("412"), TimeoutError("lost"), OSError(errno.EREMOTEIO, "500")])
-def test_own_record_behind_a_lost_answer_is_ours(error: Exception) -> None:
+def test_a_record_written_by_a_put_with_a_lost_response_counts_as_ours(error: Exception) -> None:
     import fsspec
 
     fs = _Loses(fsspec.filesystem("memory"), error, first=True)
@@ -44,7 +44,7 @@ def test_own_record_behind_a_lost_answer_is_ours(error: Exception) -> None:
     assert storage.read("a.json") == b"with-a-nonce"
 
 
-def test_a_put_that_did_not_arrive_is_sent_again_and_then_told() -> None:
+def test_a_put_that_did_not_arrive_is_repeated_and_then_reported() -> None:
     import fsspec
 
     memory = fsspec.filesystem("memory")
@@ -99,7 +99,7 @@ def test_a_file_whose_upload_conflicts_with_another_is_uploaded_again(tmp_path: 
     line="            if not self.create(probe, first) or self.create(probe, second):",
     becomes="            if not self.create(probe, first):",
 )
-def test_a_store_that_takes_a_name_twice_is_refused() -> None:
+def test_a_store_without_conditional_create_is_refused() -> None:
     import fsspec
 
     class _Careless(_Loses):

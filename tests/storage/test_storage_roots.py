@@ -24,7 +24,7 @@ def staged(storage: Storage, name: str, data: bytes) -> bool:
 # --- readers of the tables ---
 
 
-def test_readers_never_meet_anything_but_published_files(local_root: str) -> None:
+def test_readers_see_published_files_only(local_root: str) -> None:
     import duckdb
     import polars as pl
     import pyarrow as pa
@@ -86,7 +86,9 @@ def test_all_spellings_of_a_local_root(tmp_path: Path, spelling: str) -> None:
 
 
 @pytest.mark.system
-def test_upath_brings_its_own_file_system(s3_root: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_upath_is_opened_with_its_own_file_system(
+    s3_root: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     upath = pytest.importorskip("upath")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     root = upath.UPath(s3_root, endpoint_url=s3_endpoint, key="test-key", secret="test-key")
@@ -96,7 +98,9 @@ def test_upath_brings_its_own_file_system(s3_root: str, s3_endpoint: str, monkey
     assert open_storage(s3_root, storage_options=options).read("a.json") == b"x"
 
 
-def test_relative_roots_stay_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_roots_do_not_depend_on_later_directory_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     storage = open_storage("lake")
     monkeypatch.chdir("/")

@@ -158,7 +158,7 @@ def test_a_list_on_s3(s3_root: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["txt", "csv", "parquet"])
-def test_a_list_in_memory_as_a_file_url_and_as_a_path_of_its_own(tmp_path: Path, kind: str) -> None:
+def test_a_list_may_be_in_memory_a_file_url_or_a_path(tmp_path: Path, kind: str) -> None:
     from upath import UPath
 
     here = f"{uuid.uuid4().hex}.{kind}"
@@ -185,7 +185,7 @@ def test_a_relative_path_is_found_from_elsewhere(tmp_path: Path, monkeypatch: py
     assert read_shard(shard) == URLS
 
 
-def test_standard_input_and_pipes_are_read_but_not_cut(tmp_path: Path) -> None:
+def test_standard_input_and_pipes_are_read_but_not_split(tmp_path: Path) -> None:
     content = write_list("txt", URLS)
     code = "from weblake.urls.lists import read_urls; print(read_urls('-'))"
     run = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True, check=True)
@@ -318,7 +318,7 @@ def test_a_list_that_changed_is_refused(tmp_path: Path, kind: str, change: str) 
         read_shard(shard)
 
 
-def test_what_was_only_added_behind_does_no_harm(tmp_path: Path) -> None:
+def test_lines_appended_after_the_shards_are_ignored(tmp_path: Path) -> None:
     file = tmp_path / "urls.txt"
     file.write_bytes(write_list("txt", URLS) + b"\n")
     shards = url_shards(file, per_shard=4)
@@ -357,7 +357,7 @@ def test_sizes(tmp_path: Path) -> None:
         url_shards(file, shards=5, max_shards=4)
 
 
-def test_what_is_no_shard(tmp_path: Path) -> None:
+def test_invalid_shards_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "urls.txt"
     file.write_bytes(write_list("txt", URLS))
     (shard,) = url_shards(file)
@@ -367,7 +367,7 @@ def test_what_is_no_shard(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [read_urls, url_shards])
-def test_what_is_no_list(tmp_path: Path, read: Any) -> None:
+def test_invalid_lists_are_refused(tmp_path: Path, read: Any) -> None:
     for name, content, why in (
         ("empty.txt", b"# nothing\n\n", "no URL in"),
         ("latin.txt", b"https://example.org/\xfc\n", "not UTF-8"),
@@ -394,7 +394,7 @@ def test_what_is_no_list(tmp_path: Path, read: Any) -> None:
 
 
 @pytest.mark.parametrize("read", [read_urls, url_shards])
-def test_an_address_that_is_no_file(read: Any) -> None:
+def test_a_url_that_is_not_a_file_is_refused(read: Any) -> None:
     secret = uuid.uuid4().hex
     with pytest.raises(InvalidOption, match="address of a page") as caught:
         read(f"https://user:{secret}@example.org/list.txt?X-Amz-Signature={secret}")
@@ -411,7 +411,7 @@ def test_an_address_that_is_no_file(read: Any) -> None:
         read("gs://bucket/urls.txt")
 
 
-def test_a_storage_that_fails_says_so_itself() -> None:
+def test_the_error_of_a_failing_storage_is_kept() -> None:
     path = CountedPath(f"{uuid.uuid4().hex}.txt", write_list("txt", URLS))
     (shard,) = url_shards(path)
 
@@ -437,7 +437,7 @@ def test_a_field_may_be_as_long_as_the_file_and_the_process_keeps_its_limit(tmp_
     assert csv.field_size_limit() == before
 
 
-def test_a_list_on_standard_input_or_elsewhere_is_a_file_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_is_read_from_standard_input_or_a_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\n".join(URLS).encode()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
     assert read_urls("-") == URLS

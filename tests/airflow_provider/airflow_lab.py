@@ -130,7 +130,7 @@ class AirflowLab(AirflowRest):
         }
 
     def settings(self) -> dict[str, str]:
-        """What stands in the environment as AIRFLOW__…."""
+        """The environment variables AIRFLOW__…."""
         return {
             **SETTINGS,
             "CORE__DAGS_FOLDER": str(self.dags),

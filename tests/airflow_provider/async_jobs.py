@@ -1,4 +1,4 @@
-"""Jobs and their triggers on an event loop: started, waited for, asked about.
+"""Helpers that start jobs and run triggers on an event loop, and wait for their results.
 
 Imports nothing that only some releases of Airflow have. A test module imports it after conftest.py has set Airflow's
 home.
@@ -18,8 +18,8 @@ import pytest
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake.testing import WeblakeService
 
-#: Seconds in which anything that is waited for has to happen.
-PATIENCE = 30.0
+#: Time limit of a wait, in seconds.
+TIMEOUT_S = 30.0
 
 
 @dataclass
@@ -36,22 +36,22 @@ class Waiting:
 
 
 class Watched(Protocol):
-    """Something that may fail while a test waits for it."""
+    """An object whose failures end a wait."""
 
     failed: Mapping[int, BaseException]
 
 
 async def until(what: Callable[[], object], *, watched: Watched | None = None) -> None:
-    """Waits until it is true."""
-    ends = time.monotonic() + PATIENCE
+    """Wait until `what` returns a true value; fail after TIMEOUT_S or when `watched` has failed."""
+    ends = time.monotonic() + TIMEOUT_S
     while not what():
         assert watched is None or not watched.failed, watched.failed
-        assert time.monotonic() < ends, "it did not happen"
+        assert time.monotonic() < ends, "the condition did not become true"
         await asyncio.sleep(0.02)
 
 
-def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 4 * PATIENCE))
+def run_in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 4 * TIMEOUT_S))
 
 
 async def start(service: WeblakeService, *urls: str) -> str:
@@ -66,7 +66,7 @@ async def land(service: WeblakeService, *urls: str) -> str:
     """Starts a batch, waits until it has completed and returns its id."""
     job_id = await start(service, *urls)
     with service.client() as client:
-        ends = time.monotonic() + PATIENCE
+        ends = time.monotonic() + TIMEOUT_S
         while (await asyncio.to_thread(client.get_batch_scrape, job_id)).status != "completed":
             assert time.monotonic() < ends
             await asyncio.sleep(0.02)
@@ -78,7 +78,7 @@ def trigger(job_id: str, **options: Any) -> WeblakeJobTrigger:
     return WeblakeJobTrigger(job_id=job_id, **{**given, **options})
 
 
-def asked(service: WeblakeService, method: str, job_id: str = "") -> int:
+def count_requests(service: WeblakeService, method: str, job_id: str = "") -> int:
     return len([r for r in service.requests() if r["method"] == method and job_id in str(r["path"])])
 
 

@@ -46,6 +46,6 @@ def states(run: Any) -> dict[str, str]:
     return {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
 
 
-def said(capfd: pytest.CaptureFixture[str]) -> str:
-    """What the tasks logged: Airflow writes it to standard output."""
+def task_logs(capfd: pytest.CaptureFixture[str]) -> str:
+    """Return the log of the tasks, which Airflow writes to standard output."""
     return "".join(capfd.readouterr())

@@ -30,11 +30,11 @@ from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger
 from weblake.testing import WeblakeService
 
 #: A poll interval that tests can wait for.
-SOON = 0.05
+POLL_S = 0.05
 
 
 class Supervisor:
-    """Stands where a triggerer's supervisor is: answers the real accessors' real messages, from a dict."""
+    """A test double of a triggerer's supervisor: answers the messages of Airflow's accessors from a dict."""
 
     def __init__(self) -> None:
         self.state: dict[tuple[str, str], Any] = {}
@@ -66,14 +66,14 @@ class Supervisor:
 @pytest.fixture
 def supervisor(monkeypatch: pytest.MonkeyPatch, weblake_connection: WeblakeService) -> Supervisor:
     """The other end of the accessors, with quick polls and a connection to the embedded service."""
-    monkeypatch.setattr(watching, "LEAST_INTERVAL_S", SOON)
+    monkeypatch.setattr(watching, "LEAST_INTERVAL_S", POLL_S)
     supervisor = Supervisor()
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
     return supervisor
 
 
 class Triggerer:
-    """Does with watchers what Airflow's TriggerRunner does: one shared stream manager, events confirmed when stored."""
+    """Runs watchers as Airflow's TriggerRunner does: one shared stream manager; stored events are confirmed."""
 
     def __init__(self, *, confirms: bool = True) -> None:
         self.manager = SharedStreamManager()
@@ -125,17 +125,17 @@ async def triggerer(**options: Any) -> AsyncIterator[Triggerer]:
         await running.stop()
 
 
-async def looks(service: WeblakeService, more: int, *, path: str = "/v2/team/activity") -> None:
-    """Waits until the service was asked so many more times."""
-    asked = count(service, path)
-    await until(lambda: count(service, path) >= asked + more)
+async def wait_for_polls(service: WeblakeService, more: int, *, path: str = "/v2/team/activity") -> None:
+    """Wait until the service has received `more` further requests for the path."""
+    before = count_calls(service, path)
+    await until(lambda: count_calls(service, path) >= before + more)
 
 
-def count(service: WeblakeService, path: str) -> int:
-    """How often this path was asked for."""
+def count_calls(service: WeblakeService, path: str) -> int:
+    """Return how many requests for this path the service has received."""
     return len([request for request in service.requests() if str(request["path"]).partition("?")[0] == path])
 
 
 def batches(**options: Any) -> WeblakeJobsCompletedTrigger:
-    """A watcher of batches that polls as often as a test needs."""
-    return WeblakeJobsCompletedTrigger(poll_interval=SOON, **options)
+    """Return a watcher of batches with a short poll interval."""
+    return WeblakeJobsCompletedTrigger(poll_interval=POLL_S, **options)

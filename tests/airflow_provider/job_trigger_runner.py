@@ -19,33 +19,33 @@ from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse, GetConnection, GetTaskStates, TaskStatesResult
 from airflow.triggers.base import TriggerEvent
-from async_jobs import Waiting, in_loop, trigger, until
+from async_jobs import Waiting, run_in_loop, trigger, until
 
 from airflow_provider_weblake.hooks import shared
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 
 STATUS = {"method": "GET", "path": "/v2/batch/scrape/"}
 CANCEL = {"method": "DELETE", "path": "/v2/batch/scrape/"}
-NOBODY = "00000000-0000-4000-8000-000000000000"
-#: What the triggerer sends with the cancel of a task that a person marked or cleared; nothing before Airflow 3.3.
-BY_A_PERSON = getattr(triggerer_job_runner, "_USER_ACTION_CANCEL_MSG", None)
-#: What it sends when it shuts down; nothing since Airflow 3.3.
-BY_A_SHUTDOWN = None if BY_A_PERSON else "EOF - shutting down"
+UNKNOWN_JOB = "00000000-0000-4000-8000-000000000000"
+#: Message with which the triggerer cancels the trigger of a task that a user marked or cleared (since Airflow 3.3).
+USER_CANCEL = getattr(triggerer_job_runner, "_USER_ACTION_CANCEL_MSG", None)
+#: Message with which it cancels triggers when it shuts down (before Airflow 3.3).
+SHUTDOWN_CANCEL = None if USER_CANCEL else "EOF - shutting down"
 
 
 class Runner:
-    """Airflow's runner of triggers: each trigger goes through what a database keeps of it.
+    """Airflow's TriggerRunner, whose triggers are serialised and deserialised as in the database.
 
-    It is its supervisor, too, and answers what state the task of all its triggers is in.
+    It is also the supervisor of the runner, and returns the state of the task of all its triggers.
     """
 
     def __init__(self) -> None:
         self._runner = TriggerRunner()
-        #: What Airflow has the task for: None where it was cleared; an exception where Airflow does not answer.
+        #: The state of the task in Airflow: None if it was cleared; an exception if Airflow does not respond.
         self.state: str | Exception | None = None
 
     def send(self, message: object) -> object:
-        """What the triggerer's supervisor answers."""
+        """Return the response of the triggerer's supervisor to a message."""
         if isinstance(message, GetConnection):  # those of the tests are in the environment
             return ErrorResponse(error=ErrorType.CONNECTION_NOT_FOUND)
         if not isinstance(message, GetTaskStates):
@@ -79,8 +79,8 @@ class Runner:
 
 
 @asynccontextmanager
-async def nothing_left() -> AsyncIterator[Runner]:
-    """A runner, after which neither a task nor a client is left on this loop."""
+async def runner_without_leaks() -> AsyncIterator[Runner]:
+    """Yield a runner, and check afterwards that neither a task nor a client is left on this event loop."""
     before, runner = asyncio.all_tasks(), Runner()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_runner, "SUPERVISOR_COMMS", runner, raising=False)
@@ -92,14 +92,14 @@ async def nothing_left() -> AsyncIterator[Runner]:
 
 def run(story: Callable[[Runner], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with nothing_left() as runner:
+        async with runner_without_leaks() as runner:
             await story(runner)
 
-    in_loop(main)
+    run_in_loop(main)
 
 
 async def fire(runner: Runner, job_id: str, **options: Any) -> dict[str, Any]:
-    """Runs a trigger to its event."""
+    """Run a trigger to its event, and return the payload of the event."""
     await asyncio.wait_for(runner.start(trigger(job_id, **options)), 60)
     (event,) = runner.fired
     payload = event.payload

@@ -36,7 +36,7 @@ def connected(s3_root: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def objects(root: str, endpoint: str) -> dict[str, bytes]:
-    """What lies in the bucket, seen without Airflow and without weblake."""
+    """Return the objects of the bucket, read without Airflow and without weblake."""
     bucket = root.partition("://")[2].rpartition("@")[2].partition("/")[0]
     client = boto3.client(
         "s3",

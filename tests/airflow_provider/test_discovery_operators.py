@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk import BaseOperator
-from dag_runs import Run, returned, run_one, said
+from dag_runs import Run, returned, run_one, task_logs
 
 from weblake import orchestration
 from weblake.errors import RateLimited
@@ -109,7 +109,7 @@ def test_hostile_links_stay_one_a_line(
     run = run_one(run_dag, lambda: WeblakeMapOperator(task_id="map", url="a.example", to=str(file)))
     assert returned(run, "map") == {"count": 3, "file": str(file)}
     assert orchestration.read_urls(str(file)) == expected
-    assert "Only the first ones." in said(capfd)
+    assert "Only the first ones." in task_logs(capfd)
 
 
 def test_a_long_map_needs_a_file(
@@ -125,7 +125,7 @@ def test_a_long_map_needs_a_file(
     )
     assert run.state == "failed"
     assert returned(run, "map") is None
-    text = said(capfd)
+    text = task_logs(capfd)
     assert "3000 URLs" in text
     assert "Set `to` to a file" in text
     assert len(sent(weblake_connection, "/v2/map")) == 1
@@ -160,7 +160,7 @@ def test_invalid_parameters_are_refused_before_a_payment(
 
     run = run_one(run_dag, lambda: WeblakeMapOperator(task_id="map", url="a.example", **given))
     assert run.state == "failed"
-    assert told in said(capfd)
+    assert told in task_logs(capfd)
     assert sent(weblake_connection, "/v2/map") == []
 
 
@@ -203,7 +203,7 @@ def test_a_long_response_needs_a_file(
     interacting(weblake_connection, {"body": body})
     run = run_one(run_dag, lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1"))
     assert run.state == "failed"
-    assert "Set `to` to a file" in said(capfd)
+    assert "Set `to` to a file" in task_logs(capfd)
     assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
 
     file = tmp_path / "reply.json"
@@ -239,7 +239,7 @@ def test_code_that_failed_fails_the_task_once(
         )
 
     assert run_one(run_dag, make).state == "failed"
-    assert told in said(capfd)
+    assert told in task_logs(capfd)
     assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
     run = run_one(run_dag, lambda: make(fail_on_error=False))
     assert run.state == "success"
@@ -266,7 +266,7 @@ def test_an_unknown_outcome_ends_the_retries_and_the_browser(
         lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1", retries=3, retry_delay=timedelta(0)),
     )
     assert run.state == "failed"
-    text = said(capfd)
+    text = task_logs(capfd)
     assert "OutcomeUnknown" in text
     assert "it may have run, and been paid" in text
     assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
@@ -302,7 +302,7 @@ def test_a_browser_that_cannot_be_closed_does_not_lose_the_response(
     )
     run = run_one(run_dag, lambda: WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1"))
     assert returned(run, "do") == {"scrape_id": SCRAPE, "success": True, "result": "1", "stopped": False}
-    assert "could not be stopped and is paid until the service ends it" in said(capfd)
+    assert "could not be stopped and is paid until the service ends it" in task_logs(capfd)
 
 
 def test_a_time_limit_ends_the_browser(run_dag: Run, weblake_connection: WeblakeService) -> None:

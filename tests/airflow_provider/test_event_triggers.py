@@ -8,8 +8,8 @@ from datetime import datetime, timedelta, timezone
 
 from airflow.sdk import Asset
 from airflow.sdk.execution_time.context import AssetStateStoreAccessor, AssetStateStoreAccessors
-from async_jobs import in_loop, land, start, until
-from event_triggerer import SOON, Supervisor, batches, count, looks, supervisor, triggerer
+from async_jobs import land, run_in_loop, start, until
+from event_triggerer import POLL_S, Supervisor, batches, count_calls, supervisor, triggerer, wait_for_polls
 from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
@@ -31,7 +31,7 @@ def test_a_job_that_completes_fires_once_and_earlier_ones_do_not(
             await until(lambda: running.fired, watched=running)
             site.release()
             await until(lambda: len(running.fired) == 2, watched=running)
-            await looks(weblake_service, 3)
+            await wait_for_polls(weblake_service, 3)
         assert [payload["job_id"] for _, payload in running.fired] == [job_id, held]
         first = running.fired[0][1]
         created = datetime.fromisoformat(first.pop("created_at"))
@@ -41,7 +41,7 @@ def test_a_job_that_completes_fires_once_and_earlier_ones_do_not(
             "credits_used": 2, "target": f"{site.url}/page/1",
         }  # fmt: skip
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_a_restart_neither_repeats_nor_loses_events(
@@ -66,12 +66,12 @@ def test_a_restart_neither_repeats_nor_loses_events(
         async with triggerer() as after:
             after.watch(batches(), "scraped")
             await until(lambda: len(after.fired) == 2, watched=after)
-            await looks(weblake_service, 3)
+            await wait_for_polls(weblake_service, 3)
         assert [event["job_id"] for _, event in before.fired] == [first]
         assert {event["job_id"] for _, event in after.fired} == {held, meanwhile}
         assert len(after.fired) == 2
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_an_event_that_airflow_did_not_store_is_repeated(
@@ -85,16 +85,16 @@ def test_an_event_that_airflow_did_not_store_is_repeated(
             killed.watch(batches(), "scraped")
             job_id = await land(weblake_service, f"{site.url}/page/1")
             await until(lambda: killed.fired, watched=killed)
-            await looks(weblake_service, 3)
+            await wait_for_polls(weblake_service, 3)
         assert job_id not in supervisor.of("scraped")[0]["over"]
         async with triggerer() as after:
             after.watch(batches(), "scraped")
             await until(lambda: after.fired, watched=after)
             await until(lambda: job_id in supervisor.of("scraped")[0]["over"], watched=after)
-            await looks(weblake_service, 3)
+            await wait_for_polls(weblake_service, 3)
         assert [event["job_id"] for _, event in killed.fired + after.fired] == [job_id, job_id]
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_a_state_that_cannot_be_written_is_written_after_the_next_poll(
@@ -113,7 +113,7 @@ def test_a_state_that_cannot_be_written_is_written_after_the_next_poll(
             await until(lambda: job_id in supervisor.of("scraped")[0]["over"], watched=running)
         assert len(running.fired) == 1
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_cancelled_jobs_fire_on_request_only(
@@ -130,14 +130,14 @@ def test_cancelled_jobs_fire_on_request_only(
             site.release()
             done = await land(weblake_service, f"{site.url}/page/1")
             await until(lambda: len(running.fired) == 3, watched=running)
-            await looks(weblake_service, 3)
+            await wait_for_polls(weblake_service, 3)
         assert [event["job_id"] for number, event in running.fired if number == plain] == [done]
         assert [(event["job_id"], event["status"]) for number, event in running.fired if number == every] == [
             (held, "cancelled"),
             (done, "completed"),
         ]
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_a_target_filters_the_jobs(weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite) -> None:
@@ -148,10 +148,10 @@ def test_a_target_filters_the_jobs(weblake_service: WeblakeService, supervisor: 
             await land(weblake_service, f"{site.url}/news/1")
             wanted = await land(weblake_service, f"{site.url}/shop/1")
             await until(lambda: running.fired, watched=running)
-            await looks(weblake_service, 3)
+            await wait_for_polls(weblake_service, 3)
         assert [event["job_id"] for _, event in running.fired] == [wanted]
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_a_watcher_of_crawls_ignores_batches(
@@ -165,10 +165,10 @@ def test_a_watcher_of_crawls_ignores_batches(
             with weblake_service.client() as client:
                 crawl = await asyncio.to_thread(client.start_crawl, f"{site.url}/", limit=1)
             await until(lambda: running.fired, watched=running)
-            await looks(weblake_service, 2)
+            await wait_for_polls(weblake_service, 2)
         assert [(event["kind"], event["job_id"]) for _, event in running.fired] == [("crawl", crawl.id)]
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 # Sharing
@@ -188,13 +188,13 @@ def test_twenty_five_watchers_share_one_poll_and_each_keeps_its_own_state(
             job_id = await land(weblake_service, f"{site.url}/page/1")
             await until(lambda: len(running.fired) == 25, watched=running)
             await until(lambda: all(job_id in supervisor.of(name)[0]["over"] for name in names), watched=running)
-            await looks(weblake_service, 2)
+            await wait_for_polls(weblake_service, 2)
         assert {number for number, _ in running.fired} == set(range(1, 26))
         assert len(running.fired) == 25
         # `land` above polls it too.
-        assert count(weblake_service, f"/v2/batch/scrape/{job_id}") < 25
+        assert count_calls(weblake_service, f"/v2/batch/scrape/{job_id}") < 25
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_watchers_of_other_connections_kinds_and_intervals_do_not_share(supervisor: Supervisor) -> None:
@@ -203,7 +203,7 @@ def test_watchers_of_other_connections_kinds_and_intervals_do_not_share(supervis
         batches(weblake_conn_id="other").shared_stream_key(),
         batches(kind="crawl").shared_stream_key(),
         WeblakeJobsCompletedTrigger(poll_interval=7).shared_stream_key(),
-        WeblakeUsagePeriodTrigger(poll_interval=SOON).shared_stream_key(),
+        WeblakeUsagePeriodTrigger(poll_interval=POLL_S).shared_stream_key(),
     }
     assert len(keys) == 5
     assert batches(target="x").shared_stream_key() == batches(statuses=("failed",)).shared_stream_key()
@@ -228,7 +228,7 @@ def test_one_trigger_for_two_assets_keeps_its_state_with_both(
         assert [event["job_id"] for _, event in after.fired] == [second]
         assert supervisor.of("added later") == supervisor.of("first")
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_the_accessor_s_async_interface_is_the_one_that_is_used() -> None:

@@ -68,12 +68,12 @@ class Bench:
             return [json.loads(extra) for (extra,) in found]
 
     def noted(self, name: str) -> list[dict[str, Any]]:
-        """What watchers keep with an asset."""
+        """Return the state that watchers store with an asset."""
         states = self.lab.api("GET", f"/assets/{self.asset(name)}/state-store")["asset_state_store"]
         return [value if isinstance(value := state["value"], dict) else json.loads(value) for state in states]
 
     def runs(self) -> str:
-        """What became of the DAG that lands."""
+        """Return the runs of the DAG that lands."""
         found = self.lab.api("GET", "/dags/land_announced_jobs/dagRuns")["dag_runs"]
         return "\n".join(self.lab.describe("land_announced_jobs", run["dag_run_id"]) for run in found)
 

@@ -10,8 +10,8 @@ from airflow.models.trigger import Trigger
 from airflow.serialization.decoders import smart_decode_trigger_kwargs
 from airflow.serialization.encoders import encode_trigger
 from airflow.triggers.base import BaseEventTrigger
-from async_jobs import in_loop, land, start, until
-from event_triggerer import Supervisor, batches, count, supervisor, triggerer
+from async_jobs import land, run_in_loop, start, until
+from event_triggerer import Supervisor, batches, count_calls, supervisor, triggerer
 from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers import watching
@@ -38,7 +38,7 @@ def test_temporary_failures_are_waited_out(
             await until(lambda: running.fired, watched=running)
         assert [event["job_id"] for _, event in running.fired] == [job_id]
 
-    in_loop(story)
+    run_in_loop(story)
     assert caplog.text.count("in a row") == 3
     assert weblake_service.key not in caplog.text
 
@@ -56,9 +56,9 @@ def test_permanent_failures_raise_after_ten_polls(
         assert isinstance(running.failed[first], AuthenticationFailed)
         assert running.failed[second] is running.failed[first]
 
-    in_loop(story)
+    run_in_loop(story)
     assert caplog.text.count("in a row") == watching.MAX_FAILURES - 1
-    assert count(weblake_service, "/v2/team/activity") == watching.MAX_FAILURES
+    assert count_calls(weblake_service, "/v2/team/activity") == watching.MAX_FAILURES
     assert supervisor.writes == 0
 
 
@@ -72,7 +72,7 @@ def test_a_connection_that_does_not_exist_is_named(
             running.watch(batches(weblake_conn_id="nobody_knows"), "one")
             await until(lambda: running.failed)
 
-    in_loop(story)
+    run_in_loop(story)
     assert "nobody_knows" in caplog.text
 
 
@@ -94,7 +94,7 @@ def test_a_round_with_a_broken_status_poll_goes_on_with_the_next(
         assert (whole.complete, set(whole.ended)) == (True, {old, other})
         assert batches().follow(None, partial_round) == (None, [])
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_a_round_raises_if_no_status_could_be_read(
@@ -112,7 +112,7 @@ def test_a_round_raises_if_no_status_could_be_read(
         asked = [r for r in weblake_service.requests() if str(r["path"]).startswith("/v2/batch/scrape/")]
         assert len(asked) < 24, "a service in trouble is not asked about every job"
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_a_job_that_is_never_found_is_abandoned(
@@ -135,7 +135,7 @@ def test_a_job_that_is_never_found_is_abandoned(
         assert memory is not None
         assert lost in str(memory["over"])
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 @pytest.mark.parametrize(

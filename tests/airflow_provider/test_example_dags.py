@@ -61,7 +61,7 @@ def read_and_listen(file: Path) -> tuple[Any, list[str]]:
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the examples land, and a warehouse beside it."""
+    """Return the root of the examples, which has a warehouse beside it."""
     monkeypatch.setenv("WEBLAKE_ROOT", str(tmp_path / "lake"))
     monkeypatch.setenv("WEBLAKE_WAREHOUSE", str(tmp_path / "warehouse.duckdb"))
     return tmp_path / "lake"

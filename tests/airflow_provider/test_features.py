@@ -1,4 +1,4 @@
-"""Tests of what stands in for the features that releases before Airflow 3.3 do not have.
+"""Tests of the replacements for features that releases before Airflow 3.3 do not have.
 
 They run on every release: on 3.3 with these features switched off. What the older releases do with it is tested in
 their own environments, by .ci/airflow_releases.
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from async_jobs import Waiting, asked, in_loop, land, start, status_of, trigger, until
+from async_jobs import Waiting, count_requests, land, run_in_loop, start, status_of, trigger, until
 from catalogue import proves
 from gated_site import GatedSite
 
@@ -26,7 +26,7 @@ from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, events
 from weblake.testing import WeblakeService
 
-NOBODY = "00000000-0000-4000-8000-000000000000"
+UNKNOWN_JOB = "00000000-0000-4000-8000-000000000000"
 
 
 class TaskInstance:
@@ -146,7 +146,7 @@ def test_a_policy_of_the_dag_replaces_the_default(waited: list[float]) -> None:
 
 
 @pytest.fixture
-def unheard(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+def cancelled_only(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """A release whose triggers are only cancelled; and the state that Airflow has for the task."""
     state: dict[str, object] = {"state": None}
 
@@ -167,7 +167,7 @@ async def _cancelled(service: WeblakeService, mine: WeblakeJobTrigger, why: str 
             pass
 
     task = asyncio.create_task(go())
-    await until(lambda: asked(service, "GET", mine.job_id) > 0)
+    await until(lambda: count_requests(service, "GET", mine.job_id) > 0)
     task.cancel(why) if why else task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -182,15 +182,15 @@ async def _cancelled(service: WeblakeService, mine: WeblakeJobTrigger, why: str 
 )
 @pytest.mark.parametrize("state", ["failed", "success", "scheduled", None])
 def test_o3_a_trigger_that_is_only_cancelled_cancels_the_job_of_a_task_that_was_marked_or_cleared(
-    weblake_connection: WeblakeService, site: GatedSite, unheard: dict[str, object], state: str | None
+    weblake_connection: WeblakeService, site: GatedSite, cancelled_only: dict[str, object], state: str | None
 ) -> None:
     async def story() -> None:
         job_id = await start(weblake_connection, *site.held(1))
-        unheard["state"] = state
+        cancelled_only["state"] = state
         await _cancelled(weblake_connection, trigger(job_id, cancel_on_kill=True), None)
         assert await status_of(weblake_connection, job_id) == "cancelled"
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 @pytest.mark.parametrize(
@@ -207,21 +207,21 @@ def test_o3_a_trigger_that_is_only_cancelled_cancels_the_job_of_a_task_that_was_
 def test_o4_a_trigger_that_is_only_cancelled_leaves_the_job_otherwise(
     weblake_connection: WeblakeService,
     site: GatedSite,
-    unheard: dict[str, object],
+    cancelled_only: dict[str, object],
     state: str,
     why: str | None,
     options: dict[str, Any],
 ) -> None:
     async def story() -> None:
         job_id = await start(weblake_connection, *site.held(1))
-        unheard["state"] = state
+        cancelled_only["state"] = state
         mine = trigger(job_id, cancel_on_kill=options.get("cancel_on_kill", True))
         if options.get("timed_out"):
             mine.timeout_after = datetime.now(timezone.utc) - timedelta(seconds=1)  # type: ignore[attr-defined]
         await _cancelled(weblake_connection, mine, why)
-        assert asked(weblake_connection, "DELETE") == 0
+        assert count_requests(weblake_connection, "DELETE") == 0
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_a_watcher_without_shared_streams_polls_by_itself(
@@ -238,7 +238,7 @@ def test_a_watcher_without_shared_streams_polls_by_itself(
                 events.append(event.payload)
 
         task = asyncio.create_task(watch())
-        await until(lambda: asked(weblake_connection, "GET", "/v2/team/activity") > 0)
+        await until(lambda: count_requests(weblake_connection, "GET", "/v2/team/activity") > 0)
         new = await start(weblake_connection, *site.pages(1))
         await until(lambda: events)
         task.cancel()
@@ -246,7 +246,7 @@ def test_a_watcher_without_shared_streams_polls_by_itself(
             await task
         assert [event["job_id"] for event in events] == [new], "a job that had ended before is not told"
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_partition_keys_of_events_are_refused_on_older_releases(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +262,7 @@ def test_on_older_releases_a_sensor_starts_and_ends_in_a_worker(monkeypatch: pyt
     from airflow_provider_weblake.sensors import weblake as sensors
 
     monkeypatch.setattr(sensors, "TASKS_IN_TRIGGERER", False)
-    sensor = WeblakeBatchScrapeSensor(task_id="watch", job_id=NOBODY, deferrable=True)
+    sensor = WeblakeBatchScrapeSensor(task_id="watch", job_id=UNKNOWN_JOB, deferrable=True)
     assert not sensor.start_from_trigger
     with pytest.raises(features.TaskDeferred) as caught:
         sensor.execute({})  # type: ignore[typeddict-item]
@@ -282,8 +282,8 @@ def test_the_connection_of_a_path_is_found_on_this_release(path: str, conn_id: s
 @pytest.mark.parametrize(
     "event",
     [
-        events.StatusPolled(kind="crawl", job_id=NOBODY, status="scraping", completed=1, total=2),
-        events.WaitFinished(kind="crawl", job_id=NOBODY, outcome="completed", seconds=1.0),
+        events.StatusPolled(kind="crawl", job_id=UNKNOWN_JOB, status="scraping", completed=1, total=2),
+        events.WaitFinished(kind="crawl", job_id=UNKNOWN_JOB, outcome="completed", seconds=1.0),
         events.UsageReported(report="credits", used=5.0, budget=10.0),
     ],
     ids=["counter", "timer", "gauge"],

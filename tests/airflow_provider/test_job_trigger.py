@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
-from async_jobs import asked, connect, start, status_of, trigger, until
+from async_jobs import connect, count_requests, start, status_of, trigger, until
 from catalogue import proves
 from gated_site import GatedSite
-from job_trigger_runner import NOBODY, STATUS, Runner, fire, run
+from job_trigger_runner import STATUS, UNKNOWN_JOB, Runner, fire, run
 
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.triggers import weblake as triggers
@@ -28,7 +28,7 @@ def test_a_trigger_fires_when_the_job_has_completed(weblake_connection: WeblakeS
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.pages(2), *site.held(1))
         task = runner.start(trigger(job_id))
-        await until(lambda: asked(weblake_connection, "GET", job_id) >= 3)
+        await until(lambda: count_requests(weblake_connection, "GET", job_id) >= 3)
         assert not task.done()
         site.release()
         await task
@@ -67,7 +67,7 @@ def test_a_cancelled_job_is_reported_and_the_task_does_not_succeed(
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.held(1))
         task = runner.start(trigger(job_id, ends_task=True))
-        await until(lambda: asked(weblake_connection, "GET", job_id))
+        await until(lambda: count_requests(weblake_connection, "GET", job_id))
         with weblake_connection.client() as client:
             await asyncio.to_thread(client.cancel_batch_scrape, job_id)
         await task
@@ -92,8 +92,8 @@ def test_the_deadline_cancels_a_job_of_the_task(
     monkeypatch.setitem(steps.arun.__kwdefaults__, "clock", lambda: time.monotonic() + ahead)
 
     async def polled_twice(job_id: str, task: asyncio.Task[None]) -> None:
-        polls = asked(weblake_connection, "GET", job_id)
-        await until(lambda: asked(weblake_connection, "GET", job_id) >= polls + 2)
+        polls = count_requests(weblake_connection, "GET", job_id)
+        await until(lambda: count_requests(weblake_connection, "GET", job_id) >= polls + 2)
         assert not task.done()
 
     async def story(runner: Runner) -> None:
@@ -107,7 +107,7 @@ def test_the_deadline_cancels_a_job_of_the_task(
         await asyncio.wait_for(task, 60)
         event = runner.fired[0].payload
         assert (event["status"], event["total"]) == ("deadline", 1)
-        assert asked(weblake_connection, "DELETE", job_id) == owns_job
+        assert count_requests(weblake_connection, "DELETE", job_id) == owns_job
         assert await status_of(weblake_connection, job_id) == ("cancelled" if owns_job else "scraping")
 
     run(story)
@@ -142,12 +142,12 @@ def test_max_credits_cancels_a_job_of_the_task(
             assert (event.payload["status"], event.payload["credits_used"]) == ("over_budget", 3)
             assert await status_of(weblake_connection, job_id) == "cancelled"
         else:
-            await until(lambda: asked(weblake_connection, "GET", job_id) >= 5)
+            await until(lambda: count_requests(weblake_connection, "GET", job_id) >= 5)
             assert not task.done()
             site.release()
             await task
             assert runner.fired[0].payload["status"] == "completed"
-        assert asked(weblake_connection, "DELETE") == owns_job
+        assert count_requests(weblake_connection, "DELETE") == owns_job
 
     run(story)
 
@@ -158,9 +158,9 @@ def test_a_job_that_is_not_found_for_some_time_is_gone(
     monkeypatch.setattr(triggers, "UNSEEN_S", 0.5)
 
     async def story(runner: Runner) -> None:
-        event = await fire(runner, NOBODY)
+        event = await fire(runner, UNKNOWN_JOB)
         assert (event["status"], event["completed"]) == ("gone", None)
-        assert asked(weblake_connection, "GET", NOBODY) > 1
+        assert count_requests(weblake_connection, "GET", UNKNOWN_JOB) > 1
 
     run(story)
 
@@ -169,7 +169,7 @@ def test_a_job_that_has_expired_is_gone(weblake_connection: WeblakeService, site
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.pages(1), *site.held(1))
         task = runner.start(trigger(job_id))
-        await until(lambda: asked(weblake_connection, "GET", job_id))
+        await until(lambda: count_requests(weblake_connection, "GET", job_id))
         weblake_connection.faults({"match": STATUS, "times": None, "effect": {"status": 404}})
         await task
         assert runner.fired[0].payload["status"] == "gone"
@@ -182,8 +182,8 @@ def test_a_key_that_stays_refused_is_reported_by_a_worker(weblake_connection: We
         job_id = await start(weblake_connection, *site.held(1))
         weblake_connection.faults({"match": STATUS, "times": None, "effect": {"status": 401}})
         assert (await fire(runner, job_id, owns_job=True))["status"] == "unknown"
-        assert asked(weblake_connection, "GET", job_id) == 2
-        assert asked(weblake_connection, "DELETE") == 0
+        assert count_requests(weblake_connection, "GET", job_id) == 2
+        assert count_requests(weblake_connection, "DELETE") == 0
 
     run(story)
 
@@ -196,7 +196,7 @@ def test_a_key_that_was_changed_is_read_anew(
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.pages(1))
         task = runner.start(trigger(job_id, poll_interval=0.4))
-        await until(lambda: asked(weblake_connection, "GET", job_id))
+        await until(lambda: count_requests(weblake_connection, "GET", job_id))
         connect(monkeypatch, weblake_connection.url, weblake_connection.key)
         await task
         assert runner.fired[0].payload["status"] == "completed"
@@ -208,9 +208,9 @@ def test_an_unreadable_connection_is_reported_by_a_worker(
     weblake_connection: WeblakeService, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def story(runner: Runner) -> None:
-        event = await fire(runner, NOBODY, weblake_conn_id="nobody_knows")
+        event = await fire(runner, UNKNOWN_JOB, weblake_conn_id="nobody_knows")
         assert event["status"] == "unknown"
-        assert asked(weblake_connection, "GET") == 0
+        assert count_requests(weblake_connection, "GET") == 0
 
     run(story)
     assert "nobody_knows" in capfd.readouterr().out
@@ -219,7 +219,7 @@ def test_an_unreadable_connection_is_reported_by_a_worker(
 def test_an_unreadable_connection_is_read_less_often(weblake_connection: WeblakeService) -> None:
     async def story(runner: Runner) -> None:
         began = time.monotonic()
-        event = await fire(runner, NOBODY, weblake_conn_id="nobody_knows", poll_interval=0.1, reconnect_s=1.5)
+        event = await fire(runner, UNKNOWN_JOB, weblake_conn_id="nobody_knows", poll_interval=0.1, reconnect_s=1.5)
         assert (event["status"], time.monotonic() - began >= 1.5) == ("unknown", True)
 
     run(story)
@@ -238,7 +238,7 @@ def test_a_service_that_is_down_for_a_while_is_waited_for(
     async def story(runner: Runner) -> None:
         job_id = await start(WeblakeService(first), *site.held(1))
         task = runner.start(trigger(job_id))
-        await until(lambda: asked(WeblakeService(first), "GET", job_id))
+        await until(lambda: count_requests(WeblakeService(first), "GET", job_id))
         await asyncio.to_thread(first.stop)
         async with shared_client("weblake_default") as client:
             # As after an outage with thousands of waiting jobs: there are no retries left in the client.
@@ -281,13 +281,13 @@ def test_failed_polls_are_repeated(
         job_id = await start(weblake_connection, *site.pages(1))
         weblake_connection.faults({"match": STATUS, "times": 2, "effect": effect})
         assert (await fire(runner, job_id))["status"] == "completed"
-        assert asked(weblake_connection, "GET", job_id) >= 3
+        assert count_requests(weblake_connection, "GET", job_id) >= 3
 
     run(story)
 
 
 def test_the_serialised_trigger_is_json_without_secrets(weblake_connection: WeblakeService) -> None:
-    mine = trigger(NOBODY, deadline=1.8e9, max_credits=7, owns_job=True, cancel_on_kill=True, ends_task=True)
+    mine = trigger(UNKNOWN_JOB, deadline=1.8e9, max_credits=7, owns_job=True, cancel_on_kill=True, ends_task=True)
     classpath, kwargs = mine.serialize()
     assert classpath == f"{WeblakeJobTrigger.__module__}.{WeblakeJobTrigger.__qualname__}"
     text = json.dumps(kwargs)
@@ -306,8 +306,8 @@ def test_the_event_carries_no_text_of_the_service(weblake_connection: WeblakeSer
 
     async def story(runner: Runner) -> None:
         weblake_connection.faults({"match": STATUS, "times": None, "effect": {"status": 200, "body": body}})
-        event = await fire(runner, NOBODY)
+        event = await fire(runner, UNKNOWN_JOB)
         counts = {"completed": None, "total": None, "credits_used": None}
-        assert event == {"status": "completed", "kind": "batch_scrape", "job_id": NOBODY, **counts}
+        assert event == {"status": "completed", "kind": "batch_scrape", "job_id": UNKNOWN_JOB, **counts}
 
     run(story)

@@ -7,10 +7,10 @@ import time
 
 import pytest
 from airflow.configuration import conf
-from async_jobs import asked, start, status_of, trigger, until
+from async_jobs import count_requests, start, status_of, trigger, until
 from catalogue import proves
 from gated_site import GatedSite
-from job_trigger_runner import BY_A_PERSON, BY_A_SHUTDOWN, CANCEL, Runner, run
+from job_trigger_runner import CANCEL, SHUTDOWN_CANCEL, USER_CANCEL, Runner, run
 
 from airflow_provider_weblake.triggers import weblake as triggers
 from weblake.testing import WeblakeService
@@ -31,13 +31,13 @@ def test_o4_a_restarted_triggerer_neither_cancels_nor_loses_the_job(
         job_id = await start(weblake_connection, *site.held(1))
         mine = trigger(job_id, cancel_on_kill=True, owns_job=True, deadline=time.time() + 600)
         for _ in range(2):
-            seen = asked(weblake_connection, "GET", job_id)
+            seen = count_requests(weblake_connection, "GET", job_id)
             task = runner.start(mine)
-            await until(lambda seen=seen: asked(weblake_connection, "GET", job_id) > seen)
-            task.cancel(BY_A_SHUTDOWN)
+            await until(lambda seen=seen: count_requests(weblake_connection, "GET", job_id) > seen)
+            task.cancel(SHUTDOWN_CANCEL)
             with pytest.raises(asyncio.CancelledError):
                 await task
-        assert asked(weblake_connection, "DELETE") == 0
+        assert count_requests(weblake_connection, "DELETE") == 0
         again = runner.start(mine)
         site.release()
         await again
@@ -63,10 +63,10 @@ def test_o4_two_triggerers_with_one_trigger_only_poll(
         job_id = await start(weblake_connection, *site.held(1))
         mine = trigger(job_id, cancel_on_kill=True, owns_job=True, deadline=time.time() + 600)
         first, second = runner.start(mine), runner.start(mine)
-        await until(lambda: asked(weblake_connection, "GET", job_id) >= 4)
+        await until(lambda: count_requests(weblake_connection, "GET", job_id) >= 4)
         if how == "one is stopped":
             runner.state = "deferred"
-            first.cancel(BY_A_PERSON)
+            first.cancel(USER_CANCEL)
             with pytest.raises(asyncio.CancelledError):
                 await first
         assert await status_of(weblake_connection, job_id) == "scraping"
@@ -84,8 +84,8 @@ def test_a_cleared_task_that_has_resumed_its_job_keeps_it(weblake_connection: We
         job_id = await start(weblake_connection, *site.held(1))
         runner.state = "running"
         task = runner.start(trigger(job_id, cancel_on_kill=True))
-        await until(lambda: asked(weblake_connection, "GET", job_id))
-        task.cancel(BY_A_PERSON)
+        await until(lambda: count_requests(weblake_connection, "GET", job_id))
+        task.cancel(USER_CANCEL)
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await status_of(weblake_connection, job_id) == "scraping"
@@ -100,8 +100,8 @@ def test_o4_without_a_reason_from_airflow_nothing_is_cancelled(
         job_id = await start(weblake_connection, *site.held(1))
         runner.state = ConnectionResetError("the supervisor is gone")
         task = runner.start(trigger(job_id, cancel_on_kill=True))
-        await until(lambda: asked(weblake_connection, "GET", job_id))
-        task.cancel(BY_A_PERSON)
+        await until(lambda: count_requests(weblake_connection, "GET", job_id))
+        task.cancel(USER_CANCEL)
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await status_of(weblake_connection, job_id) == "scraping"
@@ -126,11 +126,11 @@ def test_o3_a_kill_by_a_person_cancels_the_job_if_configured(
         runner.state = state
         job_id = await start(weblake_connection, *site.held(1))
         task = runner.start(trigger(job_id, cancel_on_kill=cancel_on_kill))
-        await until(lambda: asked(weblake_connection, "GET", job_id))
-        task.cancel(BY_A_PERSON)
+        await until(lambda: count_requests(weblake_connection, "GET", job_id))
+        task.cancel(USER_CANCEL)
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert asked(weblake_connection, "DELETE", job_id) == cancel_on_kill
+        assert count_requests(weblake_connection, "DELETE", job_id) == cancel_on_kill
         assert await status_of(weblake_connection, job_id) == ("cancelled" if cancel_on_kill else "scraping")
         assert runner.fired == []
 
@@ -151,15 +151,15 @@ def test_o3_a_kill_that_airflow_repeats_every_second_completes(
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.held(1))
         task = runner.start(trigger(job_id, cancel_on_kill=True))
-        await until(lambda: asked(weblake_connection, "GET", job_id))
+        await until(lambda: count_requests(weblake_connection, "GET", job_id))
         weblake_connection.faults({"match": CANCEL, "times": 1, "effect": {"status": 503, "retry_after": 1}})
-        task.cancel(BY_A_PERSON)
-        await until(lambda: asked(weblake_connection, "DELETE", job_id))
+        task.cancel(USER_CANCEL)
+        await until(lambda: count_requests(weblake_connection, "DELETE", job_id))
         while not task.done():
-            task.cancel(BY_A_PERSON)
+            task.cancel(USER_CANCEL)
             await asyncio.sleep(0.01)
         assert task.cancelled()
-        await until(lambda: asked(weblake_connection, "DELETE", job_id) == 2)
+        await until(lambda: count_requests(weblake_connection, "DELETE", job_id) == 2)
         await until(lambda: not triggers._KILLING)
         assert await status_of(weblake_connection, job_id) == "cancelled"
 
@@ -184,10 +184,10 @@ def test_o3_a_kill_ends_in_time_if_the_service_hangs(
     async def story(runner: Runner) -> None:
         job_id = await start(weblake_connection, *site.held(1))
         task = runner.start(trigger(job_id, cancel_on_kill=True))
-        await until(lambda: asked(weblake_connection, "GET", job_id))
+        await until(lambda: count_requests(weblake_connection, "GET", job_id))
         weblake_connection.faults({"match": CANCEL, "times": None, "effect": {"stall": True}})
         began = time.monotonic()
-        task.cancel(BY_A_PERSON)
+        task.cancel(USER_CANCEL)
         with pytest.raises(asyncio.CancelledError):
             await task
         assert time.monotonic() - began < 15
@@ -206,7 +206,7 @@ def test_a_cancel_is_sent_at_any_moment_of_the_trigger(weblake_connection: Webla
             task.cancel()
         await asyncio.wait(tasks, timeout=30)
         assert [task.cancelled() for task in tasks] == [True] * len(tasks)
-        assert asked(weblake_connection, "DELETE") == 0
+        assert count_requests(weblake_connection, "DELETE") == 0
         assert runner.fired == []
 
     run(story)
@@ -229,8 +229,8 @@ def test_a_trigger_never_blocks_the_event_loop(weblake_connection: WeblakeServic
 
         ticking = asyncio.create_task(tick())
         task = runner.start(trigger(job_id, cancel_on_kill=True))
-        await until(lambda: asked(weblake_connection, "GET", job_id) >= 2)
-        task.cancel(BY_A_PERSON)
+        await until(lambda: count_requests(weblake_connection, "GET", job_id) >= 2)
+        task.cancel(USER_CANCEL)
         await asyncio.wait({task}, timeout=30)
         ticking.cancel()
         assert task.cancelled()

@@ -42,7 +42,7 @@ DAGS = {
 
 
 @dataclass
-class World:
+class Environment:
     """Airflow, the service and the site, and where this test lands."""
 
     airflow: AirflowLab
@@ -123,7 +123,7 @@ class World:
         return int(self.airflow.api("GET", "/dags/~/dagRuns?state=failed&limit=1")["total_entries"])
 
     def is_quiet(self) -> bool:
-        """Whether nobody has asked the service for longer than anybody pauses between two polls."""
+        """Return whether the service has received no request for longer than the longest pause between polls."""
         now = (len(self.service.requests()), time.monotonic())
         if self.last[0] != now[0]:
             self.last = now
@@ -154,7 +154,7 @@ def canary() -> str:
 
 
 @pytest.fixture(scope="module")
-def _world(tmp_path_factory: pytest.TempPathFactory, canary: str) -> Iterator[World]:
+def _environment(tmp_path_factory: pytest.TempPathFactory, canary: str) -> Iterator[Environment]:
     home = tmp_path_factory.mktemp("airflow")
     roots = tmp_path_factory.mktemp("lakes")
     site = GatedSite()
@@ -165,12 +165,12 @@ def _world(tmp_path_factory: pytest.TempPathFactory, canary: str) -> Iterator[Wo
         env = {"AIRFLOW_CONN_WEBLAKE_DEFAULT": json.dumps(connection), "AIRFLOW_CONN_DOWN": json.dumps(down)}
         with AirflowLab(home, HERE / "e2e_dags", env) as lab:
             lab.wait_for_dags(DAGS)
-            world = World(lab, service, site, roots, roots)
-            yield world
+            environment = Environment(lab, service, site, roots, roots)
+            yield environment
             site.release()
-            if world.landed:
+            if environment.landed:
                 # Whatever ran: every log, every row of the metadata, every XCom, every landed file and record.
-                places = lab.grep(world.landed[-1])
+                places = lab.grep(environment.landed[-1])
                 assert any("xcom" in place for place in places), "the search finds XComs"
                 assert any(".log" in place for place in places), "the search finds logs"
                 assert lab.grep(canary) == []
@@ -179,27 +179,27 @@ def _world(tmp_path_factory: pytest.TempPathFactory, canary: str) -> Iterator[Wo
 
 
 @pytest.fixture
-def world(_world: World) -> Iterator[World]:
-    _world.site.release()
-    _world.service.reset()
-    _world.failed = _world.failed_runs()
-    _world.root = Path(tempfile.mkdtemp(dir=_world.roots))
-    yield _world
-    _world.service.faults()
-    _world.site.release()
-    _world.end_all_runs()  # what a failed test left behind must not start a job in the next one
+def environment(_environment: Environment) -> Iterator[Environment]:
+    _environment.site.release()
+    _environment.service.reset()
+    _environment.failed = _environment.failed_runs()
+    _environment.root = Path(tempfile.mkdtemp(dir=_environment.roots))
+    yield _environment
+    _environment.service.faults()
+    _environment.site.release()
+    _environment.end_all_runs()  # what a failed test left behind must not start a job in the next one
 
 
-def test_a_deferred_batch_lands(world: World) -> None:
-    urls = [*world.site.pages(3), *world.site.held(1)]
-    run = world.run("deferred", urls)
-    world.deferred("deferred", run)
-    world.site.release()
-    assert world.airflow.wait_run("deferred", run) == "success"
-    receipt = world.receipt("deferred", run)
+def test_a_deferred_batch_lands(environment: Environment) -> None:
+    urls = [*environment.site.pages(3), *environment.site.held(1)]
+    run = environment.run("deferred", urls)
+    environment.deferred("deferred", run)
+    environment.site.release()
+    assert environment.airflow.wait_run("deferred", run) == "success"
+    receipt = environment.receipt("deferred", run)
     assert (receipt["stored"], receipt["complete"]) == (4, True)
-    assert world.urls == sorted(urls)
-    assert world.started == 1
+    assert environment.urls == sorted(urls)
+    assert environment.started == 1
 
 
 @proves(
@@ -208,55 +208,61 @@ def test_a_deferred_batch_lands(world: World) -> None:
     line='context["ti"].xcom_push(key=JOB_URL_KEY, value=url)',
     becomes='context["ti"].xcom_push(key=JOB_URL_KEY, value=f"{url}?key={self.hook.endpoint().api_key}")',
 )
-def test_s1_nothing_that_airflow_keeps_of_a_deferred_task_holds_the_key(world: World, canary: str) -> None:
+def test_s1_nothing_that_airflow_keeps_of_a_deferred_task_holds_the_key(environment: Environment, canary: str) -> None:
     """While it waits there is a trigger with its arguments; what a whole run leaves is searched when all is over."""
-    run = world.run("deferred", world.site.held(1))
-    job = world.deferred("deferred", run)
-    assert world.airflow.grep(job), "the search finds the trigger and what was pushed"
-    assert world.airflow.grep(canary) == []
-    world.site.release()
-    assert world.airflow.wait_run("deferred", run) == "success"
-    world.receipt("deferred", run)
-    assert world.airflow.grep(canary) == []
-    assert in_files([world.roots], canary) == []
+    run = environment.run("deferred", environment.site.held(1))
+    job = environment.deferred("deferred", run)
+    assert environment.airflow.grep(job), "the search finds the trigger and what was pushed"
+    assert environment.airflow.grep(canary) == []
+    environment.site.release()
+    assert environment.airflow.wait_run("deferred", run) == "success"
+    environment.receipt("deferred", run)
+    assert environment.airflow.grep(canary) == []
+    assert in_files([environment.roots], canary) == []
 
 
-def test_tables_are_synced_after_a_deferred_landing_also_if_one_fails(world: World, canary: str) -> None:
-    first = world.run("synced", world.site.pages(1))
-    assert world.airflow.wait_run("synced", first) == "success"
-    assert "tables" not in world.receipt("synced", first), "none are registered"
-    catalog = {"type": "sql", "uri": f"sqlite:///{world.root}/catalog.db", "warehouse": f"file://{world.root}/tables"}
-    tables.add(world.root, "delta")
-    tables.add(world.root, "iceberg", catalog="lake", identifier="web.documents", table_options=catalog)
-    second = world.run("synced", world.site.pages(2))
-    assert world.airflow.wait_run("synced", second) == "success"
-    receipt = world.receipt("synced", second)
+def test_tables_are_synced_after_a_deferred_landing_also_if_one_fails(environment: Environment, canary: str) -> None:
+    first = environment.run("synced", environment.site.pages(1))
+    assert environment.airflow.wait_run("synced", first) == "success"
+    assert "tables" not in environment.receipt("synced", first), "none are registered"
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{environment.root}/catalog.db",
+        "warehouse": f"file://{environment.root}/tables",
+    }
+    tables.add(environment.root, "delta")
+    tables.add(environment.root, "iceberg", catalog="lake", identifier="web.documents", table_options=catalog)
+    second = environment.run("synced", environment.site.pages(2))
+    assert environment.airflow.wait_run("synced", second) == "success"
+    receipt = environment.receipt("synced", second)
     assert [(each["format"], each["added"]) for each in receipt["tables"]] == [("delta", 2)]
     assert "Iceberg catalog of the connection 'down'" in receipt["tables_error"]
-    assert tables.status(world.root, format="delta")[0].in_step
-    assert "Sync them later with WeblakeTableSyncOperator" in world.triggers("synced", second)
+    assert tables.status(environment.root, format="delta")[0].in_step
+    assert "Sync them later with WeblakeTableSyncOperator" in environment.triggers("synced", second)
     (told,) = [
         event["extra"]
-        for event in world.airflow.api("GET", "/assets/events?limit=100")["asset_events"]
+        for event in environment.airflow.api("GET", "/assets/events?limit=100")["asset_events"]
         if event["source_run_id"] == second
     ]
     assert told["tables_error"] == receipt["tables_error"]
-    assert world.airflow.grep(canary) == []
+    assert environment.airflow.grep(canary) == []
 
 
-def test_o2_a_clear_during_the_wait_cancels_the_job_and_pays_again_or_keeps_it(world: World) -> None:
+def test_o2_a_clear_during_the_wait_cancels_the_job_and_pays_again_or_keeps_it(environment: Environment) -> None:
     """Which of the two is Airflow's: it stops the trigger, and runs the task again, at about the same moment."""
-    run = world.run("deferred", world.site.held(2))
-    first = world.deferred("deferred", run)
-    world.airflow.clear("deferred", run, ["land"])
-    world.poll(
-        lambda: world.started == 2 or f"{first} goes on" in world.triggers("deferred", run), "one or the other", 120
+    run = environment.run("deferred", environment.site.held(2))
+    first = environment.deferred("deferred", run)
+    environment.airflow.clear("deferred", run, ["land"])
+    environment.poll(
+        lambda: environment.started == 2 or f"{first} goes on" in environment.triggers("deferred", run),
+        "one or the other",
+        120,
     )
-    assert (world.status(first) == "cancelled") == (world.started == 2)
-    world.site.release()
-    assert world.airflow.wait_run("deferred", run) == "success"
-    assert (world.receipt("deferred", run)["job_id"] == first) == (world.started == 1)
-    assert len(world.files) == 1
+    assert (environment.status(first) == "cancelled") == (environment.started == 2)
+    environment.site.release()
+    assert environment.airflow.wait_run("deferred", run) == "success"
+    assert (environment.receipt("deferred", run)["job_id"] == first) == (environment.started == 1)
+    assert len(environment.files) == 1
 
 
 @proves(
@@ -265,16 +271,16 @@ def test_o2_a_clear_during_the_wait_cancels_the_job_and_pays_again_or_keeps_it(w
     line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
     becomes='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, "")',
 )
-def test_o2_a_clear_after_success_pays_again_and_replaces_the_load(world: World) -> None:
-    run = world.run("deferred", world.site.pages(2))
-    assert world.airflow.wait_run("deferred", run) == "success"
-    first = world.receipt("deferred", run)
-    world.airflow.clear("deferred", run, ["land"])
-    world.poll(lambda: world.started == 2, "a second job")
-    assert world.airflow.wait_run("deferred", run) == "success"
-    second = world.receipt("deferred", run)
-    assert world.files == [second["load_id"]] != [first["load_id"]]
-    assert world.started == 2
+def test_o2_a_clear_after_success_pays_again_and_replaces_the_load(environment: Environment) -> None:
+    run = environment.run("deferred", environment.site.pages(2))
+    assert environment.airflow.wait_run("deferred", run) == "success"
+    first = environment.receipt("deferred", run)
+    environment.airflow.clear("deferred", run, ["land"])
+    environment.poll(lambda: environment.started == 2, "a second job")
+    assert environment.airflow.wait_run("deferred", run) == "success"
+    second = environment.receipt("deferred", run)
+    assert environment.files == [second["load_id"]] != [first["load_id"]]
+    assert environment.started == 2
 
 
 @proves(
@@ -285,14 +291,14 @@ def test_o2_a_clear_after_success_pays_again_and_replaces_the_load(world: World)
     case="success",
 )
 @pytest.mark.parametrize("state", ["failed", "success"])
-def test_o3_a_mark_during_the_wait_cancels_the_job(world: World, state: str) -> None:
-    run = world.run("deferred", world.site.held(2))
-    job = world.deferred("deferred", run)
-    world.airflow.mark_task("deferred", run, "land", state)
-    world.poll(lambda: world.status(job) == "cancelled", "the job to be cancelled")
-    assert world.airflow.wait_run("deferred", run) == state
-    assert world.files == []
-    assert world.started == 1
+def test_o3_a_mark_during_the_wait_cancels_the_job(environment: Environment, state: str) -> None:
+    run = environment.run("deferred", environment.site.held(2))
+    job = environment.deferred("deferred", run)
+    environment.airflow.mark_task("deferred", run, "land", state)
+    environment.poll(lambda: environment.status(job) == "cancelled", "the job to be cancelled")
+    assert environment.airflow.wait_run("deferred", run) == state
+    assert environment.files == []
+    assert environment.started == 1
 
 
 @proves(
@@ -301,28 +307,28 @@ def test_o3_a_mark_during_the_wait_cancels_the_job(world: World, state: str) -> 
     line="self._cancel(f\"its task is {state or 'cleared'}\")",
     becomes="pass",
 )
-def test_o3_a_mark_while_a_worker_waits_cancels_the_job(world: World) -> None:
-    run = world.run("blocking", world.site.held(2))
-    world.poll(lambda: world.started == 1, "the job")
-    world.airflow.wait_worker("blocking", run, "land")
-    world.poll(lambda: world.has(job_path(world)), "the worker to wait")
-    job = world.job("blocking", run)
-    world.airflow.mark_task("blocking", run, "land", "failed")
-    world.poll(lambda: world.status(job) == "cancelled", "the job to be cancelled")
-    assert world.airflow.wait_run("blocking", run) == "failed"
+def test_o3_a_mark_while_a_worker_waits_cancels_the_job(environment: Environment) -> None:
+    run = environment.run("blocking", environment.site.held(2))
+    environment.poll(lambda: environment.started == 1, "the job")
+    environment.airflow.wait_worker("blocking", run, "land")
+    environment.poll(lambda: environment.has(job_path(environment)), "the worker to wait")
+    job = environment.job("blocking", run)
+    environment.airflow.mark_task("blocking", run, "land", "failed")
+    environment.poll(lambda: environment.status(job) == "cancelled", "the job to be cancelled")
+    assert environment.airflow.wait_run("blocking", run) == "failed"
 
 
 def lives(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Return whether a process runs and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
 
 
-def job_path(world: World) -> str:
+def job_path(environment: Environment) -> str:
     """The status address of the only job that was asked about; something that is nowhere before."""
-    paths = [str(each["path"]) for each in world.service.requests() if each["method"] == "GET"]
+    paths = [str(each["path"]) for each in environment.service.requests() if each["method"] == "GET"]
     return next((path for path in paths if path.startswith("/v2/batch/scrape/")), "nowhere")
 
 
@@ -332,18 +338,20 @@ def job_path(world: World) -> str:
     line="if state in UNWANTED:",
     becomes="if True:",
 )
-def test_a_worker_that_is_shut_down_leaves_the_job_to_the_retry(world: World) -> None:
-    run = world.run("blocking", world.site.held(2))
-    pid = world.airflow.wait_worker("blocking", run, "land")
-    world.poll(lambda: world.has(job_path(world)), "the worker to wait")
-    job = world.job("blocking", run)
+def test_a_worker_that_is_shut_down_leaves_the_job_to_the_retry(environment: Environment) -> None:
+    run = environment.run("blocking", environment.site.held(2))
+    pid = environment.airflow.wait_worker("blocking", run, "land")
+    environment.poll(lambda: environment.has(job_path(environment)), "the worker to wait")
+    job = environment.job("blocking", run)
     os.kill(pid, signal.SIGTERM)  # as a node that drains sends it
-    world.poll(lambda: "and a retry lands it" in world.airflow.log("blocking", run, "land"), "the operator to say so")
+    environment.poll(
+        lambda: "and a retry lands it" in environment.airflow.log("blocking", run, "land"), "the operator to say so"
+    )
     os.kill(pid, signal.SIGKILL)
-    world.site.release()
-    world.outlives_a_kill("blocking", run)
-    assert world.receipt("blocking", run)["job_id"] == job
-    assert world.started == 1
+    environment.site.release()
+    environment.outlives_a_kill("blocking", run)
+    assert environment.receipt("blocking", run)["job_id"] == job
+    assert environment.started == 1
 
 
 @proves(
@@ -352,30 +360,32 @@ def test_a_worker_that_is_shut_down_leaves_the_job_to_the_retry(world: World) ->
     line="deadline=ends_at,",
     becomes="deadline=None,",
 )
-def test_a_time_limit_cancels_the_job(world: World) -> None:
+def test_a_time_limit_cancels_the_job(environment: Environment) -> None:
     """The deadline of a task, with and without `allow_partial`, and the time limit of a run: they wait together."""
     runs, jobs = {}, {}
     for dag_id in ("late", "late_partial", "short_run"):
-        urls = [*world.site.pages(1), *world.site.held(1)]
-        runs[dag_id] = world.run(dag_id, urls, to=str(world.root / dag_id))
-        jobs[dag_id] = world.deferred(dag_id, runs[dag_id])
+        urls = [*environment.site.pages(1), *environment.site.held(1)]
+        runs[dag_id] = environment.run(dag_id, urls, to=str(environment.root / dag_id))
+        jobs[dag_id] = environment.deferred(dag_id, runs[dag_id])
     for dag_id, state in {"late": "failed", "late_partial": "success"}.items():
-        assert world.airflow.wait_run(dag_id, runs[dag_id]) == state
-        assert world.status(jobs[dag_id]) == "cancelled"
-    world.poll(lambda: world.status(jobs["short_run"]) == "cancelled", "the job to be cancelled", timeout=90)
-    assert world.airflow.wait_run("short_run", runs["short_run"]) == "failed"
-    assert world.started == 3
+        assert environment.airflow.wait_run(dag_id, runs[dag_id]) == state
+        assert environment.status(jobs[dag_id]) == "cancelled"
+    environment.poll(
+        lambda: environment.status(jobs["short_run"]) == "cancelled", "the job to be cancelled", timeout=90
+    )
+    assert environment.airflow.wait_run("short_run", runs["short_run"]) == "failed"
+    assert environment.started == 3
 
-    task = world.airflow.task("late", runs["late"], "land")
+    task = environment.airflow.task("late", runs["late"], "land")
     assert (task["state"], task["try_number"]) == ("failed", 1)
-    log = world.airflow.log("late", runs["late"], "land")
+    log = environment.airflow.log("late", runs["late"], "land")
     assert "The time limit passed" in log
     assert "allow_partial=True publishes it" in log
-    assert list((world.root / "late").glob("_weblake/refused/*.documents.parquet"))
+    assert list((environment.root / "late").glob("_weblake/refused/*.documents.parquet"))
 
-    receipt = world.receipt("late_partial", runs["late_partial"])
+    receipt = environment.receipt("late_partial", runs["late_partial"])
     assert (receipt["stored"], receipt["complete"], receipt["status"]) == (1, False, "cancelled")
-    assert [path.parts[len(world.root.parts)] for path in world.root.glob("*/documents/**/*.parquet")] == [
+    assert [path.parts[len(environment.root.parts)] for path in environment.root.glob("*/documents/**/*.parquet")] == [
         "late_partial"
     ]
 
@@ -386,53 +396,53 @@ def test_a_time_limit_cancels_the_job(world: World) -> None:
     line='return RetryDecision.fail(reason=f"{_name(error)}: a retry would end the same way")',
     becomes="return RetryDecision.default()",
 )
-def test_without_credits_there_is_no_retry(world: World) -> None:
+def test_without_credits_there_is_no_retry(environment: Environment) -> None:
     body = {"success": False, "error": "Payment required"}
-    world.service.faults({"match": {"method": "POST"}, "times": None, "effect": {"status": 402, "body": body}})
-    run = world.run("deferred", world.site.pages(2))
-    assert world.airflow.wait_run("deferred", run) == "failed"
-    assert world.airflow.task("deferred", run, "land")["try_number"] == 1
-    assert world.asked("POST", "/v2/batch/scrape") == 1
+    environment.service.faults({"match": {"method": "POST"}, "times": None, "effect": {"status": 402, "body": body}})
+    run = environment.run("deferred", environment.site.pages(2))
+    assert environment.airflow.wait_run("deferred", run) == "failed"
+    assert environment.airflow.task("deferred", run, "land")["try_number"] == 1
+    assert environment.asked("POST", "/v2/batch/scrape") == 1
 
 
-def test_a_busy_service_is_requested_again_after_its_retry_after(world: World) -> None:
+def test_a_busy_service_is_requested_again_after_its_retry_after(environment: Environment) -> None:
     body = {"success": False, "error": "Rate limit exceeded"}
     busy = {"status": 429, "body": body, "retry_after": 100}
-    world.service.faults({"match": {"path": "/v2/team/activity"}, "times": 1, "effect": busy})
-    run = world.run("deferred", world.site.pages(2))
+    environment.service.faults({"match": {"path": "/v2/team/activity"}, "times": 1, "effect": busy})
+    run = environment.run("deferred", environment.site.pages(2))
     # Before Airflow 3.3 it waits in the triggerer, and uses up none of its tries.
-    world.airflow.wait_task("deferred", run, "land", {"up_for_retry" if RETRY_POLICIES else "deferred"})
-    said = re.search(r"again in (\d+) s", world.airflow.log("deferred", run, "land"))
+    environment.airflow.wait_task("deferred", run, "land", {"up_for_retry" if RETRY_POLICIES else "deferred"})
+    said = re.search(r"again in (\d+) s", environment.airflow.log("deferred", run, "land"))
     assert said, "the policy says when"
     assert 101 <= int(said[1]) <= 126, "the time that the service named, and up to a quarter more"
-    world.airflow.mark_run("deferred", run, "failed")
+    environment.airflow.mark_run("deferred", run, "failed")
 
 
 @pytest.mark.nightly  # a shorter pause is that of a single call
-def test_a_worker_that_waits_for_a_busy_service_lands_afterwards(world: World) -> None:
+def test_a_worker_that_waits_for_a_busy_service_lands_afterwards(environment: Environment) -> None:
     busy = {"status": 429, "body": {"success": False, "error": "Rate limit exceeded"}, "retry_after": 62}
-    world.service.faults({"match": {"path": "/v2/team/activity"}, "times": 1, "effect": busy})
-    urls = world.site.pages(2)
-    run = world.run("blocking", urls)
-    assert world.airflow.wait_run("blocking", run, timeout=180) == "success"
-    assert "Retry policy decision" in world.airflow.log("blocking", run, "land")
-    assert world.airflow.task("blocking", run, "land")["try_number"] == (2 if RETRY_POLICIES else 1)
-    assert world.urls == urls
-    assert (len(world.files), world.started) == (1, 1)
+    environment.service.faults({"match": {"path": "/v2/team/activity"}, "times": 1, "effect": busy})
+    urls = environment.site.pages(2)
+    run = environment.run("blocking", urls)
+    assert environment.airflow.wait_run("blocking", run, timeout=180) == "success"
+    assert "Retry policy decision" in environment.airflow.log("blocking", run, "land")
+    assert environment.airflow.task("blocking", run, "land")["try_number"] == (2 if RETRY_POLICIES else 1)
+    assert environment.urls == urls
+    assert (len(environment.files), environment.started) == (1, 1)
 
 
-def test_o4_a_triggerer_that_is_restarted_cancels_nothing(world: World) -> None:
-    run = world.run("deferred", world.site.held(2))
-    job = world.deferred("deferred", run)
-    world.airflow.restart_triggerer()
-    assert world.status(job) == "scraping"
-    world.airflow.kill_triggerer()
-    world.airflow.start_triggerer()
-    assert world.status(job) == "scraping"
-    world.site.release()
-    assert world.airflow.wait_run("deferred", run) == "success"
-    assert world.receipt("deferred", run)["job_id"] == job
-    assert (len(world.files), world.started) == (1, 1)
+def test_o4_a_triggerer_that_is_restarted_cancels_nothing(environment: Environment) -> None:
+    run = environment.run("deferred", environment.site.held(2))
+    job = environment.deferred("deferred", run)
+    environment.airflow.restart_triggerer()
+    assert environment.status(job) == "scraping"
+    environment.airflow.kill_triggerer()
+    environment.airflow.start_triggerer()
+    assert environment.status(job) == "scraping"
+    environment.site.release()
+    assert environment.airflow.wait_run("deferred", run) == "success"
+    assert environment.receipt("deferred", run)["job_id"] == job
+    assert (len(environment.files), environment.started) == (1, 1)
 
 
 @proves(
@@ -441,24 +451,24 @@ def test_o4_a_triggerer_that_is_restarted_cancels_nothing(world: World) -> None:
     line="return state in GOES_ON",
     becomes="return False",
 )
-def test_o4_a_triggerer_that_hung_cancels_no_job_that_another_has_taken_over(world: World) -> None:
-    run = world.run("deferred", world.site.held(2))
-    job = world.deferred("deferred", run)
-    with world.airflow.hung_triggerer():
-        world.airflow.start_second_triggerer()
-        world.triggerer_asks(job)
+def test_o4_a_triggerer_that_hung_cancels_no_job_that_another_has_taken_over(environment: Environment) -> None:
+    run = environment.run("deferred", environment.site.held(2))
+    job = environment.deferred("deferred", run)
+    with environment.airflow.hung_triggerer():
+        environment.airflow.start_second_triggerer()
+        environment.triggerer_asks(job)
     try:
         told = f"{job} goes on"
-        back = lambda: told in world.triggers("deferred", run) or world.asked("DELETE", job)  # noqa: E731
-        world.poll(back, "the first triggerer to come back", timeout=90)
-        assert world.asked("DELETE", job) == 0
-        world.site.release()
-        assert world.airflow.wait_run("deferred", run) == "success"
+        back = lambda: told in environment.triggers("deferred", run) or environment.asked("DELETE", job)  # noqa: E731
+        environment.poll(back, "the first triggerer to come back", timeout=90)
+        assert environment.asked("DELETE", job) == 0
+        environment.site.release()
+        assert environment.airflow.wait_run("deferred", run) == "success"
     finally:
-        world.airflow.end_second_triggerer()
-    assert world.asked("DELETE", job) == 0, "it was cancelled after the first triggerer came back"
-    assert world.receipt("deferred", run)["job_id"] == job
-    assert (len(world.files), world.started) == (1, 1)
+        environment.airflow.end_second_triggerer()
+    assert environment.asked("DELETE", job) == 0, "it was cancelled after the first triggerer came back"
+    assert environment.receipt("deferred", run)["job_id"] == job
+    assert (len(environment.files), environment.started) == (1, 1)
 
 
 #: Where a worker is killed: the fault that holds it there, and how a test sees that it has come there.
@@ -493,18 +503,18 @@ MOMENTS: dict[str, tuple[dict[str, object] | None, tuple[str, str]]] = {
         pytest.param("deferred", "while it lands", marks=pytest.mark.nightly),
     ],
 )
-def test_o1_a_worker_that_is_killed_pays_once(world: World, dag_id: str, moment: str) -> None:
+def test_o1_a_worker_that_is_killed_pays_once(environment: Environment, dag_id: str, moment: str) -> None:
     fault, (method, path) = MOMENTS[moment]
-    world.service.faults(fault)
-    urls = world.site.pages(2)
-    run = world.run(dag_id, urls)
-    world.poll(lambda: world.asked(method, path) > 0, f"the worker to come to {moment!r}")
-    os.kill(world.airflow.wait_worker(dag_id, run, "land"), signal.SIGKILL)
-    world.outlives_a_kill(dag_id, run)
-    assert world.airflow.task(dag_id, run, "land")["try_number"] == 2
-    assert world.receipt(dag_id, run)["stored"] == 2
-    assert world.urls == urls
-    assert (len(world.files), world.started) == (1, 1)
+    environment.service.faults(fault)
+    urls = environment.site.pages(2)
+    run = environment.run(dag_id, urls)
+    environment.poll(lambda: environment.asked(method, path) > 0, f"the worker to come to {moment!r}")
+    os.kill(environment.airflow.wait_worker(dag_id, run, "land"), signal.SIGKILL)
+    environment.outlives_a_kill(dag_id, run)
+    assert environment.airflow.task(dag_id, run, "land")["try_number"] == 2
+    assert environment.receipt(dag_id, run)["stored"] == 2
+    assert environment.urls == urls
+    assert (len(environment.files), environment.started) == (1, 1)
 
 
 @proves(
@@ -513,77 +523,79 @@ def test_o1_a_worker_that_is_killed_pays_once(world: World, dag_id: str, moment:
     line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
     becomes='("airflow", ti.task_id, ti.try_number, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
 )
-def test_o5_a_second_worker_that_runs_by_mistake_changes_nothing(world: World) -> None:
-    run = world.run("blocking", world.site.held(2))
-    pid = world.airflow.wait_worker("blocking", run, "land")
-    world.poll(lambda: world.has(job_path(world)), "the worker to wait")
-    supervisor = world.airflow.supervisor_pid("blocking", run, "land")
+def test_o5_a_second_worker_that_runs_by_mistake_changes_nothing(environment: Environment) -> None:
+    run = environment.run("blocking", environment.site.held(2))
+    pid = environment.airflow.wait_worker("blocking", run, "land")
+    environment.poll(lambda: environment.has(job_path(environment)), "the worker to wait")
+    supervisor = environment.airflow.supervisor_pid("blocking", run, "land")
     os.kill(supervisor, signal.SIGKILL)  # nobody tells Airflow any more that the worker lives, and it goes on waiting
     try:
-        world.airflow.wait_task("blocking", run, "land", {"running"}, try_number=2, timeout=120)
+        environment.airflow.wait_task("blocking", run, "land", {"running"}, try_number=2, timeout=120)
         assert lives(pid), "the first worker is there and waits, too"
-        world.site.release()
-        assert world.airflow.wait_run("blocking", run) == "success"
-        world.poll(lambda: not lives(pid), "the first worker to end by itself")
+        environment.site.release()
+        assert environment.airflow.wait_run("blocking", run) == "success"
+        environment.poll(lambda: not lives(pid), "the first worker to end by itself")
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    world.receipt("blocking", run)
-    assert (len(world.files), world.started) == (1, 1)
+    environment.receipt("blocking", run)
+    assert (len(environment.files), environment.started) == (1, 1)
 
 
-def test_mapped_tasks_land_one_load_each(world: World) -> None:
-    lists = [world.site.pages(2), world.site.pages(1, first=2), world.site.held(1)]
-    run = world.airflow.trigger("mapped", {"lists": lists, "to": str(world.root)})
+def test_mapped_tasks_land_one_load_each(environment: Environment) -> None:
+    lists = [environment.site.pages(2), environment.site.pages(1, first=2), environment.site.held(1)]
+    run = environment.airflow.trigger("mapped", {"lists": lists, "to": str(environment.root)})
 
     def waits() -> bool:
-        return any((each["map_index"], each["state"]) == (2, "deferred") for each in world.airflow.tasks("mapped", run))
+        return any(
+            (each["map_index"], each["state"]) == (2, "deferred") for each in environment.airflow.tasks("mapped", run)
+        )
 
-    world.poll(waits, "the third task to wait")
-    world.site.release()
-    assert world.airflow.wait_run("mapped", run) == "success"
-    assert [world.receipt("mapped", run, index)["stored"] for index in range(3)] == [2, 1, 1]
-    assert (len(world.files), world.started) == (3, 3)
+    environment.poll(waits, "the third task to wait")
+    environment.site.release()
+    assert environment.airflow.wait_run("mapped", run) == "success"
+    assert [environment.receipt("mapped", run, index)["stored"] for index in range(3)] == [2, 1, 1]
+    assert (len(environment.files), environment.started) == (3, 3)
 
 
-def test_a_job_is_started_watched_landed_and_consumed_by_another_dag(world: World) -> None:
-    world.airflow.unpause("consumer")
-    before = {run["dag_run_id"] for run in world.airflow.api("GET", "/dags/consumer/dagRuns")["dag_runs"]}
-    run = world.run("apart", world.site.pages(3))
-    assert world.airflow.wait_run("apart", run) == "success"
-    receipt = world.receipt("apart", run)
+def test_a_job_is_started_watched_landed_and_consumed_by_another_dag(environment: Environment) -> None:
+    environment.airflow.unpause("consumer")
+    before = {run["dag_run_id"] for run in environment.airflow.api("GET", "/dags/consumer/dagRuns")["dag_runs"]}
+    run = environment.run("apart", environment.site.pages(3))
+    assert environment.airflow.wait_run("apart", run) == "success"
+    receipt = environment.receipt("apart", run)
 
     def consumed() -> list[str]:
-        runs = world.airflow.api("GET", "/dags/consumer/dagRuns")["dag_runs"]
+        runs = environment.airflow.api("GET", "/dags/consumer/dagRuns")["dag_runs"]
         return [each["dag_run_id"] for each in runs if each["dag_run_id"] not in before]
 
-    (consumer,) = world.airflow.until("the consumer", consumed, 60)
-    assert world.airflow.wait_run("consumer", consumer) == "success"
-    extra = world.airflow.xcom("consumer", consumer, "read")
+    (consumer,) = environment.airflow.until("the consumer", consumed, 60)
+    assert environment.airflow.wait_run("consumer", consumer) == "success"
+    extra = environment.airflow.xcom("consumer", consumer, "read")
     assert (extra["load_id"], extra["stored"]) == (receipt["load_id"], 3)
-    assert world.started == 1
+    assert environment.started == 1
 
 
-def test_a_sensor_needs_no_worker(world: World) -> None:
-    with Client(world.service.url, world.service.key) as client:
-        job = client.start_batch_scrape(world.site.held(1)).id
-    run = world.airflow.trigger("watching", {"job_id": job})
-    world.airflow.wait_task("watching", run, "watch", {"deferred"})
-    world.triggerer_asks(str(job))
-    world.site.release()
-    assert world.airflow.wait_run("watching", run) == "success"
-    task = world.airflow.task("watching", run, "watch")
+def test_a_sensor_needs_no_worker(environment: Environment) -> None:
+    with Client(environment.service.url, environment.service.key) as client:
+        job = client.start_batch_scrape(environment.site.held(1)).id
+    run = environment.airflow.trigger("watching", {"job_id": job})
+    environment.airflow.wait_task("watching", run, "watch", {"deferred"})
+    environment.triggerer_asks(str(job))
+    environment.site.release()
+    assert environment.airflow.wait_run("watching", run) == "success"
+    task = environment.airflow.task("watching", run, "watch")
     assert (task["pid"] is None) == TASKS_IN_TRIGGERER, "no worker ever ran it, since Airflow 3.3"
-    assert world.airflow.xcom("watching", run, "watch")["job_id"] == job
+    assert environment.airflow.xcom("watching", run, "watch")["job_id"] == job
 
 
-def test_o3_a_sensor_that_is_marked_failed_does_not_cancel_the_job(world: World) -> None:
-    with Client(world.service.url, world.service.key) as client:
-        job = str(client.start_batch_scrape(world.site.held(1)).id)
-    run = world.airflow.trigger("watching", {"job_id": job})
-    world.triggerer_asks(job)
-    world.airflow.mark_task("watching", run, "watch", "failed")
-    assert world.airflow.wait_run("watching", run) == "failed"
-    assert world.asked("DELETE", job) == 0
-    world.site.release()
-    world.poll(lambda: world.status(job) == "completed", "the job to end by itself")
+def test_o3_a_sensor_that_is_marked_failed_does_not_cancel_the_job(environment: Environment) -> None:
+    with Client(environment.service.url, environment.service.key) as client:
+        job = str(client.start_batch_scrape(environment.site.held(1)).id)
+    run = environment.airflow.trigger("watching", {"job_id": job})
+    environment.triggerer_asks(job)
+    environment.airflow.mark_task("watching", run, "watch", "failed")
+    assert environment.airflow.wait_run("watching", run) == "failed"
+    assert environment.asked("DELETE", job) == 0
+    environment.site.release()
+    environment.poll(lambda: environment.status(job) == "completed", "the job to end by itself")

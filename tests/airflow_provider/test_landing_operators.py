@@ -13,7 +13,7 @@ import duckdb
 import pytest
 from airflow.sdk import BaseOperator
 from catalogue import proves
-from dag_runs import Run, returned, run_one, said, states
+from dag_runs import Run, returned, run_one, states, task_logs
 
 from weblake.errors import InvalidOption
 from weblake.testing import WeblakeService
@@ -91,7 +91,7 @@ def test_a_crawl_without_a_limit_warns_of_its_possible_cost(
         ),
     )
     assert run.state == "success"
-    told = said(capfd)
+    told = task_logs(capfd)
     warning = "up to 10,000 pages, which cost up to 10,000 credits. Give a `limit`, or `max_credits`."
     assert told.count(warning) == (0 if given else 1)
 
@@ -109,7 +109,7 @@ def test_a_job_that_would_exceed_max_credits_is_not_started_or_retried(
         "costly",
     )
     assert run.state == "failed"
-    assert "Raise max_credits" in said(capfd)
+    assert "Raise max_credits" in task_logs(capfd)
     assert weblake_connection.counts().get("batch_scrape_started", 0) == 0
     assert [ti.try_number for ti in run.get_task_instances()] == [1]
 
@@ -138,7 +138,7 @@ def test_a_template_that_renders_to_nothing_is_refused(
     given = {"to": str(tmp_path / "lake"), **given}
     run = run_one(run_dag, lambda: WeblakeBatchScrapeOperator(task_id="land", urls=site.pages(1), **given))
     assert run.state == "failed"
-    assert told in said(capfd)
+    assert told in task_logs(capfd)
     assert weblake_connection.counts().get("batch_scrape_started", 0) == 0
 
 

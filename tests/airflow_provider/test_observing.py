@@ -1,4 +1,4 @@
-"""The provider's clients send their events to Airflow's metrics, and make spans where Airflow traces."""
+"""Tests that the provider's clients send their events to Airflow's metrics and make spans if Airflow traces."""
 
 from __future__ import annotations
 

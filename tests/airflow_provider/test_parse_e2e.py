@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from dag_runs import Run, returned, run_one, said
+from dag_runs import Run, returned, run_one, task_logs
 
 from weblake.testing import WeblakeService
 
@@ -98,7 +98,7 @@ def test_an_unusable_file_is_reported_and_not_retried(
         ),
     )
     assert run.state == "failed"
-    assert "protected with a password" in said(capfd)
+    assert "protected with a password" in task_logs(capfd)
     assert not list((tmp_path / "lake").glob("documents/**/*.parquet"))
     assert weblake_connection.counts()["parse_started"] == 1
 

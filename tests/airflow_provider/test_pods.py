@@ -68,7 +68,7 @@ class PodLab(AirflowLab):
 
 
 @dataclass
-class World:
+class Environment:
     """Airflow, the service, the site and the bucket."""
 
     airflow: PodLab
@@ -91,7 +91,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def _world(tmp_path_factory: pytest.TempPathFactory, module_s3_root: str) -> Iterator[World]:
+def _environment(tmp_path_factory: pytest.TempPathFactory, module_s3_root: str) -> Iterator[Environment]:
     key, site = f"canary-{secrets.token_hex(16)}", GatedSite()
     try:
         with LocalService(keys=[ServiceKey(key)], allow_private=True) as service:
@@ -99,44 +99,46 @@ def _world(tmp_path_factory: pytest.TempPathFactory, module_s3_root: str) -> Ite
             env = {"AIRFLOW_CONN_WEBLAKE_DEFAULT": json.dumps(connection)}
             with PodLab(tmp_path_factory.mktemp("airflow"), HERE / "e2e_dags", env) as lab:
                 lab.wait_for_dags({"blocking"})
-                yield World(lab, service, site)
+                yield Environment(lab, service, site)
                 site.release()
     finally:
         site.close()
 
 
 @pytest.fixture
-def world(_world: World) -> Iterator[World]:
-    _world.site.release()
-    _world.service.reset()
-    yield _world
-    _world.service.faults()
-    _world.site.release()
-    for run in _world.airflow.api("GET", "/dags/~/dagRuns?state=running&limit=10")["dag_runs"]:  # of a failed test
-        _world.airflow.mark_run(run["dag_id"], run["dag_run_id"], "failed")
-    for pod in _world.airflow.pods():
-        run_out_of_memory(_world, pod)
+def environment(_environment: Environment) -> Iterator[Environment]:
+    _environment.site.release()
+    _environment.service.reset()
+    yield _environment
+    _environment.service.faults()
+    _environment.site.release()
+    for run in _environment.airflow.api("GET", "/dags/~/dagRuns?state=running&limit=10")[
+        "dag_runs"
+    ]:  # of a failed test
+        _environment.airflow.mark_run(run["dag_id"], run["dag_run_id"], "failed")
+    for pod in _environment.airflow.pods():
+        run_out_of_memory(_environment, pod)
 
 
-def evict(world: World, pod: int) -> None:
+def evict(environment: Environment, pod: int) -> None:
     """SIGTERM to the pod's first process, and SIGKILL to all of it when the task has heard of it.
 
     Kubernetes waits for thirty seconds in between. Airflow's supervisor passes the signal on and waits for the task,
     which goes on, so that the pod lives until its end.
     """
     heard = "goes on, and a retry lands it"
-    before = world.airflow.said(heard)
+    before = environment.airflow.said(heard)
     os.kill(pod, signal.SIGTERM)
-    world.airflow.until("the task to hear of it", lambda: world.airflow.said(heard) > before, 30)
-    run_out_of_memory(world, pod)
+    environment.airflow.until("the task to hear of it", lambda: environment.airflow.said(heard) > before, 30)
+    run_out_of_memory(environment, pod)
 
 
-def run_out_of_memory(world: World, pod: int) -> None:
+def run_out_of_memory(environment: Environment, pod: int) -> None:
     """SIGKILL to all processes of the pod at once, if it lives."""
     for pid in (pod, *descendants(pod)) if lives(pod) else ():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    world.airflow.until("the end of the pod", lambda: not lives(pod), 20)
+    environment.airflow.until("the end of the pod", lambda: not lives(pod), 20)
 
 
 @pytest.mark.parametrize(
@@ -148,28 +150,32 @@ def run_out_of_memory(world: World, pod: int) -> None:
         (run_out_of_memory, "waits"),
     ],
 )
-def test_the_next_pod_lands_the_job_of_one_that_is_gone(world: World, module_s3_root: str, end: Any, when: str) -> None:
+def test_the_next_pod_lands_the_job_of_one_that_is_gone(
+    environment: Environment, module_s3_root: str, end: Any, when: str
+) -> None:
     root = f"{module_s3_root}/{secrets.token_hex(4)}"
-    urls = [*world.site.pages(PAGES - 1), *world.site.held(1)]
+    urls = [*environment.site.pages(PAGES - 1), *environment.site.held(1)]
     if when == "lands":
-        world.service.faults(*HALF)
-        world.site.release()
-    before = len(world.airflow.pods())
-    run = world.airflow.trigger("blocking", {"urls": urls, "to": root})
-    world.until("the pod to be there", lambda: world.asked("skip=" if when == "lands" else "/v2/batch/scrape/"), run)
-    (first,) = world.airflow.pods()[before:]
-    job = str(world.airflow.xcom("blocking", run, "land", "job_id"))
+        environment.service.faults(*HALF)
+        environment.site.release()
+    before = len(environment.airflow.pods())
+    run = environment.airflow.trigger("blocking", {"urls": urls, "to": root})
+    environment.until(
+        "the pod to be there", lambda: environment.asked("skip=" if when == "lands" else "/v2/batch/scrape/"), run
+    )
+    (first,) = environment.airflow.pods()[before:]
+    job = str(environment.airflow.xcom("blocking", run, "land", "job_id"))
     if when == "lands":
-        world.until("a file in the pod's scratch", lambda: world.airflow.scratch(first), run)
+        environment.until("a file in the pod's scratch", lambda: environment.airflow.scratch(first), run)
 
-    end(world, first)
-    world.service.faults()
-    world.site.release()
-    assert world.airflow.wait_run("blocking", run) == "success", world.airflow.describe("blocking", run)
-    receipt = world.airflow.xcom("blocking", run, "land")
+    end(environment, first)
+    environment.service.faults()
+    environment.site.release()
+    assert environment.airflow.wait_run("blocking", run) == "success", environment.airflow.describe("blocking", run)
+    receipt = environment.airflow.xcom("blocking", run, "land")
     assert (receipt["job_id"], receipt["stored"], receipt["complete"]) == (job, PAGES, True)
-    assert (world.started, world.billed) == (1, PAGES)
-    _, second = world.airflow.pods()[before:]
+    assert (environment.started, environment.billed) == (1, PAGES)
+    _, second = environment.airflow.pods()[before:]
     assert second != first
     assert sorted(weblake.read(root, columns=["url"]).to_table()["url"].to_pylist()) == sorted(urls)
     (file,) = parquet_files(root)

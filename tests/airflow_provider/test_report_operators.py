@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 from airflow.sdk import Asset, AssetAlias, BaseOperator
-from dag_runs import Run, returned, run_one, said
+from dag_runs import Run, returned, run_one, task_logs
 
 from weblake.testing import WeblakeService
 
@@ -43,7 +43,7 @@ def paid(service: WeblakeService, site: GatedSite, pages: int) -> None:
 
 
 def reported(service: WeblakeService, *periods: dict[str, object]) -> None:
-    """What the service says of usage from now on."""
+    """Set the usage that the service reports from now on."""
     body = {"success": True, "periods": list(periods)}
     service.faults({"match": {"path": USAGE}, "times": None, "effect": {"status": 200, "body": body}})
 
@@ -124,7 +124,7 @@ def test_a_service_that_does_not_split_by_key_is_reported(
     run = run_one(run_dag, lambda: WeblakeUsageOperator(task_id="usage", by_api_key=True))
     assert returned(run, "usage")["split"] is False
     assert returned(run, "usage")["files"] == []
-    assert "did not split the report by API key" in said(capfd)
+    assert "did not split the report by API key" in task_logs(capfd)
 
 
 def test_the_running_period_need_not_be_a_month(run_dag: Run, weblake_connection: WeblakeService) -> None:
@@ -176,13 +176,13 @@ def test_an_exceeded_budget_warns_and_fails_on_request_only(
     run = run_one(run_dag, lambda: make(fail=False))
     assert run.state == "success"
     assert returned(run, "usage")["over_budget"] is over
-    assert ("over the budget" in said(capfd)) is over
+    assert ("over the budget" in task_logs(capfd)) is over
     asked = len(weblake_connection.requests())
     run = run_one(run_dag, lambda: make(fail=True))
     assert run.state == ("failed" if over else "success")
     assert len(weblake_connection.requests()) == asked + 1
     if over:
-        assert "3 credits are used in the running month" in said(capfd)
+        assert "3 credits are used in the running month" in task_logs(capfd)
     assert len(list(tmp_path.glob("usage_periods/**/*.parquet"))) == 1
 
 
@@ -241,7 +241,7 @@ def test_invalid_parameters_are_refused_before_any_request(
 
     run = run_one(run_dag, lambda: make(operators, str(tmp_path)))
     assert run.state == "failed"
-    assert told in said(capfd)
+    assert told in task_logs(capfd)
     assert weblake_connection.requests() == []
 
 

@@ -142,16 +142,16 @@ def test_operators_and_sensors_serialise_with_the_retry_policy(tmp_path: object)
         WeblakeBatchScrapeOperator(task_id="mine", urls=["https://example.com"], to=str(tmp_path))
         WeblakeCrawlSensor(task_id="sensor", job_id="00000000-0000-4000-8000-000000000000")
         WeblakeBatchScrapeOperator(
-            task_id="theirs", urls=["https://example.com"], to=str(tmp_path), retry_policy=Theirs()
+            task_id="theirs", urls=["https://example.com"], to=str(tmp_path), retry_policy=PolicyOfADag()
         )
     assert isinstance(dag.get_task("mine").retry_policy, WeblakeRetryPolicy)
     assert isinstance(dag.get_task("sensor").retry_policy, WeblakeRetryPolicy)
-    assert isinstance(dag.get_task("theirs").retry_policy, Theirs)
+    assert isinstance(dag.get_task("theirs").retry_policy, PolicyOfADag)
     seen = DagSerialization.from_dict(DagSerialization.to_dict(dag))
     assert all(seen.get_task(name).has_retry_policy for name in ("mine", "sensor", "theirs"))
     again = WeblakeRetryPolicy.deserialize(WeblakeRetryPolicy().serialize())
     assert again.evaluate(errors.FixRequest("It is wrong."), 1, 1).action is RetryAction.FAIL
 
 
-class Theirs(WeblakeRetryPolicy):
+class PolicyOfADag(WeblakeRetryPolicy):
     """A DAG's own."""

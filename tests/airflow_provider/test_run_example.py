@@ -1,4 +1,4 @@
-"""Tests of `python -m airflow_provider_weblake.run_example`, which needs no Airflow that is set up.
+"""Tests of `python -m airflow_provider_weblake.run_example`, which needs no configured Airflow.
 
 tests/demo/test_demo_airflow.py also tests that a failed run shows its reason; its exit code is tested under `nightly`.
 """

@@ -100,7 +100,7 @@ class Bucket:
 
 
 @dataclass
-class World:
+class Environment:
     """Airflow with two workers, the service, the site and the bucket."""
 
     lab: CeleryLab
@@ -129,7 +129,7 @@ class World:
 
 
 @pytest.fixture
-def world(s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def environment(s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Environment]:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     bucket, site, key = Bucket(s3_endpoint), GatedSite(), f"canary-{secrets.token_hex(16)}"
@@ -140,7 +140,7 @@ def world(s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             env = {f"AIRFLOW_CONN_{name}": json.dumps(value) for name, value in connections.items()}
             with CeleryLab(tmp_path / "airflow", HERE / "celery_dags", env) as lab:
                 lab.wait_for_dags({"cut_only", "sharded"})
-                yield World(lab, service, site, bucket)
+                yield Environment(lab, service, site, bucket)
                 site.release()
     finally:
         site.close()
@@ -160,61 +160,63 @@ def world(s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.param(Scale(1_000_000, 200, 5_000), id="all", marks=_ALL),
     ],
 )
-def test_shards_are_landed_once_when_a_worker_dies(world: World, tmp_path: Path, scale: Scale) -> None:
+def test_shards_are_landed_once_when_a_worker_dies(environment: Environment, tmp_path: Path, scale: Scale) -> None:
     host = f"long-list-{secrets.token_hex(6)}.example"
-    a_list_is_cut_and_read_back(world, host, scale.cut)
-    urls = [f"{world.site.url}/page/{n}" for n in range(scale.pages)]
-    urls[:: scale.per_shard] = world.site.held(scale.shards)  # one of each shard waits
+    a_list_is_cut_and_read_back(environment, host, scale.cut)
+    urls = [f"{environment.site.url}/page/{n}" for n in range(scale.pages)]
+    urls[:: scale.per_shard] = environment.site.held(scale.shards)  # one of each shard waits
     shards = [urls[first : first + scale.per_shard] for first in range(0, len(urls), scale.per_shard)]
-    path = world.bucket.put("lists/short.parquet", urls, scale.per_shard + 20)
-    to = world.bucket.path("lake")
+    path = environment.bucket.put("lists/short.parquet", urls, scale.per_shard + 20)
+    to = environment.bucket.path("lake")
     begin = time.monotonic()
-    run = world.lab.trigger("sharded", {"list": path, "per_shard": scale.per_shard, "to": to})
-    jobs = a_worker_dies(world, run, scale)
+    run = environment.lab.trigger("sharded", {"list": path, "per_shard": scale.per_shard, "to": to})
+    jobs = a_worker_dies(environment, run, scale)
     seconds = time.monotonic() - begin
-    receipts = every_shard_is_a_load(world, run, jobs, scale)
-    credits = world.service.counts()["pages_billed"]
+    receipts = every_shard_is_a_load(environment, run, jobs, scale)
+    credits = environment.service.counts()["pages_billed"]
     print(f"{scale.pages:,} pages in {seconds:.0f} s, {scale.pages / seconds:.0f} a second, {credits:,} credits")
-    lake = world.bucket.save("lake", tmp_path / "saved")
+    lake = environment.bucket.save("lake", tmp_path / "saved")
     the_dataset_is_the_list(lake, receipts, shards)
-    no_url_travelled(world, [f"https://{host}/", f"{world.site.url}/"])
-    no_key_was_written(world, run, receipts[0], lake, seconds)
+    no_url_travelled(environment, [f"https://{host}/", f"{environment.site.url}/"])
+    no_key_was_written(environment, run, receipts[0], lake, seconds)
 
 
-def a_list_is_cut_and_read_back(world: World, host: str, many: int) -> None:
+def a_list_is_cut_and_read_back(environment: Environment, host: str, many: int) -> None:
     urls = [f"https://{host}/{n:06}" for n in range(many)]
-    path = world.bucket.put("lists/long.parquet", urls, 50_000)
-    run = world.lab.trigger("cut_only", {"list": path, "per_shard": PER_CUT_SHARD})
-    assert world.lab.wait_run("cut_only", run, timeout=240) == "success", world.lab.describe("cut_only", run)
-    shards = world.lab.xcom("cut_only", run, "cut")
+    path = environment.bucket.put("lists/long.parquet", urls, 50_000)
+    run = environment.lab.trigger("cut_only", {"list": path, "per_shard": PER_CUT_SHARD})
+    assert environment.lab.wait_run("cut_only", run, timeout=240) == "success", environment.lab.describe(
+        "cut_only", run
+    )
+    shards = environment.lab.xcom("cut_only", run, "cut")
     assert [shard["index"] for shard in shards] == list(range(many // PER_CUT_SHARD))
     assert {shard["file"] for shard in shards} == {path}
-    back = world.lab.xcom("cut_only", run, "read_back")
+    back = environment.lab.xcom("cut_only", run, "read_back")
     digest = sha256("".join(f"{url}\n" for url in urls).encode()).hexdigest()
     assert (back["urls"], back["digest"]) == (many, digest)
 
 
-def a_worker_dies(world: World, run: str, scale: Scale) -> dict[int, str]:
+def a_worker_dies(environment: Environment, run: str, scale: Scale) -> dict[int, str]:
     """Kills a worker when both hold shards, and returns those shards' jobs when the run has succeeded all the same."""
-    lab = world.lab
+    lab = environment.lab
     lab.until(
         "all slots to wait for their jobs",
-        lambda: len(world.running(run)) == SLOTS == len(world.awaited()),
+        lambda: len(environment.running(run)) == SLOTS == len(environment.awaited()),
         180,
         lambda: lab.describe("sharded", run),
     )
-    held = world.running(run)
+    held = environment.running(run)
     workers = {index: lab.worker_of("sharded", run, "scrape", index) for index in held}
     assert sorted(workers.values()) == [1, 1, 2, 2]
     jobs = {index: str(lab.xcom("sharded", run, "scrape", "job_id", index)) for index in held}
-    assert world.started == SLOTS
+    assert environment.started == SLOTS
 
     victim = workers[min(held)]
     lab.kill_worker(victim)
     killed_at = time.time()
     for index, pids in held.items():
         assert all(lives(pid) != (workers[index] == victim) for pid in pids)
-    world.site.release()
+    environment.site.release()
     assert lab.wait_run("sharded", run, timeout=420 + scale.pages / SLOWEST) == "success", lab.describe("sharded", run)
     print(f"{time.time() - killed_at:.1f} s from the kill to the end")
 
@@ -226,17 +228,19 @@ def a_worker_dies(world: World, run: str, scale: Scale) -> dict[int, str]:
     return jobs
 
 
-def every_shard_is_a_load(world: World, run: str, jobs: dict[int, str], scale: Scale) -> list[dict[str, Any]]:
+def every_shard_is_a_load(
+    environment: Environment, run: str, jobs: dict[int, str], scale: Scale
+) -> list[dict[str, Any]]:
     """The receipts, by shard; a shard whose worker died has the job that was running then."""
-    receipts = [world.lab.xcom("sharded", run, "scrape", map_index=index) for index in range(scale.shards)]
+    receipts = [environment.lab.xcom("sharded", run, "scrape", map_index=index) for index in range(scale.shards)]
     assert {index: receipts[index]["job_id"] for index in jobs} == jobs
     assert [(each["submitted"], each["stored"], each["complete"]) for each in receipts] == [
         (scale.per_shard, scale.per_shard, True)
     ] * scale.shards
     for name in ("load_id", "job_id"):
         assert len({each[name] for each in receipts}) == scale.shards
-    assert world.started == scale.shards, "nothing was bought twice"
-    assert world.service.counts()["pages_billed"] == scale.pages
+    assert environment.started == scale.shards, "nothing was bought twice"
+    assert environment.service.counts()["pages_billed"] == scale.pages
     return receipts
 
 
@@ -251,26 +255,26 @@ def the_dataset_is_the_list(lake: Path, receipts: list[dict[str, Any]], shards: 
     assert sorted(url for (url,) in found) == sorted(url for shard in shards for url in shard)
 
 
-def no_url_travelled(world: World, urls: list[str]) -> None:
+def no_url_travelled(environment: Environment, urls: list[str]) -> None:
     """No XCom is large, and no URL of a list stands anywhere in Airflow, Postgres, Redis or a log."""
-    with sa.create_engine(world.lab.database, poolclass=sa.NullPool).connect() as db:
+    with sa.create_engine(environment.lab.database, poolclass=sa.NullPool).connect() as db:
         xcoms = db.execute(sa.text("SELECT dag_id, octet_length(value::text) FROM xcom")).all()
     largest = {dag_id: max(size for owner, size in xcoms if owner == dag_id) for dag_id, _ in xcoms}
     assert largest["cut_only"] < LARGEST_XCOM
     assert largest["sharded"] < LARGEST_XCOM
     for url in urls:
-        assert world.lab.grep(url) == []
+        assert environment.lab.grep(url) == []
 
 
-def no_key_was_written(world: World, run: str, receipt: dict[str, Any], lake: Path, seconds: float) -> None:
+def no_key_was_written(environment: Environment, run: str, receipt: dict[str, Any], lake: Path, seconds: float) -> None:
     """Neither the service's key nor the storage's stands anywhere but in the connections."""
     # The search finds what is there, also in Redis: what the killed worker had taken lies there, but not for hours.
-    places = world.lab.grep(run) + world.lab.grep(receipt["job_id"])
+    places = environment.lab.grep(run) + environment.lab.grep(receipt["job_id"])
     in_redis = ["queue unacked"] if seconds < UNACKED_S else []
     for kind in ("row xcom.value", "row dag_run.run_id", "file ", *in_redis):
         assert any(place.startswith(kind) for place in places), f"found in no {kind}"
     assert any(place.endswith(".log") for place in places)
-    assert not [name for name in world.lab.environment() if name.startswith("AWS_")]
-    for canary in (world.service.key, world.bucket.secret):
-        assert world.lab.grep(canary) == []
+    assert not [name for name in environment.lab.environment() if name.startswith("AWS_")]
+    for canary in (environment.service.key, environment.bucket.secret):
+        assert environment.lab.grep(canary) == []
         assert [file for file in lake.rglob("*") if file.is_file() and canary.encode() in file.read_bytes()] == []

@@ -1,4 +1,4 @@
-"""The processes and searches that the labs rely on: no process outlives its owner, and a wrapped secret is found."""
+"""Tests of the helpers for processes and searches: no process outlives its owner, and a wrapped secret is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sync_tables=True`: a landing task also syncs the tables of its dataset, and never fails because of one."""
+"""Tests of `sync_tables=True`: a landing task also syncs the tables of its dataset, and never fails because of one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk import Asset, AssetAlias, BaseOperator
-from dag_runs import Run, returned, run_one, said
+from dag_runs import Run, returned, run_one, task_logs
 from test_report_operators import events
 
 import weblake
@@ -142,7 +142,7 @@ def test_a_dataset_without_tables_is_left_alone(
     run = run_one(run_dag, scraping(tmp_path / "plain", site, catalog_conn_id="nowhere"))
     assert run.state == "success"
     assert {"tables", "tables_error"}.isdisjoint(returned(run, "land"))
-    assert "WeblakeTableSyncOperator" not in said(capfd)
+    assert "WeblakeTableSyncOperator" not in task_logs(capfd)
 
 
 @pytest.mark.parametrize("with_hook", [True, False])
@@ -183,7 +183,7 @@ def test_a_catalog_that_is_down_fails_no_landing_and_shows_no_secret(
     assert "client_secret=***" in receipt["tables_error"]
     extra_told = events(run)[asset.uri]
     assert extra_told["tables_error"] == receipt["tables_error"]
-    text = said(capfd)
+    text = task_logs(capfd)
     assert "Sync them later with WeblakeTableSyncOperator" in text
     with create_session() as session:
         rendered = session.scalars(

@@ -1,4 +1,4 @@
-"""The operator that syncs the tables of a dataset, run by Airflow itself with `dag.test()`."""
+"""Tests of the operator that syncs the tables of a dataset, run by Airflow itself with `dag.test()`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dag_runs import Run, returned, run_one, said
+from dag_runs import Run, returned, run_one, task_logs
 from gated_site import GatedSite
 from test_airflow_storage import connected as connected  # the fixture
 from test_report_operators import events
@@ -111,6 +111,6 @@ def test_a_dataset_without_tables_is_an_error_with_a_remedy(
             run_dag, lambda wrong=wrong: WeblakeTableSyncOperator(task_id="s", to=str(tmp_path / "lake"), **wrong)
         )
         assert run.state == "failed"
-    text = said(capfd)
+    text = task_logs(capfd)
     assert "has no Delta Lake or Iceberg table. Add one with weblake.tables.add." in text
     assert "There is no Airflow connection 'nowhere'" in text

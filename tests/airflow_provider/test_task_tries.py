@@ -16,7 +16,7 @@ import pytest
 from airflow.sdk import BaseOperator
 from airflow.triggers.base import TriggerEvent
 from catalogue import proves
-from dag_runs import Run, returned, run_one, said
+from dag_runs import Run, returned, run_one, task_logs
 
 from weblake import orchestration
 from weblake.testing import WeblakeService
@@ -24,11 +24,11 @@ from weblake.testing import WeblakeService
 if TYPE_CHECKING:
     from gated_site import GatedSite
 
-Make = Callable[..., BaseOperator]
+MakeOperator = Callable[..., BaseOperator]
 
 
 @pytest.fixture
-def batch(tmp_path: Path) -> Make:
+def batch(tmp_path: Path) -> MakeOperator:
     """Makes the task that lands a batch below this test's folder."""
     from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
 
@@ -53,7 +53,7 @@ def batch(tmp_path: Path) -> Make:
     becomes='("airflow", ti.dag_id, ti.task_id, map_index, ti.try_number), ti.run_id',
 )
 def test_o1_a_try_after_one_that_landed_finds_its_load(
-    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, batch: Make
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, batch: MakeOperator
 ) -> None:
     tries: list[int] = []
 
@@ -88,7 +88,7 @@ def fire_first(monkeypatch: pytest.MonkeyPatch, site: GatedSite, event: dict[str
 
 
 #: What a trigger may say of a job that runs.
-UNTRUE: dict[str, Any] = {
+FALSE_EVENTS: dict[str, Any] = {
     "it is completed": {"status": "completed", "completed": 2, "total": 2},
     "it has failed": {"status": "failed", "completed": 0, "total": 2},
     "nobody knows it": {"status": "gone"},
@@ -100,7 +100,7 @@ UNTRUE: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     "lie",
-    [lie if lie == "it is completed" else pytest.param(lie, marks=pytest.mark.system) for lie in UNTRUE],
+    [lie if lie == "it is completed" else pytest.param(lie, marks=pytest.mark.system) for lie in FALSE_EVENTS],
 )
 @proves(
     "O8",
@@ -113,11 +113,11 @@ def test_o8_a_false_event_changes_nothing(
     run_dag: Run,
     weblake_connection: WeblakeService,
     site: GatedSite,
-    batch: Make,
+    batch: MakeOperator,
     monkeypatch: pytest.MonkeyPatch,
     lie: str,
 ) -> None:
-    triggers = fire_first(monkeypatch, site, UNTRUE[lie], times=1)
+    triggers = fire_first(monkeypatch, site, FALSE_EVENTS[lie], times=1)
     urls = site.held(2)
     found = run_one(run_dag, lambda: batch(urls, deferrable=True))
     assert found.state == "success"
@@ -133,7 +133,7 @@ def test_a_triggerer_that_cannot_poll_does_not_start_workers_repeatedly(
     run_dag: Run,
     weblake_connection: WeblakeService,
     site: GatedSite,
-    batch: Make,
+    batch: MakeOperator,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -143,7 +143,7 @@ def test_a_triggerer_that_cannot_poll_does_not_start_workers_repeatedly(
     urls = site.held(1)
     assert run_one(run_dag, lambda: batch(urls, deferrable=True)).state == "success"
     assert [trigger.reconnect_s for trigger in triggers] == [None, landing.RECONNECT_S, landing.RECONNECT_S]
-    assert "Does it have the connection 'weblake_default'" in said(capfd)
+    assert "Does it have the connection 'weblake_default'" in task_logs(capfd)
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 
@@ -156,7 +156,7 @@ def test_a_triggerer_that_cannot_poll_does_not_start_workers_repeatedly(
     case="has completed",
 )
 def test_o8_a_lost_event_is_recovered(
-    weblake_connection: WeblakeService, site: GatedSite, batch: Make, job: str
+    weblake_connection: WeblakeService, site: GatedSite, batch: MakeOperator, job: str
 ) -> None:
     """The scheduler's own time-out finds a trigger that never fired: the API says what became of the job."""
     from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from airflow.sdk import DAG, task
-from async_jobs import asked, start, trigger
+from async_jobs import count_requests, start, trigger
 from catalogue import proves
 from dag_runs import Run, returned
-from job_trigger_runner import NOBODY, STATUS, Runner, run
+from job_trigger_runner import STATUS, UNKNOWN_JOB, Runner, run
 
 from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
 from airflow_provider_weblake.triggers import weblake as triggers
@@ -32,8 +32,8 @@ from weblake.testing import WeblakeService
 if TYPE_CHECKING:
     from gated_site import GatedSite
 
-MANY = 1000
-many = pytest.mark.parametrize("many", [250, pytest.param(MANY, marks=pytest.mark.nightly)])
+SHARDS = 1000
+many = pytest.mark.parametrize("many", [250, pytest.param(SHARDS, marks=pytest.mark.nightly)])
 #: Bytes of one shard in the list that goes through XCom.
 SHARD = 600
 
@@ -100,7 +100,7 @@ def test_o7_a_thousand_jobs_wait_with_the_sockets_and_the_memory_of_one(
         job_id = await start(weblake_connection, *site.held(1))
         files, memory = len(os.listdir("/proc/self/fd")), resident()
         tasks = [runner.start(trigger(job_id, poll_interval=120.0)) for _ in range(many)]
-        await in_time(lambda: asked(weblake_connection, "GET", job_id) >= many)
+        await in_time(lambda: count_requests(weblake_connection, "GET", job_id) >= many)
         # Both ends of each connection are in this process, and so is all that it logs of a thousand requests.
         assert len(os.listdir("/proc/self/fd")) - files < 300
         assert resident() - memory < 128 << 20
@@ -137,9 +137,11 @@ def test_o7_an_outage_does_not_cause_six_tries_for_each_of_a_thousand_jobs(
     async def story(runner: Runner) -> None:
         jobs = many // 4
         weblake_connection.faults({"match": STATUS, "times": None, "effect": {"status": 503}})
-        tasks = [runner.start(trigger(NOBODY, poll_interval=120.0)) for _ in range(jobs)]
+        tasks = [runner.start(trigger(UNKNOWN_JOB, poll_interval=120.0)) for _ in range(jobs)]
         await in_time(lambda: len(given_up) == jobs)
-        assert asked(weblake_connection, "GET", NOBODY) <= jobs + 100, "a hundred retries for all together"
+        assert count_requests(weblake_connection, "GET", UNKNOWN_JOB) <= jobs + 100, (
+            "a hundred retries for all together"
+        )
         for each in tasks:
             each.cancel()
         await asyncio.wait(tasks, timeout=30)
@@ -160,11 +162,11 @@ def test_o7_jobs_that_were_deferred_together_are_not_polled_together(monkeypatch
         pauses.append(seconds)
 
     async def story() -> None:
-        for _ in range(MANY):
-            await trigger(NOBODY, poll_interval=30.0)._pause(30.0)
+        for _ in range(SHARDS):
+            await trigger(UNKNOWN_JOB, poll_interval=30.0)._pause(30.0)
 
     monkeypatch.setattr(triggers, "asyncio", SimpleNamespace(sleep=sleep))
     asyncio.run(story())
     assert 30 <= min(pauses) <= max(pauses) <= 45
     in_one_second = max(sum(begin <= each < begin + 1 for each in pauses) for begin in range(30, 45))
-    assert in_one_second < MANY / 5
+    assert in_one_second < SHARDS / 5

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from async_jobs import in_loop, land, until
-from event_triggerer import SOON, Supervisor, looks, supervisor, triggerer
+from async_jobs import land, run_in_loop, until
+from event_triggerer import POLL_S, Supervisor, supervisor, triggerer, wait_for_polls
 from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers import events
@@ -18,7 +18,7 @@ __all__ = ["supervisor"]
 
 
 def usage(**options: Any) -> WeblakeUsagePeriodTrigger:
-    return WeblakeUsagePeriodTrigger(poll_interval=SOON, **options)
+    return WeblakeUsagePeriodTrigger(poll_interval=POLL_S, **options)
 
 
 MONTH = 31 * 24 * 3600.0
@@ -34,13 +34,13 @@ def test_a_usage_period_fires_once_when_it_has_closed(
         async with triggerer() as before:
             before.watch(usage(), "usage")
             await until(lambda: supervisor.of("usage"), watched=before)
-            await looks(weblake_service, 2, path=REPORT)
+            await wait_for_polls(weblake_service, 2, path=REPORT)
             assert before.fired == []
             weblake_service.advance(MONTH)
             await land(weblake_service, f"{site.url}/page/3")
             await until(lambda: before.fired, watched=before)
             await until(lambda: supervisor.of("usage")[0]["last_period_start"], watched=before)
-            await looks(weblake_service, 2, path=REPORT)
+            await wait_for_polls(weblake_service, 2, path=REPORT)
         (event,) = [event for _, event in before.fired]
         assert (event["report"], event["period"], event["total"]) == ("credits", month, 2)
         start, end = (datetime.fromisoformat(event[name]) for name in ("period_start", "period_end"))
@@ -54,12 +54,12 @@ def test_a_usage_period_fires_once_when_it_has_closed(
         async with triggerer() as after:
             after.watch(usage(), "usage")
             await until(lambda: len(after.fired) == 2, watched=after)
-            await looks(weblake_service, 2, path=REPORT)
+            await wait_for_polls(weblake_service, 2, path=REPORT)
         assert len(after.fired) == 2
         assert [event["total"] for _, event in after.fired] == [1, 1]
         assert month < after.fired[0][1]["period"] < after.fired[1][1]["period"]
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 @pytest.mark.parametrize("fire_latest", [False, True])
@@ -74,7 +74,7 @@ def test_a_new_watcher_records_or_fires_the_newest_closed_period(
         async with triggerer() as running:
             running.watch(usage(report="tokens", fire_latest=fire_latest), "usage")
             await until(lambda: supervisor.of("usage"), watched=running)
-            await looks(weblake_service, 2, path="/v2/team/token-usage/historical")
+            await wait_for_polls(weblake_service, 2, path="/v2/team/token-usage/historical")
         periods = [event["period"] for _, event in running.fired]
         assert len(periods) == (1 if fire_latest else 0)
         noted = supervisor.of("usage")[0]["last_period_start"]
@@ -83,7 +83,7 @@ def test_a_new_watcher_records_or_fires_the_newest_closed_period(
         if fire_latest:
             assert running.fired[0][1]["total"] > 0
 
-    in_loop(story)
+    run_in_loop(story)
 
 
 def test_a_period_also_closes_by_the_clock_without_a_later_one(
@@ -104,4 +104,4 @@ def test_a_period_also_closes_by_the_clock_without_a_later_one(
             await until(lambda: running.fired, watched=running)
         assert [event["total"] for _, event in running.fired] == [1]
 
-    in_loop(story)
+    run_in_loop(story)

@@ -1,4 +1,4 @@
-"""Both clients over a real socket: each operation, what went out, and what came back."""
+"""Tests of both clients over a real socket: the request and the returned value of each operation."""
 
 import asyncio
 import json
@@ -76,7 +76,7 @@ def entries() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
 
 
 def arguments(name: str, entry: dict[str, Any], tmp_path: Path) -> tuple[list[Any], dict[str, Any]]:
-    """What each operation needs at least, and one option where it has some."""
+    """Return the required arguments of each operation, and one option if it has options."""
     file = tmp_path / "page.html"
     file.write_text("<p>hello</p>")
     special: dict[str, tuple[list[Any], dict[str, Any]]] = {

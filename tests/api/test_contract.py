@@ -1,4 +1,4 @@
-"""Options and operations against the packaged contract: what is tried is taken from the contract itself."""
+"""Tests of options and operations against the packaged contract, from which the cases are generated."""
 
 import inspect
 import json

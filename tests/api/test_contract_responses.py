@@ -1,4 +1,4 @@
-"""Models against the packaged contract: every property of every response arrives under its snake_case name."""
+"""Tests of the models against the packaged contract: every response property arrives under its snake_case name."""
 
 import inspect
 from typing import Any

@@ -1,4 +1,4 @@
-"""The lenient views: odd values are kept aside, nothing is lost, nothing raises."""
+"""Tests of the lenient models: values of a wrong type are kept in `extra`, nothing is lost, and nothing raises."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""The link of a chunk leads to the same one, whichever way it is read."""
+"""Tests of the link to the next chunk: the fast path and the URL parser give the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operations add to their options: deadlines, files, defaults that are always sent."""
+"""Tests of what operations add to their options: deadlines, files, defaults that are always sent."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the option checks promise beyond the contract's own ranges: rules, words, secrecy, and that they only refuse."""
+"""Tests of the option checks beyond the ranges of the contract: rules between options, spelling, and hidden secrets."""
 
 import enum
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Whatever bytes come in: a value or MalformedReply comes out, and no document is cut in the wrong place."""
+"""Tests of the JSON parser: any bytes give a value or MalformedReply, and documents are split at the right places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading hostile bytes takes time that grows with their length alone."""
+"""Tests that the time to parse hostile bytes is linear in their length."""
 
 from __future__ import annotations
 

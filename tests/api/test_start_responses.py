@@ -1,4 +1,4 @@
-"""Each class of answers to a start, and what the table makes of it."""
+"""Tests of the verdict on each class of responses to a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every document becomes the row that a slow, obvious reading of the design's rules says."""
+"""Tests that every document becomes the row that a slow, direct implementation of the column rules gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of odd values one by one, by example, and the columns that hold them."""
+"""Tests of the rules for values of a wrong type, by example, and of the columns that contain them."""
 
 from __future__ import annotations
 

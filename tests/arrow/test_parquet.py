@@ -1,4 +1,4 @@
-"""One file, whole and checked, or none: for every reader, at bounded memory, whatever the disk does."""
+"""Tests of the Parquet writer: one complete, checked file or none, bounded memory, failing disks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def batch_of(*documents: object) -> pa.RecordBatch:
 
 
 def plain(value: object) -> object:
-    """What every reader means: maps as dicts, arrays as lists, times as UTC instants, null however it is spelled."""
+    """Return a value in one form for all readers: maps as dicts, arrays as lists, times in UTC, any null as None."""
     if isinstance(value, dict):
         if set(value) == {"key", "value"} and isinstance(value["key"], list):  # one of DuckDB's ways to spell a map
             return dict(zip(value["key"], value["value"], strict=True))

@@ -1,4 +1,4 @@
-"""Row groups that are made apart make the file, byte for byte, that one writer makes; and no row of them is lost."""
+"""Tests that separately encoded row groups give, byte for byte, the file of one writer, and that no row is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A column of many strings is the one that a column of few would be, whatever stands in them."""
+"""Tests that a column of many strings equals one of few strings, with any content."""
 
 from __future__ import annotations
 

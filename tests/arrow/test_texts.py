@@ -1,4 +1,4 @@
-"""Long texts become columns by Arrow's own reader, exactly as Python reads them, or not at all."""
+"""Tests that long texts become columns by Arrow's own reader exactly as Python reads them, or not at all."""
 
 from __future__ import annotations
 

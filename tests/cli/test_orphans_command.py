@@ -1,4 +1,4 @@
-"""The command orphans on a ledger alone: its lines, its JSON and its exit code."""
+"""Tests of the command orphans without a service: its lines, its JSON and its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Printed output: progress on a terminal, questions, long lists, and text that a terminal would obey."""
+"""Tests of printed output: progress on a terminal, questions, long lists, and control characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that send one request and print its response: what they send, print, and exit with."""
+"""Tests of the commands that send one request and print its response: request, output and exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many requests of one AsyncClient at once: few connections, each used again, and nobody stands behind polls."""
+"""Tests of many concurrent requests of one AsyncClient: few, reused connections, and no queueing behind polls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two threads make comes in its order, is never too far ahead, and ends when left."""
+"""Tests of the helper threads: results come in order, prefetching is bounded, and the threads end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weblake.background import run_in_thread, run_in_two_threads
 HELPER = "weblake-ahead"
 
 
-def counted(made: list[int], most: int, error: BaseException | None = None) -> Iterator[Callable[[], int]]:
+def numbered_items(made: list[int], most: int, error: BaseException | None = None) -> Iterator[Callable[[], int]]:
     for number in range(most):
         made.append(number)
         yield lambda number=number: number  # type: ignore[misc]
@@ -25,19 +25,19 @@ def counted(made: list[int], most: int, error: BaseException | None = None) -> I
         raise error
 
 
-def helpers() -> int:
+def helper_threads() -> int:
     return sum(thread.name == HELPER for thread in threading.enumerate())
 
 
-def here() -> str:
+def current_thread_name() -> str:
     return threading.current_thread().name
 
 
 def test_items_are_returned_in_order() -> None:
-    assert list(run_in_two_threads(counted([], 500))) == list(range(500))
-    assert list(run_in_two_threads(counted([], 1))) == [0]
-    assert list(run_in_two_threads(counted([], 0))) == []
-    until(lambda: not helpers())
+    assert list(run_in_two_threads(numbered_items([], 500))) == list(range(500))
+    assert list(run_in_two_threads(numbered_items([], 1))) == [0]
+    assert list(run_in_two_threads(numbered_items([], 0))) == []
+    until(lambda: not helper_threads())
 
 
 @pytest.mark.parametrize("error", [ValueError("in its turn"), MemoryError(), StopIteration()])
@@ -46,19 +46,19 @@ def test_an_error_of_the_source_is_raised_in_order(error: Exception, before: int
     seen = list[int]()
 
     def take() -> None:
-        for number in run_in_two_threads(counted([], before, error)):
+        for number in run_in_two_threads(numbered_items([], before, error)):
             seen.append(number)
 
     with pytest.raises(RuntimeError if isinstance(error, StopIteration) else type(error)):
         take()
     assert seen == list(range(before))
-    until(lambda: not helpers())
+    until(lambda: not helper_threads())
 
 
 @pytest.mark.parametrize("slow", [HELPER, "MainThread", None])
 def test_an_error_of_an_item_is_raised_in_order(slow: str | None) -> None:
     def made(number: int) -> int:
-        if here() == slow:
+        if current_thread_name() == slow:
             sum(range(50_000))
         return 1 // (10 - number)
 
@@ -75,11 +75,11 @@ def test_an_error_of_an_item_is_raised_in_order(slow: str | None) -> None:
 
 @pytest.mark.parametrize("where", ["taking", "calling"])
 def test_an_interrupt_of_the_consumer_is_raised_at_once(where: str) -> None:
-    """Whatever the other one is at."""
-    main, at_work, go_on = here(), threading.Event(), threading.Event()
+    """Also while the other thread works."""
+    main, at_work, go_on = current_thread_name(), threading.Event(), threading.Event()
 
     def item() -> None:
-        if here() == main:
+        if current_thread_name() == main:
             assert at_work.wait(30)
             if where == "calling":
                 raise KeyboardInterrupt
@@ -89,7 +89,7 @@ def test_an_interrupt_of_the_consumer_is_raised_at_once(where: str) -> None:
 
     def items() -> Iterator[Callable[[], None]]:
         while True:
-            if here() == main and where == "taking" and at_work.is_set():
+            if current_thread_name() == main and where == "taking" and at_work.is_set():
                 raise KeyboardInterrupt
             yield item
 
@@ -97,27 +97,27 @@ def test_an_interrupt_of_the_consumer_is_raised_at_once(where: str) -> None:
         list(run_in_two_threads(items()))
     assert at_work.is_set()
     go_on.set()
-    until(lambda: not helpers())
+    until(lambda: not helper_threads())
 
 
 @pytest.mark.parametrize("most", [2, 3, 7])
 def test_the_number_of_prefetched_items_is_bounded(most: int) -> None:
     taken: list[int] = []
-    for number in run_in_two_threads(counted(taken, 50), most):
+    for number in run_in_two_threads(numbered_items(taken, 50), most):
         # This one is handed over, and has made room; the other thread fills it while this one is here.
         until(lambda number=number: len(taken) == min(50, number + 1 + most))
         assert len(taken) <= number + 1 + most
 
 
 def test_both_threads_process_items_in_parallel() -> None:
-    """No item is made before another one is in the making: one thread alone would wait for ever."""
+    """Each item waits until a second one is processed: a single thread would wait until the timeout."""
     two = threading.Barrier(2, timeout=30)
 
     def item() -> str:
         two.wait()
-        return here()
+        return current_thread_name()
 
-    assert {*run_in_two_threads(iter([item] * 20))} == {here(), HELPER}
+    assert {*run_in_two_threads(iter([item] * 20))} == {current_thread_name(), HELPER}
 
 
 def test_items_are_taken_from_the_source_by_one_thread_at_a_time() -> None:
@@ -179,11 +179,11 @@ def test_the_input_of_an_item_is_released_with_it() -> None:
 
 
 def test_closing_early_finishes_the_current_item_and_ends_the_thread() -> None:
-    main, at_work, go_on = here(), threading.Event(), threading.Event()
+    main, at_work, go_on = current_thread_name(), threading.Event(), threading.Event()
     taken: list[int] = []
 
     def item(number: int) -> None:
-        if number and here() == main:
+        if number and current_thread_name() == main:
             assert at_work.wait(30)
         elif number:
             at_work.set()
@@ -194,14 +194,14 @@ def test_closing_early_finishes_the_current_item_and_ends_the_thread() -> None:
             taken.append(number)
             yield lambda number=number: item(number)  # type: ignore[misc]
 
-    until(lambda: not helpers())  # those of other tests have ended
+    until(lambda: not helper_threads())  # those of other tests have ended
     for _ in run_in_two_threads(items()):
         assert at_work.wait(30)
         break
-    assert helpers() == 1  # nobody waits for it
+    assert helper_threads() == 1  # nobody waits for it
     before = len(taken)
     go_on.set()
-    until(lambda: not helpers())
+    until(lambda: not helper_threads())
     assert len(taken) == before < 50
 
 

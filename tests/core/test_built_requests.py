@@ -1,4 +1,4 @@
-"""What a transport sends: the request as httpx makes it, with the transport's own headers."""
+"""Tests of the request that a transport sends: as httpx makes it, with the transport's own headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded service as another process of the same user finds it: by its address file, again after it has moved."""
+"""Tests of how another process of the same user finds the embedded service: by its address file."""
 
 from __future__ import annotations
 

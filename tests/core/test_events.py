@@ -1,4 +1,4 @@
-"""A client's observer gets the events of requests and loads, and the log has a line for each load and request."""
+"""Tests that the observer of a client gets the events of requests and loads, and that the log has a line for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One client in forked processes, in many threads, and after the event loop is gone on which it was used."""
+"""Tests of one client in forked processes, in many threads, and after its event loop has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which responses leave a connection for the next request, and which do not: blocking, over aiohttp, over the pool."""
+"""Tests of which responses leave a connection reusable: blocking, over aiohttp, and over the connection pool."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ LEFT = {
 
 @pytest.mark.parametrize("name", LEFT)
 def test_another_response_ends_the_connection(way: str, name: str) -> None:
-    """What stands behind a response would be taken for the answer to another request."""
+    """Bytes after a response would be read as the response to the next request."""
     text, body = LEFT[name]
     service = Service(text, b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlast")
     # A new connection answers with the first text again.

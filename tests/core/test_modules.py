@@ -1,4 +1,4 @@
-"""The modules of the package import on every Python and with every dependency that it declares."""
+"""Tests that the modules of the package import on every Python and with every dependency that it declares."""
 
 import pytest
 from module_imports import import_all

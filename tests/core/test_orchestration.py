@@ -1,4 +1,4 @@
-"""Tests of the door for integrations: it is all that they use of the core, and it loads no Arrow."""
+"""Tests of `weblake.orchestration`: integrations use nothing else of the core, and it loads no Arrow."""
 
 from __future__ import annotations
 

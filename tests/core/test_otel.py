@@ -1,4 +1,4 @@
-"""Spans and metrics of OpenTelemetry, read back from exporters in memory."""
+"""Tests of the spans and metrics of OpenTelemetry, read from exporters in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S6: ids and names that try to leave their folder or their path: in the client, in the ledger and below a root."""
+"""S6: tests of ids and names that try to leave their folder or URL path: in the client, the ledger and a root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remedies: every template of the core in the words of Python and the command line, and errors that carry one."""
+"""Tests of the remedies: every template in terms of Python and the command line, and errors with a remedy."""
 
 from __future__ import annotations
 

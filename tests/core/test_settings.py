@@ -1,4 +1,4 @@
-"""Where the base URL and the key of a client come from: arguments first, then the environment."""
+"""Tests of the sources of base URL and API key: arguments first, then the environment."""
 
 from __future__ import annotations
 

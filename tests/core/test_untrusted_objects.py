@@ -1,4 +1,4 @@
-"""S10: nothing is made into objects or code of what strangers sent. A rule over every line of the product."""
+"""S10: untrusted data is never unpickled or executed. A rule over every line of the source code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHELL = "shell"
 
 
 def found(path: Path) -> Iterator[tuple[str, int]]:
-    """What the file uses of all that, with its line."""
+    """Return the uses of these modules and calls in a file, with their lines."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import | ast.ImportFrom):
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]

@@ -1,4 +1,4 @@
-"""S11: what pages and services say, shown to people: on a terminal it is text, and moves, colours and hides nothing."""
+"""S11: text of pages and services on a terminal has no effect on cursor, colours or other output."""
 
 from __future__ import annotations
 

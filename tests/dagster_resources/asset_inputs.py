@@ -73,7 +73,7 @@ def run(instance: dg.DagsterInstance, root: str, *assets: Any, options: Any = No
 
 
 def failure(instance: dg.DagsterInstance, root: str, *assets: Any, **how: Any) -> tuple[str, Any]:
-    """What a run failed with: Dagster's message, and what weblake told it."""
+    """Return the error of a run: Dagster's message, and the message of weblake."""
     result = run(instance, root, *assets, raise_on_error=False, **how)
     (event,) = result.get_step_failure_events()
     assert event.step_failure_data.user_failure_data is not None

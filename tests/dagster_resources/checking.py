@@ -10,7 +10,7 @@ from weblake import orchestration
 
 
 class Lake(dg.ConfigurableResource):
-    """What the checks want of WeblakeResource."""
+    """The part of WeblakeResource that the checks use."""
 
     root: str
 

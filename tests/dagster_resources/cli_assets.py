@@ -1,4 +1,4 @@
-"""A code location for the command line: two assets whose pages are held, as environment variables set.
+"""A code location for the command line: two assets whose pages are held back, configured by environment variables.
 
 The job `losing_an_interrupt` receives a SIGINT in a finalizer, where Python discards the error that its handler raises.
 """

@@ -34,7 +34,7 @@ def loaded(
 
 
 def refused(kind: str, attributes: Mapping[str, object] | str) -> str:
-    """What is said of attributes that are wrong: the innermost error."""
+    """Return the innermost error about invalid attributes."""
     try:
         with loaded(kind, attributes):
             pass

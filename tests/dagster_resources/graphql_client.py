@@ -104,7 +104,7 @@ class GraphqlClient(abc.ABC):
 
 
 def said(answer: Mapping[str, Any]) -> str:
-    """What an answer that is an error says, with the tracebacks of the error and of what caused it."""
+    """Return the text of an error response, with the tracebacks of the error and its causes."""
     lines = [answer.get("__typename", "")]
     for error in (answer, *answer.get("causes", ())):
         lines += [error.get("message", ""), *error.get("stack", ())]

@@ -80,7 +80,7 @@ class Bench:
 
 @dataclass
 class Run:
-    """What came of one run."""
+    """The result of one run."""
 
     result: dg.ExecuteInProcessResult
 
@@ -105,7 +105,7 @@ class Run:
         ]
 
     def failure(self) -> dg.Failure:
-        """What the one failed step raised."""
+        """Return the error of the one failed step."""
         (event,) = [event for event in self.result.all_events if event.is_step_failure]
         error = event.step_failure_data.error
         assert error is not None

@@ -1,4 +1,4 @@
-"""A shell without a Dagster that is set up, as a reader of the documentation has it."""
+"""A shell without a configured Dagster, as a reader of the documentation has it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def dagster_home(folder: Path) -> str:
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
-    """What a program printed, if it has succeeded."""
+    """Return the output of a program, which must have succeeded."""
     assert done.returncode == 0, f"{done.args}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout

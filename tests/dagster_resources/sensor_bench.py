@@ -78,7 +78,7 @@ class Ticker:
 
 @dataclass
 class Tick:
-    """What came of a tick."""
+    """The result of a tick."""
 
     requests: list[dg.RunRequest]
     said: str | None
@@ -114,5 +114,5 @@ def start(service: WeblakeService, urls: Iterable[str]) -> str:
 
 
 def counted(cursor: str | None, name: str) -> int:
-    """How many numbers a cursor's lists of this name hold."""
+    """Return the total length of the lists with this name in a cursor."""
     return sum(len(ids) for ids in json.loads(cursor or "{}").get(name, {}).values())

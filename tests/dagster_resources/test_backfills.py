@@ -1,4 +1,4 @@
-"""Tests that a re-executed backfill continues the jobs of the backfill that it repeats, and that a new one buys."""
+"""Tests that a re-executed backfill continues the jobs of its first run, and that a new one pays again."""
 
 from __future__ import annotations
 

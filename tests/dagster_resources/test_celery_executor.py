@@ -30,7 +30,7 @@ PAGES = 3
 
 
 @dataclass
-class World:
+class Environment:
     """Dagster with its workers, the service, the site and the dataset."""
 
     dagster: DagsterCeleryLab
@@ -66,7 +66,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, module_s3_root: str) -> Iterator[World]:
+def environment(tmp_path_factory: pytest.TempPathFactory, module_s3_root: str) -> Iterator[Environment]:
     key, site = f"canary-{secrets.token_hex(16)}", GatedSite()
     try:
         with LocalService(keys=[ServiceKey(key)], allow_private=True) as service:
@@ -75,7 +75,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, module_s3_root: str) -> Iter
             env |= {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
             home = tmp_path_factory.mktemp("dagster")
             with DagsterCeleryLab(home, HERE / "celery_definitions.py", env, executor("Celery")) as lab:
-                yield World(lab, service, site, module_s3_root)
+                yield Environment(lab, service, site, module_s3_root)
                 site.release()
                 assert lab.grep(key) == []
     finally:
@@ -83,48 +83,48 @@ def world(tmp_path_factory: pytest.TempPathFactory, module_s3_root: str) -> Iter
 
 
 @pytest.fixture(autouse=True)
-def _released(world: World) -> Iterator[None]:
+def _released(environment: Environment) -> Iterator[None]:
     yield
-    world.site.release()
+    environment.site.release()
 
 
-def test_another_worker_executes_the_step_of_a_lost_worker(world: World) -> None:
-    dagster, billed = world.dagster, world.billed
-    run = world.launch()
+def test_another_worker_executes_the_step_of_a_lost_worker(environment: Environment) -> None:
+    dagster, billed = environment.dagster, environment.billed
+    run = environment.launch()
     lost = dagster.worker_of(run)
     dagster.kill_worker(lost)
     dagster.redeliver(lost)
     dagster.until("another execution", lambda: len(dagster.executions(run)) == 2, 60, lambda: dagster.describe(run))
-    world.site.release()
+    environment.site.release()
     assert dagster.wait_status(run, {"SUCCESS"}) == "SUCCESS"
-    found = world.landed(run)
-    assert (found["dagster/row_count"], world.rows(found["weblake/load_id"])) == (PAGES, PAGES)
-    assert world.billed - billed == PAGES
+    found = environment.landed(run)
+    assert (found["dagster/row_count"], environment.rows(found["weblake/load_id"])) == (PAGES, PAGES)
+    assert environment.billed - billed == PAGES
 
 
-def test_a_run_whose_step_was_killed_for_lack_of_memory_is_retried(world: World) -> None:
-    dagster, started, billed = world.dagster, world.started, world.billed
-    run = world.launch()
+def test_a_run_whose_step_was_killed_for_lack_of_memory_is_retried(environment: Environment) -> None:
+    dagster, started, billed = environment.dagster, environment.started, environment.billed
+    run = environment.launch()
     os.kill(dagster.step_process(run), signal.SIGKILL)
     dagster.wait_status(run, {"FAILURE"})
     retry = dagster.wait_retry(run)
-    world.site.release()
+    environment.site.release()
     dagster.wait_status(retry.run_id, {"SUCCESS"})
-    found = world.landed(retry.run_id)
-    assert (found["dagster/row_count"], world.rows(found["weblake/load_id"])) == (PAGES, PAGES)
-    assert (world.started - started, world.billed - billed) == (1, PAGES)
+    found = environment.landed(retry.run_id)
+    assert (found["dagster/row_count"], environment.rows(found["weblake/load_id"])) == (PAGES, PAGES)
+    assert (environment.started - started, environment.billed - billed) == (1, PAGES)
 
 
-def test_a_step_that_waits_for_longer_than_the_visibility_timeout_lands_once(world: World) -> None:
+def test_a_step_that_waits_for_longer_than_the_visibility_timeout_lands_once(environment: Environment) -> None:
     """Celery gives the step to a second worker while the first still executes it."""
-    dagster, started, billed = world.dagster, world.started, world.billed
-    run = world.launch()
+    dagster, started, billed = environment.dagster, environment.started, environment.billed
+    run = environment.launch()
     (idle,) = set(WORKERS) - {dagster.worker_of(run)}
     dagster.kill_worker(idle)
     dagster.redeliver(idle)
     dagster.until("a second execution", lambda: len(dagster.executions(run)) > 1, 60, lambda: dagster.describe(run))
     assert set(dagster.executions(run)) == set(WORKERS)
-    world.site.release()
+    environment.site.release()
     assert dagster.wait_status(run, {"SUCCESS"}) == "SUCCESS"
     loads = {
         each.metadata["weblake/load_id"]: each.metadata["dagster/row_count"]
@@ -132,17 +132,17 @@ def test_a_step_that_waits_for_longer_than_the_visibility_timeout_lands_once(wor
         if each.run_id == run
     }
     ((load_id, rows),) = loads.items()
-    assert (rows, world.rows(load_id)) == (PAGES, PAGES)
-    assert (world.started - started, world.billed - billed) == (1, PAGES)
+    assert (rows, environment.rows(load_id)) == (PAGES, PAGES)
+    assert (environment.started - started, environment.billed - billed) == (1, PAGES)
 
 
-def test_the_job_of_a_terminated_run_is_cancelled(world: World) -> None:
+def test_the_job_of_a_terminated_run_is_cancelled(environment: Environment) -> None:
     """Celery does not tell the step: it looks itself."""
-    dagster, billed = world.dagster, world.billed
-    run = world.launch()
+    dagster, billed = environment.dagster, environment.billed
+    run = environment.launch()
     dagster.terminate(run)
     assert dagster.wait_status(run, {"CANCELED"}) == "CANCELED"
     dagster.wait_event(run, lambda event: "its run was terminated" in event["message"], 90)
-    world.site.release()
+    environment.site.release()
     assert run not in [each.run_id for each in dagster.materializations("held")]
-    assert world.billed - billed < PAGES
+    assert environment.billed - billed < PAGES

@@ -44,7 +44,7 @@ def lab(local_root: str) -> Iterator[Lab]:
 
 
 def documents_of(landing: Landing) -> Path:
-    """Where the documents of a load lie."""
+    """Return the path of the documents of a load."""
     dataset, load = landing
     path = dataset.storage.local_path(next(f.path for f in load.receipt.files if f.path.startswith("documents/")))
     assert path is not None

@@ -36,7 +36,7 @@ IN_PROCESS = {"execution": {"config": {"in_process": {}}}}
 
 
 @dataclass
-class World:
+class Environment:
     """Dagster, the service, the site and the dataset."""
 
     dagster: DagsterLab
@@ -83,7 +83,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     home, root = tmp_path_factory.mktemp("dagster"), tmp_path_factory.mktemp("lake")
     keys = [f"canary-{secrets.token_hex(16)}" for _ in range(2)]
     with ExitStack() as stack:
@@ -110,14 +110,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         }
         many = {"concurrency": {"runs": {"max_concurrent_runs": 6}, "pools": {"default_limit": 2}}}
         with DagsterLab(home, HERE / "e2e_definitions.py", env, instance=many) as lab:
-            world = World(lab, service, site, root, months)
-            yield world
+            environment = Environment(lab, service, site, root, months)
+            yield environment
             for key in keys:
                 assert lab.grep(key) == []
         written = [path for path in root.rglob("*") if path.is_file()]
         assert written
         assert [in_files([root], key) for key in keys] == [[], []]
-        assert all(lab.grep(job_id) for job_id in world.landed[:3])
+        assert all(lab.grep(job_id) for job_id in environment.landed[:3])
 
 
 def _service(key: str) -> LocalService:
@@ -125,25 +125,25 @@ def _service(key: str) -> LocalService:
 
 
 @pytest.fixture
-def held(world: World) -> Iterator[Callable[[], None]]:
+def held(environment: Environment) -> Iterator[Callable[[], None]]:
     """Holds the pages of this test back until it lets them go."""
-    world.site.held(1)
-    yield world.site.release
-    world.site.release()
+    environment.site.held(1)
+    yield environment.site.release
+    environment.site.release()
 
 
-def test_a_crawl_is_materialised_checked_and_read(world: World) -> None:
-    dagster = world.dagster
+def test_a_crawl_is_materialised_checked_and_read(environment: Environment) -> None:
+    dagster = environment.dagster
     first = dagster.launch(["docs"])
     assert dagster.wait_status(first, {"SUCCESS"}) == "SUCCESS"
-    found = world.of("docs", first)
-    assert found["dagster/row_count"] == world.rows(found["weblake/load_id"]) == 4
-    assert found["dagster/uri"].startswith(f"file://{world.root}/documents/load_date=")
+    found = environment.of("docs", first)
+    assert found["dagster/row_count"] == environment.rows(found["weblake/load_id"]) == 4
+    assert found["dagster/uri"].startswith(f"file://{environment.root}/documents/load_date=")
     assert "| url | title |" in found["preview"]
     checks = {name: result.status for name, result in dagster.asset_checks("docs").items() if result}
     assert set(checks.values()) == {"SUCCEEDED"}, checks
     assert len(checks) >= 5
-    pages = dagster.launch(["held"], run_config=world.config("held", kind="page", count=3))
+    pages = dagster.launch(["held"], run_config=environment.config("held", kind="page", count=3))
     dagster.wait_status(pages, {"SUCCESS"})
     reading = dagster.launch(["titles"])
     assert dagster.wait_status(reading, {"SUCCESS"}) == "SUCCESS"
@@ -156,14 +156,14 @@ def test_a_crawl_is_materialised_checked_and_read(world: World) -> None:
     line="return placeholder",
     becomes="return value",
 )
-def test_s1_nothing_that_dagster_keeps_of_a_run_holds_a_key(world: World) -> None:
-    run = world.dagster.launch(["docs"])
-    assert world.dagster.wait_status(run, {"SUCCESS"}) == "SUCCESS"
+def test_s1_nothing_that_dagster_keeps_of_a_run_holds_a_key(environment: Environment) -> None:
+    run = environment.dagster.launch(["docs"])
+    assert environment.dagster.wait_status(run, {"SUCCESS"}) == "SUCCESS"
     for name in ("WEBLAKE_API_KEY", "E2E_BILLING_KEY"):
-        key = world.dagster.environment()[name]
-        assert world.dagster.grep(key) == []
-        assert in_files([world.root], key) == []
-    assert world.dagster.grep(world.of("docs", run)["weblake/job_id"]), "the search finds what a run tells"
+        key = environment.dagster.environment()[name]
+        assert environment.dagster.grep(key) == []
+        assert in_files([environment.root], key) == []
+    assert environment.dagster.grep(environment.of("docs", run)["weblake/job_id"]), "the search finds what a run tells"
 
 
 @proves(
@@ -172,11 +172,11 @@ def test_s1_nothing_that_dagster_keeps_of_a_run_holds_a_key(world: World) -> Non
     line="if job.is_late(now) or _is_over(job, answers, now):",
     becomes="if False:",
 )
-def test_no_process_waits_for_a_job_that_a_sensor_watches(world: World, held: Callable[[], None]) -> None:
-    dagster, before = world.dagster, world.started()
-    run = dagster.launch(["later_job"], run_config=world.config("later_job"))
+def test_no_process_waits_for_a_job_that_a_sensor_watches(environment: Environment, held: Callable[[], None]) -> None:
+    dagster, before = environment.dagster, environment.started()
+    run = dagster.launch(["later_job"], run_config=environment.config("later_job"))
     dagster.wait_status(run, {"SUCCESS"})
-    started = world.of("later_job", run)
+    started = environment.of("later_job", run)
     assert not dagster.runs(statuses=["STARTED"])  # the job runs, and no process of Dagster's does
     since = time.time()
     dagster.until("a tick that leaves it", lambda: dagster.ticks("later_collect")[0]["timestamp"] > since, 60)
@@ -184,41 +184,41 @@ def test_no_process_waits_for_a_job_that_a_sensor_watches(world: World, held: Ca
     held()
     (collected,) = dagster.wait_sensor_runs("later_collect", 1)
     dagster.wait_status(collected, {"SUCCESS"})
-    assert world.of("later", collected)["weblake/load_id"] == started["weblake/load_id"]
-    assert (world.rows(started["weblake/load_id"]), world.started() - before) == (2, 1)
-    kept = world.root / "_weblake/submitted" / started["weblake/load_id"]
+    assert environment.of("later", collected)["weblake/load_id"] == started["weblake/load_id"]
+    assert (environment.rows(started["weblake/load_id"]), environment.started() - before) == (2, 1)
+    kept = environment.root / "_weblake/submitted" / started["weblake/load_id"]
     assert not kept.exists(), [*kept.rglob("*")]
 
 
-def test_a_backfill_over_eight_months_lands_each_month_with_its_metadata(world: World) -> None:
-    dagster = world.dagster
-    backfill = dagster.backfill(["usage"], world.months, IN_PROCESS)
+def test_a_backfill_over_eight_months_lands_each_month_with_its_metadata(environment: Environment) -> None:
+    dagster = environment.dagster
+    backfill = dagster.backfill(["usage"], environment.months, IN_PROCESS)
     assert dagster.wait_backfill(backfill) == "COMPLETED_SUCCESS"
     assert dagster.backfill_counts(backfill)["usage"]["materialized"] == MONTHS
     credits = {each.partition: each.metadata["weblake/credits"] for each in dagster.materializations("usage")}
-    assert [credits[month] for month in world.months] == [float(n + 1) for n in range(MONTHS)]
-    files = sorted(path.parent.name for path in world.root.glob("usage_periods/report=credits/*/usage.parquet"))
-    assert files == [f"period={month[:7]}" for month in world.months]
+    assert [credits[month] for month in environment.months] == [float(n + 1) for n in range(MONTHS)]
+    files = sorted(path.parent.name for path in environment.root.glob("usage_periods/report=credits/*/usage.parquet"))
+    assert files == [f"period={month[:7]}" for month in environment.months]
 
 
-def test_a_backfill_re_executed_from_failure_lands_the_jobs_of_the_first_one(world: World) -> None:
+def test_a_backfill_re_executed_from_failure_lands_the_jobs_of_the_first_one(environment: Environment) -> None:
     """One asset has a run for each of its partitions, the other one run for both."""
-    dagster, before = world.dagster, world.started()
+    dagster, before = environment.dagster, environment.started()
     unreadable = {"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "times": None, "effect": {"status": 401}}
-    world.service.faults(unreadable)
+    environment.service.faults(unreadable)
     backfill = dagster.backfill(["parts", "spans"], ["a", "b"], IN_PROCESS, NO_RETRY)
     try:
         assert dagster.wait_backfill(backfill) == "COMPLETED_FAILED"
     finally:
-        world.service.faults()
-    assert world.started() - before == 4
+        environment.service.faults()
+    assert environment.started() - before == 4
     again = dagster.reexecute_backfill(backfill)
     assert dagster.wait_backfill(again) == "COMPLETED_SUCCESS"
     runs = dagster.runs({"dagster/backfill": again})
     assert [run.parent for run in runs] == [None] * 3
     loads = {each.metadata["weblake/load_id"] for key in ("parts", "spans") for each in dagster.materializations(key)}
-    assert (len(loads), world.started() - before) == (4, 4)
-    assert [world.rows(load_id) for load_id in loads] == [1] * 4
+    assert (len(loads), environment.started() - before) == (4, 4)
+    assert [environment.rows(load_id) for load_id in loads] == [1] * 4
 
 
 @proves(
@@ -227,17 +227,17 @@ def test_a_backfill_re_executed_from_failure_lands_the_jobs_of_the_first_one(wor
     line="except dg.DagsterExecutionInterruptedError:",
     becomes="except ZeroDivisionError:",
 )
-def test_o9_terminating_a_run_cancels_its_job(world: World, held: Callable[[], None]) -> None:
-    dagster, before = world.dagster, world.started()
-    run = dagster.launch(["held"], run_config=world.config("held"))
-    world.running_job(before)
+def test_o9_terminating_a_run_cancels_its_job(environment: Environment, held: Callable[[], None]) -> None:
+    dagster, before = environment.dagster, environment.started()
+    run = dagster.launch(["held"], run_config=environment.config("held"))
+    environment.running_job(before)
     dagster.terminate(run)
     assert dagster.wait_status(run, {"CANCELED"}) == "CANCELED"
-    dagster.until("the job to be cancelled", lambda: world.jobs()[0][1] == "cancelled", 20)
+    dagster.until("the job to be cancelled", lambda: environment.jobs()[0][1] == "cancelled", 20)
     held()
     again = dagster.reexecute(run)  # a person wants it after all: it is bought again
     dagster.wait_status(again, {"SUCCESS"})
-    assert world.started() - before == 2
+    assert environment.started() - before == 2
 
 
 @proves(
@@ -249,22 +249,22 @@ def test_o9_terminating_a_run_cancels_its_job(world: World, held: Callable[[], N
 )
 @pytest.mark.parametrize("how", ["evicted", "killed"])
 def test_o9_after_an_evicted_worker_the_next_one_lands_the_same_job(
-    world: World, held: Callable[[], None], how: str
+    environment: Environment, held: Callable[[], None], how: str
 ) -> None:
-    dagster, before = world.dagster, world.started()
-    run = dagster.launch(["held"], run_config=world.config("held"))
-    world.running_job(before)
-    (job_id, status), *_ = world.jobs()
+    dagster, before = environment.dagster, environment.started()
+    run = dagster.launch(["held"], run_config=environment.config("held"))
+    environment.running_job(before)
+    (job_id, status), *_ = environment.jobs()
     assert status == "scraping"
     dagster.evict_run(run) if how == "evicted" else dagster.kill_run(run)
     dagster.wait_status(run, {"FAILURE"})
-    assert world.jobs()[0] == (job_id, "scraping")
+    assert environment.jobs()[0] == (job_id, "scraping")
     retry = dagster.wait_retry(run)
     held()
     dagster.wait_status(retry.run_id, {"SUCCESS"})
-    found = world.of("held", retry.run_id)
-    assert (found["weblake/job_id"], world.started() - before) == (job_id, 1)
-    assert world.rows(found["weblake/load_id"]) == 2
+    found = environment.of("held", retry.run_id)
+    assert (found["weblake/job_id"], environment.started() - before) == (job_id, 1)
+    assert environment.rows(found["weblake/load_id"]) == 2
 
 
 @proves(
@@ -274,17 +274,17 @@ def test_o9_after_an_evicted_worker_the_next_one_lands_the_same_job(
     becomes="root, asked = self.run.run_id, self._asked_by",
 )
 def test_o9_the_step_of_a_killed_worker_lands_and_the_retry_finds_its_load(
-    world: World, held: Callable[[], None]
+    environment: Environment, held: Callable[[], None]
 ) -> None:
-    dagster, before = world.dagster, world.started()
-    run = dagster.launch(["held"], run_config=world.config("held"))
-    world.running_job(before)
+    dagster, before = environment.dagster, environment.started()
+    run = dagster.launch(["held"], run_config=environment.config("held"))
+    environment.running_job(before)
     dagster.kill_run(run, steps=False)
     retry = dagster.wait_retry(run)
     held()
     dagster.wait_status(retry.run_id, {"SUCCESS"})
-    load_id = world.of("held", retry.run_id)["weblake/load_id"]
-    assert (world.rows(load_id), world.started() - before) == (2, 1)
+    load_id = environment.of("held", retry.run_id)["weblake/load_id"]
+    assert (environment.rows(load_id), environment.started() - before) == (2, 1)
 
 
 @proves(
@@ -293,23 +293,27 @@ def test_o9_the_step_of_a_killed_worker_lands_and_the_retry_finds_its_load(
     line="if run.parent_run_id is None or not _goes_on(run):",
     becomes="if run.parent_run_id is None:",
 )
-def test_o9_re_executing_all_steps_after_success_pays_again_and_replaces_the_load(world: World) -> None:
-    dagster, before = world.dagster, world.started()
-    run = dagster.launch(["held"], run_config=world.config("held", kind="page"), tags=NO_RETRY)
+def test_o9_re_executing_all_steps_after_success_pays_again_and_replaces_the_load(environment: Environment) -> None:
+    dagster, before = environment.dagster, environment.started()
+    run = dagster.launch(["held"], run_config=environment.config("held", kind="page"), tags=NO_RETRY)
     dagster.wait_status(run, {"SUCCESS"})
     again = dagster.reexecute(run, "ALL_STEPS")
     dagster.wait_status(again, {"SUCCESS"})
-    one, two = (world.of("held", each)["weblake/load_id"] for each in (run, again))
+    one, two = (environment.of("held", each)["weblake/load_id"] for each in (run, again))
     assert one != two
-    assert (world.rows(one), world.rows(two), world.started() - before) == (0, 2, 2)  # it took the earlier one's place
+    assert (environment.rows(one), environment.rows(two), environment.started() - before) == (
+        0,
+        2,
+        2,
+    )  # it took the earlier one's place
 
 
 def test_progress_is_logged_while_a_job_runs_and_creates_no_materialization(
-    world: World, held: Callable[[], None]
+    environment: Environment, held: Callable[[], None]
 ) -> None:
-    dagster, before = world.dagster, world.started()
-    run = dagster.launch(["held"], run_config=world.config("held"))
-    world.running_job(before)
+    dagster, before = environment.dagster, environment.started()
+    run = dagster.launch(["held"], run_config=environment.config("held"))
+    environment.running_job(before)
     dagster.wait_event(run, lambda event: event["message"].startswith("The job: status "), 60)
     assert dagster.run(run).status == "STARTED"
     held()

@@ -1,4 +1,4 @@
-"""Tests of which runs continue the work of another run, and which buy anew."""
+"""Tests of which runs continue the load of another run, and which start a new one."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ from weblake.errors import AskPerson, AuthenticationFailed, InvalidOption
 from weblake.testing import WeblakeService
 
 
-def given(**fields: object) -> WeblakeResource:
+def resource_with(**fields: object) -> WeblakeResource:
     return WeblakeResource(**{"base_url": "http://127.0.0.1:1", "api_key": "test-key", **fields})  # type: ignore[arg-type]
 
 
-def looks(resource: WeblakeResource) -> list[bool]:
-    """What an op sees of the service; nothing where its run fails."""
+def call_service(resource: WeblakeResource) -> list[bool]:
+    """Call the service in an op; return [True], or an empty list if the run failed."""
     seen: list[bool] = []
 
     @dg.op
@@ -56,7 +56,7 @@ def test_the_environment_is_the_default(monkeypatch: pytest.MonkeyPatch, bench: 
     monkeypatch.setenv("WEBLAKE_API_KEY", bench.service.key)
     with WeblakeResource().get_client() as client:
         assert client.credit_usage().success
-    assert looks(WeblakeResource()) == [True]
+    assert call_service(WeblakeResource()) == [True]
 
 
 def test_a_missing_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,17 +65,17 @@ def test_a_missing_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AskPerson, match="WEBLAKE_BASE_URL"):
         WeblakeResource(api_key="test-key").get_client()
     with pytest.raises(AskPerson, match="OTHER_KEY"):
-        given(api_key=dg.EnvVar("OTHER_KEY")).get_client()
+        resource_with(api_key=dg.EnvVar("OTHER_KEY")).get_client()
     with pytest.raises(AskPerson, match="no base_url"):
-        given(base_url=" ").get_client()
+        resource_with(base_url=" ").get_client()
     with pytest.raises(AskPerson, match="root"):
-        given().dataset()
+        resource_with().dataset()
     with pytest.raises(InvalidOption, match="call_timeout_s"):
-        given(call_timeout_s=-1).get_client()
+        resource_with(call_timeout_s=-1).get_client()
     with pytest.raises(InvalidOption, match=r"WeblakeResource\(insecure=True\)"):
-        given(base_url="http://far.example.com").get_client()
+        resource_with(base_url="http://far.example.com").get_client()
     with pytest.raises(RuntimeError, match="get_client"):
-        _ = given().client
+        _ = resource_with().client
 
 
 def test_one_client_serves_a_step_and_is_closed_at_its_end(bench: Bench) -> None:
@@ -104,15 +104,17 @@ def test_one_client_serves_a_step_and_is_closed_at_its_end(bench: Bench) -> None
 def test_s3_a_resource_needs_insecure_for_plain_http() -> None:
     for make in (WeblakeResource.get_client, WeblakeResource.get_async_client):
         with pytest.raises(InvalidOption, match="in the clear"):
-            make(given(base_url="http://far.example.com"))
-        make(given(base_url="http://far.example.com", insecure=True))
+            make(resource_with(base_url="http://far.example.com"))
+        make(resource_with(base_url="http://far.example.com", insecure=True))
 
 
 @pytest.mark.parametrize(
     "wrong", [{"base_url": "http://far.example.com"}, {"base_url": "https://u@h"}, {"api_key": "CANARY x"}]
 )
 def test_s1_no_error_of_a_resource_shows_the_key(canary: str, wrong: dict[str, str]) -> None:
-    resource = given(**{"api_key": canary, **{name: text.replace("CANARY", canary) for name, text in wrong.items()}})
+    resource = resource_with(
+        **{"api_key": canary, **{name: text.replace("CANARY", canary) for name, text in wrong.items()}}
+    )
     for make in (resource.get_client, resource.get_async_client):
         with pytest.raises(InvalidOption) as caught:
             make()
@@ -130,7 +132,7 @@ def test_s1_no_error_of_a_resource_shows_the_key(canary: str, wrong: dict[str, s
 def test_s1_secrets_given_as_text_are_in_no_snapshot_and_no_repr(canary: str, nested: bool) -> None:
     options = {"client_kwargs": {"password": canary}} if nested else {"secret": canary}
     proxy = f"http://test-user:{canary}@proxy.example:3128"
-    resource = given(api_key=canary, storage_options=options, root="s3://lake/web", proxy=proxy)
+    resource = resource_with(api_key=canary, storage_options=options, root="s3://lake/web", proxy=proxy)
     reader = WeblakeParquetIOManager(root="s3://lake/web", storage_options=options)
     shown = dg.Definitions(resources={"weblake": resource, "io_manager": reader})
     snap = serialize_value(RepositorySnap.from_def(shown.get_repository_def()))
@@ -155,7 +157,7 @@ def test_s1_secrets_given_as_text_are_in_no_snapshot_and_no_repr(canary: str, ne
 def test_a_proxy_or_tls_setting_that_cannot_be_used_is_named_without_a_password(
     canary: str, wrong: dict[str, str], message: str
 ) -> None:
-    resource = given(**{name: text.replace("CANARY", canary) for name, text in wrong.items()})
+    resource = resource_with(**{name: text.replace("CANARY", canary) for name, text in wrong.items()})
     for make in (resource.get_client, resource.get_async_client):
         with pytest.raises(InvalidOption) as caught:
             make()
@@ -173,7 +175,7 @@ def test_a_resource_sends_through_its_proxy_with_its_client_certificate(
     proxy = Proxy(login="test-user:test-password")
     url = proxy.url.replace("://", "://test-user:test-password@")
     monkeypatch.setenv("TEST_PROXY", url)
-    resource = given(
+    resource = resource_with(
         base_url=service.url,
         proxy=dg.EnvVar("TEST_PROXY") if as_variable else url,
         ca_bundle=str(authority.bundle),
@@ -186,16 +188,16 @@ def test_a_resource_sends_through_its_proxy_with_its_client_certificate(
             return (await client.credit_usage()).success
 
     with closed_at_end(service, proxy):
-        assert looks(resource) == [True]
+        assert call_service(resource) == [True]
         assert asyncio.run(ask())
     assert len(proxy.heads) == 2
 
 
 def test_a_key_given_as_text_is_the_one_that_is_sent(bench: Bench, tmp_path: Path) -> None:
-    other = given(api_key="another-test-key")
+    other = resource_with(api_key="another-test-key")
     assert other.api_key != bench.resource.api_key
-    assert looks(bench.resource) == [True]
-    assert looks(given(base_url=bench.service.url, api_key="another-test-key")) == []
+    assert call_service(bench.resource) == [True]
+    assert call_service(resource_with(base_url=bench.service.url, api_key="another-test-key")) == []
 
 
 _STAND_INS = """
@@ -216,33 +218,33 @@ def test_the_placeholder_of_a_secret_does_not_depend_on_the_order_of_constructio
     canary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = f"{canary}-a", f"{canary}-b"
-    stand_ins = {key: str(given(api_key=key).api_key) for key in (first, second)}
+    stand_ins = {key: str(resource_with(api_key=key).api_key) for key in (first, second)}
     monkeypatch.setattr(secret_config, "_VALUES", type(secret_config._VALUES)())  # as if nothing had been constructed
-    assert {key: str(given(api_key=key).api_key) for key in (second, first)} == stand_ins
+    assert {key: str(resource_with(api_key=key).api_key) for key in (second, first)} == stand_ins
     assert len({*stand_ins.values()}) == 2
     # Pydantic and Dagster make a resource anew of what its configuration says.
     for key in (second, first):
-        with given(api_key=stand_ins[key]).get_client() as client:
+        with resource_with(api_key=stand_ins[key]).get_client() as client:
             assert client._settings is not None
             assert client._settings.api_key.header().endswith(key.encode())
 
 
 @pytest.mark.system
 def test_a_placeholder_of_another_process_is_refused(canary: str) -> None:
-    given(api_key=f"{canary}-own")
+    resource_with(api_key=f"{canary}-own")
     theirs = stand_ins_of_another_process(f"{canary}-own", f"{canary}-other")
-    assert str(given(api_key=f"{canary}-own").api_key) not in theirs  # nothing to compare a guess with
+    assert str(resource_with(api_key=f"{canary}-own").api_key) not in theirs  # nothing to compare a guess with
     for placeholder in (*theirs, "(kept out of Dagster's records: 0)"):
         with pytest.raises(AskPerson, match="another process") as caught:
-            given(api_key=placeholder).get_client()
+            resource_with(api_key=placeholder).get_client()
         assert "dg.EnvVar" in str(caught.value)
         with pytest.raises(AskPerson, match="another process"):
-            given(storage_options={"client_kwargs": placeholder}).options_of_storage()
+            resource_with(storage_options={"client_kwargs": placeholder}).options_of_storage()
 
 
 def test_storage_options_may_name_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_SECRET", "test-secret")
-    resource = given(
+    resource = resource_with(
         storage_options={"secret": dg.EnvVar("LAKE_SECRET"), "client_kwargs": {"x": {"env": "LAKE_SECRET"}}}
     )
     assert resource.options_of_storage() == {"secret": "test-secret", "client_kwargs": {"x": "test-secret"}}

@@ -1,4 +1,4 @@
-"""The asset of a Delta Lake or Iceberg table, downstream of the loads."""
+"""Tests of the asset of a Delta Lake or Iceberg table, downstream of the loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assets downstream of a table asset read the table with dagster-deltalake and dagster-iceberg.
+"""Tests that downstream assets read the table of a table asset with dagster-deltalake and dagster-iceberg.
 
 These packages ask for older versions of pandas and pyiceberg than the workspace has, so the reading takes place in an
 environment of its own. What it runs are the examples of docs/dagster.md.

@@ -1,4 +1,4 @@
-"""The ledger of a compacted root follows the number of live loads, and a retired load is still not bought again."""
+"""Tests of the ledger of a compacted root: its size follows the live loads, and a retired load is not paid again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLOT = {"slot": "a" * 16, "slot_has_partition": True, "run": "run-1"}
 
 
 def records(root: Path | str) -> list[str]:
-    """All that is kept beside the tables, but for the record of the compaction."""
+    """Return the names of all records except that of the compaction."""
     names = open_storage(str(root)).list("_weblake")
     return [name for name in names if name not in (layout.COMPACTION, layout.COMPACTED, layout.LAYOUT)]
 

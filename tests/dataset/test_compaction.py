@@ -1,4 +1,4 @@
-"""Many small loads in few files of another root: every row, id and record is there, and the root is whole or none."""
+"""Tests of compaction: every row, id and record is in the new root, which is complete or not a dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compacted root is landed in like the old one: nothing is bought twice, and what is retired goes out of its file."""
+"""Tests of landing into a compacted root: nothing is paid twice, and retired loads leave their merged file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weblake.storage import Storage
 from weblake_service.page_failure import PageFailure
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
-SOON = Terms(poll_s=0.2, timeout_s=60)
+FAST_POLLS = Terms(poll_s=0.2, timeout_s=60)
 RETRY, CLEAR = "max_tries=1", "max_tries=2"
 
 
@@ -65,30 +65,30 @@ def test_a_landed_load_is_found_after_compaction_without_a_request(lab: LandingL
         load_request.scrape(URLS[0], Naming()),
         load_request.crawl(URLS[2], Naming(), limit=2),
     ]
-    receipts = [load.land(lab.client, lab.dataset, request, SOON).receipt for request in made]
+    receipts = [load.land(lab.client, lab.dataset, request, FAST_POLLS).receipt for request in made]
     with pytest.raises(errors.LoadIncomplete):
-        load.land(lab.client, lab.dataset, batch("down", "http://down.test/"), SOON)
+        load.land(lab.client, lab.dataset, batch("down", "http://down.test/"), FAST_POLLS)
     told = histories(lab.dataset)
     dataset = compacted(lab)
     asked = len(lab.service.requests())
     assert histories(dataset) == told
     for request, receipt in zip(made, receipts, strict=True):
-        again = load.land(lab.client, dataset, request, SOON)
+        again = load.land(lab.client, dataset, request, FAST_POLLS)
         assert again.landed_at is not None
         assert again.receipt.to_dict(files=False) == receipt.to_dict(files=False)
         assert [file.rows for file in again.receipt.files] == [file.rows for file in receipt.files]
     with pytest.raises(errors.LoadIncomplete, match="None of the 1 pages"):
-        load.land(lab.client, dataset, batch("down", "http://down.test/"), SOON)
+        load.land(lab.client, dataset, batch("down", "http://down.test/"), FAST_POLLS)
     assert receipts[0].job_id is not None
-    by_id = load.land(lab.client, dataset, load_request.existing_job("batch", receipts[0].job_id), SOON)
+    by_id = load.land(lab.client, dataset, load_request.existing_job("batch", receipts[0].job_id), FAST_POLLS)
     assert by_id.receipt.load_id == receipts[0].load_id
     assert weblake.orphans(lab.root, client=lab.client).orphans == ()
     assert len(lab.service.requests()) == asked
-    assert load.land(lab.client, dataset, batch("c"), SOON).receipt.stored == 2, "and a new one lands"
+    assert load.land(lab.client, dataset, batch("c"), FAST_POLLS).receipt.stored == 2, "and a new one lands"
 
 
 def test_an_open_load_continues_after_compaction_without_payment(lab: LandingLab) -> None:
-    load.land(lab.client, lab.dataset, batch("landed"), SOON)
+    load.land(lab.client, lab.dataset, batch("landed"), FAST_POLLS)
     refused, running, sent = batch("refused", URLS[0], "http://pages.test/slow"), batch("running"), batch("detached")
     lab.web.held.add("*")
     _, job, _ = load.start_load(lab.client, lab.dataset, refused)
@@ -97,7 +97,7 @@ def test_an_open_load_continues_after_compaction_without_payment(lab: LandingLab
     lab.client.run(starts.cancel(JobRef("batch_scrape", job.job_id), lab.client.retry))
     lab.web.held.clear()
     with pytest.raises(errors.WeblakeError):
-        load.land(lab.client, lab.dataset, refused, SOON)
+        load.land(lab.client, lab.dataset, refused, FAST_POLLS)
     _, job, _ = load.start_load(lab.client, lab.dataset, running)
     load.start_load(lab.client, lab.dataset, sent)
     lab.service.faults({"match": {"method": "POST"}, "effect": {"status": 402}})
@@ -110,25 +110,25 @@ def test_an_open_load_continues_after_compaction_without_payment(lab: LandingLab
     assert was.refused == now.refused == (refused.load_id,)
     assert [each.to_dict() for each in was.orphans] == [each.to_dict() for each in now.orphans]
     count, dataset = started(lab), open_dataset(new)
-    assert load.land(lab.client, dataset, running, SOON).receipt.job_id == job.job_id
-    assert detached.collect(lab.client, dataset, sent.load_id, SOON).receipt.stored == 3
+    assert load.land(lab.client, dataset, running, FAST_POLLS).receipt.job_id == job.job_id
+    assert detached.collect(lab.client, dataset, sent.load_id, FAST_POLLS).receipt.stored == 3
     partial = load.land(lab.client, dataset, refused, Terms(allow_partial=True))
     assert partial.receipt.status == "cancelled"
     assert started(lab) == count
-    assert load.land(lab.client, dataset, batch("not bought"), SOON).receipt.stored == 3
+    assert load.land(lab.client, dataset, batch("not bought"), FAST_POLLS).receipt.stored == 3
 
 
 def test_a_cleared_task_removes_its_older_load_from_the_merged_file(lab: LandingLab) -> None:
     def placed(occasion: str) -> LoadRequest:
         task = Task(("airflow", "dag", "task", -1), "run-1", occasion)
-        return generations.place(batch("task"), task, generations.choose(lab.client, lab.dataset, task, SOON))
+        return generations.place(batch("task"), task, generations.choose(lab.client, lab.dataset, task, FAST_POLLS))
 
-    load.land(lab.client, lab.dataset, batch("other"), SOON)
-    first = load.land(lab.client, lab.dataset, placed(RETRY), SOON).receipt
+    load.land(lab.client, lab.dataset, batch("other"), FAST_POLLS)
+    first = load.land(lab.client, lab.dataset, placed(RETRY), FAST_POLLS).receipt
     dataset = compacted(lab)
     (merged,) = dataset.storage.list("documents")
-    assert load.land(lab.client, dataset, placed(RETRY), SOON).receipt.load_id == first.load_id
-    second = load.land(lab.client, dataset, placed(CLEAR), SOON).receipt
+    assert load.land(lab.client, dataset, placed(RETRY), FAST_POLLS).receipt.load_id == first.load_id
+    second = load.land(lab.client, dataset, placed(CLEAR), FAST_POLLS).receipt
     assert second.load_id != first.load_id
     found = weblake.read(lab.root).to_table()["load_id"].to_pylist()
     assert sorted(found) == sorted([batch("other").load_id] * 3 + [second.load_id] * 3)
@@ -193,7 +193,7 @@ def test_a_compaction_finishes_a_retirement_that_was_cut_off(tmp_path: Path, mon
     assert load_id(0) not in found
 
 
-class Meddled:
+class InterruptedStorage:
     """A storage in which something happens right before the n-th call, as another process would do it."""
 
     def __init__(self, inner: Storage, nth: int, what: Callable[[], None]) -> None:
@@ -235,12 +235,12 @@ def test_two_retirements_in_one_file_interleaved_at_any_step_lose_nothing(tmp_pa
             if each.endswith(".retired.json"):
                 dataset.storage.delete(each)
 
-    counted = Meddled(dataset.storage, 0, lambda: None)
+    counted = InterruptedStorage(dataset.storage, 0, lambda: None)
     retire(counted, 1)
     assert counted.calls > 4
     for nth in range(1, counted.calls + 1):
         again()
-        retire(Meddled(dataset.storage, nth, lambda: retire(dataset.storage, 2)), 1)
+        retire(InterruptedStorage(dataset.storage, nth, lambda: retire(dataset.storage, 2)), 1)
         assert set(visible(tmp_path)) == {load_id(n) for n in (0, 3, 4, 5)}, nth
     again()
     threads = [threading.Thread(target=retire, args=(dataset.storage, n)) for n in range(5)]
@@ -252,7 +252,7 @@ def test_two_retirements_in_one_file_interleaved_at_any_step_lose_nothing(tmp_pa
 
 
 def test_generated_loads_equal_loads_landed_from_a_service(tmp_path: Path) -> None:
-    """What the other tests stand on: loads made without a service are as those that are landed with one."""
+    """The other tests rely on this: loads made without a service equal those landed from a service."""
     dataset = lake(tmp_path / "lake", 3)
     assert len(histories(dataset)) == 3
     assert len(rows(tmp_path / "lake", "documents")) == 13 - 1

@@ -221,7 +221,7 @@ def test_p13_a_damaged_record_is_never_read_as_absent(which: str, data: st.DataO
 @given(st.data())
 @example(None)
 def test_p13_a_flipped_byte_is_unknown_or_still_a_record(data: st.DataObject | None) -> None:
-    """Whatever one byte becomes, a record is never absent, and never one of another load."""
+    """With any change of one byte, a record is never read as absent, nor as that of another load."""
     whole = bytearray(msgspec.json.encode(intent()))
     if data is not None:
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
@@ -308,7 +308,7 @@ def test_a_scrape_is_landed_as_its_own_load_whatever_its_job_id(tmp_path: Path) 
 
 
 def test_a_cycle_of_replacements_ends(tmp_path: Path) -> None:
-    """Only damage makes one; each load then stands for the other."""
+    """Only a damaged ledger has one; each load is then replaced by the other."""
     ledger = Ledger(open_storage(tmp_path))
     ledger.record_retired(LOAD, OTHER)
     assert ledger.standing(LOAD) == OTHER

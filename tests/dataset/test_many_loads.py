@@ -1,4 +1,4 @@
-"""A root with thousands of loads: they are all told, in order, and to find one no other is looked at.
+"""Tests of a root with thousands of loads: all are listed in order, and finding one reads no other.
 
 Two thousand by default, a hundred thousand under `nightly`.
 """

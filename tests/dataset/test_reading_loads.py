@@ -1,4 +1,4 @@
-"""What has landed, read back by load and by path key, whole and lazily, from every kind of root."""
+"""Tests of reading landed data by load and by path key, completely and lazily, from every kind of root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One root has many names: under each of them it is the same dataset, and what has landed there is not bought again."""
+"""Tests of a root with several names: each name gives the same dataset, and a landed load is not paid again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which loads take the place of which, also when the run that published one died on the way."""
+"""Tests of which loads replace which, also if the run that published one died before the retirement."""
 
 from __future__ import annotations
 

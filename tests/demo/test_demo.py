@@ -1,4 +1,4 @@
-"""`weblake demo` does what it tells, within its minute, and leaves a dataset that others can read."""
+"""Tests that `weblake demo` runs its steps within a minute and leaves a dataset that other programs can read."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Ran:
 
 
 class Expected:
-    """What a crawl and a batch of this site come to, from the site's own description and nothing else."""
+    """The expected results of a crawl and a batch, computed from the description of the site only."""
 
     def __init__(self) -> None:
         self.pages = site_pages(BASE)

@@ -1,4 +1,4 @@
-"""The demo's Airflow and Dagster steps: they end with the demo, leave no job behind, and say what went wrong."""
+"""Tests of the Airflow and Dagster steps of the demo: they end with the demo, leave no job, and report errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's site serves what it describes, and holds what a crawler meets elsewhere."""
+"""Tests of the site of the demo: it serves what it describes, including redirects, errors and files."""
 
 from __future__ import annotations
 

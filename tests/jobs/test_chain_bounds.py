@@ -1,4 +1,4 @@
-"""However the chunks of a job are linked, reading them is no busy loop and ends: on a clock that the flow moves."""
+"""Tests that reading linked chunks ends without a busy loop for any links, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ READS: dict[str, Callable[[Retry, float], Flow[object]]] = {
 
 
 @dataclass
-class Dripping(ScriptedTransport):
+class EndlessResponse(ScriptedTransport):
     """Says that the job runs, and then answers nothing whole within a request's deadline."""
 
     running: int = 0
@@ -119,7 +119,7 @@ class Dripping(ScriptedTransport):
 @pytest.mark.parametrize(("read", "running"), [*((read, 0) for read in READS), ("the first poll", 3)])
 def test_a_response_that_never_ends_is_abandoned_after_minutes(read: str, running: int) -> None:
     """Each try ends with its own deadline of two minutes: three of them, and the pauses between."""
-    transport = Dripping([], running=running)
+    transport = EndlessResponse([], running=running)
     begun = transport.at
     with pytest.raises(ServiceUnreachable):
         transport.run(READS[read](retry(), transport.at + 24 * 3600))

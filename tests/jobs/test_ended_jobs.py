@@ -1,4 +1,4 @@
-"""What a watcher remembers of jobs: every end exactly once, within bounds, over restarts at any time. How it asks."""
+"""Tests of the state of a watcher: each ended job is reported once, within bounds, also over restarts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def uuid(number: int) -> str:
 
 
 def restarted(state: WatcherState) -> WatcherState:
-    """As the next triggerer reads it."""
+    """Return the state as the next triggerer reads it."""
     return WatcherState.read(json.loads(json.dumps(state.write())))
 
 

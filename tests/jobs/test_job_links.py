@@ -1,4 +1,4 @@
-"""The address behind the link to a job."""
+"""Tests of the URL behind the link to a job."""
 
 from __future__ import annotations
 

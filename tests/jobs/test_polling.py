@@ -1,4 +1,4 @@
-"""The polls of a running job: their pauses, how long they go on, and which of its states end them."""
+"""Tests of the polls of a running job: their pauses, their time limit, and the states that end them."""
 
 from __future__ import annotations
 

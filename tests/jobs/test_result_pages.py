@@ -1,4 +1,4 @@
-"""Reading the chunks of an ended job one after another: repeats, pauses and the errors that end it."""
+"""Tests of reading the chunks of an ended job: repetitions, pauses, and the errors that end it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a call is sent again, after how long, and when it ends: all on a clock that the test moves."""
+"""Tests of when a call is repeated, after which pause, and when it ends, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def test_h4_all_calls_of_a_client_share_one_retry_budget() -> None:
 
 
 #: What a service may say of itself is no evidence that nothing was started.
-COME_AGAIN = {"should-retry": "true", "x-should-retry": "true", "retry-after": "0"}
+RETRY_HEADERS = {"should-retry": "true", "x-should-retry": "true", "retry-after": "0"}
 
 
 @proves("H5", at="src/weblake/jobs/retry.py", line="if not operation.repeatable:", becomes="if False:")
 @pytest.mark.parametrize(
     "trouble",
-    [*(reply(s) for s in (500, 502, 503, 504)), reply(503, {}, COME_AGAIN), NoResponse("reset"), HTML],
+    [*(reply(s) for s in (500, 502, 503, 504)), reply(503, {}, RETRY_HEADERS), NoResponse("reset"), HTML],
 )
 def test_h5_a_lost_start_is_not_repeated_and_raises_outcome_unknown(trouble: Response | NoResponse) -> None:
     transport = ScriptedTransport([trouble, reply()])
@@ -213,7 +213,7 @@ def test_a_passed_deadline_ends_it_before_anything_is_sent() -> None:
     assert not transport.sent
 
 
-class Sleepy(ScriptedTransport):
+class LateTransport(ScriptedTransport):
     """One on a machine that wakes late."""
 
     late = 0.0
@@ -224,7 +224,7 @@ class Sleepy(ScriptedTransport):
 
 @pytest.mark.parametrize("late", [0.0, 0.1], ids=["cut-off", "not-sent"])
 def test_a_timeout_at_the_deadline_does_not_hide_the_earlier_error(late: float) -> None:
-    transport = Sleepy([reply(502), NoResponse("no complete answer within 1e-05 s")])
+    transport = LateTransport([reply(502), NoResponse("no complete answer within 1e-05 s")])
     transport.late = late
     with pytest.raises(DeadlineExceeded, match="502") as caught:
         transport.run(retry().call(READ, RetryPolicy(until=transport.at + 0.01 + 0.30 + 0.005)))

@@ -1,4 +1,4 @@
-"""How long is waited before a call is sent again: what the service says, by which clock, and what is never believed."""
+"""Tests of the pause before a repetition: Retry-After in all forms, by the right clock, and invalid values."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_h2_a_retry_after_within_a_job_is_obeyed_up_to_the_deadline_of_the_job()
 
 @pytest.fixture(params=["UTC", "America/New_York", "Asia/Tokyo"])
 def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where this machine stands: what a date means must not depend on it."""
+    """The time zone of the machine: the meaning of a date must not depend on it."""
     monkeypatch.setenv("TZ", request.param)
     time.tzset()
     yield request.param

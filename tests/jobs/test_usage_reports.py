@@ -1,4 +1,4 @@
-"""What the service reports of usage and activity: nothing that it says is folded away or dropped."""
+"""Tests of the reports of usage and activity: nothing that the service reports is merged wrongly or dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the packaged contract and makes values from it; loaded by the contract tests beside it, by path."""
+"""Reads the packaged contract and generates values from it."""
 
 import json
 import re
@@ -172,7 +172,7 @@ def renamed(schema: Schema, value: Any) -> Any:
 
 
 def mended(body: dict[str, Any]) -> dict[str, Any]:
-    """What the contract says in words only: options that need or exclude another one."""
+    """Apply the rules that the contract states in prose only: options that need or exclude another one."""
     body = json.loads(json.dumps(body))
     if "excludeDomains" in body:
         body.pop("includeDomains", None)

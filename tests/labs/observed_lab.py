@@ -24,7 +24,7 @@ from weblake.otel import OpenTelemetry
 from weblake.steps import NoResponse, Request, Response, Transport
 
 SITE = "http://pages.test"
-SOON = Terms(poll_s=0.05, timeout_s=60)
+FAST_POLLS = Terms(poll_s=0.05, timeout_s=60)
 
 E = TypeVar("E", bound=Event)
 
@@ -40,7 +40,7 @@ class ObservedLab(LandingLab):
         *names: str,
         observer: Observer | None = None,
         transport: Any = None,
-        terms: Terms = SOON,
+        terms: Terms = FAST_POLLS,
         **options: BatchScrapeOptions,
     ) -> Receipt:
         """Land a batch of these pages of the fake web."""

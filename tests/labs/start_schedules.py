@@ -1,8 +1,8 @@
 """Exploration of every schedule of processes that start one load, with the real start flow.
 
-A process is executed anew from its beginning for each of its acts: it gets the same results as before, and stops at the
-first operation that has no result yet. So the state of a process is only the list of its results, states can be
-compared, and each is continued once. Faults come from a budget of crashes and of losses; purchases are counted.
+A process is executed from its beginning for each of its operations: it gets the same results as before, and stops at
+the first operation that has no result yet. The state of a process is therefore only the list of its results, states can
+be compared, and each is continued once. Faults come from a budget of crashes and of lost responses.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ def started_by(request: LoadRequest, key: str) -> Operation[object]:
     return request.start(key)  # type: ignore[misc]
 
 
-class Untold(BaseException):
-    """A process has reached an operation that has no result yet."""
+class NoResultYet(BaseException):
+    """Raised by a replayed process at an operation that has no result yet."""
 
-    def __init__(self, *act: Any) -> None:
-        self.act = act
+    def __init__(self, *operation: Any) -> None:
+        self.operation = operation
 
 
 @dataclass(frozen=True)
 class Process:
     """One process: all results that it got, and its next operation."""
 
-    told: tuple[Any, ...] = field(default=(), compare=False)
-    act: tuple[Any, ...] | None = field(default=None, compare=False)
-    #: Replaces both fields when states are compared.
+    results: tuple[Any, ...] = field(default=(), compare=False)
+    operation: tuple[Any, ...] | None = field(default=None, compare=False)
+    #: A hash that stands for both fields when states are compared.
     mark: int = 0
     #: The time at which it continues.
     ready: float = BEGAN
@@ -62,7 +62,7 @@ class Process:
 
 @dataclass(frozen=True)
 class State:
-    """The state of everything."""
+    """The state of all processes, of the records and of the service."""
 
     processes: tuple[Process, ...]
     #: Process deaths and lost responses that may still happen.
@@ -80,8 +80,8 @@ class State:
 
 
 @dataclass(frozen=True)
-class World:
-    """The rules: which request, which kind of service, and how finely processes are interleaved."""
+class StartModel:
+    """The parameters of an exploration: the request, the kind of service, and how finely processes are interleaved."""
 
     request: LoadRequest
     #: replay: same key, same response; burnt: a repeated key gets a 409 without an id; none: keys are ignored.
@@ -121,50 +121,51 @@ class World:
             return
         for n, process in enumerate(state.processes):
             if not process.ended and process.ready <= state.now:
-                if process.act is None:
+                if process.operation is None:
                     yield self.resumed(state, n)
                 else:
-                    yield from self.acts(state, n, process)
+                    yield from self.outcomes(state, n, process)
 
     def resumed(self, state: State, n: int) -> State:
-        """Return the state in which a process has come to its next act, or to its end."""
+        """Return the state in which a process has come to its next operation, or to its end."""
         process = state.processes[n]
         others = [each for k, each in enumerate(state.processes) if k != n and not each.ended]
-        telling = Telling(self, state, list(process.told), alone=not others)
+        replayed = ReplayedProcess(self, state, list(process.results), alone=not others)
         try:
-            answer = self._flow(telling)
-        except Untold as untold:
-            mark = hash((process.mark, *telling.told[len(process.told) :], untold.act[0]))
-            came = replace(process, told=tuple(telling.told), act=untold.act, mark=mark)
+            answer = self._flow(replayed)
+        except NoResultYet as pending:
+            mark = hash((process.mark, *replayed.results[len(process.results) :], pending.operation[0]))
+            came = replace(process, results=tuple(replayed.results), operation=pending.operation, mark=mark)
         except WeblakeError as error:
             came = Process(error=f"{type(error).__name__}: {error}")
         else:
             came = Process(job=answer)
-        now = telling.now
+        now = replayed.now
         came = replace(came, ready=now)
         return state.with_process(n, came, now=now, service=state.service.at(now, self.kind))
 
-    def acts(self, state: State, n: int, process: Process) -> Iterator[State]:
-        """Yield the states after the next act of one process, for each of its possible outcomes."""
-        what = process.act[0]  # type: ignore[index]
+    def outcomes(self, state: State, n: int, process: Process) -> Iterator[State]:
+        """Yield the states after the next operation of one process, for each of its possible outcomes."""
+        what = process.operation[0]  # type: ignore[index]
         if what == "create":
             yield from self._created(state, n, process)
-        elif what == "send" and process.act[1].method == "POST":
+        elif what == "send" and process.operation[1].method == "POST":
             yield from self._posted(state, n, process)
         elif what == "send":
-            yield self.told(state, n, self.listed(state), "list")
+            yield self.continued(state, n, self.listed(state), "list")
             if state.losses:
-                yield self.told(replace(state, losses=state.losses - 1), n, NoResponse("reset"), "list lost")
+                yield self.continued(replace(state, losses=state.losses - 1), n, NoResponse("reset"), "list lost")
             yield from self._died(state, n, "before a list")
         elif what == "sleep":
-            yield self.told(state, n, None, "sleeps", after=process.act[1])
+            yield self.continued(state, n, None, "sleeps", after=process.operation[1])
         else:
-            yield self.told(state, n, local(state, process.act), what)
+            yield self.continued(state, n, local(state, process.operation), what)
 
-    def told(self, state: State, n: int, answer: Any, note: str, after: float = 0.0) -> State:
+    def continued(self, state: State, n: int, answer: Any, note: str, after: float = 0.0) -> State:
+        """Return the state after the current operation of a process got its result."""
         process = state.processes[n]
         mark = hash((process.mark, answer))
-        came = replace(process, told=(*process.told, answer), act=None, mark=mark, ready=state.now + after)
+        came = replace(process, results=(*process.results, answer), operation=None, mark=mark, ready=state.now + after)
         return state.with_process(n, came, trail=(*state.trail, f"{n}: {note} at {state.now - BEGAN:g}"))
 
     def _died(self, state: State, n: int, note: str) -> Iterator[State]:
@@ -173,27 +174,27 @@ class World:
             yield state.with_process(n, Process(ready=state.now + self.again_s), crashes=state.crashes - 1, trail=trail)
 
     def _created(self, state: State, n: int, process: Process) -> Iterator[State]:
-        assert process.act is not None
-        _, name, data = process.act
+        assert process.operation is not None
+        _, name, data = process.operation
         known = dict(state.records)
         fresh = name not in known
         made = replace(state, records=tuple(sorted((known | {name: data}).items()))) if fresh else state
-        yield self.told(made, n, fresh, f"records {name.rpartition('/')[2]}")
+        yield self.continued(made, n, fresh, f"records {name.rpartition('/')[2]}")
         if state.losses and ".start-" in name:
             slow = replace(made, losses=state.losses - 1)
-            yield self.told(slow, n, fresh, "records its start slowly", after=self.slow_s)
+            yield self.continued(slow, n, fresh, "records its start slowly", after=self.slow_s)
         yield from self._died(state, n, f"before {name}")
         yield from self._died(made, n, f"after {name}")
 
     def _posted(self, state: State, n: int, process: Process) -> Iterator[State]:
-        assert process.act is not None
-        key = dict(process.act[1].headers)["x-idempotency-key"]
+        assert process.operation is not None
+        key = dict(process.operation[1].headers)["x-idempotency-key"]
         service, job = state.service.start(key, state.now, self.kind)
         taken = replace(state, service=service)
         answer = self.started(job, state.now)
         late = replace(state.service, late=(*state.service.late, (state.now + self.deadline_s, key)))
         lag = replace(state, service=late)
-        yield self.told(taken, n, answer, "starts")
+        yield self.continued(taken, n, answer, "starts")
         yield from self._died(state, n, "before its start")
         yield from self._died(taken, n, "after its start")
         yield from self._died(lag, n, "and its start comes late")
@@ -203,10 +204,10 @@ class World:
                 ("its start's answer is lost", taken, NoResponse("reset")),
                 ("its start is lost", state, NoResponse("reset")),
                 ("its start comes late", lag, NoResponse("reset")),
-                ("is told to wait", state, paced),
+                ("is results to wait", state, paced),
                 ("is refused a connection", state, NoResponse("refused", sent=False)),
             ):
-                yield self.told(replace(came, losses=state.losses - 1), n, answer, note)
+                yield self.continued(replace(came, losses=state.losses - 1), n, answer, note)
 
     def started(self, job: str | None, now: float) -> Response:
         if job is None:
@@ -237,10 +238,10 @@ class World:
             service=self.service,
         )
 
-    def _flow(self, telling: Telling) -> str:
+    def _flow(self, replayed: ReplayedProcess) -> str:
         """Run the real start flow, from the intent to the job's id, and return the id."""
-        ledger = Ledger(telling)  # type: ignore[arg-type]
-        intent = ledger.record_intent(self.intent(telling("now")))
+        ledger = Ledger(replayed)  # type: ignore[arg-type]
+        intent = ledger.record_intent(self.intent(replayed("now")))
         plan = starts.Plan(intent, partial(started_by, self.request), self.request.endpoint, service=self.service)
         flow = starts.start(plan, ledger, Retry(jitter=lambda: 0.5))
         answer: Any = None
@@ -251,35 +252,35 @@ class World:
                 return str(end.value[0].job_id)
             match step:
                 case Send(request):
-                    answer = telling("send", request)
+                    answer = replayed("send", request)
                 case Sleep(seconds):
-                    answer = telling("sleep", seconds)
+                    answer = replayed("sleep", seconds)
                 case Now():
-                    answer = telling("now")
+                    answer = replayed("now")
 
 
-class Telling:
-    """Replays the recorded results to a process and computes local ones; also its storage."""
+class ReplayedProcess:
+    """Returns the recorded results to a process and computes local ones; it is also the storage of its ledger."""
 
-    def __init__(self, world: World, state: State, told: list[Any], alone: bool) -> None:
-        self._world, self._state, self._alone = world, state, alone
-        self.told, self._next, self.now = told, 0, state.now
+    def __init__(self, model: StartModel, state: State, results: list[Any], alone: bool) -> None:
+        self._model, self._state, self._alone = model, state, alone
+        self.results, self._next, self.now = results, 0, state.now
 
-    def __call__(self, *act: Any) -> Any:
-        if self._next == len(self.told):
-            self.told.append(self._found(act))
+    def __call__(self, *operation: Any) -> Any:
+        if self._next == len(self.results):
+            self.results.append(self._found(operation))
         self._next += 1
-        return self.told[self._next - 1]
+        return self.results[self._next - 1]
 
-    def _found(self, act: tuple[Any, ...]) -> Any:
-        if act[0] == "now":
+    def _found(self, operation: tuple[Any, ...]) -> Any:
+        if operation[0] == "now":
             return self.now
-        if act[0] == "sleep" and self._alone:
-            self.now += act[1]
+        if operation[0] == "sleep" and self._alone:
+            self.now += operation[1]
             return None
-        if act[0] in ("read", "list") and (self._alone or not self._world.fine):
-            return local(self._state, act)
-        raise Untold(*act)
+        if operation[0] in ("read", "list") and (self._alone or not self._model.fine):
+            return local(self._state, operation)
+        raise NoResultYet(*operation)
 
     def create(self, name: str, data: bytes) -> bool:
         return bool(self("create", name, data))
@@ -293,8 +294,8 @@ class Telling:
         return found
 
 
-def local(state: State, act: tuple[Any, ...]) -> Any:
+def local(state: State, operation: tuple[Any, ...]) -> Any:
     """Return the result of a read of the records."""
-    if act[0] == "read":
-        return dict(state.records).get(act[1])
-    return tuple(name for name, _ in state.records if name.startswith(act[1]))
+    if operation[0] == "read":
+        return dict(state.records).get(operation[1])
+    return tuple(name for name, _ in state.records if name.startswith(operation[1]))

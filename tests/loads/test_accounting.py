@@ -1,4 +1,4 @@
-"""The account adds up, whatever a service does, and says what is missing."""
+"""Tests of the accounting: the counts balance with any service, and missing pages are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A buffer is used again when nobody has a document in it any more, and never before."""
+"""Tests that a buffer is reused only when no document refers to it any more."""
 
 from __future__ import annotations
 

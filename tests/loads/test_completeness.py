@@ -1,4 +1,4 @@
-"""When a staged load is too incomplete to be published, and which limit of the caller stopped its job."""
+"""Tests of when a staged load is too incomplete to be published, and which limit stopped its job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A crawl without a limit: whoever starts it is told what it may cost, once, before it starts."""
+"""Tests of the warning before a crawl without a limit: given once, with the possible cost, before the start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weblake.loads.crawl_costs import PossibleCost, find_possible_cost
 from weblake.loads.load_request import LoadRequest, Naming
 
 SITE = "http://pages.test/"
-SOON = Terms(poll_s=0.2, timeout_s=60)
+FAST_POLLS = Terms(poll_s=0.2, timeout_s=60)
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def lab(tmp_path: Path) -> Iterator[LandingLab]:
         yield made
 
 
-def crawl(terms: Terms = SOON, **given: object) -> LoadRequest:
+def crawl(terms: Terms = FAST_POLLS, **given: object) -> LoadRequest:
     return load_request.crawl(SITE, Naming(), terms, **given)  # type: ignore[arg-type]
 
 
@@ -56,9 +56,9 @@ def test_an_unlimited_crawl_warns_before_its_start_and_not_after_it(
     assert "up to 10,000 credits. Give a `limit`, or `max_credits`." in message
     assert starts == 0
     for _ in range(2):  # a job that was started, and a load that has landed
-        weblake.land_crawl(SITE, to=lab.root, client=lab.client, terms=SOON)
+        weblake.land_crawl(SITE, to=lab.root, client=lab.client, terms=FAST_POLLS)
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
-    weblake.land_crawl(SITE, to=lab.root, client=lab.client, terms=SOON, key="another")
+    weblake.land_crawl(SITE, to=lab.root, client=lab.client, terms=FAST_POLLS, key="another")
     assert "up to 10,000 credits" in caplog.text
 
 

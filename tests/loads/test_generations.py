@@ -1,4 +1,4 @@
-"""What a retry and a Clear mean, on the real service: which of them buys, and which lands what has been bought.
+"""Tests of a retry and a Clear on the real service: which of them pays for a job, and which lands a paid one.
 
 Rows O1 and O2 of the fault catalogue, as every orchestrator has them; the real ones are tested beside it.
 """

@@ -1,4 +1,4 @@
-"""A job belongs to one load of a root, whichever of the ways to it is taken first: by what was asked, or by its id."""
+"""Tests that a job belongs to one load of a root, whether it is landed by its request or by its id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weblake.loads.load_request import LoadRequest, Naming, with_key
 from weblake.steps import NoResponse, Now, Response, Send
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
-SOON = Terms(poll_s=0.2, timeout_s=60)
+FAST_POLLS = Terms(poll_s=0.2, timeout_s=60)
 JOBS = [f"00000000-0000-4000-8000-00000000000{n}" for n in range(9)]
 
 
@@ -50,9 +50,9 @@ def rows(lab: LandingLab) -> int:
     becomes="job_id = None",
 )
 def test_a_job_landed_by_its_request_does_not_land_again_by_its_id(lab: LandingLab) -> None:
-    first = load.land(lab.client, lab.dataset, batch(), SOON)
+    first = load.land(lab.client, lab.dataset, batch(), FAST_POLLS)
     assert first.receipt.job_id is not None
-    again = load.land(lab.client, lab.dataset, load_request.existing_job("batch", first.receipt.job_id), SOON)
+    again = load.land(lab.client, lab.dataset, load_request.existing_job("batch", first.receipt.job_id), FAST_POLLS)
     assert again.receipt == first.receipt
     assert again.landed_at is not None
     assert rows(lab) == len(URLS)
@@ -66,9 +66,9 @@ def test_a_job_landed_by_its_request_does_not_land_again_by_its_id(lab: LandingL
 )
 def test_a_job_landed_by_its_id_does_not_land_again_by_its_request(lab: LandingLab) -> None:
     _, job, _ = load.start_load(lab.client, lab.dataset, batch())
-    first = load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.job_id), SOON)
+    first = load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.job_id), FAST_POLLS)
     asked = len(lab.service.requests())
-    again = load.land(lab.client, lab.dataset, batch(), SOON)
+    again = load.land(lab.client, lab.dataset, batch(), FAST_POLLS)
     assert len(lab.service.requests()) == asked  # the service may have deleted the job by now
     assert again.receipt == first.receipt
     assert again.landed_at is not None
@@ -85,7 +85,7 @@ def test_two_commands_that_land_one_job_at_the_same_moment_land_it_once(lab: Lan
         load_request.existing_job("batch", job.job_id),
     )
     with ThreadPoolExecutor() as both:
-        waiting = [both.submit(load.land, lab.client, lab.dataset, request, SOON) for request in orders_of_it]
+        waiting = [both.submit(load.land, lab.client, lab.dataset, request, FAST_POLLS) for request in orders_of_it]
         until(lambda: sum("/v2/batch/scrape/" in str(each["path"]) for each in lab.service.requests()) >= 6)
         lab.web.held.clear()
         receipts = [each.result(60).receipt for each in waiting]
@@ -99,9 +99,9 @@ def test_two_commands_that_land_one_job_at_the_same_moment_land_it_once(lab: Lan
 def test_a_job_whose_claiming_process_died_is_landed_as_that_load(lab: LandingLab) -> None:
     intent, job, _ = load.start_load(lab.client, lab.dataset, batch())
     assert lab.dataset.ledger.land_as(job.kind, job.job_id, intent.load_id) == intent.load_id  # its last act
-    by_id = load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.job_id), SOON)
+    by_id = load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.job_id), FAST_POLLS)
     assert by_id.receipt.load_id == intent.load_id
-    again = load.land(lab.client, lab.dataset, batch(), SOON)
+    again = load.land(lab.client, lab.dataset, batch(), FAST_POLLS)
     assert again.receipt == by_id.receipt
     assert rows(lab) == len(URLS)
 

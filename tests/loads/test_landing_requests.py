@@ -1,4 +1,4 @@
-"""How many requests to an object store one landing sends, with a dataset that has read nothing before."""
+"""Tests of the number of requests to an object store that one landing sends, with a newly opened dataset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weblake.dataset.root import open_dataset
 from weblake.loads import load
 
 MOST_REQUESTS = 41
-SOON = Terms(poll_s=0.2, timeout_s=60)
+FAST_POLLS = Terms(poll_s=0.2, timeout_s=60)
 
 
 @pytest.fixture
@@ -26,15 +26,15 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
 
 
 def at_once(lab: TaskLab) -> None:
-    load.land(lab.client, lab.dataset, lab.placed(RETRY, SOON), SOON)
+    load.land(lab.client, lab.dataset, lab.placed(RETRY, FAST_POLLS), FAST_POLLS)
 
 
 def as_an_integration_does(lab: TaskLab) -> None:
     """The calls of an operator, and of an asset: the job is started and told of before it is waited for."""
-    request = lab.placed(RETRY, SOON)
-    assert orchestration.find_landed(lab.dataset, request, SOON) is None
+    request = lab.placed(RETRY, FAST_POLLS)
+    assert orchestration.find_landed(lab.dataset, request, FAST_POLLS) is None
     started_load = orchestration.start_load(lab.client, lab.dataset, request)
-    orchestration.land(lab.client, lab.dataset, request, SOON, started_load=started_load)
+    orchestration.land(lab.client, lab.dataset, request, FAST_POLLS, started_load=started_load)
 
 
 @pytest.mark.parametrize("way", [pytest.param(at_once, marks=pytest.mark.system), as_an_integration_does])

@@ -1,4 +1,4 @@
-"""A file of URLs that changes between a run of the command line that died and the next one."""
+"""Tests of a file of URLs that changes between a killed run of the command line and the next run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Shell:
         return CliRunner().invoke(app, command)
 
     def landed(self, *more: str) -> tuple[int, str]:
-        """How many pages of the list landed, and what was said."""
+        """Return how many pages of the list landed, and the messages."""
         result = self.batch(*more)
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)["stored"], result.stderr
@@ -125,7 +125,7 @@ def test_other_options_for_the_same_file_are_another_load(shell: Shell, other: t
 
 
 def test_a_file_of_the_same_name_with_other_pages_is_another_load(shell: Shell) -> None:
-    """As in a loop of a shell that writes one shard after the other into it."""
+    """As in a shell loop that writes one shard after the other into the same file."""
     shell.killed()
     shell.write([ANOTHER])
     assert shell.landed() == (1, "")

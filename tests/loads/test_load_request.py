@@ -1,4 +1,4 @@
-"""What a load request may cost, before anything is sent."""
+"""Tests of the possible cost of a load request, before anything is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads that were meant and have not landed: what is on record, what the service knows, and that a look is only that.
+"""Tests of orphans: what is on record, what the service reports, and that listing them changes nothing.
 
 Every schedule of a start ends in such a look, too: `test_starts.py`.
 """
@@ -27,7 +27,7 @@ from weblake.loads.load_request import LoadRequest, Naming
 from weblake.loads.orphans import Orphan
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
-SOON = Terms(poll_s=0.2, timeout_s=60)
+FAST_POLLS = Terms(poll_s=0.2, timeout_s=60)
 
 
 class Lab(LandingLab):
@@ -65,7 +65,7 @@ def a_batch(key: str = "a") -> LoadRequest:
 
 
 def test_a_root_without_open_loads_has_no_orphans_and_is_not_changed(lab: Lab) -> None:
-    load.land(lab.client, lab.dataset, a_batch(), SOON)
+    load.land(lab.client, lab.dataset, a_batch(), FAST_POLLS)
     asked = len(lab.service.requests())
     assert lab.find_open_loads() == orphans.Unlanded(())
     assert len(lab.service.requests()) == asked, "there is nothing to ask"
@@ -113,7 +113,7 @@ def test_a_start_without_an_answer_is_looked_up_in_the_activity_list(lab: Lab) -
 
 def test_a_job_of_another_load_is_not_a_candidate(lab: Lab) -> None:
     lab.lost(a_batch(), arrives=False)
-    load.land(lab.client, lab.dataset, a_batch("b"), SOON)
+    load.land(lab.client, lab.dataset, a_batch("b"), FAST_POLLS)
     found = lab.one()
     assert (found.candidates, found.paid) == ((), None)
     assert "so nothing was started, unless it is being started now" in advice(found, lab.root)[0]
@@ -170,7 +170,7 @@ def test_a_job_started_elsewhere_has_a_command_of_its_own(lab: Lab) -> None:
 
 def test_a_job_that_another_load_has_landed_is_not_an_orphan(lab: Lab) -> None:
     job_id = lab.begin(a_batch())
-    load.land(lab.client, lab.dataset, load_request.existing_job("batch", job_id), SOON)
+    load.land(lab.client, lab.dataset, load_request.existing_job("batch", job_id), FAST_POLLS)
     assert lab.find_open_loads().orphans == ()
 
 
@@ -181,18 +181,18 @@ def test_a_refused_load_is_listed_separately_from_orphans(lab: Lab) -> None:
     lab.client.run(starts.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
     lab.web.held.clear()
     with pytest.raises(errors.WeblakeError):
-        load.land(lab.client, lab.dataset, request, SOON)
+        load.land(lab.client, lab.dataset, request, FAST_POLLS)
     found = lab.find_open_loads()
     assert (found.orphans, found.refused) == ((), (request.load_id,))
 
 
 def test_a_published_load_without_a_done_record_is_reported(lab: Lab) -> None:
     request = a_batch()
-    receipt = load.land(lab.client, lab.dataset, request, SOON).receipt
+    receipt = load.land(lab.client, lab.dataset, request, FAST_POLLS).receipt
     lab.dataset.storage.delete(f"_weblake/ledger/{request.load_id}.done.json")
     found = lab.one()
     assert (found.record, found.job_id, found.state) == ("published", receipt.job_id, None)
-    assert load.land(lab.client, lab.dataset, request, SOON).receipt.stored == 3
+    assert load.land(lab.client, lab.dataset, request, FAST_POLLS).receipt.stored == 3
     assert lab.find_open_loads().orphans == ()
 
 

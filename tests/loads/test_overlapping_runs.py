@@ -1,4 +1,4 @@
-"""Runs and tries of one task that overlap: rows O5 and O6 of the fault catalogue."""
+"""Tests of overlapping runs and tries of one task: rows O5 and O6 of the fault catalogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing a staged load beside another writer of it, refusing it, publishing it later, and the history of a root."""
+"""Tests of publishing a staged load beside another writer, of refused loads, and of the history of a root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A load is accounted for by the list of URLs that its job was started with, whatever list the caller has by then."""
+"""Tests that a load is accounted for by the list of URLs that its job was started with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weblake.dataset.records import Start
 from weblake.loads import detached, intents, load, load_request, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming
 
-SOON = Terms(poll_s=0.2, timeout_s=60)
+FAST_POLLS = Terms(poll_s=0.2, timeout_s=60)
 KEY = "6f1c2a52-8a57-4f0e-9a3c-5d0a3c6f7b11"
 LONGER = [*URLS, "http://pages.test/new"]
 
@@ -73,7 +73,7 @@ def test_changed_options_are_reported(lab: TaskLab, caplog: pytest.LogCaptureFix
     first = lab.placed(RETRY)
     load.start_load(lab.client, lab.dataset, first)
     other = replace(load_request.batch(URLS, Naming(), formats=["html"]), load_id=first.load_id, slot=first.slot)
-    assert load.land(lab.client, lab.dataset, other, SOON).receipt.stored == 3
+    assert load.land(lab.client, lab.dataset, other, FAST_POLLS).receipt.stored == 3
     assert "the request has changed since the job was started; landing what was sent" in caplog.text
     assert lab.started == 1
 
@@ -106,12 +106,12 @@ def test_a_start_without_an_answer_is_resolved_by_the_request_that_was_sent(
         lab.dataset.storage.delete(start)
         lab.dataset.storage.create(start, msgspec.json.encode(record | {"at": "2026-11-21T06:00:00+00:00"}))
     changed = other_list(lab, first, ["http://pages.test/first-of-another", *LONGER])
-    receipt = load.land(lab.client, lab.dataset, changed, SOON).receipt
+    receipt = load.land(lab.client, lab.dataset, changed, FAST_POLLS).receipt
     assert (receipt.submitted, receipt.stored, lab.started) == (3, 3, 1)
 
 
 def test_a_start_with_other_options_is_not_repeated_under_its_key(lab: TaskLab) -> None:
-    """What was sent cannot be built again, so the activity list decides, also at a service that replays."""
+    """The request that was sent cannot be rebuilt, so the activity list decides, also at a service that replays."""
     first = lab.placed(RETRY)
     with (
         mock.patch.object(Ledger, "record_job", side_effect=KeyboardInterrupt),
@@ -142,7 +142,7 @@ def test_of_two_kept_lists_the_one_that_was_sent_is_used(lab: TaskLab) -> None:
         return real(ledger, start)
 
     with mock.patch.object(Ledger, "record_start", other_first):
-        receipt = load.land(lab.client, lab.dataset, first, SOON).receipt
+        receipt = load.land(lab.client, lab.dataset, first, FAST_POLLS).receipt
     assert (receipt.submitted, receipt.stored, lab.started) == (4, 4, 1)
 
 
@@ -164,18 +164,18 @@ def test_a_list_that_another_process_removes_when_it_lands_is_no_failure(lab: Ta
         found = begin(*args, **more)
         if not others:
             others.append(None)
-            others.append(detached.collect(lab.client, lab.dataset, load_id, SOON))
+            others.append(detached.collect(lab.client, lab.dataset, load_id, FAST_POLLS))
         return found
 
     with mock.patch.object(load, "start_load", other_lands):
-        mine = detached.collect(lab.client, lab.dataset, load_id, SOON)
+        mine = detached.collect(lab.client, lab.dataset, load_id, FAST_POLLS)
     assert (mine.receipt.stored, lab.started, kept(lab)) == (3, 1, [])
 
 
 def test_a_job_landed_by_its_id_is_accounted_for_by_the_list_of_the_load_that_started_it(lab: TaskLab) -> None:
     request = load_request.batch([*URLS, "ftp://pages.test/no"], Naming())
     _, job, _ = load.start_load(lab.client, lab.dataset, request)
-    receipt = weblake.land("batch", job.job_id, to=lab.root, client=lab.client, terms=SOON)
+    receipt = weblake.land("batch", job.job_id, to=lab.root, client=lab.client, terms=FAST_POLLS)
     assert (receipt.submitted, receipt.stored) == (4, 3)
 
 
@@ -200,7 +200,7 @@ def as_an_earlier_version_left_it(lab: TaskLab, request: LoadRequest, *, with_li
 def test_a_load_that_an_earlier_version_started_for_another_process_lands(lab: TaskLab) -> None:
     request = lab.placed(RETRY)
     as_an_earlier_version_left_it(lab, request, with_list=True)
-    receipt = detached.collect(lab.client, lab.dataset, request.load_id, SOON).receipt
+    receipt = detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS).receipt
     assert (receipt.submitted, receipt.stored, kept(lab)) == (3, 3, [])
 
 
@@ -209,7 +209,7 @@ def test_a_load_that_an_earlier_version_started_without_a_list_lands(
 ) -> None:
     request = lab.placed(RETRY)
     as_an_earlier_version_left_it(lab, request, with_list=False)
-    receipt = load.land(lab.client, lab.dataset, other_list(lab, request, LONGER), SOON).receipt
+    receipt = load.land(lab.client, lab.dataset, other_list(lab, request, LONGER), FAST_POLLS).receipt
     assert (receipt.submitted, receipt.stored) == (3, 3)
     assert "the list that was sent is not on record" in caplog.text.lower()
 
@@ -218,7 +218,7 @@ def test_a_missing_list_without_a_digest_is_reported(lab: TaskLab) -> None:
     request = lab.placed(RETRY)
     as_an_earlier_version_left_it(lab, request, with_list=False)
     with pytest.raises(errors.StorageRefused, match="gone"):
-        detached.collect(lab.client, lab.dataset, request.load_id, SOON)
+        detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS)
 
 
 def test_the_command_line_lands_the_list_that_was_sent(lab: TaskLab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,7 +227,7 @@ def test_the_command_line_lands_the_list_that_was_sent(lab: TaskLab, capsys: pyt
     lab.start(RETRY)
     lab.urls = LONGER
     with output.watching("batch", quiet=True) as watch:
-        load.land(lab.client, lab.dataset, lab.placed(RETRY), SOON, watch)
+        load.land(lab.client, lab.dataset, lab.placed(RETRY), FAST_POLLS, watch)
     assert "the list has changed since the job was started" in capsys.readouterr().err
 
 

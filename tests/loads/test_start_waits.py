@@ -1,4 +1,4 @@
-"""When a start without a response is looked up, when it is sent again, and which listed jobs may be its own.
+"""Tests of when a lost start is looked up, when it is sent again, and which listed jobs may be its own.
 
 The times are those of production, on a clock that only the flow moves. `test_starts.py` explores every schedule, with
 other times.
@@ -189,7 +189,7 @@ def test_a_replaying_service_gets_six_attempts_with_one_key(ledger: Ledger) -> N
 def test_a_key_that_a_replaying_service_has_forgotten_is_not_sent_again(
     ledger: Ledger, kind: Endpoint, hours: int
 ) -> None:
-    """It would start, and pay, once more: a person decides, as at any other service."""
+    """A repetition would pay again, so a person decides, as at any other service."""
     with pytest.raises(ServiceUnreachable):
         start(ledger, Service([LOST]), replay=True, kind=kind)
     forgotten = Service([STARTED], at=BEGAN + hours * 3600.0)

@@ -1,4 +1,4 @@
-"""Activity is merged by any number of runs at once: none of them loses what another has read, wherever they meet."""
+"""Tests that concurrent runs merge activity without losing rows, interleaved at any step."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def memory() -> Storage:
     return open_storage(f"memory://{uuid.uuid4().hex}/lake")
 
 
-class Meddled:
+class InterruptedStorage:
     """A storage in which something happens right before the n-th call, as another process would do it."""
 
     def __init__(self, inner: Storage, nth: int, what: Callable[[], None]) -> None:
@@ -64,7 +64,7 @@ class Meddled:
 def calls_of_one_run(base: Iterable[str]) -> int:
     storage = memory()
     land_activity(entries(*base), storage)
-    counted = Meddled(storage, 0, lambda: None)
+    counted = InterruptedStorage(storage, 0, lambda: None)
     land_activity(entries("mine"), counted)
     return counted.calls
 
@@ -114,7 +114,7 @@ def test_two_runs_interleaved_at_any_step_lose_nothing() -> None:
     for nth in range(1, calls + 1):
         storage = memory()
         land_activity(entries("old"), storage)
-        met = Meddled(storage, nth, lambda storage=storage: land_activity(entries("theirs"), storage))
+        met = InterruptedStorage(storage, nth, lambda storage=storage: land_activity(entries("theirs"), storage))
         land_activity(entries("mine"), met)
         assert ids(storage) == ["mine", "old", "theirs"], f"at call {nth} of {calls}"
 
@@ -126,7 +126,7 @@ def test_a_run_that_dies_at_any_step_loses_nothing() -> None:
         land_activity(entries("old"), storage)
         before = len(storage.list(PENDING))
         with pytest.raises(KeyboardInterrupt):
-            land_activity(entries("mine"), Meddled(storage, nth, dies))
+            land_activity(entries("mine"), InterruptedStorage(storage, nth, dies))
         recorded = len(storage.list(PENDING)) > before
         land_activity(entries("next"), storage)
         assert ids(storage) == sorted(["next", "old"] + ["mine"] * recorded), f"at call {nth} of {calls}"
@@ -155,7 +155,7 @@ def test_old_records_are_merged_and_dropped_also_those_of_a_run_that_died(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        land_activity(entries("lost?", day=OTHER), Meddled(storage, 4, dies))  # its record is there by then
+        land_activity(entries("lost?", day=OTHER), InterruptedStorage(storage, 4, dies))  # its record is there by then
     assert storage.list("activity") == []
     land_activity(entries("a"), storage)
     storage.create(f"{PENDING}/not ours", b"left alone")
@@ -184,7 +184,7 @@ def test_a_damaged_record_is_reported_by_name(storage: Storage) -> None:
 
 
 def test_a_day_that_others_change_all_the_time_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Busy(Meddled):
+    class Busy(InterruptedStorage):
         def list(self, prefix: str) -> list[str]:
             self.calls += 1
             self._inner.create(f"{PENDING}/{DAY}.20261120T100000-{self.calls:016x}.json", b"{}")

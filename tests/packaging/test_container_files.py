@@ -1,4 +1,4 @@
-"""The files in deploy/ name what exists: extras, options of `weblake serve`, environment variables, one port.
+"""Tests that the files in deploy/ name existing extras, options of `weblake serve` and environment variables.
 
 `.ci/containers` builds and runs the images.
 """

@@ -1,4 +1,4 @@
-"""A project fresh from Dagster's own scaffold, to which a user adds the wheels with uv."""
+"""Tests of a new project from Dagster's own scaffold, to which a user adds the wheels with uv."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is built is what is in the source tree, no more and no less, and the core stands alone."""
+"""Tests that the wheels contain exactly the source tree, and that the core works without the integrations."""
 
 from __future__ import annotations
 

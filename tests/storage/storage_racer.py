@@ -1,4 +1,4 @@
-"""A second process for test_storage.py: does one thing to a root again and again, at the moments it is told.
+"""A second process for test_storage.py: repeats one operation on a root at the moments that the test chooses.
 
 storage_racer.py ROOT create|publish WRITER      each line on standard input is "NAME TIME": do it at that moment
 storage_racer.py ROOT fill WRITER                creates records as fast as it can until it is killed

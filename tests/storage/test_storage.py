@@ -275,7 +275,7 @@ def test_large_file_goes_up_in_parts_and_stays_conditional(s3_root: str) -> None
 
 @pytest.mark.parametrize("step", ["find", "rm_file", "pipe_file"])
 def test_memory_is_used_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """It is one dictionary, which no thread may change while another one lists it."""
+    """The storage is one dictionary, which must not change while another thread lists it."""
     held: list[bool] = []
     call = getattr(MemoryFileSystem, step)
 

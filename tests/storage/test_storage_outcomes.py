@@ -1,4 +1,4 @@
-"""An object store whose answer is lost or in doubt, and one that takes a name twice."""
+"""Tests of an object store whose response is lost or in doubt, and of one without conditional create."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a local root syncs to disk, and in which order: recorded from the calls of this process.
+"""Tests of what a local root syncs to disk, and in which order, recorded from the calls of this process.
 
 `tests/system/test_fsync_order.py` reads the same of a whole landing from a trace of system calls.
 """

@@ -1,4 +1,4 @@
-"""A list of URLs in shards: together the list, each of them alone, and nothing read that nobody needs."""
+"""Tests of the shards of a list of URLs: together they are the list, and each reads only its own part."""
 
 from __future__ import annotations
 

@@ -18,13 +18,14 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-#: Most seconds that a connection may be idle.
+#: Maximum seconds that a connection may be idle.
 IDLE_S = 30
 #: Seconds between two checks whether the server has to stop.
 _LOOK_S = 0.01
-#: Most bytes of a request body.
+#: Maximum bytes of a request body.
 _MOST_BODY = 64 << 20
-#: Most connections that wait to be accepted: with the default of 5, a burst of connections waits for a second.
+#: Maximum number of connections that wait to be accepted: with the default of 5, a burst of connections waits for a
+#: second.
 _BACKLOG = 128
 
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 out = Console(soft_wrap=True, highlight=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
-#: Most rows of a table; more rows are written as further tables.
+#: Maximum number of rows of a table; more rows are written as further tables.
 ROWS = 1000
-#: Most columns of a bar.
+#: Maximum number of columns of a bar.
 BAR = 40
 #: Characters that control a terminal: control characters, and those that change the direction of text.
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

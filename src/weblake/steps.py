@@ -20,7 +20,7 @@ from weblake.remedies import Remedy
 
 T = TypeVar("T")
 
-#: Most bytes of a response body after decompression. A page may be larger than the usual 10 MB of a chunk.
+#: Maximum bytes of a response body after decompression. A page may be larger than the usual 10 MB of a chunk.
 MAX_BODY = 64 << 20
 
 

@@ -2,16 +2,18 @@
 
 # Without deferred annotations: Dagster reads those of `context` as they stand.
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+import pytest
 from gated_site import GatedSite
 
 import weblake
 from dagster_weblake.reading.io_manager import WeblakeParquetIOManager
 from weblake import orchestration
+from weblake.testing import WeblakeService
 
 Facts = Mapping[str, Any]
 
@@ -37,6 +39,23 @@ class Lake:
 
     def rows(self, facts: Facts, table: str = "documents", columns: list[str] | None = None) -> pa.Table:
         return weblake.read(self.root, table, loads=[facts["weblake/load_id"]], columns=columns).to_table()
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def client(weblake_service: WeblakeService) -> Iterator[weblake.Client]:
+    with weblake_service.client() as made:
+        yield made
+
+
+@pytest.fixture
+def lake(local_root: str, client: weblake.Client, site: GatedSite) -> Lake:
+    return Lake(local_root, client, site)
 
 
 def docs_of(lake: Lake, told: list[dict[str, object]], **how: Any) -> dg.AssetsDefinition:

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +16,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from asset_inputs import Lake, docs_of, failure, reader, run
+from asset_inputs import Lake, client, docs_of, failure, instance, lake, reader, run
 from gated_site import GatedSite
 
 import weblake
 from dagster_weblake.reading.io_manager import WeblakeParquetIOManager
-from weblake.testing import WeblakeService
 
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
-@pytest.fixture
-def client(weblake_service: WeblakeService) -> Iterator[weblake.Client]:
-    with weblake_service.client() as made:
-        yield made
-
-
-@pytest.fixture
-def lake(local_root: str, client: weblake.Client, site: GatedSite) -> Lake:
-    return Lake(local_root, client, site)
-
+__all__ = ["client", "instance", "lake"]
 
 FORMS: list[tuple[object, Callable[[Any], pa.Table]]] = [
     (None, lambda value: value),
@@ -155,7 +138,7 @@ def test_an_asset_that_was_never_materialized_is_named(instance: dg.DagsterInsta
         (pl.Series, {}, "cannot be loaded as"),
         (pa.Table, {"table": "pages"}, "There is no table 'pages'. Tables: documents"),
         (pa.Table, {"columns": ["nonsense"]}, "no column 'nonsense'"),
-        (pa.Table, {"columns": 3}, "`columns` is no list"),
+        (pa.Table, {"columns": 3}, "`columns` is not a list"),
         (pa.Table, {"loads": "newest"}, "loads: 'newest'.*latest, all or table"),
     ],
 )

@@ -1,7 +1,6 @@
 """Tests of the rows that an input selects: by load, partition, month and day."""
 
 # Without deferred annotations: Dagster reads those of `context` as they stand.
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
@@ -10,30 +9,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from asset_inputs import Lake, docs_of, failure, reader, run
-from gated_site import GatedSite
+from asset_inputs import Lake, client, docs_of, failure, instance, lake, reader, run
 
 import weblake
 from weblake import orchestration
 from weblake.api.models import ActivityEntry, UsagePeriod
-from weblake.testing import WeblakeService
 
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
-@pytest.fixture
-def client(weblake_service: WeblakeService) -> Iterator[weblake.Client]:
-    with weblake_service.client() as made:
-        yield made
-
-
-@pytest.fixture
-def lake(local_root: str, client: weblake.Client, site: GatedSite) -> Lake:
-    return Lake(local_root, client, site)
+__all__ = ["client", "instance", "lake"]
 
 
 def test_the_newest_load_is_read_or_all_loads_on_request(instance: dg.DagsterInstance, lake: Lake) -> None:

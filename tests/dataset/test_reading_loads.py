@@ -248,7 +248,7 @@ def test_contradictory_arguments_are_refused(tmp_path: Path) -> None:
     put(open_storage(tmp_path), layout.load_path("documents", None, WHEN, OLD), schemas.DOCUMENTS, [document(OLD, 0)])
     with pytest.raises(InvalidOption, match="There is no table 'pages'"):
         weblake.read(tmp_path, "pages")
-    with pytest.raises(InvalidOption, match="no load id"):
+    with pytest.raises(InvalidOption, match="not a load id"):
         weblake.read(tmp_path, loads=["../x"])
     with pytest.raises(InvalidOption, match="activity holds no loads"):
         weblake.read(tmp_path, "activity", loads=[OLD])

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 import pytest
+from converted_pages import HTML, convert, markdown
 
 from weblake_service.page.content_types import ContentKind, kind_of
-from weblake_service.page.document import Page, page_of_body
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.fetch import FetchedResponse
-
-URL = "https://site.example/docs/page.html"
-HTML = "text/html; charset=utf-8"
-
-
-def make(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
-    data = body.encode() if isinstance(body, str) else body
-    return page_of_body(FetchedResponse(url, 200, {}, data, content_type, (), "OK"), url, options)
-
-
-def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:
-    text = make(body, content_type, **options).document["markdown"]
-    assert isinstance(text, str)
-    return text
 
 
 @pytest.mark.parametrize(
@@ -69,7 +53,7 @@ def test_json_and_xml_become_code_blocks_and_other_text_is_unchanged() -> None:
 
 
 def test_text_as_html_is_preformatted() -> None:
-    page = make("a < b\n", "text/plain", formats=["html", "rawHtml", "links", "images"])
+    page = convert("a < b\n", "text/plain", formats=["html", "rawHtml", "links", "images"])
     assert page.document["html"] == "<pre>a &lt; b\n</pre>"
     assert page.document["rawHtml"] == "a < b\n"
     assert (page.document["links"], page.document["images"], page.links) == ([], [], [])
@@ -101,12 +85,12 @@ def test_a_body_is_recognised_by_its_type_and_then_by_its_content(
 @pytest.mark.parametrize(("content_type", "word"), [("image/png", "image/png"), ("application/pdf", "application/pdf")])
 def test_binary_content_is_refused(content_type: str, word: str) -> None:
     with pytest.raises(PageFailure, match=word) as caught:
-        make(b"\x89", content_type)
+        convert(b"\x89", content_type)
     assert (caught.value.code, caught.value.status) == ("SCRAPE_UNSUPPORTED_FILE_ERROR", 500)
 
 
 def test_a_pdf_is_base64_encoded_without_a_parser() -> None:
-    page = make(b"%PDF-1.7 x", "application/pdf", parsers=[])
+    page = convert(b"%PDF-1.7 x", "application/pdf", parsers=[])
     assert base64.b64decode(str(page.document["markdown"])) == b"%PDF-1.7 x"
     with pytest.raises(PageFailure):
-        make(b"%PDF-1.7 x", "application/pdf", parsers=[{"type": "pdf"}])
+        convert(b"%PDF-1.7 x", "application/pdf", parsers=[{"type": "pdf"}])

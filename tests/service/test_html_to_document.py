@@ -5,28 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from converted_pages import URL, convert, markdown
 
-from weblake_service.page.document import Page, page_of_body
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.fetch import FetchedResponse
-
-URL = "https://site.example/docs/page.html"
-HTML = "text/html; charset=utf-8"
-
-
-def make(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
-    data = body.encode() if isinstance(body, str) else body
-    return page_of_body(FetchedResponse(url, 200, {}, data, content_type, (), "OK"), url, options)
-
-
-def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:
-    text = make(body, content_type, **options).document["markdown"]
-    assert isinstance(text, str)
-    return text
 
 
 def metadata(body: str) -> dict[str, Any]:
-    found = make(f"<head>{body}</head>").document["metadata"]
+    found = convert(f"<head>{body}</head>").document["metadata"]
     assert isinstance(found, dict)
     return found
 
@@ -97,7 +82,7 @@ def test_hidden_tabs_are_kept() -> None:
 
 def test_base64_images_leave_their_alt_text_in_markdown_only() -> None:
     picture = "data:image/png;base64,AAAA"
-    page = make(f"<p>x <img src='{picture}' alt='A cat'></p>", formats=["markdown", "html", "rawHtml", "images"])
+    page = convert(f"<p>x <img src='{picture}' alt='A cat'></p>", formats=["markdown", "html", "rawHtml", "images"])
     assert page.document["markdown"] == "x ![A cat](Base64-Image-Removed)"
     assert picture in str(page.document["html"])
     assert picture in str(page.document["rawHtml"])
@@ -106,7 +91,7 @@ def test_base64_images_leave_their_alt_text_in_markdown_only() -> None:
 
 
 def test_lazily_loaded_images_get_their_url() -> None:
-    page = make(
+    page = convert(
         "<img src='data:image/gif;base64,R0' data-src='/late.png'><img srcset='/s.png 1x, /l.png 2x'><img src=now.png>",
         formats=["images", "html"],
     )
@@ -123,7 +108,7 @@ def test_javascript_links_become_text() -> None:
 
 
 def test_links_are_absolute_unique_and_in_order() -> None:
-    page = make(
+    page = convert(
         "<base href='/root/'><a href='b'>1</a><a href='/a#x'>2</a><a href='b'>3</a><a href='#top'>4</a><a href=''>5</a>"
         "<a href='mailto:a@b.de'>6</a><a href='//other.example/c'>7</a><a href='http://[bad'>8</a>"
         "<map><area href='d\n.html'></map><img src=p.png>",
@@ -143,13 +128,15 @@ def test_links_are_absolute_unique_and_in_order() -> None:
 
 
 def test_links_dropped_by_the_filter_are_still_crawled() -> None:
-    page = make("<nav><a href='/n'>n</a></nav><main>" + "text " * 50 + "<a href='/m'>m</a></main>", formats=["links"])
+    page = convert(
+        "<nav><a href='/n'>n</a></nav><main>" + "text " * 50 + "<a href='/m'>m</a></main>", formats=["links"]
+    )
     assert page.document["links"] == ["https://site.example/m"]
     assert page.links == ["https://site.example/n", "https://site.example/m"]
 
 
 def test_a_meta_refresh_is_a_link() -> None:
-    assert make("<meta http-equiv=Refresh content='0; URL=/new'>").links == ["https://site.example/new"]
+    assert convert("<meta http-equiv=Refresh content='0; URL=/new'>").links == ["https://site.example/new"]
 
 
 ARTICLE = "<h1>Title</h1>" + "<p>The story goes on and on.</p>" * 10
@@ -201,7 +188,7 @@ def test_included_tags_are_not_filtered() -> None:
 
 
 def test_included_tags_without_a_match_give_a_warning() -> None:
-    page = make(ARTICLE, include_tags=[".absent"])
+    page = convert(ARTICLE, include_tags=[".absent"])
     assert page.document["markdown"] == ""
     assert ".absent" in str(page.document["warning"])
 
@@ -210,19 +197,19 @@ def test_included_tags_without_a_match_give_a_warning() -> None:
 @pytest.mark.parametrize("selector", ["a[", "", "p::before", ">>"])
 def test_an_invalid_selector_is_a_bad_request(option: str, selector: str) -> None:
     with pytest.raises(PageFailure) as caught:
-        make(ARTICLE, **{option: [selector]})
+        convert(ARTICLE, **{option: [selector]})
     assert (caught.value.code, caught.value.status) == ("BAD_REQUEST", 400)
 
 
 def test_only_requested_formats_are_returned() -> None:
-    assert set(make(ARTICLE).document) == {"markdown", "metadata"}
-    assert set(make(ARTICLE, formats=["rawHtml", {"type": "links"}]).document) == {"rawHtml", "links", "metadata"}
-    assert set(make(ARTICLE, formats=[]).document) == {"metadata"}
+    assert set(convert(ARTICLE).document) == {"markdown", "metadata"}
+    assert set(convert(ARTICLE, formats=["rawHtml", {"type": "links"}]).document) == {"rawHtml", "links", "metadata"}
+    assert set(convert(ARTICLE, formats=[]).document) == {"metadata"}
 
 
 def test_raw_html_equals_the_response_body() -> None:
     source = "<P>a<!-- c --><script>x</script>"
-    page = make(source, formats=["html", "rawHtml"])
+    page = convert(source, formats=["html", "rawHtml"])
     assert page.document["rawHtml"] == source
     assert "script" not in str(page.document["html"])
 
@@ -230,7 +217,7 @@ def test_raw_html_equals_the_response_body() -> None:
 @pytest.mark.parametrize("name", ["screenshot", "json", "nonsense"])
 def test_an_unsupported_format_is_refused(name: str) -> None:
     with pytest.raises(PageFailure, match=name):
-        make(ARTICLE, formats=["markdown", {"type": name}])
+        convert(ARTICLE, formats=["markdown", {"type": name}])
 
 
 def test_documented_metadata_names_are_added_to_those_of_the_page() -> None:
@@ -280,7 +267,7 @@ def test_a_page_cannot_forge_metadata_of_the_service() -> None:
 
 
 def test_the_title_of_an_svg_is_not_the_title_of_the_page() -> None:
-    page = make("<svg><title>icon</title></svg><p>text")
+    page = convert("<svg><title>icon</title></svg><p>text")
     assert "title" not in page.document["metadata"]  # type: ignore[operator]
 
 
@@ -288,4 +275,4 @@ def test_the_title_of_an_svg_is_not_the_title_of_the_page() -> None:
     "page", ["<html lang='pt-BR'>", "<html xml:lang='pt-BR'>", "<meta http-equiv=Content-Language content=pt-BR>"]
 )
 def test_the_language_is_detected(page: str) -> None:
-    assert make(page).document["metadata"]["language"] == "pt-BR"  # type: ignore[index]
+    assert convert(page).document["metadata"]["language"] == "pt-BR"  # type: ignore[index]

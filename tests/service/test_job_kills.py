@@ -6,48 +6,25 @@ import json
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from killable_service import service_process
 
 from weblake_service.config import ServiceConfig
 
 pytestmark = pytest.mark.system
 
-PROCESS = Path(__file__).parent.parent / "labs" / "service_process.py"
 HEADERS = {"Authorization": "Bearer test-key"}
 URLS = [f"http://site.test/{n}" for n in range(80)]
 LIMIT = 45
-
-
-@contextmanager
-def process(db: Path, log: Path, *seed: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    """Yield a service process and a client of it; the process is killed at the end if it is alive."""
-    child = subprocess.Popen(
-        [sys.executable, str(PROCESS), str(db), str(log), *seed],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert child.stdout is not None
-        url = json.loads(child.stdout.readline())["url"]
-        with httpx.Client(base_url=url, headers=HEADERS, timeout=20, trust_env=False, verify=False) as client:
-            yield child, client
-    finally:
-        child.kill()
-        child.wait(20)
-        for pipe in (child.stdin, child.stdout):
-            assert pipe is not None
-            pipe.close()
 
 
 class Receiver(ThreadingHTTPServer):
@@ -127,7 +104,7 @@ def test_jobs_and_webhooks_survive_a_kill_at_any_moment(tmp_path: Path, receiver
     for life in range(8):
         before = log.stat().st_size
         had = settled(db) if life else Counter()
-        with process(db, log) as (child, client):
+        with service_process(db, log, headers=HEADERS) as (child, client):
             if not life:
                 addresses = [f"/v2/{kind}/{start(client, kind, receiver)}" for kind in ("crawl", "batch/scrape")]
             time.sleep(draw.uniform(0.0, 0.15))
@@ -138,7 +115,7 @@ def test_jobs_and_webhooks_survive_a_kill_at_any_moment(tmp_path: Path, receiver
         two = {url for url, times in had.items() if times == 2}
         assert not two & set(asked)
         lost += asked - (settled(db) - had)
-    with process(db, log) as (_, client):
+    with service_process(db, log, headers=HEADERS) as (_, client):
         for address in addresses:
             status = ended(client, address)
             pages = LIMIT if "crawl" in address else len(URLS)
@@ -168,7 +145,7 @@ def test_with_a_seed_a_kill_does_not_change_the_results(tmp_path: Path, kind: st
     for lives in (1, 5):
         db, log = tmp_path / f"{lives}.db", tmp_path / f"{lives}.asked"
         for life in range(lives):
-            with process(db, log, "11") as (child, client):
+            with service_process(db, log, "11", headers=HEADERS) as (child, client):
                 if not life:
                     job = start(client, kind)
                 if life == lives - 1:

@@ -10,41 +10,20 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from killable_service import service_process
 from polling import until
 
 from weblake_service.config import ServiceConfig
 from weblake_service.serve import serve
 from weblake_service.store.database import DatabaseLocked
 
-PROCESS = Path(__file__).parent.parent / "labs" / "service_process.py"
 HEADERS = {"Authorization": "Bearer test-key", "x-idempotency-key": "0e7c7d9e-2f3f-4cf0-8a52-6a3b8f2f9f11"}
 URLS = [f"http://site.test/{n}" for n in range(60)]
-
-
-@contextmanager
-def process(db: Path, log: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    """Yield a service process and a client of it; the process is killed at the end if it is alive."""
-    child = subprocess.Popen(
-        [sys.executable, str(PROCESS), str(db), str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert child.stdout is not None
-        url = json.loads(child.stdout.readline())["url"]
-        with httpx.Client(base_url=url, headers=HEADERS, timeout=20, trust_env=False, verify=False) as client:
-            yield child, client
-    finally:
-        child.kill()
-        child.wait(20)
-        for pipe in (child.stdin, child.stdout):
-            assert pipe is not None
-            pipe.close()
 
 
 def everything(client: httpx.Client, address: str) -> list[str]:
@@ -82,12 +61,12 @@ def test_a_killed_service_resumes_its_jobs(tmp_path: Path) -> None:
         return f"/v2/{kind}/{job}"
 
     for goal in (20, 40):
-        with process(db, log) as (child, client):
+        with service_process(db, log, headers=HEADERS) as (child, client):
             addresses = {kind: start(client, kind) for kind in bodies}
             read = {kind: at_least(client, address, goal) for kind, address in addresses.items()}
             child.send_signal(signal.SIGKILL)
             child.wait(20)
-    with process(db, log) as (_, client):
+    with service_process(db, log, headers=HEADERS) as (_, client):
         statuses = {kind: whole(client, start(client, kind)) for kind in bodies}
         counts = client.get("/_weblake/counts").json()["counts"]
         final = {kind: everything(client, address) for kind, address in addresses.items()}
@@ -109,14 +88,14 @@ def test_a_killed_service_resumes_its_jobs(tmp_path: Path) -> None:
 @pytest.mark.system
 def test_a_program_that_exits_without_stopping_loses_no_page(tmp_path: Path) -> None:
     db, log = tmp_path / "service.db", tmp_path / "asked"
-    with process(db, log) as (child, client):
+    with service_process(db, log, headers=HEADERS) as (child, client):
         job = client.post("/v2/batch/scrape", json={"urls": URLS}).json()["id"]
         until(lambda: client.get(f"/v2/batch/scrape/{job}").json()["completed"] >= 10)
         assert child.stdin is not None
         child.stdin.write("\n")
         child.stdin.flush()
         assert child.wait(20) == 0
-    with process(db, log) as (_, client):
+    with service_process(db, log, headers=HEADERS) as (_, client):
         address = f"/v2/batch/scrape/{job}"
         status = whole(client, address)
         assert (status["completed"], status["total"]) == (60, 60)

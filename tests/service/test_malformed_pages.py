@@ -6,34 +6,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from catalogue import proves
+from converted_pages import convert, markdown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 from tiers import examples
 
 from weblake_service.page.content_types import ContentKind, kind_of, text_of
-from weblake_service.page.document import Page, page_of_body
 from weblake_service.page.parser_limits import MAX_DEPTH, limit_nesting
-from weblake_service.web.fetch import FetchedResponse
 
-URL = "https://site.example/docs/page.html"
 HERE = Path(__file__).parent
-HTML = "text/html; charset=utf-8"
-
-
-def make(body: str | bytes, content_type: str = HTML, *, url: str = URL, **options: Any) -> Page:
-    data = body.encode() if isinstance(body, str) else body
-    return page_of_body(FetchedResponse(url, 200, {}, data, content_type, (), "OK"), url, options)
-
-
-def markdown(body: str | bytes, content_type: str = HTML, **options: Any) -> str:
-    text = make(body, content_type, **options).document["markdown"]
-    assert isinstance(text, str)
-    return text
 
 
 def limited(source: str) -> str:
@@ -125,7 +110,7 @@ def test_flattening_bounds_the_depth() -> None:
 @settings(max_examples=examples(200))
 @given(st.text(alphabet=st.sampled_from("<>/!-ab \"'=&;divpretablescript\n"), max_size=300))
 def test_broken_html_is_converted(source: str) -> None:
-    page = make(source, formats=["markdown", "html", "links", "images", "rawHtml"])
+    page = convert(source, formats=["markdown", "html", "links", "images", "rawHtml"])
     assert page.document["rawHtml"] == source
     assert isinstance(page.document["markdown"], str)
 
@@ -135,7 +120,7 @@ def test_broken_html_is_converted(source: str) -> None:
 def test_any_bytes_are_converted_or_refused(body: bytes, content_type: str) -> None:
     assert isinstance(text_of(content_type, body), str)
     if kind_of(content_type, body) in {ContentKind.HTML, ContentKind.TEXT}:
-        str(make(body, content_type).document["markdown"]).encode()
+        str(convert(body, content_type).document["markdown"]).encode()
 
 
 @pytest.mark.system

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weblake.dataset.compaction_record import Compacted
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", re.IGNORECASE)
-#: Most load ids that a line names.
+#: Maximum number of load ids that a line names.
 _NAMED = 5
 
 

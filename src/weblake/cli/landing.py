@@ -91,7 +91,7 @@ def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Seque
     except FixRequest as error:
         if sent is None:
             raise
-        said = f"{' '.join(error.message.split())} Landing the list that was sent before"
+        said = f"{' '.join(error.message.split())} Landing what was sent before"
     else:
         if sent is None or [*sent] == listed or set(sent).isdisjoint(listed):
             return listed

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: The id of a run of Dagster; that of a backfill is eight letters.
 _RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-#: Most characters of a line: a target may be any text.
+#: Maximum characters of a line: a target may be any text.
 MOST = 1000
 
 

@@ -21,7 +21,7 @@ _OnlyName = Annotated[
     str | None, typer.Option("--name", metavar="NAME", help="Only this table: its identifier, or the dataset's table.")
 ]
 _TABLES = ("documents", "page_errors", "usage_periods", "activity")
-#: Most load ids that a line names.
+#: Maximum number of load ids that a line names.
 _NAMED = 5
 
 

@@ -27,7 +27,7 @@ from weblake.receipt import Receipt
 EXAMPLE_DAG, _TASK = "site_crawl_by_day", "crawl"
 #: Timeout of a program in seconds, and the seconds that it has to end after it was asked to.
 TIMEOUT_S, _GRACE_S = 300.0, 5.0
-#: Most log lines that are shown of a failed run.
+#: Maximum number of log lines that are shown of a failed run.
 _LAST_LINES = 20
 
 

@@ -20,7 +20,7 @@ from weblake.http.library import httpx
 from weblake.http.pools import KEEPALIVE_S
 from weblake.http.resolver import look_up
 
-#: Most bytes of one header field; the same as in h11, which reads the responses of the other transports.
+#: Maximum bytes of one header field; the same as in h11, which reads the responses of the other transports.
 MAX_FIELD = 100 << 10
 
 

@@ -20,7 +20,7 @@ else:
     except ImportError:
         import zlib
 
-#: Most output bytes of one decompression step, so that a decompression bomb is detected before it fills the memory.
+#: Maximum output bytes of one decompression step, so that a decompression bomb is detected before it fills the memory.
 STEP = 1 << 20
 #: The `wbits` value of zlib for a gzip header and trailer.
 _GZIP = 31

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 #: Least seconds for one address of a host with many addresses.
 LEAST_S = 0.01
-#: Most bytes of one write, so that the deadline is checked between two writes to a slow peer.
+#: Maximum bytes of one write, so that the deadline is checked between two writes to a slow peer.
 WRITE_SIZE = 1 << 16
 
 #: Deadline of the current thread's request, in monotonic seconds.

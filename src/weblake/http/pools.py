@@ -20,7 +20,7 @@ from weblake.http.library import httpcore, httpx
 from weblake.http.resolver import look_up
 from weblake.http.response_end import ResponseEnd
 
-#: Most idle connections of a pool: after a burst of requests, few connections are needed.
+#: Maximum number of idle connections of a pool: after a burst of requests, few connections are needed.
 MAX_IDLE = 20
 #: Seconds that an idle connection is kept.
 KEEPALIVE_S = 15.0
@@ -40,7 +40,7 @@ class PoolTransport(httpx.BaseTransport):
     Args:
         ssl_context: TLS context for an https service or proxy.
         proxy: The proxy for all requests, or None.
-        max_connections: Most connections at a time; further requests wait.
+        max_connections: Maximum number of connections at a time; further requests wait.
         keep_alive: Whether a connection is used for more than one request.
     """
 

@@ -14,7 +14,7 @@ _STATUS = re.compile(rb"HTTP/1\.\d (\d{3})")
 _LENGTH = re.compile(rb"\ncontent-length:[ \t]*(\d+)[ \t]*\r?\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\ntransfer-encoding:[^\n]*chunked[ \t]*\r?\n", re.IGNORECASE)
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,16})")
-#: Most bytes of an incomplete head or chunk-size line that are kept.
+#: Maximum bytes of an incomplete head or chunk-size line that are kept.
 _MOST_HELD = 200 << 10
 
 

@@ -31,13 +31,13 @@ from weblake.http.pools import AsyncPoolTransport, PoolTransport
 from weblake.remedies import Remedy
 from weblake.steps import NoResponse, Request, Response
 
-#: Most seconds to open a connection, within the request's deadline.
+#: Maximum seconds to open a connection, within the request's deadline.
 CONNECT_S = 10.0
 #: Share of a short deadline for connecting, so that the failure is reported as a connection that was not made.
 CONNECT_SHARE = 0.9
-#: Most open connections of one client.
+#: Maximum number of open connections of one client.
 MAX_CONNECTIONS = 100
-#: Most of these for polls on an event loop, so that a cancel does not wait for ten thousand polls.
+#: Maximum number of these for polls on an event loop, so that a cancel does not wait for ten thousand polls.
 MAX_POLLS = 64
 
 

@@ -34,8 +34,8 @@ AT_ONCE = 8
 ROUND_TRIES = 5
 #: Polls and seconds of "not found" before a job counts as gone: a job just started may not be found yet.
 GONE_POLLS, GONE_S = 3, 30.0
-#: Most running jobs that one watcher follows, and most ended jobs that it remembers: 1000 ids with their times are
-#: 55 KB of JSON, below the 64 KB that an orchestrator's state should not exceed.
+#: Maximum number of running jobs that one watcher follows, and of ended jobs that it remembers: 1000 ids with their
+#: times are 55 KB of JSON, below the 64 KB that an orchestrator's state should not exceed.
 MAX_PENDING, MAX_OVER = 600, 400
 #: Milliseconds that the ids of ended jobs are remembered: the activity list's 24 hours and one more.
 WINDOW_MS = 25 * 3_600_000
@@ -105,7 +105,7 @@ async def poll_all(
     Args:
         client: The client.
         jobs: The jobs, in the order of the polls.
-        at_once: Most polls at the same time.
+        at_once: Maximum number of polls at the same time.
         until: Deadline in monotonic seconds; None for no deadline.
     """
     heads, failed = dict[str, Mapping[str, object]](), dict[str, WeblakeError]()

@@ -26,7 +26,7 @@ def job_page(base_url: str, kind: str, job_id: str, *, template: str = "", has_c
         InvalidOption: The job id is empty, or the template is not an http address.
     """
     if not job_id:
-        raise InvalidOption("There is not a job id to make a link from.", hint="Start the job first.")
+        raise InvalidOption("There is no job id to make a link from.", hint="Start the job first.")
     kind, quoted = job_kind(kind).name if kind == "batch" else kind, quote(job_id, safe="")
     if template:
         check_template(template)

@@ -31,16 +31,16 @@ BETWEEN_POLLS_S = 1.0
 SPREAD = 0.25
 #: Seconds in which a 404 is retried, because the service may not find a job that was just started.
 UNSEEN_S = 10.0
-#: HTTP status: there is no such job, or not yet.
+#: HTTP status of a job that does not exist, or not yet.
 NOT_FOUND = 404
-#: Most failed polls in a row before and after the first success: about one and about four minutes.
+#: Maximum failed polls in a row before and after the first success: about one and about four minutes.
 UNSEEN_TRIES, SEEN_TRIES = 8, 20
-#: Most seconds before another poll if the service names a time after the deadline.
+#: Maximum pause before another poll, in seconds, if the service names a time after the deadline.
 RETRY_AFTER_MOST_S = 3600.0
-#: Most bytes of a response head that is read without the rest.
+#: Maximum size of a response head that is read without the rest, in bytes.
 HEAD_BYTES = 1 << 16
 
-#: Most bytes of a first chunk that a poll reads to its end; most chunks have ten million.
+#: Maximum size of a first chunk that a poll reads to its end, in bytes; most chunks have ten million.
 MOST_KEPT = 32 << 20
 
 Progress = Callable[[Mapping[str, object]], None]
@@ -105,8 +105,8 @@ def wait_for_any(
     Args:
         jobs: The jobs, in the order of the polls.
         retry: The client's retry rules.
-        poll_s: Most seconds between two polls of a job; with more jobs than that, as many seconds as there are jobs.
-        max_credits: Most credits that each job may use while it runs; None for no limit.
+        poll_s: Maximum seconds between two polls of a job; with more jobs than that, as many seconds as there are jobs.
+        max_credits: Maximum credits that each job may use while it runs; None for no limit.
         unseen_s: Seconds from now in which a 404 counts as "not there yet".
     """
     unseen_until = (yield from now()) + unseen_s
@@ -140,6 +140,19 @@ def wait_for_any(
         pause = min(pause * POLL_GROWTH, longest)
 
 
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The limits of one wait; the arguments of `wait` describe them."""
+
+    until: float
+    #: Monotonic time up to which a 404 counts as "not there yet".
+    unseen_until: float
+    first_s: float
+    poll_s: float
+    max_credits: float | None
+    until_deadline: bool
+
+
 def wait(
     job: JobRef,
     retry: Retry,
@@ -161,8 +174,8 @@ def wait(
         until: Deadline in monotonic seconds.
         unseen_s: Seconds from now in which a 404 counts as "not there yet"; 0 for a job that was found before.
         first_s: Seconds between the first two polls; the pauses grow from there.
-        poll_s: Most seconds between polls; a random part is subtracted, so that many clients do not poll at once.
-        max_credits: Most credits that the job may use while it runs; None for no limit.
+        poll_s: Maximum seconds between polls; a random part is subtracted, so that many clients do not poll at once.
+        max_credits: Maximum credits that the job may use while it runs; None for no limit.
         progress: Called with the head of each response.
         keep: Called with the response that holds the job's first chunk, complete, if a poll found there that the job
             has ended: the caller then need not request it again.
@@ -176,19 +189,9 @@ def wait(
         JobGone: The job is unknown or expired.
     """
     begun = yield from now()
+    limits = _Limits(until, begun + unseen_s, first_s, poll_s, max_credits, until_deadline)
     try:
-        head = yield from _wait(
-            job,
-            retry,
-            until=until,
-            unseen_until=begun + unseen_s,
-            first_s=first_s,
-            poll_s=poll_s,
-            max_credits=max_credits,
-            progress=progress,
-            keep=keep,
-            until_deadline=until_deadline,
-        )
+        head = yield from _poll_until_ended(job, retry, limits, progress, keep)
     except (WeblakeError, OverBudget) as error:
         retry.observe(_waited(job, type(error).__name__, (yield from now()) - begun))
         raise
@@ -200,30 +203,26 @@ def _waited(job: JobRef, outcome: str, seconds: float) -> events.WaitFinished:
     return events.WaitFinished(kind=job.kind, job_id=job.job_id, outcome=outcome, seconds=seconds)
 
 
-def _wait(
+def _poll_until_ended(
     job: JobRef,
     retry: Retry,
-    *,
-    until: float,
-    unseen_until: float,
-    first_s: float,
-    poll_s: float,
-    max_credits: float | None,
+    limits: _Limits,
     progress: Progress | None,
     keep: Callable[[Response], None] | None,
-    until_deadline: bool,
 ) -> Flow[dict[str, object]]:
     operation = _heads(job, keep)
     path = operation.request.path
     asked: Query = ()
-    pause, seen = first_s, False
+    pause, seen = limits.first_s, False
     while True:
         kept = None if asked else keep
         try:
-            head = yield from _poll(job, operation, retry, kept, seen=seen, until=until, unseen_until=unseen_until)
+            head = yield from _poll(
+                job, operation, retry, kept, seen=seen, until=limits.until, unseen_until=limits.unseen_until
+            )
         except DeadlineExceeded:
-            left = until - (yield from now())
-            if not until_deadline or left <= 0:
+            left = limits.until - (yield from now())
+            if not limits.until_deadline or left <= 0:
                 raise
             yield from sleep(min(left, RETRY_AFTER_MOST_S))
             if left <= RETRY_AFTER_MOST_S:
@@ -236,7 +235,7 @@ def _wait(
                 progress(head.fields)
             if models.is_terminal(head.fields.get("status")):
                 return dict(head.fields)
-            if over_budget(head.fields, max_credits):
+            if over_budget(head.fields, limits.max_credits):
                 raise OverBudget(job, head.fields["creditsUsed"])
             following = query_of(head.fields.get("next"), path)
             if not head.empty and following is not None:
@@ -244,11 +243,11 @@ def _wait(
                 # pages arrive faster than responses, each response would have some, and this would be a busy loop.
                 asked = following
                 operation = replace(operation, request=replace(operation.request, query=asked, enough=_head_is_there))
-        left = until - (yield from now())
+        left = limits.until - (yield from now())
         if left <= 0:
             raise _too_late(job)
         yield from sleep(min(pause * (1 - SPREAD * retry.jitter()), left))
-        pause = min(pause * POLL_GROWTH, max(poll_s, first_s))
+        pause = min(pause * POLL_GROWTH, max(limits.poll_s, limits.first_s))
 
 
 def _poll(

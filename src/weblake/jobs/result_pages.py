@@ -22,13 +22,14 @@ from weblake.steps import Flow, Response, now, sleep
 
 T = TypeVar("T")
 
-#: Most bytes of a chunk. Chunks are 10 MB, but a larger single page is a chunk by itself.
+#: Maximum bytes of a chunk. Chunks are 10 MB, but a larger single page is a chunk by itself.
 MAX_CHUNK = 256 << 20
-#: Most chunks in a row without a new document. A service may count results that its storage lost, 100 in a chunk.
+#: Maximum number of chunks in a row without a new document. A service may count results that its storage lost, 100 in
+#: a chunk.
 MAX_STALE = 200
 #: Seconds between reads of a chunk whose status says that the ended job is still running.
 LAG_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
-#: Most chunks of one job: ten times a million documents with 100 in a chunk.
+#: Maximum number of chunks of one job: ten times a million documents with 100 in a chunk.
 MAX_CHUNKS = 100_000
 
 

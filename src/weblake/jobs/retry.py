@@ -28,7 +28,8 @@ from weblake.steps import Flow, NoResponse, Request, Response, now, send, sleep
 T = TypeVar("T")
 U = TypeVar("U")
 
-#: Most tries that return a truncated or unreadable response: more tries would not repair a defect of the service.
+#: Maximum number of tries that return a truncated or unreadable response: more tries would not repair a defect of the
+#: service.
 MALFORMED_TRIES = 3
 #: Least seconds before another try if the service names a shorter time: the first value, its growth with each try of
 #: the call, and the last value. "Retry-After: 0" in each response must not become a busy loop.
@@ -66,14 +67,14 @@ class RetryBudget:
 class RetryPolicy(msgspec.Struct, frozen=True):
     """Limits of the tries of one call, and of the pauses between them."""
 
-    #: Most failed tries of the call; responses with Retry-After do not count.
+    #: Maximum number of failed tries of the call; responses with Retry-After do not count.
     tries: int = 6
-    #: Most seconds of all pauses; a longer Retry-After is raised to the caller.
+    #: Maximum seconds of all pauses; a longer Retry-After is raised to the caller.
     wait_s: float = 60.0
-    #: Most seconds between two tries if the service sends no Retry-After.
+    #: Maximum seconds between two tries if the service sends no Retry-After.
     cap_s: float = 20.0
-    #: Most tries that reach the request's deadline: with the two minutes of a read, a response that never completes is
-    #: given up within seven minutes.
+    #: Maximum number of tries that reach the request's deadline: with the two minutes of a read, a response that never
+    #: completes is abandoned within seven minutes.
     timeouts: int = 3
     #: The job's deadline in monotonic seconds; if set, any Retry-After up to it is obeyed and `wait_s` is ignored.
     until: float | None = None

@@ -18,7 +18,7 @@ from weblake.events import UsageReported
 from weblake.jobs.retry import Retry
 from weblake.steps import Flow, now
 
-#: Most pages of the activity list that are read, with 100 entries each.
+#: Maximum number of pages of the activity list that are read, with 100 entries each.
 MAX_PAGES = 1000
 #: Seconds after which no further page is requested; a page that was requested before is still awaited.
 LISTING_S = 900.0

@@ -27,7 +27,8 @@ class PageError:
     occurred_at: str | None = None
 
 
-#: Most rows for missing pages without a URL: their number comes from the service's counters, which may have any value.
+#: Maximum number of rows for missing pages without a URL: their number comes from the counters of the service, which
+#: may have any value.
 MAX_NAMELESS = 100_000
 
 _MISSING = PageError(None, "missing", None, "neither a document nor an error of the service accounts for it")

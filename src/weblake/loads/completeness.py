@@ -16,7 +16,7 @@ from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
 
-#: Most missing URLs that a message names.
+#: Maximum number of missing URLs that a message names.
 NAMED = 3
 
 

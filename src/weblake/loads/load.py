@@ -175,12 +175,7 @@ def _land(
 
     with dataset.storage.scratch() as scratch:  # before the wait: a root that is deleted meanwhile is not recreated
         if document is not None or request.kind not in JOB_KINDS:
-            asked = time.monotonic()
-            raw = document if document is not None else client.run(starts.read_scrape(job.job_id, client.retry))
-            seconds = time.monotonic() - asked
-            client.retry.observe(
-                events.ChunkRead(kind=job.kind, job_id=job.job_id, documents=1, bytes=len(raw), seconds=seconds)
-            )
+            raw = _read_document(client, job, document)
             staged = stage_document(_identity(intent, job), Reconciler(request.submitted), scratch, raw)
             return _publish_or_refuse(client, dataset, intent, staged, terms)
         used = _wait_for_end(client, request, job, terms, callbacks, until, found.append)
@@ -192,6 +187,17 @@ def _land(
         except publishing.JobClaimed as other:
             by = other.load_id
     return _land_as(dataset, by, job, read)
+
+
+def _read_document(client: FlowRunner, job: Job, document: bytes | None) -> bytes:
+    """Return the document of a single page: that of the response to its start if given, otherwise read it."""
+    asked = time.monotonic()
+    raw = document if document is not None else client.run(starts.read_scrape(job.job_id, client.retry))
+    seconds = time.monotonic() - asked
+    client.retry.observe(
+        events.ChunkRead(kind=job.kind, job_id=job.job_id, documents=1, bytes=len(raw), seconds=seconds)
+    )
+    return raw
 
 
 def _land_as(dataset: Dataset, by: str, job: Job, read: Callable[[Intent, Path], LandedLoad]) -> LandedLoad:

@@ -113,7 +113,7 @@ class LoadRequest:
     #: Pages that the start certainly pays for, and the known price of one page in credits.
     pages: int = 0
     price: float = 0.0
-    #: Most pages of a crawl that has neither a limit nor max_credits; 0 if it has one of them.
+    #: Maximum number of pages of a crawl that has neither a limit nor max_credits; 0 if it has one of them.
     unlimited_pages: int = 0
 
     @property
@@ -139,7 +139,7 @@ class Terms:
     #: Whether `timeout_s` is a limit of the job: it then counts from the load's intent, over all runs, and a job that
     #: has not ended by then is cancelled; the pages that it had scraped are kept as a refused load.
     ends_job: bool = False
-    #: Most seconds between polls.
+    #: Maximum seconds between polls.
     poll_s: float = 10.0
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ from weblake.steps import Flow, Response, now
 CLOCK_SLACK_S = 2.0
 #: Seconds; the service lists 24 hours, so an older intent cannot be looked up.
 WINDOW_S = 23.5 * 3600
-#: Most pages of the activity list that are read, with 100 entries each.
+#: Maximum number of pages of the activity list that are read, with 100 entries each.
 MAX_ACTIVITY_PAGES = 500
 #: Seconds after which no further page is requested; a page that was requested before is still awaited.
 LISTING_S = 900.0

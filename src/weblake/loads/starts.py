@@ -52,11 +52,11 @@ PROMPT_S = 5.0
 MARGIN_S = 5.0
 #: Seconds between the two readings of the activity list.
 BETWEEN_S = 2.0
-#: Most attempts for one intent, each after evidence that the previous one started no job.
+#: Maximum number of attempts for one intent, each after evidence that the previous one started no job.
 MAX_STARTS = 20
 #: HTTP status: the server does not have this operation.
 NOT_IMPLEMENTED = 501
-#: Most requests with the same key to a service that replays.
+#: Maximum number of requests with the same key to a service that replays.
 REPEATS = 6
 
 #: Seconds for which the embedded service remembers the key of a start, less an hour: 30 days for a job, a day for a

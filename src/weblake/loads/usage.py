@@ -31,7 +31,7 @@ from weblake.storage import Storage
 PENDING = layout.PENDING_ACTIVITY
 #: How long such a record is kept: longer than any run takes between reading a day's file and replacing it.
 KEPT = timedelta(hours=24)
-#: Most merges of a day in one run while other runs add records to it.
+#: Maximum number of merges of a day in one run while other runs add records to it.
 ROUNDS = 50
 
 _WHEN = "%Y%m%dT%H%M%S"

@@ -38,7 +38,7 @@ DATABASE = "service.db"
 DIRECTORY = "serve"
 _GENERATED = "generated"
 _RUNS_CODE = (
-    "Code that comes with requests runs on this machine, as the user of this service and in no sandbox: "
+    "Code in requests runs on this machine, as the user of this service and without a sandbox: "
     "a client with a key can do everything that this user can."
 )
 #: Maximum seconds from the signal to the end of the process.

@@ -103,7 +103,7 @@ def test_a_missing_connection_or_package_is_named() -> None:
     with pytest.raises(InvalidOption) as caught:
         root_path(f"s3://user:{secret}@bucket/lake")
     assert secret not in str(caught.value)
-    with pytest.raises(StorageRefused, match="ftp:// is no storage"):
+    with pytest.raises(StorageRefused, match="ftp:// is not a storage"):
         orchestration.open_dataset(root_path("ftp://host/lake"))
 
 

@@ -92,7 +92,7 @@ def test_a_crawl_without_a_limit_warns_of_its_possible_cost(
     )
     assert run.state == "success"
     told = task_logs(capfd)
-    warning = "up to 10,000 pages, which cost up to 10,000 credits. Give a `limit`, or `max_credits`."
+    warning = "reach 10,000 pages and cost up to 10,000 credits. Give a `limit`, or `max_credits`."
     assert told.count(warning) == (0 if given else 1)
 
 

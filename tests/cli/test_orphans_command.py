@@ -39,7 +39,7 @@ def test_open_loads_are_listed_with_what_to_do(dataset: Dataset, tmp_path: Path)
     assert "  for: 2 URLs, first https://a.test/1" in lines
     assert f"  on record: started, job {JOB}" in lines
     assert any(line.startswith("  Nothing was started.") and "dag.task" in line and "r-1" in line for line in lines)
-    assert any(line == f"  To give it up: `weblake cancel batch {JOB}`." for line in lines)
+    assert any(line == f"  To cancel it: `weblake cancel batch {JOB}`." for line in lines)
     assert "airflow dag task -1, run r-1" in out
 
 

@@ -239,7 +239,7 @@ def test_a_crawl_without_a_limit_warns_of_its_possible_cost(
     docs = build_weblake_assets("docs", CrawlRequest(url=f"{site.url}/page/1", **given), wait=wait)
     assert bench.run(docs, *(["docs_job"] if wait == "sensor" else [])).success
     told = capfd.readouterr().err
-    warning = "up to 10,000 pages, which cost up to 10,000 credits. Give a `limit`, or `max_credits`."
+    warning = "reach 10,000 pages and cost up to 10,000 credits. Give a `limit`, or `max_credits`."
     assert told.count(warning) == (0 if given else 1)
 
 

@@ -125,7 +125,7 @@ def test_equal_intents_of_two_writers_have_one_winner(any_root: str) -> None:
 
 def test_a_start_whose_predecessor_is_open_is_refused(ledger: Ledger) -> None:
     ledger.record_start(start())
-    with pytest.raises(StorageRefused, match="what became of start 1 is open"):
+    with pytest.raises(StorageRefused, match="the outcome of start 1 is unknown"):
         ledger.record_start(start(2))
     assert [each.n for each in ledger.starts(LOAD)] == [1]
 

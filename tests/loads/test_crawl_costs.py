@@ -33,7 +33,7 @@ def test_only_a_crawl_that_nothing_limits_has_a_possible_cost(lab: LandingLab) -
     assert find_possible_cost(lab.client, lab.dataset, crawl()) == PossibleCost(10_000, 1)
     dear = crawl(scrape_options={"formats": [{"type": "json", "prompt": "The title."}]})
     found = find_possible_cost(lab.client, lab.dataset, dear)
-    assert "up to 10,000 pages, which cost up to 50,000 credits" in str(found)
+    assert "reach 10,000 pages and cost up to 50,000 credits" in str(found)
     limited = (crawl(limit=20_000), crawl(Terms(max_credits=20_000)), load_request.batch([SITE], Naming()))
     assert {find_possible_cost(lab.client, lab.dataset, request) for request in limited} == {None}
 

@@ -116,7 +116,7 @@ def test_a_job_of_another_load_is_not_a_candidate(lab: Lab) -> None:
     load.land(lab.client, lab.dataset, a_batch("b"), FAST_POLLS)
     found = lab.one()
     assert (found.candidates, found.paid) == ((), None)
-    assert "so nothing was started, unless it is being started now" in advice(found, lab.root)[0]
+    assert "Unless it is being started now, nothing was started" in advice(found, lab.root)[0]
 
 
 def test_a_refused_start_was_not_paid(lab: Lab) -> None:
@@ -251,7 +251,7 @@ def test_an_implausible_activity_list_is_not_evidence(lab: Lab, page: object, mo
     found = lab.one()
     assert (found.candidates, found.paid) == (None, None)
     assert found.why
-    assert "is not known" in advice(found, lab.root)[0]
+    assert "is unknown" in advice(found, lab.root)[0]
 
 
 @pytest.mark.parametrize("step", ["", ".start-1", ".owner", ".job"])

@@ -117,6 +117,6 @@ def test_orphans_on_s3_are_listed_and_other_jobs_are_not(
         0,
         [
             f"No load of {s3_root} is open.",
-            f"Every job of the last 24 hours is one of {s3_root}.",
+            f"Every job of the last 24 hours belongs to a load of {s3_root}.",
         ],
     )

@@ -15,7 +15,7 @@ import pytest
 from weblake_service.server import LocalService
 
 ASK = "Crawl without a limit? [y/N]"
-COST = "up to 10,000 pages, which cost up to 10,000 credits"
+COST = "reach 10,000 pages and cost up to 10,000 credits"
 
 
 def starts(service: LocalService) -> int:

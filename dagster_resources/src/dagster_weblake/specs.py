@@ -117,7 +117,7 @@ def job_of(request: Request) -> CrawlRequest | BatchScrapeRequest:
     """
     if not isinstance(request, CrawlRequest | BatchScrapeRequest):
         raise InvalidOption(
-            f"wait='sensor' is for jobs, and a {type(request).__name__} is none.", hint="Leave wait='step'."
+            f"wait='sensor' is for jobs, and a {type(request).__name__} starts none.", hint="Leave wait='step'."
         )
     return request
 

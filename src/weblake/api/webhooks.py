@@ -74,7 +74,7 @@ def parse(body: bytes) -> WebhookEvent:
         event = WebhookEvent()
     if not event.type or not event.id:
         raise FixRequest(
-            "The webhook's body is no event: a JSON object with `type` and `id` was expected.",
+            "The webhook's body is not an event: a JSON object with `type` and `id` was expected.",
             hint="Pass the raw request body.",
         )
     return event

@@ -261,6 +261,6 @@ def _sync(path: Path) -> None:
 
 def _refused(path: Path | str, why: str) -> StorageRefused:
     return StorageRefused(
-        f"{path} is no usable Parquet file: {why}.",
+        f"{path} is not a usable Parquet file: {why}.",
         hint="Check the free space and the rights of its directory; TMPDIR names another one for scratch files.",
     )

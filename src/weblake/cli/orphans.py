@@ -79,7 +79,7 @@ def advice(orphan: Orphan, root: str) -> list[str]:
     if orphan.record == NOT_STARTED:
         return [f"Nothing was started. To start and land it: {finish}."]
     if orphan.record == PUBLISHED:
-        return [f"Its file is published, and only the record of that is missing: {finish}."]
+        return [f"Its file is published, and only its done record is missing: {finish}."]
     if orphan.record == OPEN:
         return _about_a_start(orphan, root, finish)
     if orphan.state == GONE:
@@ -87,15 +87,15 @@ def advice(orphan: Orphan, root: str) -> list[str]:
             "This service does not have its job. If it was started at another one, set WEBLAKE_BASE_URL to it. If not, "
             "its results are lost; to start it again: " + ("--new." if orphan.slot is None else "a new run.")
         ]
-    sentences = [f"To land it, and pay nothing: {finish}."]
+    sentences = [f"To land it without payment: {finish}."]
     if orphan.state in ("failed", "cancelled"):
         partial = "--allow-partial" if orphan.slot is None else "allow_partial=True"
-        sentences = [f"Its job ended as {orphan.state!r}. To land what there is: {finish}, with {partial}."]
+        sentences = [f"Its job ended as {orphan.state!r}. To land its pages: {finish}, with {partial}."]
     if orphan.kind in JOB_KINDS and not orphan.elsewhere:
-        new = " (or it was --new)" if orphan.slot is None else ""
+        new = " (or the load was started with --new)" if orphan.slot is None else ""
         sentences.append(f"If that is not possible any more{new}: {_land(orphan, str(orphan.job_id), root)}.")
     if orphan.kind in JOB_KINDS and orphan.state not in ("completed", "failed", "cancelled"):
-        sentences.append(f"To give it up: `weblake cancel {JOB_KINDS[orphan.kind].command} {orphan.job_id}`.")
+        sentences.append(f"To cancel it: `weblake cancel {JOB_KINDS[orphan.kind].command} {orphan.job_id}`.")
     return sentences
 
 
@@ -108,14 +108,14 @@ def _about_a_start(orphan: Orphan, root: str, finish: str) -> list[str]:
     if orphan.replay:
         return [f"The service knows its key: nothing is paid twice, whether it was started or not. {finish}."]
     if orphan.candidates is None:
-        return [f"Whether it was started is not known. To find out: {finish}."]
+        return [f"It is unknown whether it was started. To find out: {finish}."]
     if not orphan.candidates:
-        return [f"The service lists no job of it, so nothing was started, unless it is being started now: {finish}."]
+        return [f"The service lists no job for it. Unless it is being started now, nothing was started: {finish}."]
     if len(orphan.candidates) == 1:
-        return [f"Job {orphan.candidates[0]} is most likely it. To land it, and pay nothing: {finish}."]
+        return [f"Job {orphan.candidates[0]} is probably its job. To land it without payment: {finish}."]
     several = f"{len(orphan.candidates)} jobs may be it: {', '.join(orphan.candidates[:5])}."
     if orphan.kind not in JOB_KINDS:
-        afresh = "start afresh with --new" if orphan.slot is None else "ask for it in a new run"
+        afresh = "start afresh with --new" if orphan.slot is None else "start it in a new run"
         return [several, f"If it does not matter that it may be paid twice, {afresh}."]
     each = "; ".join(_land(orphan, job_id, root) for job_id in orphan.candidates[:5])
     return [several, f"Look at them with `weblake status`, and land the right one: {each}."]
@@ -190,8 +190,8 @@ def _show(found: Unlanded, root: str) -> None:
     if found.cancelled:
         named = ", ".join(f"{each.load_id} (job {each.job_id})" for each in found.cancelled[:5])
         output.note(
-            f"weblake: {len(found.cancelled)} loads are over, because their jobs were cancelled: {escape(named)}. "
-            "`weblake orphans --json` says how to land what there is."
+            f"weblake: {len(found.cancelled)} loads have ended, because their jobs were cancelled: {escape(named)}. "
+            "`weblake orphans --json` says how to land their pages."
         )
     if found.refused:
         output.note(
@@ -203,9 +203,11 @@ def _show(found: Unlanded, root: str) -> None:
     if found.strangers is not None:
         rows = [(each.created_at, each.kind, each.job_id, each.target) for each in found.strangers]
         if not rows:
-            output.show_text(f"Every job of the last 24 hours is one of {root}.")
+            output.show_text(f"Every job of the last 24 hours belongs to a load of {root}.")
             return
-        output.show_table("Jobs that no load here has", ("created", "kind", "job", "target"), rows, whole="job")
+        output.show_table(
+            "Jobs that belong to no load of this root", ("created", "kind", "job", "target"), rows, whole="job"
+        )
 
 
 def _show_line(text: str) -> None:

@@ -49,7 +49,7 @@ def add(
     if as_json:
         output.show_json(_as_json(added))
     else:
-        output.show_text(f"{added.format} {added.name}: registered. Now: weblake table sync {root}")
+        output.show_text(f"{added.format} {added.name}: registered. `weblake table sync {root}` fills it.")
 
 
 def sync(

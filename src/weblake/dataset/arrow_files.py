@@ -63,7 +63,7 @@ def opened(storage: Storage, name: str) -> IO[bytes]:
         if storage.exists(name):
             raise
         raise StorageRefused(
-            f"{name} is gone from {storage.url}: a newer load has taken its place since the table was listed.",
+            f"{name} is gone from {storage.url}: a newer load has replaced it since the table was listed.",
             hint="Read the table again.",
         ) from None
 

@@ -123,7 +123,7 @@ def _opened(source: IO[bytes], name: str) -> pq.ParquetFile:
         return pq.ParquetFile(source)
     except (OSError, pa.ArrowInvalid) as error:
         raise StorageRefused(
-            f"{name} is no usable Parquet file: {error}.", hint="Restore it from a backup: it holds several loads."
+            f"{name} is not a usable Parquet file: {error}.", hint="Restore it from a backup: it holds several loads."
         ) from error
 
 

@@ -240,6 +240,6 @@ def _check_apart(source: Storage, target: Storage) -> None:
         ways.append(f"{storage.url if local is None else local.parent.resolve()}".rstrip("/") + "/")
     if ways[0].startswith(ways[1]) or ways[1].startswith(ways[0]):
         raise StorageRefused(
-            f"{target.url} and {source.url} lie within each other.",
+            f"One of the roots {target.url} and {source.url} is inside the other.",
             hint="Give a new root beside the old one: the old one is only read.",
         )

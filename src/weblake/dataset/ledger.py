@@ -78,7 +78,8 @@ class Ledger:
         """Record that a start is about to be sent; return whether the caller is to send it and no other process is."""
         if start.n > 1 and self._read(start.load_id, f".start-{start.n - 1}.void", Void) is None:
             raise StorageRefused(
-                f"Start {start.n} of load {start.load_id} is not recorded: what became of start {start.n - 1} is open.",
+                f"Start {start.n} of load {start.load_id} is not recorded: "
+                f"the outcome of start {start.n - 1} is unknown.",
                 hint="This is a fault in weblake: please report it. Nothing was sent.",
             )
         return self._record(start, f".start-{start.n}")[1]

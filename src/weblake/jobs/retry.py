@@ -262,7 +262,8 @@ def _final(reply: Response | NoResponse, error: WeblakeError, operation: Operati
     if not operation.request.fresh or not open_outcome(reply, error):
         return error
     return OutcomeUnknown(
-        f"{operation.name}: no clear answer came ({error.message.rstrip('.')}), so it may have been started.",
+        f"{operation.name}: no definite response was received ({error.message.rstrip('.')}), so it may have been "
+        "started.",
         hint=Remedy("Look for the job {in_activity} before starting it again."),
         status=error.status,
         code=error.code,

@@ -27,8 +27,7 @@ class PossibleCost:
 
     def __str__(self) -> str:
         return (
-            f"This crawl has no limit: it may come to up to {self.pages:,} pages, which cost up to "
-            f"{self.credits:,.10g} credits."
+            f"This crawl has no limit: it may reach {self.pages:,} pages and cost up to {self.credits:,.10g} credits."
         )
 
 

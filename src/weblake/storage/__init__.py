@@ -282,6 +282,6 @@ def _local_path(url: str) -> Path:
 
 def _unknown(scheme: str) -> StorageRefused:
     return StorageRefused(
-        f"{scheme}:// is no storage that weblake can land in safely: it needs to create a file only if absent.",
+        f"{scheme}:// is not a storage that weblake can land in safely: it needs to create a file only if absent.",
         hint=f"Give {_KINDS}.",
     )

@@ -189,7 +189,7 @@ def _translate_csv_errors(file: UrlFile) -> Iterator[None]:
             yield
     except csv.Error as error:
         raise FixRequest(
-            f"{file.name} is no CSV file: {error}.", hint="Save it as CSV, or as one URL a line."
+            f"{file.name} is not a CSV file: {error}.", hint="Save it as CSV, or as one URL a line."
         ) from None
 
 

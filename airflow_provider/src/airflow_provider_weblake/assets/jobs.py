@@ -52,7 +52,7 @@ def jobs_asset_uri(kind: str, weblake_conn_id: str) -> str:
         raise InvalidOption(f"kind is {kind!r}.", hint=f"Give one of {', '.join(JOB_KINDS)}.")
     if not CONN_ID.fullmatch(weblake_conn_id):
         raise InvalidOption(
-            f"weblake_conn_id is {weblake_conn_id!r}, which a webhook's path cannot hold.",
+            f"weblake_conn_id is {weblake_conn_id!r}, which the path of a webhook cannot contain.",
             hint="Name the connection with letters, digits and _ . - only.",
         )
     # Airflow leaves the URI of a scheme with x- as it is.

@@ -120,7 +120,7 @@ def _place(root: str) -> tuple[str, list[str]]:
     storage = _STORAGES.get(scheme.lower())
     if storage is None:
         raise InvalidOption(
-            f"A root on {scheme}:// is no asset: other tasks and DAGs could not find it there.",
+            f"A root on {scheme}:// cannot be an asset: other tasks and DAGs cannot reach it.",
             hint="Use a local path, or an s3://, gs:// or abfs:// URL.",
         )
     if storage == "file":
@@ -129,7 +129,7 @@ def _place(root: str) -> tuple[str, list[str]]:
             rest = f"/{rest}" if host in ("", "localhost") else ""
         if not rest.startswith("/"):
             raise InvalidOption(
-                f"The root {root!r} is a relative path, and each process may stand somewhere else.",
+                f"The root {root!r} is a relative path, and each process may have another working directory.",
                 hint="Give the asset an absolute path.",
             )
         return storage, rest.split("/")

@@ -52,7 +52,7 @@ class Endpoint:
         name = connection.conn_id
         if not isinstance(extra, Mapping):
             raise InvalidOption(
-                f"Connection {name!r}: its extra is no JSON object.",
+                f"Connection {name!r}: its extra is not a JSON object.",
                 hint='Write it as {"call_timeout_s": 60}, or leave it empty.',
             )
         if not (connection.host or "").strip():

@@ -243,7 +243,7 @@ def _file_of(to: str | ObjectStoragePath | None) -> SmallFile | None:
 
 def _unknown(why: str, error: errors.WeblakeError | None = None) -> errors.OutcomeUnknown:
     return errors.OutcomeUnknown(
-        f"interact: no clear answer came ({why.rstrip('.')}), so it may have run, and been paid.",
+        f"interact: no definite response was received ({why.rstrip('.')}), so it may have run, and been paid.",
         hint="Look at the page; to try again, clear the task that scraped it together with this one.",
         status=error.status if error else None,
         code=error.code if error else None,

@@ -119,7 +119,7 @@ def _pairs(assets: Asset | Sequence[Asset], to: str | None) -> list[_Pair]:
                 found[data] = _Pair(spec.key, data, own if to is None and isinstance(own, str) else to)
     if not found:
         raise InvalidOption(
-            "None of these assets has its jobs collected by a sensor.",
+            "None of these assets waits with a sensor.",
             hint='Give assets that were made with wait="sensor"; with wait="step" the step itself waits.',
         )
     return list(found.values())

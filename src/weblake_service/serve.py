@@ -141,7 +141,7 @@ def _start_keys(key: str | None, keys_file: str | Path | None) -> _StartKeys:
         file = read_keys_file(keys_file)
         warnings = [file.warning] if file.warning else []
         if of_environment and of_environment not in {one.key for one in file.keys}:
-            warnings.append(f"WEBLAKE_API_KEY is no key of this service: only those in {keys_file} are.")
+            warnings.append(f"WEBLAKE_API_KEY is not a key of this service; its keys are in {keys_file}.")
         return _StartKeys(file.keys, teams=file.teams, warnings=warnings)
     known = key or of_environment
     if known:

@@ -112,7 +112,7 @@ def test_keys_and_teams_are_read_from_a_file(start: Start, tmp_path: Path) -> No
     assert [status(base, f"test-key-{team}", "/v2/scrape", **scrape) for team in ("red", "blue")] == [404, 402]
     _, said = ended(child)
     assert "chmod 600" in said
-    assert "WEBLAKE_API_KEY is no key of this service" in said
+    assert "WEBLAKE_API_KEY is not a key of this service" in said
     assert "test-key" not in said
     held = b"".join(path.read_bytes() for path in (tmp_path / "d").iterdir())
     assert b"test-key" not in held

@@ -149,7 +149,7 @@ def collect(
         if len(step.parts) > 1 and state.landed is None:
             intent, job = state.intent, state.job
             if intent is not None and job is not None and intent.kind in orchestration.JOB_KINDS:
-                stopping.open[load_id] = None
+                stopping.open.setdefault(load_id, None)
                 waits[part.key] = step.waiting_job(intent, job, progress[part.key])
         return {}
 

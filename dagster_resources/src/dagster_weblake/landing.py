@@ -145,17 +145,16 @@ def collect(
 
     def find(part: Part) -> Metadata:
         load_id = load_ids[part.key] = step.load_to_collect(part, job_key)
+        stopping.open[load_id] = None
         state = orchestration.LoadState(step.dataset, load_id)
         if len(step.parts) > 1 and state.landed is None:
             intent, job = state.intent, state.job
             if intent is not None and job is not None and intent.kind in orchestration.JOB_KINDS:
-                stopping.open.setdefault(load_id, None)
                 waits[part.key] = step.waiting_job(intent, job, progress[part.key])
         return {}
 
     def finish(part: Part) -> Metadata:
         load_id = load_ids[part.key]
-        stopping.open[load_id] = None
         callbacks = progress[part.key].callbacks()
         landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, callbacks)
         stopping.open.pop(load_id)

@@ -59,7 +59,7 @@ def statistics_of(metadata: pq.FileMetaData) -> dict[str, object]:
                 continue
             found = column.statistics
             if found is None or not found.has_min_max:
-                complete[name] = found is not None and found.null_count == group.num_rows
+                complete[name] &= found is not None and found.null_count == group.num_rows
                 nulls[name] = nulls.get(name, 0) + (found.null_count if found is not None else 0)
                 continue
             nulls[name] = nulls.get(name, 0) + found.null_count
@@ -75,5 +75,6 @@ def statistics_of(metadata: pq.FileMetaData) -> dict[str, object]:
 
 def _json(value: object) -> object:
     if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        # Not by strftime, which writes a year before 1000 with fewer than four digits.
+        return f"{value.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
     return value

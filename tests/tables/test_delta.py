@@ -197,7 +197,7 @@ def test_a_replacement_is_one_commit(lab: TaskLab) -> None:
 @proves(
     "2.10",
     at="src/weblake/loads/retirement.py",
-    line="for name in () if tables or late else files:",
+    line="for name in () if current else files:",
     becomes="for name in files:",
 )
 def test_the_files_of_a_replaced_load_stay_for_older_versions(lab: TaskLab) -> None:
@@ -288,8 +288,8 @@ def test_maintenance_during_the_commit_of_a_replacement(lab: TaskLab, monkeypatc
 @proves(
     "2.10",
     at="src/weblake/loads/retirement.py",
-    line="late = [table for table in registered_tables.ids(storage) if table not in tables]",
-    becomes="late: list[str] = []",
+    line="_keep(dataset, entry.load_id, files, [table for table in current if table not in tables])",
+    becomes="pass",
 )
 def test_a_table_that_is_added_and_synced_while_a_load_is_replaced(
     lab: TaskLab, monkeypatch: pytest.MonkeyPatch
@@ -385,6 +385,7 @@ def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path)
         {"format": "delta", "catalog": "lake", "identifier": "web.documents"},
         {"format": "delta", "table": "nothing"},
         {"format": "delta", "keep_days": -1},
+        {"format": "delta", "keep_days": float("inf")},
     ):
         with pytest.raises(InvalidOption) as caught:
             tables.add(lab.root, **wrong)  # type: ignore[arg-type]
@@ -459,6 +460,16 @@ def test_the_options_of_the_storage_are_given_to_deltalake(lab: TaskLab, monkeyp
         delta.open_table(lab.dataset.storage, "documents", options, create=True)
         assert given == [{"storage_options": passed}] * 2
         given.clear()
+
+
+def test_the_status_names_a_file_that_the_table_lacks(lab: TaskLab) -> None:
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    (file,) = lab.root.glob("documents/*=*/*.parquet")
+    file.unlink()
+    with pytest.raises(StorageRefused, match=f"(?s)cannot be read.+{file.name}"):
+        tables.status(lab.root)
 
 
 def test_the_log_names_added_and_removed_loads(lab: TaskLab) -> None:

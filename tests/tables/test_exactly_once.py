@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,8 @@ from deltalake.exceptions import SchemaMismatchError
 from killed_syncs import sync_and_kill
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
-from task_lab import RETRY, TaskLab, task_lab
+from table_lab import FORMATS, add, kind_of, land, options_of, rows, sync
+from task_lab import TaskLab, task_lab
 
 from weblake import tables
 from weblake.dataset.registered_tables import ADDED
@@ -26,49 +27,14 @@ from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
 from weblake.receipt import LandedFile, Receipt
 from weblake.storage.local import LocalStorage
-from weblake.tables import committing, delta, iceberg
+from weblake.tables import committing, delta
 from weblake.tables.formats import CommitConflict, LoadFile
-
-FORMATS = ("delta", "iceberg")
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[TaskLab]:
     with task_lab(tmp_path) as lab:
         yield lab
-
-
-def options_of(lab: TaskLab, format: str) -> Mapping[str, str] | None:
-    if format == "delta":
-        return None
-    beside = lab.root.parent
-    return {"type": "sql", "uri": f"sqlite:///{beside}/catalog.db", "warehouse": f"file://{beside}/warehouse"}
-
-
-def kind_of(format: str) -> Any:
-    return delta.DeltaLakeTable if format == "delta" else iceberg.IcebergTable
-
-
-def add(lab: TaskLab, format: str, **more: Any) -> None:
-    named = {"catalog": "lake", "identifier": "web.documents"} if format == "iceberg" else {}
-    tables.add(lab.root, format, table_options=options_of(lab, format), **named, **more)
-
-
-def sync(lab: TaskLab, format: str, **more: Any) -> tables.SyncResult:
-    return tables.sync(lab.root, table_options=options_of(lab, format), **more)[0]
-
-
-def rows(lab: TaskLab, format: str) -> Mapping[str, int]:
-    """The number of rows of each load, as the table has them."""
-    if format == "delta":
-        return delta.open_table(lab.dataset.storage, "documents").loads()
-    options = options_of(lab, format)
-    return iceberg.open_table(lab.dataset.storage, "documents", "lake", "web.documents", options).loads()
-
-
-def land(lab: TaskLab, run: str, day: str) -> str:
-    lab.run, lab.keys = run, {"day": day}
-    return lab.land(RETRY).receipt.load_id
 
 
 @pytest.mark.parametrize("format", ["delta", pytest.param("iceberg", marks=pytest.mark.system)])
@@ -253,6 +219,31 @@ def test_a_file_that_is_missing_is_named(lab: TaskLab, format: str, monkeypatch:
     assert "Restore it from a backup" in str(caught.value)
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_record_that_cannot_be_read_stops_its_own_load_only(lab: TaskLab, format: str) -> None:
+    damaged, other = land(lab, "run-1", "a"), land(lab, "run-2", "b")
+    add(lab, format)
+    record = lab.root / "_weblake" / "ledger" / f"{damaged}.done.json"
+    whole = record.read_bytes()
+    record.write_bytes(whole[:-1])
+    for _ in range(2):
+        with pytest.raises(StorageRefused, match=f"{damaged}.done.json of .+ cannot be read"):
+            sync(lab, format)
+        assert rows(lab, format) == {other: 3}
+    record.write_bytes(whole)
+    assert sync(lab, format).added == (damaged,)
+    assert rows(lab, format) == {damaged: 3, other: 3}
+
+
+def test_a_table_that_fails_does_not_keep_the_others_from_their_loads(lab: TaskLab) -> None:
+    load_id = land(lab, "run-1", "a")
+    add(lab, "iceberg")
+    add(lab, "delta")
+    with pytest.raises(StorageRefused, match="The Iceberg catalog 'lake' cannot be used"):
+        tables.sync(lab.root)
+    assert rows(lab, "delta") == {load_id: 3}
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("format", FORMATS)
 def test_another_sync_commits_first(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,7 +384,7 @@ def test_attempts_at_a_table_that_others_change_all_the_time_come_to_an_end(
     monkeypatch: pytest.MonkeyPatch, conflicts: str, tries: int
 ) -> None:
     monkeypatch.setattr(committing, "PAUSE_S", 0.0)
-    lake: Any = SimpleNamespace(version=0)
+    lake: Any = SimpleNamespace(version=0, uuid="1", location="here")
 
     def refresh() -> None:
         lake.version += 1
@@ -401,7 +392,7 @@ def test_attempts_at_a_table_that_others_change_all_the_time_come_to_an_end(
             raise CommitConflict("another program has changed the columns.")
 
     lake.refresh = refresh
-    attempts = committing.Attempts(SimpleNamespace(format="delta", name="documents"), lake)  # type: ignore[arg-type]
+    attempts = committing.Attempts(SimpleNamespace(format="delta", name="documents", uuid="1"), lake)  # type: ignore[arg-type]
     tried: list[int] = []
 
     def commit() -> None:

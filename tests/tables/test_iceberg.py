@@ -17,6 +17,7 @@ import weblake
 from weblake import tables
 from weblake.arrow import schemas
 from weblake.tables import committing, iceberg
+from weblake.tables.formats import LoadFile
 
 IDENTIFIER = "web.documents"
 
@@ -154,6 +155,21 @@ def test_readers_skip_files_by_the_statistics_of_the_manifests(lab: TaskLab, opt
     assert files("url == 'http://pages.test/z'") == 1
     assert files("status_code == 404") == 0
     assert files(f"loaded_at <= '{loaded_at.isoformat()}'") == 1
+
+
+def test_a_sync_that_takes_out_many_loads_reads_no_file_of_another_load(
+    lab: TaskLab, options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyiceberg reads the files of all loads for a set of more than 200 values."""
+    lab.land(RETRY)
+    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
+    tables.sync(lab.root, table_options=options)
+    table = iceberg.open_table(lab.dataset.storage, "documents", "lake", IDENTIFIER, options)
+    gone = [LoadFile(f"{number:016x}", "documents/gone.parquet", 1, 1, {}) for number in range(401)]
+    (file,) = lab.root.glob("documents/*=*/*.parquet")
+    file.unlink()
+    table.commit([], gone)
+    assert len(table.removed(each.load_id for each in gone)) == 401
 
 
 def test_a_rewrite_of_the_files_neither_doubles_nor_loses(lab: TaskLab, options: Mapping[str, str]) -> None:

@@ -24,14 +24,17 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str, tables: Sequence[str]
     storage, files = dataset.storage, _files(entry)
     _keep(dataset, entry.load_id, files, tables)
     dataset.ledger.record_retirement(entry.load_id, entry.receipt, at=entry.at, by=by, version=entry.version)
-    # A table that was registered meanwhile may have added the load before this record existed.
-    late = [table for table in registered_tables.ids(storage) if table not in tables]
-    _keep(dataset, entry.load_id, files, late)
-    for name in () if tables or late else files:
+    # A table that was registered meanwhile may have added the load before this record existed. Where no table is left,
+    # the removal of the last one may not have seen the kept files.
+    current = registered_tables.ids(storage)
+    _keep(dataset, entry.load_id, files, [table for table in current if table not in tables])
+    for name in () if current else files:
         if layout.is_compacted(name):
             _take_out(dataset, name, entry.load_id, by)
         else:
             storage.delete(name)
+    if tables and not current:
+        registered_tables.TableRecords(dataset.ledger).forget_kept(entry.load_id)
     dataset.slots.remove(entry)
 
 

@@ -20,7 +20,7 @@ from weblake.dataset.identity import content_digest
 from weblake.dataset.records import utc_now
 from weblake.dataset.registered_tables import RegisteredTable, TableRecords
 from weblake.dataset.root import Dataset, open_dataset
-from weblake.errors import InvalidOption, StorageRefused
+from weblake.errors import FeatureMissing, InvalidOption, StorageRefused, WeblakeError
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
 from weblake.storage import RootPath, refuse_memory
@@ -33,6 +33,10 @@ __all__ = ["RegisteredTable", "SyncResult", "TableStatus", "add", "list_tables",
 FORMATS = ("delta", "iceberg")
 #: Default for the days for which the files of a retired load stay after a table has taken it out.
 KEEP_DAYS = 7.0
+#: Largest number of these days: a hundred years.
+MAX_KEEP_DAYS = 36_500
+#: Characters of a root's path that the libraries of the formats take for something else.
+_UNFIT = {"delta": "%", "iceberg": "#?"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class TableStatus(TableResult):
     #: Loads or files whose rows the table lacks; the next sync adds them, but for loads whose rows another program has
     #: deleted from the table.
     missing: tuple[str, ...]
-    #: Retired loads whose rows are still in the table; the next sync takes them out.
+    #: Retired loads whose rows are still in the table; the next sync takes them out, but for those that another program
+    #: has brought back by restoring an older version.
     retired: tuple[str, ...]
     #: Loads that are in the table with another number of rows than in the dataset; files that are in the table with
     #: another content, which the next sync replaces.
@@ -109,8 +114,8 @@ def add(
             "An Iceberg table has a catalog and an identifier, a Delta Lake table has neither.",
             hint="Give catalog and identifier with iceberg, and leave them out with delta.",
         )
-    if not keep_days >= 0:
-        raise InvalidOption(f"keep_days {keep_days!r} is not a number of days.", hint="Give 0 or more.")
+    if not 0 <= keep_days <= MAX_KEEP_DAYS:
+        raise InvalidOption(f"keep_days {keep_days!r} is not a number of days.", hint=f"Give 0 to {MAX_KEEP_DAYS:,}.")
     dataset = open_dataset(root, storage_options=storage_options)
     refuse_memory(dataset.storage, "a table", hint="Use a directory or an object store.")
     layout.check_holds_dataset(dataset.storage)
@@ -121,7 +126,20 @@ def add(
             f"{dataset.url} was compacted ({merged}): a table names one file for each load.",
             hint="Land into a new root and add the table there; the table format has its own compaction.",
         )
+    unfit = sorted(set(_UNFIT[format]).intersection(dataset.url))
+    if unfit:
+        raise StorageRefused(
+            f"The path of {dataset.url} has {' and '.join(unfit)}: the library of {format} would look elsewhere.",
+            hint="Land into a root without these characters, or add a table of the other format.",
+        )
     lake = _open(dataset, format, table, catalog, identifier, table_options, create=True)
+    records = TableRecords(dataset.ledger)
+    other = next((each for each in records.tables() if each.uuid == lake.uuid and each.table != table), None)
+    if other is not None:
+        raise InvalidOption(
+            f"{identifier} is the table of {other.table}: one table cannot have the loads of two.",
+            hint="Give another identifier.",
+        )
     record = RegisteredTable(
         load_id=registered_tables.table_id_of(format, table, lake.uuid),
         format=format,
@@ -132,7 +150,7 @@ def add(
         keep_days=float(keep_days),
         at=utc_now(),
     )
-    return TableRecords(dataset.ledger).register(record)
+    return records.register(record)
 
 
 def list_tables(root: RootPath, *, storage_options: Mapping[str, object] | None = None) -> list[RegisteredTable]:
@@ -173,16 +191,24 @@ def sync(
     Raises:
         InvalidOption: The dataset has no such table.
         FeatureMissing: deltalake or pyiceberg is not installed.
-        StorageRefused: A table or a record cannot be read or written; or no attempt of a commit has succeeded.
+        StorageRefused: A table or a record cannot be read or written; or no attempt of a commit has succeeded. The
+            other tables, and the loads whose records can be read, are in step all the same.
     """
     dataset = open_dataset(root, storage_options=storage_options)
     wanted = [registered] if registered else _wanted(dataset, TableRecords(dataset.ledger).tables(), format, name)
-    done = []
+    done, opened = [], []
+    failed: WeblakeError | None = None
     for each in wanted:
-        lake = _open(dataset, each.format, each.table, each.catalog, each.identifier, table_options)
-        sync_one = sync_files if each.table in layout.FIXED_KEYS else sync_table
-        done.append(sync_one(dataset, each, lake, everything=everything))
-    deleted = delete_kept_files(dataset)
+        try:
+            lake = _open(dataset, each.format, each.table, each.catalog, each.identifier, table_options)
+            opened.append((each, lake))
+            sync_one = sync_files if each.table in layout.FIXED_KEYS else sync_table
+            done.append(sync_one(dataset, each, lake, everything=everything))
+        except (StorageRefused, FeatureMissing) as error:  # the other tables do not wait for this one
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    deleted = delete_kept_files(dataset, opened)
     return [replace(done[0], deleted_files=deleted), *done[1:]]
 
 

@@ -82,8 +82,8 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     `everything`: look at each load of the ledger, and not only at those that have an entry.
 
     Raises:
-        StorageRefused: The table is another one than the registered one; a record cannot be read; or other programs
-            committed at each of TRIES attempts.
+        StorageRefused: The table is another one than the registered one; a record of a load cannot be read, and all
+            other loads are committed; or other programs committed at each of TRIES attempts.
     """
     records = TableRecords(dataset.ledger)
     check_same(table, lake)
@@ -91,10 +91,13 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     added: list[LoadFile] = []
     removed: list[str] = []
     waiting = _waiting(dataset, records, table, everything=first or everything)
+    unreadable: dict[str, StorageRefused] = {}
     while batch := dict(islice(waiting, LOADS_PER_COMMIT)):
-        new, gone = _commit(dataset, records, table, lake, batch)
+        new, gone = _commit(dataset, records, table, lake, batch, unreadable)
         added += new
         removed += gone
+    for error in unreadable.values():  # the other loads are committed
+        raise error
     if first:
         records.record_complete(table)
     return SyncResult(
@@ -110,10 +113,12 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     )
 
 
-def delete_kept_files(dataset: Dataset) -> int:
+def delete_kept_files(dataset: Dataset, opened: Sequence[tuple[RegisteredTable, LakeTable]] = ()) -> int:
     """Delete the files of retired loads that no table names any more, after their days; return how many.
 
-    The tables are read after the list of files: one that was registered meanwhile keeps the files that it names.
+    The tables are read after the list of files: one that was registered meanwhile keeps the files that it names. So
+    does one of the opened tables whose current version names a file that it has taken out: another program has
+    restored an older version.
     """
     records, storage = TableRecords(dataset.ledger), dataset.storage
     loads = sorted(kept_loads(storage))
@@ -124,9 +129,16 @@ def delete_kept_files(dataset: Dataset) -> int:
         kept = records.kept(load_id)
         return kept if kept is not None and all(_is_past(records, table, kept, now) for table in tables) else None
 
+    deletable = [(load_id, kept) for load_id, kept in _each(dataset, loads, past) if kept is not None]
+    named = {
+        f"{table.table}/{name}"
+        for table, lake in (opened if deletable else ())
+        if table.table in layout.LOAD_TABLES
+        for name in lake.file_names()
+    }
     deleted = 0
-    for load_id, kept in _each(dataset, loads, past):
-        if kept is None:
+    for load_id, kept in deletable:
+        if not named.isdisjoint(f"{name.partition('/')[0]}/{name.rpartition('/')[2]}" for name in kept.files):
             continue
         for name in kept.files:
             storage.delete(name)
@@ -178,12 +190,17 @@ def _commit(
     table: RegisteredTable,
     lake: LakeTable,
     batch: Mapping[str, frozenset[str]],
+    unreadable: dict[str, StorageRefused],
 ) -> tuple[list[LoadFile], list[str]]:
-    """Commit a batch of loads; return the files that were added and the loads that were taken out by this process."""
+    """Commit a batch of loads; return the files that were added and the loads that were taken out by this process.
+
+    A load with an unreadable record is left out, with its error in `unreadable`.
+    """
     mine: tuple[list[LoadFile], list[str]] = ([], [])
     attempts = Attempts(table, lake)
     for _ in attempts:
-        loads = _read(dataset, table, batch)  # after the table: a load that is retired later is taken out later
+        # After the table: a load that is retired later is taken out later.
+        loads = _read(dataset, table, batch, unreadable)
         in_table, out = _in_log(dataset, records, table, lake, loads)
         before = {ADDED: frozenset(in_table), REMOVED: frozenset(out)}
         add = [load.file for load in loads if not load.retired and load.file.load_id not in in_table | out]
@@ -224,7 +241,8 @@ class Attempts:
     libraries do not tell these apart, the version of the table does. So there are few attempts at an unchanged table.
 
     Raises:
-        StorageRefused: From the iteration: all attempts have failed, or the table cannot be read.
+        StorageRefused: From the iteration: all attempts have failed, or the table cannot be read, or was dropped and
+            created again since the sync began.
     """
 
     table: RegisteredTable
@@ -243,6 +261,7 @@ class Attempts:
             except CommitConflict as conflict:
                 self.failed = str(conflict)
                 continue
+            check_same(self.table, self.lake)
             unchanged = unchanged + 1 if self.lake.version == version else 0
             version = self.lake.version
             if unchanged >= UNCHANGED_TRIES:
@@ -283,7 +302,10 @@ def _is_committed(records: TableRecords, table: RegisteredTable, what: str, load
 def _in_log(
     dataset: Dataset, records: TableRecords, table: RegisteredTable, lake: LakeTable, loads: Sequence[_Load]
 ) -> tuple[set[str], set[str]]:
-    """Return the loads that the table has added, and those that it has taken out: by its log, or by our records."""
+    """Return the loads that the table has added, and those that it has taken out.
+
+    By its log, or by our records; by its rows where the log has forgotten what a killed sync did not record.
+    """
     ids = [load.file.load_id for load in loads]
     found = {ADDED: lake.added(ids), REMOVED: lake.removed(ids)}
     for what, known in found.items():
@@ -293,6 +315,8 @@ def _in_log(
             continue
         on_record = _each(dataset, unknown, partial(_is_committed, records, table, what))
         known.update(load_id for load_id, there in on_record if there)
+    files = {load.file.load_id for load in loads if load.file.path is not None}
+    found[ADDED] |= lake.with_rows(sorted(files - found[ADDED] - found[REMOVED]))
     return found[ADDED], found[REMOVED]
 
 
@@ -334,14 +358,23 @@ def _retired_meanwhile(
     return found
 
 
-def _read(dataset: Dataset, table: RegisteredTable, batch: Mapping[str, frozenset[str]]) -> list[_Load]:
-    """Return the loads of a batch that have landed."""
+def _read(
+    dataset: Dataset,
+    table: RegisteredTable,
+    batch: Mapping[str, frozenset[str]],
+    unreadable: dict[str, StorageRefused],
+) -> list[_Load]:
+    """Return the loads of a batch that have landed and whose records can be read."""
 
     def read(load_id: str) -> _Load | None:
-        done = dataset.ledger.done(load_id)
+        try:
+            done = dataset.ledger.done(load_id)
+            retired = done is not None and dataset.ledger.retired(load_id) is not None
+        except StorageRefused as error:
+            unreadable[load_id] = error
+            return None
         if done is None:
             return None
-        retired = dataset.ledger.retired(load_id) is not None
         return _Load(file_of(table, load_id, Receipt.from_dict(done.receipt)), retired, batch[load_id])
 
     return [load for _, load in _each(dataset, batch, read) if load is not None]

@@ -65,6 +65,18 @@ class LakeTable(Protocol):
         """Return those of the loads that the table's log names as removed."""
         ...
 
+    def with_rows(self, load_ids: Sequence[str]) -> set[str]:
+        """Return those of the loads that have rows in the table; none while the log cannot have forgotten a load.
+
+        For loads that neither the log nor our records name: a sync may have ended between its commit and its records,
+        and the log's entry may have expired since.
+        """
+        ...
+
+    def file_names(self) -> set[str]:
+        """Return the names, without folders, of the files that the version names."""
+        ...
+
     def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
         """Add and remove loads in one commit, on the version that `refresh` has read, and read the new version.
 

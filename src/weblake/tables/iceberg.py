@@ -39,6 +39,8 @@ _TIME = "loaded_at"
 #: Columns whose whole minimum and maximum the manifests hold. By default they hold the first 16 characters of a text,
 #: in which the URLs of a site do not differ.
 _WHOLE = ("url", "source_url")
+#: Most values of a set for which pyiceberg looks at the statistics of a file; with more, it reads every file.
+_SKIPPED_BY = 200
 
 
 def open_table(
@@ -141,6 +143,22 @@ class IcebergTable:
         """Return those of the loads that a snapshot names as taken out."""
         return self._log[_REMOVED].intersection(load_ids)
 
+    def with_rows(self, load_ids: Sequence[str]) -> set[str]:
+        """Return those of the loads that have rows in the table; none while no snapshot has expired."""
+        metadata = self._table.metadata
+        made = getattr(
+            metadata, "last_sequence_number", None
+        )  # a table of format version 1 does not count its snapshots
+        if not load_ids or (made is not None and len(metadata.snapshots) >= made):
+            return set()
+        with _errors(f"The Iceberg table {self._identifier}"):
+            found = self._table.scan(row_filter=_any_of(load_ids), selected_fields=("load_id",)).to_arrow()
+        return set(found.column(0).unique().to_pylist())
+
+    def file_names(self) -> set[str]:
+        """Return the names of the files of the current snapshot."""
+        return {path.rpartition("/")[2] for path in self._file_paths()}
+
     def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
         """Add and remove loads in one change of the table's metadata, and read it.
 
@@ -149,11 +167,11 @@ class IcebergTable:
         """
         named = {_ADDED: ",".join(each.load_id for each in add), _REMOVED: ",".join(each.load_id for each in remove)}
         properties = {name: loads for name, loads in named.items() if loads}
-        gone = [f"'{each.load_id}'" for each in remove if each.path is not None]
+        gone = [each.load_id for each in remove if each.path is not None]
         files = [self._url(each.path) for each in add if each.path is not None]
         with self._change(files) as change:
             if gone:
-                change.delete(f"load_id in ({', '.join(gone)})", snapshot_properties=properties)
+                change.delete(_any_of(gone), snapshot_properties=properties)
             if files:
                 change.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
             else:  # the log has to name the loads all the same
@@ -181,7 +199,8 @@ class IcebergTable:
                     raise CommitConflict("the table lacked columns of a load") from error
                 raise StorageRefused(
                     f"The Iceberg table {self._identifier} does not take files of the dataset: {first_line(error)}.",
-                    hint="Its columns were changed by another program: change them back, or add another table.",
+                    hint="Its columns or partitions were changed by another program: change them back, or add another "
+                    "table.",
                 ) from error
         self.refresh()
 
@@ -191,8 +210,11 @@ class IcebergTable:
 
     def contents(self) -> dict[str, tuple[str, ...]]:
         """Return the digest of each file's content in the table, by file id."""
+        return contents_of(self._file_paths())
+
+    def _file_paths(self) -> list[str]:
         with _errors(f"The Iceberg table {self._identifier}"):
-            return contents_of(task.file.file_path for task in self._table.scan().plan_files())
+            return [task.file.file_path for task in self._table.scan().plan_files()]
 
     def copy(self, path: str, data: bytes) -> LoadFile:
         """Copy the content of a dataset's file to a new file of the table, which no version names yet; return it."""
@@ -236,6 +258,13 @@ class IcebergTable:
         return dict(found)
 
 
+def _any_of(load_ids: Sequence[str]) -> str:
+    """Return a condition for the rows of these loads, with which pyiceberg skips the files of other loads."""
+    named = [f"'{load_id}'" for load_id in load_ids]
+    parts = (named[start : start + _SKIPPED_BY] for start in range(0, len(named), _SKIPPED_BY))
+    return " or ".join(f"load_id in ({', '.join(part)})" for part in parts)
+
+
 def _with_endpoint(catalog: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a catalog, with the S3 endpoint of the environment, which pyiceberg does not read."""
     from pyiceberg.utils.config import Config
@@ -252,7 +281,7 @@ def _schema_of(table: str) -> pa.Schema:
 
 def _create(catalog: Catalog, identifier: str, table: str) -> None:
     """Create a table and its namespace, unless they exist."""
-    from pyiceberg.exceptions import TableAlreadyExistsError
+    from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
     from pyiceberg.transforms import DayTransform
 
     if catalog.table_exists(identifier):
@@ -268,8 +297,9 @@ def _create(catalog: Catalog, identifier: str, table: str) -> None:
                 spec.add_field(_TIME, DayTransform(), "load_date")
             for key in layout.FIXED_KEYS.get(table, ()):
                 spec.add_identity(key)
-    except TableAlreadyExistsError:  # another process was first
-        return
+    except (TableAlreadyExistsError, CommitFailedException):  # another process was first
+        if not catalog.table_exists(identifier):
+            raise
 
 
 @contextmanager

@@ -1,0 +1,173 @@
+"""Tables that other programs change: expiry, an older version, other partitions, another table of the same name."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalogue import proves
+from crash_steps import Crash
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+from table_lab import FORMATS, add, kind_of, land, options_of, rows, sync
+from task_lab import TaskLab, task_lab
+
+from weblake import tables
+from weblake.dataset.registered_tables import TableRecords
+from weblake.errors import StorageRefused
+from weblake.storage.local import LocalStorage
+from weblake.tables import committing, delta, iceberg
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[TaskLab]:
+    with task_lab(tmp_path) as lab:
+        yield lab
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committing, "PAUSE_S", 0.0)
+
+
+def iceberg_table(lab: TaskLab) -> Table:
+    return load_catalog("lake", **options_of(lab, "iceberg") or {}).load_table("web.documents")
+
+
+def status_of(lab: TaskLab, format: str) -> tables.TableStatus:
+    return tables.status(lab.root, format=format, table_options=options_of(lab, format))[0]
+
+
+def sync_and_die(lab: TaskLab, format: str) -> None:
+    """A sync that ends after its commit, before its first record."""
+    real = LocalStorage.create
+
+    def crash(self: LocalStorage, name: str, data: bytes) -> bool:
+        if "_weblake/committed" in name:
+            raise Crash
+        return real(self, name, data)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(LocalStorage, "create", crash)
+        with pytest.raises(Crash):
+            sync(lab, format)
+
+
+def forget(lab: TaskLab, format: str) -> None:
+    """Have the table's log forget its first commit."""
+    if format == "delta":
+        # deltalake 1.6.6 names transactions after this time all the same; other writers' checkpoints leave them out.
+        DeltaTable(lab.root / "documents").alter.set_table_properties({delta.EXPIRY: "interval 1 day"})
+        return
+    table = iceberg_table(lab)
+    table.append(table.schema().as_arrow().empty_table())
+    table.refresh()
+    table.maintenance.expire_snapshots().by_id(table.metadata.snapshots[0].snapshot_id).commit()
+
+
+@proves(
+    "2.10",
+    at="src/weblake/tables/committing.py",
+    line="found[ADDED] |= lake.with_rows(sorted(files - found[ADDED] - found[REMOVED]))",
+    becomes="pass",
+    case="iceberg-True",
+)
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_expired_commit_that_a_killed_sync_did_not_record(
+    lab: TaskLab, format: str, replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the log nor a record names the load: the rows of the table do."""
+    load_id = land(lab, "run-1", "a")
+    add(lab, format)
+    sync_and_die(lab, format)
+    forget(lab, format)
+    current = land(lab, "run-2", "a") if replaced else load_id
+    monkeypatch.setattr(DeltaTable, "transaction_version", lambda *_: None)
+    sync(lab, format)
+    assert rows(lab, format) == {current: 3}
+
+
+@proves(
+    "2.10",
+    at="src/weblake/tables/committing.py",
+    line="for table, lake in (opened if deletable else ())",
+    becomes="for table, lake in ()",
+    case="delta",
+)
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_older_version_that_is_restored_keeps_its_files(
+    lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table has taken the load out, and its days have passed; its current version names the file again."""
+    old = land(lab, "run-1", "a")
+    add(lab, format, keep_days=0)
+    before = sync(lab, format).version
+    new = land(lab, "run-2", "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(tables, "delete_kept_files", lambda *_: 0)
+        after = sync(lab, format).version
+    restore(lab, format, before)
+    assert sync(lab, format).deleted_files == 0
+    assert rows(lab, format) == {old: 3}
+    assert (status_of(lab, format).retired, status_of(lab, format).missing) == ((old,), (new,))
+    restore(lab, format, after)
+    assert sync(lab, format).deleted_files == 1
+    assert rows(lab, format) == {new: 3}
+    assert status_of(lab, format).in_step
+
+
+def restore(lab: TaskLab, format: str, version: int) -> None:
+    if format == "delta":
+        DeltaTable(lab.root / "documents").restore(version)
+    else:
+        iceberg_table(lab).manage_snapshots().set_current_snapshot(snapshot_id=version).commit()
+
+
+def test_a_delta_table_with_other_partitions_is_left_alone(lab: TaskLab) -> None:
+    """deltalake 1.6.6 commits files with the partitions that it is given; the table could not be read afterwards."""
+    old = land(lab, "run-1", "a")
+    add(lab, "delta")
+    sync(lab, "delta")
+    folder = lab.root / "documents"
+    whole = DeltaTable(folder).to_pyarrow_table()
+    before = DeltaTable(folder).version()
+    write_deltalake(folder, whole, mode="overwrite", schema_mode="overwrite", partition_by=["job_kind"])
+    new = land(lab, "run-2", "b")
+    with pytest.raises(StorageRefused, match="partitioned by job_kind, and the dataset by day"):
+        sync(lab, "delta")
+    assert rows(lab, "delta") == {old: 3}
+    restore(lab, "delta", before)
+    sync(lab, "delta")
+    assert rows(lab, "delta") == {old: 3, new: 3}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_table_that_is_created_again_during_a_sync_is_refused(
+    lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_id = land(lab, "run-1", "a")
+    add(lab, format)
+    (table,) = tables.list_tables(lab.root)
+    real = kind_of(format).refresh
+
+    def meanwhile(self: Any) -> None:
+        monkeypatch.setattr(kind_of(format), "refresh", real)
+        if format == "delta":
+            shutil.rmtree(lab.root / "documents" / "_delta_log")
+            delta.open_table(lab.dataset.storage, "documents", create=True)
+        else:
+            load_catalog("lake", **options_of(lab, format) or {}).drop_table("web.documents")
+            options = options_of(lab, format)
+            iceberg.open_table(lab.dataset.storage, "documents", "lake", "web.documents", options, create=True)
+        real(self)
+
+    monkeypatch.setattr(kind_of(format), "refresh", meanwhile)
+    with pytest.raises(StorageRefused, match="is another one than the registered one"):
+        sync(lab, format)
+    assert rows(lab, format) == {}
+    assert TableRecords(lab.dataset.ledger).committed(table, load_id, "added") is None

@@ -1,0 +1,114 @@
+"""Which tables a dataset can have, and what their registration and their removal leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+from catalogue import proves
+from pyiceberg.catalog.sql import SqlCatalog
+from table_lab import add, land, options_of, rows, sync
+from task_lab import RETRY, TaskLab, task_lab
+
+from weblake import tables
+from weblake.dataset.root import open_dataset
+from weblake.errors import InvalidOption, StorageRefused
+from weblake.loads import retirement
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[TaskLab]:
+    with task_lab(tmp_path) as lab:
+        yield lab
+
+
+@proves(
+    "2.10",
+    at="src/weblake/tables/__init__.py",
+    line="other = next((each for each in records.tables() if each.uuid == lake.uuid and each.table != table), None)",
+    becomes="other: RegisteredTable | None = None",
+)
+def test_one_iceberg_table_cannot_have_the_loads_of_two(lab: TaskLab) -> None:
+    """Its log would name a load of both as added once one of them has added it."""
+    load_id = land(lab, "run-1", "a")
+    add(lab, "iceberg")
+    with pytest.raises(InvalidOption, match=r"web\.documents is the table of documents"):
+        add(lab, "iceberg", table="page_errors")
+    sync(lab, "iceberg")
+    assert rows(lab, "iceberg") == {load_id: 3}
+
+
+def test_an_iceberg_table_that_is_registered_by_two_processes_at_once(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(lab, "run-1", "a")
+    options = options_of(lab, "iceberg")
+    tables.add(lab.root, "iceberg", catalog="lake", identifier="web.other", table_options=options)
+    ready = Barrier(2, timeout=20)
+    real = SqlCatalog.table_exists
+    asked: list[Any] = []
+
+    def at_the_same_time(self: SqlCatalog, identifier: Any) -> bool:
+        found = real(self, identifier)
+        if len(asked) < 2:
+            asked.append(found)
+            ready.wait()
+        return found
+
+    monkeypatch.setattr(SqlCatalog, "table_exists", at_the_same_time)
+
+    def register(_: int) -> tables.RegisteredTable:
+        return tables.add(
+            lab.root, "iceberg", catalog="lake", identifier="web.documents", table_options=options_of(lab, "iceberg")
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(register, range(2))
+    assert asked == [False, False]
+    assert first == second
+
+
+@pytest.mark.parametrize(("format", "name"), [("delta", "a%20b"), ("iceberg", "a#b"), ("iceberg", "a?b")])
+def test_a_root_whose_path_the_library_would_change_is_refused(
+    lab: TaskLab, format: str, name: str, tmp_path: Path
+) -> None:
+    lab.dataset = open_dataset(tmp_path / name)
+    land(lab, "run-1", "a")
+    with pytest.raises(StorageRefused, match=f"has .: the library of {format} would look elsewhere"):
+        add(lab, format)
+    other = "iceberg" if format == "delta" else "delta"
+    add(lab, other)
+    assert sync(lab, other).rows == 3
+    assert tables.status(lab.root, table_options=options_of(lab, other))[0].in_step
+
+
+@proves(
+    "2.10",
+    at="src/weblake/loads/retirement.py",
+    line="current = registered_tables.ids(storage)",
+    becomes="current = list(tables) or registered_tables.ids(storage)",
+)
+def test_a_table_that_is_removed_while_a_load_is_replaced(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The landing has listed the tables before, and the removal has deleted kept files before."""
+    land(lab, "run-1", "a")
+    add(lab, "delta")
+    sync(lab, "delta")
+    real = retirement._keep
+
+    def meanwhile(*args: Any) -> None:
+        monkeypatch.setattr(retirement, "_keep", real)
+        tables.remove(lab.root, "delta")
+        real(*args)
+
+    monkeypatch.setattr(retirement, "_keep", meanwhile)
+    new = land(lab, "run-2", "a")
+    assert lab.visible == [new]
+    assert lab.dataset.storage.list("_weblake/kept") == []
+    lab.land(RETRY)
+    add(lab, "delta")
+    sync(lab, "delta")
+    assert rows(lab, "delta") == {new: 3}

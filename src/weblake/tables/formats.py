@@ -11,6 +11,13 @@ from typing import Protocol
 from weblake.dataset.identity import content_digest
 from weblake.dataset.registered_tables import file_id_of
 
+#: deltalake's mark of a cause of an error, and its colours.
+_CAUSE = "↳"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+#: What an error of an HTTP client may show: user and password of a URL, and the credential of a refused header.
+_SECRET = re.compile(r"(?<=://)[^/\s@]+(?=@)|(?<=\bBearer )[^'\"\s]+|(?<=\bBasic )[^'\"\s]+")
+#: Characters of an error's text that a message has.
+_TOLD = 400
 _COPY = re.compile(r"([0-9a-f]{16})-([0-9a-f]{32})-[0-9a-f]{16}\.parquet")
 
 
@@ -146,5 +153,12 @@ def contents_of(paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, for a sentence of a message."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:300].rstrip(".")
+    """Return the first line of an error's text, for a sentence of a message; without the secrets of a URL or a header.
+
+    deltalake's errors have their causes on further lines, broken and coloured as for a terminal: all of them are told.
+    """
+    text = _COLOUR.sub("", str(error))
+    if _CAUSE in text:
+        text = ": ".join(" ".join(cause.split()) for cause in text.split(_CAUSE))
+    line = (text.splitlines() or [type(error).__name__])[0]
+    return _SECRET.sub("***", line)[:_TOLD].rstrip(".")

@@ -462,6 +462,29 @@ def test_the_options_of_the_storage_are_given_to_deltalake(lab: TaskLab, monkeyp
         given.clear()
 
 
+@pytest.mark.parametrize("method", ["count", "deletion_vectors", "get_add_actions", "transaction_version"])
+def test_a_log_that_cannot_be_read_to_its_end_is_told(
+    lab: TaskLab, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any request for a part of the log may fail: 403, 503, and what a proxy makes of them."""
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    delete_first_row(lab.root / "documents")
+    lab.run = "run-2"
+    second = lab.land(RETRY).receipt
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("403 Forbidden")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, method, fails)
+        with pytest.raises(StorageRefused, match="cannot be read: 403 Forbidden"):
+            tables.sync(lab.root)
+    tables.sync(lab.root)
+    assert delta.open_table(lab.dataset.storage, "documents").loads() == {second.load_id: 3}
+
+
 def test_the_status_names_a_file_that_the_table_lacks(lab: TaskLab) -> None:
     lab.land(RETRY)
     tables.add(lab.root, "delta")

@@ -142,7 +142,8 @@ class DeltaLakeTable:
 
     def count_rows(self) -> int:
         """Return the number of rows of the table, from the statistics in the log."""
-        return self._table.count()
+        with self._errors():
+            return self._table.count()
 
     def refresh(self) -> None:
         """Read the current version of the log, and add the columns that this weblake lands and the table lacks.
@@ -190,7 +191,8 @@ class DeltaLakeTable:
     def _transaction(self, load_id: str) -> int:
         # deltalake reads the log since its last checkpoint again for each of them.
         if load_id not in self._transactions:
-            self._transactions[load_id] = self._table.transaction_version(f"weblake:{load_id}") or 0
+            with self._errors():
+                self._transactions[load_id] = self._table.transaction_version(f"weblake:{load_id}") or 0
         return self._transactions[load_id]
 
     def with_rows(self, load_ids: Sequence[str]) -> set[str]:
@@ -278,7 +280,7 @@ class DeltaLakeTable:
 
         now = int(time.time() * 1000)
         old: dict[tuple[str, ...], list[LoadFile]] = {}
-        for each in pa.table(self._table.get_add_actions(flatten=True)).to_pylist():
+        for each in self._files().to_pylist():
             keys = {key: str(each[f"partition.{key}"]) for key in self._keys}
             path = f"{self._folder}/{unquote(each['path'])}"
             old.setdefault(tuple(keys.values()), []).append(LoadFile("", path, 0, each["size_bytes"], keys))
@@ -297,8 +299,11 @@ class DeltaLakeTable:
             self._write(actions, properties)
 
     def _paths(self) -> set[str]:
-        actions = pa.table(self._table.get_add_actions(flatten=True))
-        return {unquote(path) for path in actions.column("path").to_pylist()}
+        return {unquote(path) for path in self._files().column("path").to_pylist()}
+
+    def _files(self) -> pa.Table:
+        with self._errors():
+            return pa.table(self._table.get_add_actions(flatten=True))
 
     def _with_deletion_vector(self) -> set[str]:
         """Return the names of the files whose deleted rows are listed beside them, as Spark and Databricks do it.
@@ -307,7 +312,8 @@ class DeltaLakeTable:
         """
         if "deletionVectors" not in (self._table.protocol().reader_features or ()):
             return set()
-        found = pa.table(self._table.deletion_vectors()).column("filepath").to_pylist()
+        with self._errors():
+            found = pa.table(self._table.deletion_vectors()).column("filepath").to_pylist()
         return {_file_name(unquote(path)) for path in found}
 
     def _add(self, file: LoadFile, now: int) -> Any:

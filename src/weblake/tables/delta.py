@@ -232,13 +232,13 @@ class DeltaLakeTable:
                 # the rows of the load are removed, not the file.
                 self._check_newest()
                 self._overwrite(add, remove, properties)
-                self.refresh()
-                return
-            landed = [each for each in add if each.path is not None]
-            threads = parallel.readers(self._storage)
-            actions = list(parallel.in_order(landed, partial(self._add, now=now), threads=threads))
-            actions += [self._remove(each, now) for each in remove if each.path is not None]
-            self._write(actions, properties)
+            else:
+                landed = [each for each in add if each.path is not None]
+                threads = parallel.readers(self._storage)
+                actions = list(parallel.in_order(landed, partial(self._add, now=now), threads=threads))
+                actions += [self._remove(each, now) for each in remove if each.path is not None]
+                self._write(actions, properties)
+            self.refresh()
         if len(loads) >= _CHECKPOINT_FROM:
             self._checkpoint()
 
@@ -253,7 +253,6 @@ class DeltaLakeTable:
     def _write(self, actions: list[Any], properties: Any) -> None:
         schema, keys = self._table.schema(), list(self._keys)
         self._table.create_write_transaction(actions, "append", schema, keys, commit_properties=properties)
-        self.refresh()
 
     def contents(self) -> dict[str, tuple[str, ...]]:
         """Return the digest of each file's content in the table, by file id."""
@@ -297,6 +296,7 @@ class DeltaLakeTable:
         actions = [*(self._add(each, now) for each in files), *(self._remove(each, now) for each in gone)]
         with self._conflicts():
             self._write(actions, properties)
+            self.refresh()
 
     def _paths(self) -> set[str]:
         return {unquote(path) for path in self._files().column("path").to_pylist()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +30,7 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
 @proves(
     "2.10",
     at="src/weblake/tables/__init__.py",
-    line="other = next((each for each in records.tables() if each.uuid == lake.uuid and each.table != table), None)",
+    line="other = next((each for each in tables if each.uuid == lake.uuid and each.table != table), None)",
     becomes="other: RegisteredTable | None = None",
 )
 def test_one_iceberg_table_cannot_have_the_loads_of_two(lab: TaskLab) -> None:
@@ -39,6 +40,41 @@ def test_one_iceberg_table_cannot_have_the_loads_of_two(lab: TaskLab) -> None:
     with pytest.raises(InvalidOption, match=r"web\.documents is the table of documents"):
         add(lab, "iceberg", table="page_errors")
     sync(lab, "iceberg")
+    assert rows(lab, "iceberg") == {load_id: 3}
+
+
+@proves(
+    "2.10",
+    at="src/weblake/tables/__init__.py",
+    line="if not known and lake.dataset not in (None, dataset.url):",
+    becomes="if not known and lake.dataset not in (None, lake.dataset):",
+)
+def test_one_iceberg_table_cannot_have_the_loads_of_two_datasets(lab: TaskLab, tmp_path: Path) -> None:
+    """The same task of the same run has the same load id in both: one would be taken for the other."""
+    load_id = land(lab, "run-1", "a")
+    add(lab, "iceberg")
+    sync(lab, "iceberg")
+    first = lab.dataset
+    lab.dataset = open_dataset(tmp_path / "other")
+    assert land(lab, "run-1", "a") == load_id
+    with pytest.raises(InvalidOption, match=rf"web\.documents is the table of the dataset {re.escape(first.url)}"):
+        add(lab, "iceberg")
+    assert tables.list_tables(lab.root) == []
+
+
+def test_a_dataset_under_another_path_keeps_its_iceberg_table(lab: TaskLab, tmp_path: Path) -> None:
+    load_id = land(lab, "run-1", "a")
+    add(lab, "iceberg")
+    link = tmp_path / "link"
+    link.symlink_to(lab.root)
+    options = options_of(lab, "iceberg")
+    named = {"catalog": "lake", "identifier": "web.documents"}
+    assert tables.add(link, "iceberg", table_options=options, **named) == tables.list_tables(lab.root)[0]
+    sync(lab, "iceberg")
+    tables.remove(lab.root, "iceberg", "web.documents")
+    tables.add(link, "iceberg", table_options=options, **named)
+    (done,) = tables.sync(link, table_options=options)
+    assert done.added == ()
     assert rows(lab, "iceberg") == {load_id: 3}
 
 

@@ -173,6 +173,10 @@ class TableRecords:
         """Record a table and return the recorded one: this one, or an earlier one with the same id."""
         return self.ledger.create_record(_record_name(table.table_id, table.table), table)[0]
 
+    def has_committed(self, table: RegisteredTable) -> bool:
+        """Return whether loads of this dataset are on record as committed to a table."""
+        return next(iter(self._listed(f"{layout.COMMITTED}/{table.table_id}")), None) is not None
+
     def unregister(self, table: RegisteredTable) -> None:
         """Remove the record of a table. What it has committed stays on record, in case the table is added again."""
         self.storage.delete(self._committed(table, "all"))

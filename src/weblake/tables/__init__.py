@@ -134,7 +134,8 @@ def add(
         )
     lake = _open(dataset, format, table, catalog, identifier, table_options, create=True)
     records = TableRecords(dataset.ledger)
-    other = next((each for each in records.tables() if each.uuid == lake.uuid and each.table != table), None)
+    tables = records.tables()
+    other = next((each for each in tables if each.uuid == lake.uuid and each.table != table), None)
     if other is not None:
         raise InvalidOption(
             f"{identifier} is the table of {other.table}: one table cannot have the loads of two.",
@@ -150,6 +151,13 @@ def add(
         keep_days=float(keep_days),
         at=utc_now(),
     )
+    # A known table may name the same root with another path.
+    known = any(each.table_id == record.table_id for each in tables) or records.has_committed(record)
+    if not known and lake.dataset not in (None, dataset.url):
+        raise InvalidOption(
+            f"{identifier} is the table of the dataset {lake.dataset}: load ids are unique in a dataset only.",
+            hint="Give another identifier.",
+        )
     return records.register(record)
 
 

@@ -140,6 +140,11 @@ class DeltaLakeTable:
         """The version of the log."""
         return self._table.version()
 
+    @property
+    def dataset(self) -> str | None:
+        """None: the log is in the dataset."""
+        return None
+
     def count_rows(self) -> int:
         """Return the number of rows of the table, from the statistics in the log."""
         with self._errors():

@@ -57,6 +57,11 @@ class LakeTable(Protocol):
         """The URL of the table."""
         ...
 
+    @property
+    def dataset(self) -> str | None:
+        """The URL of the dataset for which the table was created, where the table itself says so."""
+        ...
+
     def count_rows(self) -> int:
         """Return the number of rows of the table, from its metadata."""
         ...

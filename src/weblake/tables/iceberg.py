@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
 
 _ADDED, _REMOVED = "weblake.added", "weblake.removed"
+#: The table's property with the URL of its dataset: load ids are unique in a dataset only.
+_DATASET = "weblake.dataset"
 _RETRIES = "commit.retry.num-retries"
 _ENDPOINT = "s3.endpoint"
 #: The column whose day partitions the table, where the dataset's table has it.
@@ -65,7 +67,7 @@ def open_table(
     with _errors(f"The Iceberg catalog {catalog!r}"):
         found = load_catalog(catalog, **_with_endpoint(catalog, options or {}))
         if create:
-            _create(found, identifier, table)
+            _create(found, identifier, table, storage.url)
         return IcebergTable(storage, table, found, identifier)
 
 
@@ -93,6 +95,11 @@ class IcebergTable:
     def location(self) -> str:
         """The URL of the table's metadata."""
         return self._table.location()
+
+    @property
+    def dataset(self) -> str | None:
+        """The URL of the dataset for which the table was created; None if something else has created it."""
+        return self._table.properties.get(_DATASET)
 
     def count_rows(self) -> int:
         """Return the number of rows of the table, from the summary of its snapshot."""
@@ -279,7 +286,7 @@ def _schema_of(table: str) -> pa.Schema:
     return schemas.with_keys(table, layout.FIXED_KEYS.get(table, ()))
 
 
-def _create(catalog: Catalog, identifier: str, table: str) -> None:
+def _create(catalog: Catalog, identifier: str, table: str, dataset: str) -> None:
     """Create a table and its namespace, unless they exist."""
     from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
     from pyiceberg.transforms import DayTransform
@@ -288,7 +295,7 @@ def _create(catalog: Catalog, identifier: str, table: str) -> None:
         return
     catalog.create_namespace_if_not_exists(catalog.namespace_from(identifier))
     schema = _schema_of(table)
-    properties = {_RETRIES: "0"}
+    properties = {_RETRIES: "0", _DATASET: dataset}
     properties |= {f"write.metadata.metrics.column.{name}": "full" for name in _WHOLE if name in schema.names}
     try:
         new = catalog.create_table_transaction(identifier, schema=schema, properties=properties)

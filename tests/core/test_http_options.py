@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,10 @@ from pathlib import Path
 import pytest
 from error_texts import everything_of
 from secret_search import holds
-from tls_lab import CREDITS, Authority, Proxy, Service, closed_at_end
+from tls_lab import CREDITS, Authority, Proxy, Server, Service, closed_at_end
 
 from weblake import AsyncClient, Client, HttpOptions
-from weblake.errors import AskPerson, InvalidOption, WeblakeError
+from weblake.errors import AskPerson, InvalidOption, ServiceUnreachable, WeblakeError
 from weblake.http import transport
 from weblake.http.pools import AsyncPoolTransport
 from weblake.orchestration import RetryPolicy
@@ -107,6 +108,41 @@ def test_the_certificate_of_an_https_proxy_is_checked(
         credits_of(service.url, proxied(proxy, authority))
     assert proxy.heads == []
     assert f"of the proxy {proxy.url}" in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_certificate_of_a_service_behind_a_proxy_is_checked(
+    credits_of: Credits, authority: Authority, tmp_path: Path, scheme: str
+) -> None:
+    (tmp_path / "other").mkdir()
+    service = Service(Authority(tmp_path / "other", "another authority").server_context())
+    proxy = Proxy(authority.server_context() if scheme == "https" else None, login=LOGIN)
+    with closed_at_end(service, proxy), pytest.raises(AskPerson, match="is not valid"):
+        credits_of(service.url, proxied(proxy, authority))
+    assert service.heads == []
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_broken_handshake_behind_a_proxy_has_started_nothing(authority: Authority, kind: type, scheme: str) -> None:
+    """Otherwise the outcome of the start would be unknown."""
+
+    class Closing(Server):
+        def _serve(self, peer: socket.socket) -> None:
+            peer.sendall(b"no TLS")
+
+    service = Closing()
+    proxy = Proxy(authority.server_context() if scheme == "https" else None, login=LOGIN)
+
+    async def start() -> None:
+        url = service.url.replace("http:", "https:")
+        client = kind(url, KEY, http_options=proxied(proxy, authority), patience=RetryPolicy(tries=1))
+        started = client.start_batch_scrape(["https://site.test/"])
+        await started
+
+    with closed_at_end(service, proxy), pytest.raises(ServiceUnreachable):
+        asyncio.run(start())
+    assert len(proxy.heads) == 1
 
 
 def test_an_authority_is_trusted_only_where_the_bundle_has_it(credits_of: Credits, authority: Authority) -> None:

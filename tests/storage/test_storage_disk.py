@@ -300,6 +300,13 @@ def test_a_partition_that_is_a_link_is_listed_and_a_link_that_goes_round_ends(tm
     assert storage.list("documents") == ["documents/day=1/a.parquet", "documents/day=2/b.parquet", "documents/nowhere"]
 
 
+def test_a_folder_that_another_program_has_removed_is_created_again(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path / "lake")
+    for _ in range(2):
+        assert storage.create(NAME, b"x")
+        shutil.rmtree(tmp_path / "lake" / "_weblake")
+
+
 def test_a_scratch_directory_that_something_else_has_removed_is_no_error(tmp_path: Path) -> None:
     with scratch.scratch_in(tmp_path) as directory:
         shutil.rmtree(directory)

@@ -84,6 +84,11 @@ def test_a_deletion_is_synced(disk: Disk) -> None:
     assert disk.calls == [f"unlink {RECORD}", "sync documents/day"]
 
 
+def test_the_deletion_of_a_folder_is_synced(disk: Disk) -> None:
+    disk.storage.delete_folder("documents/day")
+    assert disk.calls == [f"unlink {RECORD}", "sync documents/day", "sync documents"]
+
+
 def test_a_file_that_is_relied_on_has_its_name_synced(disk: Disk) -> None:
     assert disk.storage.settled(RECORD)
     assert disk.calls == ["sync documents/day"]

@@ -11,7 +11,6 @@ import asyncio
 import os
 import socket
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -300,8 +299,10 @@ class AsyncHttpTransport(_Requests):
 
 
 def _async_transport(base: BaseUrl, proxy: httpx.Proxy | None) -> Callable[..., httpx.AsyncBaseTransport]:
-    if sys.version_info < (3, 11) and base.scheme == "https" and proxy is not None and proxy.url.scheme == "https":
-        return AsyncPoolTransport  # aiohttp needs TLS in TLS of asyncio, which Python 3.11 added
+    if base.scheme == "https" and proxy is not None and proxy.url.scheme == "https":
+        # aiohttp needs TLS in TLS of asyncio: Python 3.10 has none, and 3.11 reports a failed handshake as a TypeError,
+        # after which a start would count as one that was sent.
+        return AsyncPoolTransport
     try:
         from weblake.http.aiohttp_transport import aiohttp_transport
     except ImportError:

@@ -256,6 +256,8 @@ def test_preflight_passes_and_leaves_nothing(storage: Storage) -> None:
     storage.preflight("documents/load_date=2026-11-21")
     storage.preflight("documents/load_date=2026-11-21")
     assert storage.list("") == []
+    folder = storage.local_path("documents/load_date=2026-11-21")
+    assert folder is None or list(folder.iterdir()) == []
 
 
 def test_large_file_goes_up_in_parts_and_stays_conditional(s3_root: str) -> None:

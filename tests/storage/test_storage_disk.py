@@ -366,6 +366,23 @@ def test_preflight_refuses_a_disk_that_lets_a_second_writer_win(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_preflight_refuses_a_folder_in_which_nothing_can_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Permissions do not bind the superuser, who may run this test."""
+    folder, mkdir = tmp_path / "documents" / "load_date=2026-11-21", Path.mkdir
+    folder.mkdir(parents=True)
+
+    def refused(path: Path, *args: int, **options: bool) -> None:
+        if path.parent == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        mkdir(path, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with pytest.raises(StorageRefused, match="write permission"):
+        open_storage(tmp_path).preflight("documents/load_date=2026-11-21")
+
+
 def test_a_path_may_have_4095_bytes_and_a_key_1024(tmp_path: Path) -> None:
     def name_of(size: int) -> str:
         return "/".join(["x" * 200] * 25)[: size - 1] + "x"

@@ -66,6 +66,12 @@ def test_a_put_that_did_not_arrive_is_repeated_and_then_reported() -> None:
     assert "abcdef" not in str(caught.value)
     assert "pass" not in str(caught.value)
 
+    denied = _Dead(memory, PermissionError("403"), first=False)
+    storage = ObjectStorage("memory", denied, f"/{os.urandom(4).hex()}", "memory://x")  # type: ignore[arg-type]
+    with pytest.raises(StorageRefused, match="403"):
+        storage.create("a.json", b"x")
+    assert denied.asked == 1, "a store that denies the access denies it again"
+
 
 def test_a_file_whose_upload_conflicts_with_another_is_uploaded_again(tmp_path: Path) -> None:
     """The load is paid by then, and its pages would have to be downloaded again."""

@@ -270,9 +270,8 @@ class LocalStorage:
         except FileExistsError:
             if not directory.is_dir():
                 raise missing(directory) from None
-            if directory == self._root:  # its parent may be unreadable for this user
-                self._durable.add(directory)
-                return
+            if directory == self._root:
+                return  # its parent may be unreadable for this user
         # Also if another process has just created it: this process must not continue before it is durable.
         _sync_dir(directory.parent)
         self._durable.add(directory)

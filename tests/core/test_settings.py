@@ -17,7 +17,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_arguments_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(settings.BASE_URL, " https://one.test/a/ ")
-    monkeypatch.setenv(settings.API_KEY, "key-of-the-environment")
+    monkeypatch.setenv(settings.API_KEY, " key-of-the-environment\n")
     found = settings.find()
     assert found is not None
     assert (str(found.base_url), found.api_key.header()) == ("https://one.test/a", b"Bearer key-of-the-environment")

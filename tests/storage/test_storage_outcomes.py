@@ -132,3 +132,16 @@ def test_an_older_s3fs_reads_without_the_newer_argument() -> None:
 
     older: Any = Older()
     assert ObjectStorage("s3", older, "bucket/lake", "s3://bucket/lake").read("_weblake/layout.json") == b"content"
+
+
+def test_a_listing_of_s3_is_read_to_its_last_page() -> None:
+    class Paged:
+        def call_s3(self, name: str, **asked: object) -> dict[str, object]:
+            assert (name, asked["Bucket"], asked["Prefix"]) == ("list_objects_v2", "bucket", "lake/documents/")
+            at = int(str(asked.get("ContinuationToken", 0)))
+            page: dict[str, object] = {"Contents": [{"Key": f"lake/documents/{at}.parquet"}]}
+            return page if at == 2 else page | {"IsTruncated": True, "NextContinuationToken": str(at + 1)}
+
+    paged: Any = Paged()
+    storage = ObjectStorage("s3", paged, "bucket/lake", "s3://bucket/lake")
+    assert [list(page) for page in storage.pages("documents")] == [[f"documents/{at}.parquet"] for at in range(3)]

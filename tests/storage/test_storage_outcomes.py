@@ -145,3 +145,26 @@ def test_a_listing_of_s3_is_read_to_its_last_page() -> None:
     paged: Any = Paged()
     storage = ObjectStorage("s3", paged, "bucket/lake", "s3://bucket/lake")
     assert [list(page) for page in storage.pages("documents")] == [[f"documents/{at}.parquet"] for at in range(3)]
+
+
+def test_no_file_is_looked_up_in_a_cached_listing() -> None:
+    """Another process may have created or deleted it since."""
+
+    class Cached:
+        def __init__(self) -> None:
+            self.listed: list[str] | None = []
+
+        def invalidate_cache(self) -> None:
+            self.listed = None
+
+        def info(self, path: str) -> dict[str, object]:
+            assert self.listed is None
+            return {"type": "file", "size": 3}
+
+        def find(self, path: str) -> list[str]:
+            assert self.listed is None
+            return [f"{path}/a"]
+
+    for look in (lambda storage: storage.size("a"), lambda storage: len(storage.list("a/b/c")[0]) - 4):
+        cached: Any = Cached()
+        assert look(ObjectStorage("gcs", cached, "bucket/lake", "gs://bucket/lake")) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from command_in_process import run_command
 from compaction_lab import intent, land, load_id
 
+from weblake.cli.orphans import advice
 from weblake.dataset.records import Job
 from weblake.dataset.root import open_dataset
+from weblake.loads.orphans import GONE, OPEN, STARTED, Orphan
 from weblake.loads.publishing import Dataset
 
 NO_SERVICE = {"WEBLAKE_BASE_URL": "http://127.0.0.1:1/", "WEBLAKE_API_KEY": ""}
@@ -53,6 +56,85 @@ def test_older_than_filters_loads_and_check_sets_the_exit_code(dataset: Dataset,
         assert run_command([*args, "--check"], {})[0] == bool(found)
     code, out, _ = run_command(["orphans", str(tmp_path), "--offline", "--older-than", "4"], {})
     assert (code, out) == (0, f"No load of {tmp_path} is open.\n")
+
+
+OPEN_START = Orphan(load_id(3), "batch_scrape", "2026-11-21", "s", 1, "https://a.test/", None, None, None, (), OPEN)
+ON_RECORD = replace(OPEN_START, record=STARTED, job_id=JOB, state="scraping")
+SAME = "run the same `weblake batch …` again (in Python the same call)"
+CANCEL = f"To give it up: `weblake cancel batch {JOB}`."
+LAND = f"`weblake land batch {JOB} --to 'my lake'`"
+
+
+@pytest.mark.parametrize(
+    ("orphan", "sentences"),
+    [
+        (
+            replace(OPEN_START, replay=True),
+            [f"The service knows its key: nothing is paid twice, whether it was started or not. {SAME}."],
+        ),
+        (OPEN_START, [f"Whether it was started is not known. To find out: {SAME}."]),
+        (
+            replace(OPEN_START, candidates=()),
+            [f"The service lists no job of it, so nothing was started, unless it is being started now: {SAME}."],
+        ),
+        (
+            replace(OPEN_START, candidates=("one",)),
+            [f"Job one is most likely it. To land it, and pay nothing: {SAME}."],
+        ),
+        (
+            replace(OPEN_START, candidates=("one", "two"), partition={"team": "a b"}),
+            [
+                "2 jobs may be it: one, two.",
+                "Look at them with `weblake status`, and land the right one: "
+                "`weblake land batch one --to 'my lake' --partition 'team=a b'`; "
+                "`weblake land batch two --to 'my lake' --partition 'team=a b'`.",
+            ],
+        ),
+        (
+            replace(OPEN_START, kind="scrape", candidates=("one", "two")),
+            [
+                "2 jobs may be it: one, two.",
+                "If it does not matter that it may be paid twice, start afresh with --new.",
+            ],
+        ),
+        (
+            ON_RECORD,
+            [
+                f"To land it, and pay nothing: {SAME}.",
+                f"If that is not possible any more (or it was --new): {LAND}.",
+                CANCEL,
+            ],
+        ),
+        (replace(ON_RECORD, elsewhere=True), [f"To land it, and pay nothing: {LAND}.", CANCEL]),
+        (
+            replace(ON_RECORD, state="completed", slot="s", run="r"),
+            [
+                "To land it, and pay nothing: retry what requested it, in its run r.",
+                f"If that is not possible any more: {LAND}.",
+            ],
+        ),
+        (
+            replace(ON_RECORD, state="cancelled"),
+            [
+                f"Its job ended as 'cancelled'. To land what there is: {SAME}, with --allow-partial.",
+                f"If that is not possible any more (or it was --new): {LAND}.",
+            ],
+        ),
+        (
+            replace(ON_RECORD, state=GONE),
+            [
+                "This service does not have its job. If it was started at another one, set WEBLAKE_BASE_URL to it. If "
+                "not, its results are lost; to start it again: --new."
+            ],
+        ),
+        (
+            replace(ON_RECORD, kind="parse"),
+            ["To land it, and pay nothing: run the same `weblake parse …` again (in Python the same call)."],
+        ),
+    ],
+)
+def test_each_open_load_has_its_remedy(orphan: Orphan, sentences: list[str]) -> None:
+    assert advice(orphan, "my lake") == sentences
 
 
 def test_without_a_service_the_ledger_is_listed(dataset: Dataset, tmp_path: Path) -> None:

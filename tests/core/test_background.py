@@ -7,6 +7,8 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import partial
 
 import pytest
 from catalogue import proves
@@ -205,6 +207,16 @@ def test_closing_early_finishes_the_current_item_and_ends_the_thread() -> None:
     assert len(taken) == before < 50
 
 
+def test_left_early_a_thread_that_waits_for_a_free_place_ends_too() -> None:
+    taken = list[int]()
+    until(lambda: not helpers())
+    for _ in run_in_two_threads(counted(taken, 50), most=2):
+        until(lambda: len(taken) == 3)
+        break
+    until(lambda: not helpers())
+    assert len(taken) == 3
+
+
 def test_a_submitted_call_starts_at_once_and_its_result_is_taken_once() -> None:
     ran = threading.Event()
     made = run_in_thread(lambda: ran.set() or threading.current_thread().name)
@@ -213,6 +225,16 @@ def test_a_submitted_call_starts_at_once_and_its_result_is_taken_once() -> None:
     failed = run_in_thread(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         failed.result()
+    ended = run_in_thread(partial(sys.exit, 3))
+    with pytest.raises(SystemExit):
+        ended.result(10)
+
+
+def test_a_thread_has_the_context_of_its_caller_and_keeps_no_process_alive() -> None:
+    """The events of a thread belong to the load of its caller."""
+    load = ContextVar("load", default="")
+    load.set("a")
+    assert run_in_thread(lambda: (load.get(), threading.current_thread().daemon)).result() == ("a", True)
 
 
 #: Starts a thread with so much address space that its stack fits in, and little else.

@@ -20,7 +20,7 @@ from weblake.errors import JobGone, LoadIncomplete, OutcomeUnknown
 from weblake.events import Event
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming
-from weblake.observers import LoadTotals, Totals, combine
+from weblake.observers import LoadTotals, Totals, combine, log_event
 from weblake_service.page_failure import PageFailure
 
 
@@ -223,6 +223,16 @@ def test_the_log_has_a_line_for_each_load_and_request(lab: ObservedLab, caplog: 
     assert end.getMessage().startswith(f"load outcome=landed load_id={receipt.load_id} kind=batch_scrape job_id=")
     fields = end.__dict__["weblake"]
     assert (fields["event"], fields["stored"], fields["status"]) == ("load", 1, "completed")
+
+
+def test_the_log_has_milliseconds_and_the_error_of_a_load(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "weblake.client")
+    caplog.set_level(logging.DEBUG, "weblake.landing")
+    log_event(events.RequestFinished(method="GET", path="/", status=None, attempt=2, bytes=0, seconds=1.23456))
+    log_event(events.LoadFailed(load_id="a", kind="crawl", job_id=None, seconds=1.23456, error="JobEnded"))
+    request, load = (record.__dict__["weblake"] for record in caplog.records)
+    assert (request["ms"], request["attempt"]) == (1234.6, 2)
+    assert (load["seconds"], load["error"], load["outcome"]) == (1.235, "JobEnded", "failed")
 
 
 def test_totals_add_up_the_events_of_a_load(lab: ObservedLab) -> None:

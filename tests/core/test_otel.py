@@ -14,7 +14,7 @@ from secret_search import holds
 
 from weblake import Client, Terms, events
 from weblake.errors import FeatureMissing, LoadIncomplete
-from weblake.otel import METRICS, OpenTelemetry
+from weblake.otel import METRICS, WAIT_BOUNDARIES, OpenTelemetry
 from weblake_service.page_failure import PageFailure
 
 FAILED = "http://pages.test/bad"
@@ -138,6 +138,17 @@ def test_a_client_without_an_observer_does_not_import_opentelemetry() -> None:
 def test_an_irrelevant_event_makes_no_span_and_no_metric(exported: Exported) -> None:
     exported.observer(events.RequestFinished(method="GET", path="/", status=200, attempt=1, bytes=0, seconds=0.1))
     assert (exported.spans, exported.metrics()) == ([], {})
+
+
+def test_the_wait_of_a_job_has_buckets_of_seconds_to_hours(exported: Exported) -> None:
+    exported.observer(events.WaitFinished(kind="crawl", job_id="j", outcome="completed", seconds=2.0))
+    assert exported.boundaries() == {"weblake.wait.duration": WAIT_BOUNDARIES}
+
+
+def test_a_budget_of_nothing_is_a_budget(exported: Exported) -> None:
+    exported.observer(events.UsageReported(report="credits", used=3.0, budget=0.0))
+    exported.observer(events.UsageReported(report="tokens", used=3.0, budget=None))
+    assert exported.metrics()["weblake.usage.budget"] == {(("report", "credits"),): 0.0}
 
 
 def test_each_step_has_a_span_with_its_attributes(exported: Exported) -> None:

@@ -130,16 +130,22 @@ class Exported:
     def metrics(self) -> dict[str, dict[tuple[tuple[str, object], ...], float]]:
         """Return the value of each metric by its attributes; the count of a histogram."""
         found: dict[str, dict[tuple[tuple[str, object], ...], float]] = {}
+        for name, point in self._points():
+            value = point.count if hasattr(point, "count") else point.value
+            found.setdefault(name, {})[tuple(sorted(point.attributes.items()))] = value
+        return found
+
+    def boundaries(self) -> dict[str, tuple[float, ...]]:
+        """Return the boundaries of each histogram."""
+        return {name: point.explicit_bounds for name, point in self._points() if hasattr(point, "explicit_bounds")}
+
+    def _points(self) -> Iterator[tuple[str, Any]]:
         data = self._reader.get_metrics_data()
         for resource in data.resource_metrics if data else ():
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
-                    points: Any = metric.data.data_points
-                    values = found.setdefault(metric.name, {})
-                    for point in points:
-                        value = point.count if hasattr(point, "count") else point.value
-                        values[tuple(sorted(point.attributes.items()))] = value
-        return found
+                    for point in metric.data.data_points:
+                        yield metric.name, point
 
     def close(self) -> None:
         """Shut both providers down, and their threads."""

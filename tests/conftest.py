@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -258,6 +259,16 @@ def site(_gated_site: GatedSite) -> Iterator[GatedSite]:
     _gated_site.release()
     yield _gated_site
     _gated_site.release()
+
+
+@pytest.fixture(params=["UTC", "America/New_York", "Asia/Tokyo"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Set the time zone of the machine: the meaning of a date must not depend on it."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    monkeypatch.undo()
+    time.tzset()
 
 
 #: Folders whose tests are about the pauses between polls.

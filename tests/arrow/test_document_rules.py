@@ -117,11 +117,18 @@ def test_h25_json_text_columns_always_contain_json() -> None:
         ("0001-01-01T00:00:00+05:00", None),
     ],
 )
-def test_times_are_converted_to_utc_and_invalid_ones_kept_in_extra(text: str | None, time: datetime | None) -> None:
+def test_times_are_converted_to_utc_and_invalid_ones_kept_in_extra(
+    zone: str, text: str | None, time: datetime | None
+) -> None:
     row = row_of({"changeTracking": {"previousScrapeAt": text, "changeStatus": "new"}})
     assert row["change_tracking"]["previous_scrape_at"] == time
     kept = text if time is None else None
     assert row["extra"] is None if kept is None else kept in row["extra"]
+
+
+def test_a_datetime_without_a_zone_is_utc(zone: str) -> None:
+    kind = schemas.DOCUMENTS.field("loaded_at").type
+    assert arrays.column(kind, [WHEN.replace(tzinfo=None), WHEN]).to_pylist() == [WHEN, WHEN]
 
 
 @proves(

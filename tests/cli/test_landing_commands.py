@@ -119,7 +119,7 @@ def test_the_formats_of_a_crawl_are_added_to_its_scrape_options(commands: Comman
         (["batch", URL, "-o", "=1"], "'=1' is not NAME=VALUE"),
         (["batch", URL, "-o", "mobile"], "'mobile' is not NAME=VALUE"),
         (["batch", URL, "-o", "idempotency-key=1"], "cannot be given with --option"),
-        (["crawl", URL, "--limit", "0"], "limit"),
+        (["crawl", URL, "--limit", "0"], "`limit` is 0"),
         (["land", "parse", JOB], "parse"),
     ],
 )

@@ -14,7 +14,7 @@ from compaction_lab import intent, land, load_id
 from weblake.cli.orphans import advice
 from weblake.dataset.records import Job
 from weblake.dataset.root import open_dataset
-from weblake.loads.orphans import GONE, OPEN, STARTED, Orphan
+from weblake.loads.orphans import GONE, OPEN, STARTED, Orphan, Unlanded
 from weblake.loads.publishing import Dataset
 
 NO_SERVICE = {"WEBLAKE_BASE_URL": "http://127.0.0.1:1/", "WEBLAKE_API_KEY": ""}
@@ -150,3 +150,20 @@ def test_a_record_that_cannot_be_read_counts_as_open(dataset: Dataset, tmp_path:
     code, out, err = run_command(["orphans", str(tmp_path), "--offline", "--older-than", "4", "--check"], {})
     assert (code, out) == (1, "")
     assert err.startswith(f"weblake: load {load_id(1)} cannot be read: ")
+
+
+def test_what_the_service_does_not_know_of_is_told(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def find(client: object, dataset: Dataset, *, strangers: bool) -> Unlanded:
+        asked.append(strangers)
+        return Unlanded((replace(OPEN_START, why="no answer came"),))
+
+    monkeypatch.setattr("weblake.loads.orphans.find_open_loads", find)
+    shown = json.loads(run_command(["orphans", str(tmp_path), "--json"], NO_SERVICE | {"WEBLAKE_API_KEY": "k"})[1])
+    assert (shown["asked"], shown["orphans"][0]["why"]) == (False, "no answer came")
+    out = run_command(["orphans", str(tmp_path), "--strangers"], NO_SERVICE | {"WEBLAKE_API_KEY": "k"})[1]
+    assert "  the service: no answer came" in out.splitlines()
+    assert asked == [False, True]

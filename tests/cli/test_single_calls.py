@@ -14,7 +14,7 @@ import pytest
 from command_in_process import run_command
 from rich.console import Console
 
-from weblake import Terms, output
+from weblake import Client, Terms, output
 from weblake.cli import costs, landing
 from weblake.cli.tree import TermsOptions
 from weblake.dataset.root import LandedLoad
@@ -23,6 +23,7 @@ from weblake.loads import load_request
 from weblake.loads.load_request import Naming
 from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 from weblake.receipt import Receipt
+from weblake.steps import Request, Response
 
 JOB = "4d8b6c1e-0000-4000-8000-000000000001"
 
@@ -323,6 +324,27 @@ def test_a_load_that_was_named_by_its_job_cannot_be_started_again(capsys: pytest
     assert capsys.readouterr().err == (
         "weblake: this load has landed already, on 2026-11-21 06:00 UTC (load 0123456789abcdef); nothing was started.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("left", "text"),
+    [
+        (1234, "1,234 credits are left."),
+        (0, "0 credits are left."),
+        (None, "The service does not say how many credits are left."),
+    ],
+)
+def test_the_credits_that_are_left_are_asked_for_with_a_short_deadline(left: int | None, text: str) -> None:
+    """A person waits for the question."""
+    seen: list[Request] = []
+
+    def send(request: Request) -> Response:
+        seen.append(request)
+        return Response(200, body=json.dumps({"success": True, "data": {"remainingCredits": left}}).encode())
+
+    client = Client(transport=SimpleNamespace(send=send))  # type: ignore[arg-type]
+    assert costs._credits_left(client) == text
+    assert [(request.path, request.deadline_s) for request in seen] == [("/v2/team/credit-usage", 15.0)]
 
 
 @pytest.mark.parametrize("yes", [True, False])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
@@ -143,16 +142,6 @@ def test_h2_a_retry_after_within_a_job_is_obeyed_up_to_the_deadline_of_the_job()
     transport = ScriptedTransport([reply(429, {}, {"retry-after": "3600"}), reply()])
     with pytest.raises(RateLimited):
         transport.run(retry().call(READ, RetryPolicy(until=transport.at + 100)))
-
-
-@pytest.fixture(params=["UTC", "America/New_York", "Asia/Tokyo"])
-def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The time zone of the machine: the meaning of a date must not depend on it."""
-    monkeypatch.setenv("TZ", request.param)
-    time.tzset()
-    yield request.param
-    monkeypatch.undo()
-    time.tzset()
 
 
 #: The three forms of a date that HTTP allows, and those with which services err.

@@ -116,3 +116,17 @@ def test_a_body_that_is_no_event_is_refused(body: bytes) -> None:
 def test_unknown_and_malformed_fields_are_tolerated() -> None:
     event = webhooks.parse(b'{"type":"crawl.page","id":"j","new":[1],"data":"x","metadata":3,"webhookId":5,"error":1}')
     assert (event.type, event.data, event.metadata, event.webhook_id, event.error) == ("crawl.page", [], {}, None, None)
+
+
+@pytest.mark.parametrize(
+    ("event", "key"),
+    [
+        ({"id": "4D8B", "webhookId": "w"}, "crawl.page 4d8b w"),
+        ({"id": "4d8b", "webhookId": "w", "data": [{"metadata": {"scrapeId": "s"}}]}, "crawl.page 4d8b w"),
+        ({"id": "4d8b", "data": [{"metadata": {"scrapeId": "s", "sourceURL": "u"}}]}, "crawl.page 4d8b s"),
+        ({"id": "4d8b", "data": [{"metadata": {"sourceURL": "u"}}]}, "crawl.page 4d8b u"),
+        ({"id": "4d8b", "data": []}, "crawl.page 4d8b "),
+    ],
+)
+def test_the_key_of_a_delivery_is_made_of_signed_fields(event: dict[str, object], key: str) -> None:
+    assert webhooks.delivery_key(webhooks.parse(json.dumps({"type": "crawl.page"} | event).encode())) == key

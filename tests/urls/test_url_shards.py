@@ -435,6 +435,12 @@ def test_a_field_may_be_as_long_as_the_file_and_the_process_keeps_its_limit(tmp_
     with pytest.raises(FixRequest):
         read_urls(file, column="href")
     assert csv.field_size_limit() == before
+    file.write_bytes(b"url\n" + URLS[0].encode() + b"\n")
+    with files.open_url_file(file) as opened:
+        urls = lists.urls_in(opened, lists.whole(opened, None))
+        next(urls)
+        assert csv.field_size_limit() == before, "a short file lowers no limit"
+        urls.close()  # type: ignore[attr-defined]
 
 
 def test_a_list_is_read_from_standard_input_or_a_storage(monkeypatch: pytest.MonkeyPatch) -> None:

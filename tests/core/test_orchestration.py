@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from compaction_lab import intent, land, load_id
@@ -74,6 +78,56 @@ def test_the_state_of_a_load_is_read_from_the_ledger(tmp_path: Path) -> None:
     landed = [(row.receipt.load_id, row.retired_by) for row in orchestration.history(dataset)]
     assert landed == [(load_id(0), load_id(1)), (load_id(1), None)]
     assert [row.receipt.load_id for row in orchestration.history(dataset, load_id(0))] == [load_id(1)]
+
+
+@pytest.mark.parametrize(
+    ("function", "target"),
+    [
+        ("find_landed", "loads.load.find_landed"),
+        ("start_load", "loads.intents.start_load"),
+        ("land", "loads.load.land"),
+        ("collect", "loads.detached.collect"),
+        ("open_loads_of_slot", "loads.orphans.open_loads_of_slot"),
+        ("history", "loads.publishing.history"),
+        ("land_report", "loads.usage.land_report"),
+        ("land_activity", "loads.usage.land_activity"),
+        ("table_schema", "arrow.schemas.with_keys"),
+        ("load_batches", "dataset.compacted_files.load_batches"),
+        ("refuse_memory", "storage.refuse_memory"),
+    ],
+)
+def test_each_argument_reaches_the_function_behind_the_door(
+    function: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = inspect.signature(getattr(orchestration, function)).parameters.values()
+    given: dict[str, Any] = {each.name: SimpleNamespace(storage=object()) for each in parameters}
+    behind = inspect.signature(pkgutil.resolve_name(f"weblake.{target}"))
+    found: dict[str, object] = {}
+
+    def called(*args: object, **options: object) -> object:
+        found.update(behind.bind(*args, **options).arguments)
+        return found
+
+    monkeypatch.setattr(f"weblake.{target}", called)
+    args = [given[each.name] for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    options = {each.name: given[each.name] for each in parameters if each.kind is each.KEYWORD_ONLY}
+    assert getattr(orchestration, function)(*args, **options) in (found, None)
+    assert {id(each) for each in found.values()} <= {
+        id(each) for value in given.values() for each in (value, value.storage)
+    }
+    assert len(found) == len(given)
+    assert {name: value for name, value in given.items() if name in found} == {
+        name: value for name, value in found.items() if name in given
+    }
+
+
+def test_the_number_of_a_load_is_chosen_unless_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weblake.loads.generations.choose", lambda *given: 2)
+    task = orchestration.Task(("airflow", "dag", "task"), "run-1", "1")
+    request = orchestration.batch_request(["https://a.test/"], orchestration.Naming())
+    terms = orchestration.Terms()
+    placed = [orchestration.place(None, None, request, task, terms, number) for number in (None, 0, 1)]  # type: ignore[arg-type]
+    assert [each.load_id for each in placed] == [task.load_id(number) for number in (2, 0, 1)]
 
 
 def test_a_job_is_over_when_it_has_ended_or_has_used_too_many_credits() -> None:

@@ -99,3 +99,10 @@ def test_a_foreign_buffer_is_not_added_to_the_pool() -> None:
         pool.give(body)
     assert pool.take() is not stranger
     assert stranger == b"of somebody else"
+
+
+def test_the_pool_keeps_its_own_buffers_only_and_no_empty_one() -> None:
+    pool = BufferPool()
+    for other in (b"bytes", bytearray(b"of the caller"), pool.take()):
+        pool.give(other)
+        assert pool.take() is not other

@@ -1,0 +1,59 @@
+"""What is read of a response body. tests/loads/test_buffer_pool.py has the tests of its buffer."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from weblake.http.bodies import BodyRefused, BoundedBody
+from weblake.steps import Request
+
+GZIP = [(b"Content-Encoding", b"gzip")]
+
+
+def read(parts: list[bytes], request: Request, headers: list[tuple[bytes, bytes]] = GZIP) -> tuple[bytes, bool]:
+    """Return the body of a response that arrives in these parts, and whether it was read to its end."""
+    body = BoundedBody(headers, request)
+    for part in parts:
+        if body.feed(part):
+            break
+    response = body.response(200, 0.0)
+    return bytes(response.body), response.whole
+
+
+def get(**more: object) -> Request:
+    return Request("GET", "/x", **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("after", [b"", b"\0" * 100, b"padding"])
+def test_all_members_of_a_compressed_body_are_read_and_what_follows_is_not(after: bytes) -> None:
+    whole = gzip.compress(b"one ") + gzip.compress(b"two") + after
+    assert read([whole], get()) == (b"one two", True)
+    assert read([bytes((byte,)) for byte in whole], get()) == (b"one two", True)
+
+
+@pytest.mark.parametrize("missing", [1, 9, 20])
+def test_a_compressed_body_that_was_cut_off_may_be_requested_again(missing: int) -> None:
+    cut = gzip.compress(b"one") + gzip.compress(b"two")[:-missing]
+    with pytest.raises(BodyRefused, match="cut off") as caught:
+        read([cut], get())
+    assert not caught.value.final
+
+
+def test_no_more_is_read_than_is_needed() -> None:
+    packed = gzip.compress(b"head" + bytes(range(256)) * 1000)
+    enough = get(enough=lambda body: body[:4] == b"head")
+    found, whole = read([packed[:200], b"this is not read"], enough)
+    assert (found[:4], whole) == (b"head", False)
+
+
+@pytest.mark.parametrize("headers", [GZIP, []])
+def test_a_body_has_at_most_the_allowed_size(headers: list[tuple[bytes, bytes]]) -> None:
+    def sent(size: int) -> list[bytes]:
+        return [gzip.compress(b"x" * size) if headers else b"x" * size]
+
+    assert read(sent(1 << 20), get(max_body=1 << 20), headers) == (b"x" * (1 << 20), True)
+    with pytest.raises(BodyRefused, match="larger than 1 MiB") as caught:
+        read(sent((1 << 20) + 1), get(max_body=1 << 20), headers)
+    assert caught.value.final

@@ -12,6 +12,7 @@ import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -454,3 +455,44 @@ def test_a_list_is_read_from_standard_input_or_a_storage(monkeypatch: pytest.Mon
         read_urls(f"{folder}/none.txt")
     with pytest.raises(FixRequest, match="a is not a file"):
         read_urls(f"{folder}/a")
+
+
+def test_urls_that_were_cut_elsewhere_are_other_urls(tmp_path: Path) -> None:
+    """The bytes of the list are as many as before, and its URLs are the same letters."""
+    file = tmp_path / "urls.txt"
+    file.write_text("ab\nc\n")
+    (shard,) = url_shards(file)
+    file.write_text("a\nbc\n")
+    with pytest.raises(FixRequest, match="has changed since it was cut"):
+        read_shard(shard)
+
+
+def test_no_secret_of_an_address_is_in_the_name_of_a_list() -> None:
+    opened = files.UrlFile("s3://user:secret@bucket/urls.txt", 0, lambda start, end: b"")
+    assert (opened.name, "secret" in opened.address) == ("s3://***@bucket/urls.txt", True)
+
+
+def test_a_list_is_a_seekable_stream() -> None:
+    stream = files.Ranges(files.UrlFile("urls.parquet", 10, lambda start, end: b"0123456789"[start:end]))
+    assert (stream.read(2), stream.seek(3, io.SEEK_CUR), stream.read(2)) == (b"01", 5, b"56")
+    assert (stream.seek(-3, io.SEEK_END), stream.read(), stream.tell(), stream.seek(1)) == (7, b"789", 10, 1)
+
+
+def test_a_list_is_not_looked_up_in_a_cached_listing() -> None:
+    """Another process may have written it since."""
+
+    class Cached:
+        protocol = "gcs"
+        fresh = False
+
+        def invalidate_cache(self) -> None:
+            self.fresh = True
+
+        def info(self, path: str) -> dict[str, object]:
+            assert self.fresh
+            return {"type": "file", "size": 5}
+
+        def cat_file(self, path: str, start: int, end: int) -> bytes:
+            return b"a\nb\nc"[start:end]
+
+    assert read_urls(SimpleNamespace(fs=Cached(), path="bucket/urls.txt")) == ["a", "b", "c"]  # type: ignore[arg-type]

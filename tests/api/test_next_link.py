@@ -55,3 +55,36 @@ def test_a_query_has_no_more_than_thirty_two_fields() -> None:
         else:
             with pytest.raises(MalformedReply):
                 next_link.query_of(link, "/v2/crawl/x")
+
+
+@pytest.mark.parametrize(
+    ("link", "query"),
+    [
+        ("https://h.example/v2/CRAWL/X?skip=1", (("skip", "1"),)),
+        ("https://h.example/team/v2/crawl/x?skip=1", (("skip", "1"),)),
+        ("https://h.example/v2/crawl/x?skip=1&cursor=", (("skip", "1"), ("cursor", ""))),
+        ("https://h.example/v2/crawl/x?" + "a=b" * 1355, (("a", "b" + "a=b" * 1354),)),
+        ("https://h.example/v2/crawl/x", ()),
+        (None, None),
+        (False, None),
+        ("", None),
+    ],
+)
+def test_a_link_to_the_same_job_has_a_query(link: object, query: object) -> None:
+    assert next_link.query_of(link, "/v2/crawl/x") == query
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "https://h.example/v2/crawl/y?skip=1",
+        "https://h.example/v2/batch/scrape/x?skip=1",
+        "https://h.example/v2/crawl/x/?skip=1",
+        "https://h.example/v2/crawl/x?" + "a" * next_link.MAX_QUERY,
+        True,
+        7,
+    ],
+)
+def test_a_link_elsewhere_is_malformed(link: object) -> None:
+    with pytest.raises(MalformedReply):
+        next_link.query_of(link, "/v2/crawl/x")

@@ -303,3 +303,16 @@ def test_a_buffer_can_be_filled_further_after_a_view() -> None:
     assert response_json.read_head(seen) is None
     seen.extend(b"1]}" * 10_000)
     assert response_json.read_head(seen) == response_json.Head({"status": "x"}, empty=False)
+
+
+def test_a_byte_order_mark_is_no_part_of_any_text() -> None:
+    mark = b"\xef\xbb\xbf"
+    body = mark + b'{"status":"scraping","data":[{"a":1}]}'
+    assert response_json.loads(body) == {"status": "scraping", "data": [{"a": 1}]}
+    assert [*response_json.split_object(body)] == ["status", "data"]
+    assert [bytes(item) for item in response_json.split_array(mark + b"[1, 2]")] == [b"1", b"2"]
+    chunk, head = response_json.read_chunk(body), response_json.read_head(body[:-8])
+    assert (chunk.head, [bytes(each) for each in chunk.documents]) == ({"status": "scraping"}, [b'{"a":1}'])
+    assert head is not None
+    assert (head.fields, head.empty) == ({"status": "scraping"}, False)
+    assert response_json.mend(body) == body[3:]

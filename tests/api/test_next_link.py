@@ -57,13 +57,17 @@ def test_a_query_has_no_more_than_thirty_two_fields() -> None:
                 next_link.query_of(link, "/v2/crawl/x")
 
 
+LINK = "https://h.example/v2/crawl/x"
+LONGEST = next_link.MAX_QUERY - len(f"{LINK}?a=")
+
+
 @pytest.mark.parametrize(
     ("link", "query"),
     [
         ("https://h.example/v2/CRAWL/X?skip=1", (("skip", "1"),)),
         ("https://h.example/team/v2/crawl/x?skip=1", (("skip", "1"),)),
         ("https://h.example/v2/crawl/x?skip=1&cursor=", (("skip", "1"), ("cursor", ""))),
-        ("https://h.example/v2/crawl/x?" + "a=b" * 1355, (("a", "b" + "a=b" * 1354),)),
+        (f"{LINK}?a={'b' * LONGEST}", (("a", "b" * LONGEST),)),
         ("https://h.example/v2/crawl/x", ()),
         (None, None),
         (False, None),
@@ -80,7 +84,7 @@ def test_a_link_to_the_same_job_has_a_query(link: object, query: object) -> None
         "https://h.example/v2/crawl/y?skip=1",
         "https://h.example/v2/batch/scrape/x?skip=1",
         "https://h.example/v2/crawl/x/?skip=1",
-        "https://h.example/v2/crawl/x?" + "a" * next_link.MAX_QUERY,
+        f"{LINK}?a={'b' * (LONGEST + 1)}",
         True,
         7,
     ],

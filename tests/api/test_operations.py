@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from weblake.api import operations as op
-from weblake.api.operation import Operation
+from weblake.api.operation import Operation, encode
 from weblake.api.options.values import EXTENSIONS, MAX_FILE
 from weblake.errors import InvalidOption
 
@@ -34,6 +34,26 @@ JOB = "01234567-89ab-cdef-0123-456789abcdef"
 )
 def test_deadlines(operation: Operation[object], seconds: float) -> None:
     assert operation.request.deadline_s == seconds
+
+
+def test_a_start_has_its_key_and_its_own_connection_and_is_never_repeated_blindly() -> None:
+    for start in (op.start_batch_scrape(["example.com"], idempotency_key=JOB), op.start_crawl("example.com")):
+        assert (start.request.method, start.request.fresh, start.repeatable) == ("POST", True, False)
+    keyed = op.start_batch_scrape(["example.com"], idempotency_key=JOB)
+    assert keyed.request.headers == (("x-idempotency-key", JOB),)
+    assert op.start_batch_scrape(["example.com"]).request.headers == ()
+    with pytest.raises(InvalidOption, match="not a UUID"):
+        op.start_batch_scrape(["example.com"], idempotency_key="mine")
+
+
+def test_reads_and_cancels_are_repeatable_and_calls_are_not() -> None:
+    assert all(each.repeatable for each in (op.get_crawl(JOB), op.cancel_crawl(JOB), op.credit_usage()))
+    assert not any(each.repeatable for each in (op.scrape("example.com"), op.map_site("example.com"), op.search("q")))
+
+
+def test_a_body_holds_no_number_that_json_lacks() -> None:
+    with pytest.raises(ValueError):
+        encode({"a": float("nan")})
 
 
 def test_only_what_was_given_is_sent() -> None:

@@ -228,7 +228,20 @@ def test_no_data_is_no_documents(data: bytes) -> None:
     assert (chunk.head, len(chunk.documents), list(chunk.documents)) == ({"status": "scraping"}, 0, [])
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"null", b"<html>", b'{"data":{}}', b'{"data":"x"}', b'{"data":nul}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"<html>",
+        b'{"data":{}}',
+        b'{"data":"x"}',
+        b'{"data":nul}',
+        b'{,"data":[]}',
+        b'{"status":"x" "data":[]}',
+    ],
+)
 def test_a_response_that_is_not_a_status_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedReply):
         response_json.read_chunk(body)

@@ -40,3 +40,12 @@ def test_no_request_replaces_the_key() -> None:
     transport = HttpTransport(BaseUrl.parse(BASES[0]), ApiKey("test-key"))
     built = transport._build(Request("GET", "/v2/x", headers=(("authorization", "Basic x"),)))
     assert built.headers.get_list("authorization") == ["Bearer test-key"]
+
+
+def test_the_headers_of_a_callers_client_replace_none_of_ours() -> None:
+    transport = HttpTransport(BaseUrl.parse(BASES[0]), ApiKey("test-key"))
+    client = {"accept": "text/html", "user-agent": "mine", "x-team": "a", "authorization": "Basic x"}
+    request = Request("GET", "/v2/x", headers=(("user-agent", "of the request"),))
+    headers = transport._build(request, client).headers
+    assert (headers["accept"], headers["user-agent"], headers["x-team"]) == ("application/json", "of the request", "a")
+    assert headers.get_list("authorization") == ["Bearer test-key"]

@@ -124,25 +124,34 @@ def test_the_certificate_of_a_service_behind_a_proxy_is_checked(
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_broken_handshake_behind_a_proxy_has_started_nothing(authority: Authority, kind: type, scheme: str) -> None:
+@pytest.mark.parametrize("said", [b"no TLS", b""], ids=["no TLS", "nothing"])
+def test_a_broken_handshake_behind_a_proxy_has_started_nothing(
+    authority: Authority, kind: type, scheme: str, said: bytes
+) -> None:
     """Otherwise the outcome of the start would be unknown."""
 
     class Closing(Server):
         def _serve(self, peer: socket.socket) -> None:
-            peer.sendall(b"no TLS")
+            peer.sendall(said)
 
     service = Closing()
     proxy = Proxy(authority.server_context() if scheme == "https" else None, login=LOGIN)
 
-    async def start() -> None:
-        url = service.url.replace("http:", "https:")
-        client = kind(url, KEY, http_options=proxied(proxy, authority), patience=RetryPolicy(tries=1))
-        started = client.start_batch_scrape(["https://site.test/"])
-        await started
+    url, urls = service.url.replace("http:", "https:"), ["https://site.test/"]
+    options, once = proxied(proxy, authority), RetryPolicy(tries=1)
 
+    async def start() -> None:
+        if kind is Client:
+            with Client(url, KEY, http_options=options, patience=once) as client:
+                client.start_batch_scrape(urls)
+        async with AsyncClient(url, KEY, http_options=options, patience=once) as awaited:
+            await awaited.start_batch_scrape(urls)
+
+    began = time.monotonic()
     with closed_at_end(service, proxy), pytest.raises(ServiceUnreachable):
         asyncio.run(start())
     assert len(proxy.heads) == 1
+    assert time.monotonic() - began < transport.CONNECT_S, "the end of the connection ends the handshake"
 
 
 def test_an_authority_is_trusted_only_where_the_bundle_has_it(credits_of: Credits, authority: Authority) -> None:

@@ -192,6 +192,18 @@ def test_a_replacement_is_one_commit(lab: TaskLab) -> None:
     assert done.deleted_files == 1
     assert lab.visible == [second.load_id]
     assert tables.status(lab.root)[0].in_step
+    assert tables.sync(lab.root)[0].deleted_files == 0
+
+
+def test_a_sync_of_everything_finds_a_load_whose_entry_is_lost(lab: TaskLab) -> None:
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    lab.run = "run-2"
+    landed = lab.land(RETRY).receipt
+    for name in lab.dataset.storage.list("_weblake/uncommitted"):
+        lab.dataset.storage.delete(name)
+    assert [tables.sync(lab.root, everything=each)[0].added for each in (False, True)] == [(), (landed.load_id,)]
 
 
 @proves(
@@ -231,6 +243,8 @@ def test_readers_find_the_files_of_any_path_key(lab: TaskLab, day: str) -> None:
     second = lab.land(RETRY).receipt
     tables.sync(lab.root)
     assert loads_in(lab) == [second.load_id] * 3
+    (file,) = DeltaTable(lab.root / "documents").file_uris()
+    assert Path(file).name == Path(second.files[0].path).name, "the file was replaced and no row was rewritten"
 
 
 @pytest.mark.smoke

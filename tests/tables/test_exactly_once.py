@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from catalogue import proves
@@ -17,7 +18,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import SchemaMismatchError
 from killed_syncs import sync_and_kill
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    ServerError,
+    ServiceUnavailableError,
+    ValidationException,
+)
+from sqlalchemy.exc import OperationalError
 from table_lab import FORMATS, add, kind_of, land, options_of, rows, sync
 from task_lab import TaskLab, task_lab
 
@@ -205,6 +214,26 @@ def test_a_commit_that_always_fails(
     assert caught.value.hint
     assert len(called) == calls
     assert sync(lab, format).rows == 3
+
+
+def test_each_error_after_which_a_table_may_have_changed_is_a_conflict(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_id = land(lab, "run-1", "a")
+    add(lab, "iceberg")
+    table = iceberg.open_table(lab.dataset.storage, "documents", "lake", "web.documents", options_of(lab, "iceberg"))
+    for error in (
+        ServerError("the catalog failed"),
+        CommitFailedException("another program was first"),
+        CommitStateUnknownException("the connection was closed"),
+        ValidationException("another program was first"),
+        OperationalError("INSERT", None, OSError("the database is locked")),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(SqlCatalog, "commit_table", Mock(side_effect=error))
+            with pytest.raises(CommitConflict):
+                table.commit([LoadFile(load_id, None, 0, 0, {})], [])
+        table.refresh()
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -14,6 +14,7 @@ from secret_search import holds
 from tls_lab import CREDITS, Authority, Proxy, Server, Service, closed_at_end
 
 from weblake import AsyncClient, Client, HttpOptions
+from weblake.credentials import BaseUrl
 from weblake.errors import AskPerson, InvalidOption, ServiceUnreachable, WeblakeError
 from weblake.http import transport
 from weblake.http.pools import AsyncPoolTransport
@@ -263,6 +264,20 @@ def test_a_remote_proxy_gets_no_plain_http_to_loopback(credits_of: Credits) -> N
     service = Service()
     with closed_at_end(service):
         assert credits_of(service.url, HttpOptions(proxy="http://proxy.invalid:3128")) == CREDITS
+
+
+@pytest.mark.parametrize(
+    ("base", "proxy", "used"),
+    [
+        ("http://127.0.0.1:8080", "http://proxy.example:3128", False),
+        ("http://127.0.0.1:8080", "http://localhost:3128", True),
+        ("https://127.0.0.1:8080", "http://proxy.example:3128", True),
+        ("http://service.example", "http://proxy.example:3128", True),
+    ],
+)
+def test_only_plain_http_of_loopback_is_kept_from_a_proxy_elsewhere(base: str, proxy: str, used: bool) -> None:
+    found = HttpOptions(proxy=proxy).proxy_for(BaseUrl.parse(base, insecure=True))
+    assert (found is not None) is used
 
 
 def test_no_password_is_in_a_repr() -> None:

@@ -26,7 +26,7 @@ from weblake.dataset.root import Dataset, open_dataset
 from weblake.jobs.usage_reports import Report
 from weblake.loads.usage import land_activity, land_report
 from weblake.storage.local import LocalStorage
-from weblake.tables import delta, iceberg
+from weblake.tables import delta, iceberg, replacing
 from weblake.tables.formats import CommitConflict
 
 FORMATS = ("delta", "iceberg")
@@ -218,6 +218,43 @@ def test_after_its_first_day_a_sync_reads_the_replaced_files_only(
     monkeypatch.setattr(registered_tables, "REPLACEMENT", timedelta(seconds=-2))
     lab.sync()
     assert lab.dataset.storage.list("_weblake/uncommitted") == []
+
+
+@pytest.mark.parametrize("format", ["delta"])
+def test_in_its_first_day_a_sync_finds_a_replacement_that_left_no_entry(
+    lab: UsageLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.land(1)
+    lab.add()
+    lab.sync()
+
+    def replaced_without_an_entry(credits: int) -> tuple[str, ...]:
+        lab.land(credits)
+        for name in lab.dataset.storage.list("_weblake/uncommitted"):
+            lab.dataset.storage.delete(name)
+        return lab.sync().added
+
+    assert replaced_without_an_entry(2) == (path_of("2026-11"),)
+    monkeypatch.setattr(replacing, "REPLACEMENT", timedelta(0))
+    lab.sync()  # its first day is over
+    assert replaced_without_an_entry(3) == ()
+
+
+@pytest.mark.parametrize("format", ["delta"])
+def test_a_file_that_the_table_holds_twice_is_replaced(lab: UsageLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.land(1)
+    lab.add()
+    lab.sync()
+    real = delta.DeltaLakeTable.contents
+    twice = {file_id: digests * 2 for file_id, digests in real(lake_of(lab)).items()}
+    with monkeypatch.context() as patched:
+        patched.setattr(delta.DeltaLakeTable, "contents", lambda table: twice)
+        assert lab.sync(everything=True).added == (path_of("2026-11"),)
+    assert lab.sync(everything=True).added == ()
+
+
+def lake_of(lab: UsageLab) -> delta.DeltaLakeTable:
+    return delta.open_table(lab.dataset.storage, lab.table)
 
 
 def complete(lab: UsageLab) -> None:

@@ -102,6 +102,7 @@ REUSED = {
     "hints before it": (b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" + GOOD, b"hi"),
     "a long body": (LONG_REPLY, LONG),
     "nothing": (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+    "nothing new": (b"HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n", b""),
 }
 
 
@@ -289,3 +290,23 @@ def test_a_body_of_the_largest_size_is_read_and_one_byte_more_is_refused() -> No
         body = BoundedBody([], Request("GET", "/x", max_body=1 << 20))
         with nullcontext() if read else pytest.raises(BodyRefused, match="larger than 1 MiB"):
             body.feed(b"x" * size)
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("ConnectError", False),
+        ("ConnectTimeout", False),
+        ("PoolTimeout", False),
+        ("ProxyError", False),
+        ("UnsupportedProtocol", False),
+        ("ReadError", True),
+        ("ReadTimeout", True),
+        ("WriteError", True),
+        ("WriteTimeout", True),
+        ("RemoteProtocolError", True),
+        ("LocalProtocolError", True),
+    ],
+)
+def test_what_failed_before_the_first_byte_has_sent_nothing(name: str, sent: bool) -> None:
+    assert failures.was_sent(getattr(httpx, name)("it failed")) is sent

@@ -400,6 +400,7 @@ def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path)
         {"format": "delta", "table": "nothing"},
         {"format": "delta", "keep_days": -1},
         {"format": "delta", "keep_days": float("inf")},
+        {"format": "delta", "keep_days": float("nan")},
     ):
         with pytest.raises(InvalidOption) as caught:
             tables.add(lab.root, **wrong)  # type: ignore[arg-type]

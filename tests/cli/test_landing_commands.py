@@ -111,8 +111,8 @@ def test_the_formats_of_a_crawl_are_added_to_its_scrape_options(commands: Comman
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["batch"], "Give URLs, or --urls FILE"),
-        (["batch", URL, "--urls", "list.txt"], "Give URLs, or --urls FILE"),
+        (["batch"], "Give either URLs or --urls FILE."),
+        (["batch", URL, "--urls", "list.txt"], "Give either URLs or --urls FILE."),
         (["batch", URL, "--column", "link"], "--column names a column of a file"),
         (["batch", URL, "--partition", "a"], "'a' is not KEY=VALUE"),
         (["batch", URL, "--partition", "a=1", "--partition", "a=2"], "names a key twice"),
@@ -255,7 +255,7 @@ def test_a_detached_load_is_started_within_its_credits(commands: Commands, monke
     assert seen == [3.0, None]
     embedded = {"WEBLAKE_BASE_URL": "", "WEBLAKE_API_KEY": ""}
     code, _, err = run_command(["batch", URL, "--detach", "--to", commands.root], embedded)
-    assert (code, "would leave a job behind" in err, len(seen)) == (1, True, 2)
+    assert (code, "needs a service that keeps running" in err, len(seen)) == (1, True, 2)
 
 
 def test_a_load_that_has_landed_is_not_started_by_detach(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def test_older_than_filters_loads_and_check_sets_the_exit_code(dataset: Dataset,
 OPEN_START = Orphan(load_id(3), "batch_scrape", "2026-11-21", "s", 1, "https://a.test/", None, None, None, (), OPEN)
 ON_RECORD = replace(OPEN_START, record=STARTED, job_id=JOB, state="scraping")
 SAME = "run the same `weblake batch …` again (in Python the same call)"
-CANCEL = f"To give it up: `weblake cancel batch {JOB}`."
+CANCEL = f"To cancel it: `weblake cancel batch {JOB}`."
 LAND = f"`weblake land batch {JOB} --to 'my lake'`"
 
 
@@ -72,14 +72,14 @@ LAND = f"`weblake land batch {JOB} --to 'my lake'`"
             replace(OPEN_START, replay=True),
             [f"The service knows its key: nothing is paid twice, whether it was started or not. {SAME}."],
         ),
-        (OPEN_START, [f"Whether it was started is not known. To find out: {SAME}."]),
+        (OPEN_START, [f"It is unknown whether it was started. To find out: {SAME}."]),
         (
             replace(OPEN_START, candidates=()),
-            [f"The service lists no job of it, so nothing was started, unless it is being started now: {SAME}."],
+            [f"The service lists no job for it. Unless it is being started now, nothing was started: {SAME}."],
         ),
         (
             replace(OPEN_START, candidates=("one",)),
-            [f"Job one is most likely it. To land it, and pay nothing: {SAME}."],
+            [f"Job one is probably its job. To land it without payment: {SAME}."],
         ),
         (
             replace(OPEN_START, candidates=("one", "two"), partition={"team": "a b"}),
@@ -100,24 +100,24 @@ LAND = f"`weblake land batch {JOB} --to 'my lake'`"
         (
             ON_RECORD,
             [
-                f"To land it, and pay nothing: {SAME}.",
-                f"If that is not possible any more (or it was --new): {LAND}.",
+                f"To land it without payment: {SAME}.",
+                f"If that is not possible any more (or the load was started with --new): {LAND}.",
                 CANCEL,
             ],
         ),
-        (replace(ON_RECORD, elsewhere=True), [f"To land it, and pay nothing: {LAND}.", CANCEL]),
+        (replace(ON_RECORD, elsewhere=True), [f"To land it without payment: {LAND}.", CANCEL]),
         (
             replace(ON_RECORD, state="completed", slot="s", run="r"),
             [
-                "To land it, and pay nothing: retry what requested it, in its run r.",
+                "To land it without payment: retry what requested it, in its run r.",
                 f"If that is not possible any more: {LAND}.",
             ],
         ),
         (
             replace(ON_RECORD, state="cancelled"),
             [
-                f"Its job ended as 'cancelled'. To land what there is: {SAME}, with --allow-partial.",
-                f"If that is not possible any more (or it was --new): {LAND}.",
+                f"Its job ended as 'cancelled'. To land its pages: {SAME}, with --allow-partial.",
+                f"If that is not possible any more (or the load was started with --new): {LAND}.",
             ],
         ),
         (
@@ -129,7 +129,7 @@ LAND = f"`weblake land batch {JOB} --to 'my lake'`"
         ),
         (
             replace(ON_RECORD, kind="parse"),
-            ["To land it, and pay nothing: run the same `weblake parse …` again (in Python the same call)."],
+            ["To land it without payment: run the same `weblake parse …` again (in Python the same call)."],
         ),
     ],
 )
@@ -152,7 +152,7 @@ def test_a_record_that_cannot_be_read_counts_as_open(dataset: Dataset, tmp_path:
     assert err.startswith(f"weblake: load {load_id(1)} cannot be read: ")
 
 
-def test_what_the_service_does_not_know_of_is_told(
+def test_a_state_that_the_service_does_not_return_is_listed_with_the_reason(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []

@@ -207,13 +207,13 @@ def test_closing_early_finishes_the_current_item_and_ends_the_thread() -> None:
     assert len(taken) == before < 50
 
 
-def test_left_early_a_thread_that_waits_for_a_free_place_ends_too() -> None:
+def test_a_thread_that_waits_for_a_free_slot_ends_when_the_caller_stops_early() -> None:
     taken = list[int]()
-    until(lambda: not helpers())
-    for _ in run_in_two_threads(counted(taken, 50), most=2):
+    until(lambda: not helper_threads())
+    for _ in run_in_two_threads(numbered_items(taken, 50), most=2):
         until(lambda: len(taken) == 3)
         break
-    until(lambda: not helpers())
+    until(lambda: not helper_threads())
     assert len(taken) == 3
 
 

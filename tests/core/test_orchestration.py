@@ -96,7 +96,7 @@ def test_the_state_of_a_load_is_read_from_the_ledger(tmp_path: Path) -> None:
         ("refuse_memory", "storage.refuse_memory"),
     ],
 )
-def test_each_argument_reaches_the_function_behind_the_door(
+def test_each_argument_is_passed_to_the_function_of_the_core(
     function: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parameters = inspect.signature(getattr(orchestration, function)).parameters.values()

@@ -36,7 +36,7 @@ from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
 from weblake.receipt import LandedFile, Receipt
 from weblake.storage.local import LocalStorage
-from weblake.tables import committing, delta
+from weblake.tables import committing, delta, iceberg
 from weblake.tables.formats import CommitConflict, LoadFile
 
 

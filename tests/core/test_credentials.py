@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from weblake.credentials import SHORTEST_PREFIX, ApiKey
+from weblake.credentials import SHORTEST_PREFIX, ApiKey, BaseUrl, is_loopback
 
 KEY = "test+key/0123456789="
 IN_URL = quote(KEY, safe="")
@@ -53,3 +53,26 @@ def test_the_key_is_neither_shown_nor_pickled() -> None:
     for each in (key, key.header()):
         with pytest.raises(TypeError, match="not pickled"):
             pickle.dumps(each)
+
+
+@pytest.mark.parametrize("host", ["localhost", "a.localhost", "127.0.0.1", "127.9.9.9", "::1"])
+def test_a_loopback_host(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["notlocalhost", "localhost.example", "127.0.0.1.example", "10.0.0.1", "::", ""])
+def test_any_other_host(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("https://Service.example:443/a/", "https://service.example/a"),
+        ("https://service.example:80", "https://service.example:80"),
+        ("http://127.0.0.1:80", "http://127.0.0.1"),
+        ("https://[::1]:8443", "https://[::1]:8443"),
+    ],
+)
+def test_a_base_url_names_its_port_unless_it_is_the_default(text: str, url: str) -> None:
+    assert str(BaseUrl.parse(text)) == url

@@ -11,6 +11,7 @@ import pytest
 from catalogue import proves
 
 from weblake.errors import StorageRefused
+from weblake.storage import open_storage
 from weblake.storage.objects import ObjectStorage
 
 
@@ -168,3 +169,39 @@ def test_no_file_is_looked_up_in_a_cached_listing() -> None:
     for look in (lambda storage: storage.size("a"), lambda storage: len(storage.list("a/b/c")[0]) - 4):
         cached: Any = Cached()
         assert look(ObjectStorage("gcs", cached, "bucket/lake", "gs://bucket/lake")) == 3
+
+
+def test_a_move_to_a_taken_name_needs_equal_bytes() -> None:
+    storage = open_storage(f"memory://{os.urandom(4).hex()}/lake")
+    for name, content in (("a", b"one"), ("size", b"longer"), ("same", b"two"), ("equal", b"one")):
+        assert storage.create(name, content)
+    assert not storage.move("a", "size")
+    assert not storage.move("a", "same")
+    assert (storage.read("a"), storage.read("same")) == (b"one", b"two")
+    assert storage.move("a", "equal")
+    assert (storage.read("a"), storage.read("equal")) == (None, b"one")
+
+
+def test_no_error_shows_a_secret_of_the_storage_options() -> None:
+    class Leaks:
+        def cat_file(self, path: str) -> bytes:
+            raise RuntimeError("no such key: secret-value")
+
+        def pipe_file(self, path: str, value: bytes, mode: str) -> None:
+            raise RuntimeError("put refused: secret-value")
+
+    leaks: Any = Leaks()
+    storage = ObjectStorage("gcs", leaks, "bucket/lake", "gs://bucket/lake", ("secret-value",))
+    with pytest.raises(StorageRefused, match=r"no such key: \*\*\*"):
+        storage.read("a")
+    with pytest.raises(StorageRefused, match=r"put refused: \*\*\*"):
+        storage.create("a", b"x")
+
+
+def test_a_folder_is_deleted_with_or_without_the_names_of_its_files() -> None:
+    storage = open_storage(f"memory://{os.urandom(4).hex()}/lake")
+    for known in ((), ("folder/a", "folder/b")):
+        for name in ("folder/a", "folder/b", "folders/a"):
+            storage.create(name, b"x")
+        storage.delete_folder("folder", known)
+        assert storage.list("") == ["folders/a"]

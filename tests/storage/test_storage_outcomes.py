@@ -11,7 +11,7 @@ import pytest
 from catalogue import proves
 
 from weblake.errors import StorageRefused
-from weblake.storage import open_storage
+from weblake.storage import open_storage, rules
 from weblake.storage.objects import ObjectStorage
 
 
@@ -173,7 +173,7 @@ def test_no_file_is_looked_up_in_a_cached_listing() -> None:
 
 def test_a_move_to_a_taken_name_needs_equal_bytes() -> None:
     storage = open_storage(f"memory://{os.urandom(4).hex()}/lake")
-    for name, content in (("a", b"one"), ("size", b"longer"), ("same", b"two"), ("equal", b"one")):
+    for name, content in (("a", b"one"), ("size", b"one and more"), ("same", b"two"), ("equal", b"one")):
         assert storage.create(name, content)
     assert not storage.move("a", "size")
     assert not storage.move("a", "same")
@@ -205,3 +205,46 @@ def test_a_folder_is_deleted_with_or_without_the_names_of_its_files() -> None:
             storage.create(name, b"x")
         storage.delete_folder("folder", known)
         assert storage.list("") == ["folders/a"]
+
+
+def test_the_staging_directory_of_an_object_store_is_removed() -> None:
+    with open_storage(f"memory://{os.urandom(4).hex()}/lake").scratch() as directory:
+        (directory / "file").write_bytes(b"x")
+    assert not directory.exists()
+
+
+def test_an_error_that_was_translated_before_stays_as_it_is() -> None:
+    with (
+        pytest.raises(StorageRefused, match=r"^It is full\.") as caught,
+        rules.translate_errors("read a", "memory://b"),
+    ):
+        raise StorageRefused("It is full.", hint="Free space.")
+    assert caught.value.hint == "Free space."
+
+
+def test_a_preflight_on_s3_leaves_no_upload_behind() -> None:
+    class Uploads:
+        def __init__(self) -> None:
+            self.calls: list[tuple[str, dict[str, object]]] = []
+            self.kept: dict[str, bytes] = {}
+
+        def call_s3(self, name: str, **asked: object) -> dict[str, object]:
+            self.calls.append((name, asked))
+            return {"UploadId": "u"}
+
+        def pipe_file(self, path: str, value: bytes, mode: str) -> None:
+            if path in self.kept:
+                raise FileExistsError(path)
+            self.kept[path] = value
+
+        def cat_file(self, path: str, **options: object) -> bytes:
+            return self.kept[path]
+
+        def rm_file(self, path: str) -> None:
+            del self.kept[path]
+
+    uploads: Any = Uploads()
+    ObjectStorage("s3", uploads, "bucket/lake", "s3://bucket/lake").preflight("documents", ["documents/a.parquet"])
+    of = {"Bucket": "bucket", "Key": "lake/documents/a.parquet"}
+    assert uploads.calls == [("create_multipart_upload", of), ("abort_multipart_upload", of | {"UploadId": "u"})]
+    assert uploads.kept == {}

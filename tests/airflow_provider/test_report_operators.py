@@ -224,7 +224,7 @@ def test_activity_lands_by_day_and_is_merged(
         (lambda ops, root: ops.WeblakeUsageOperator(task_id="it", report="pages", to=root), "no report of 'pages'"),
         (lambda ops, root: ops.WeblakeUsageOperator(task_id="it", budget="much", to=root), "budget is 'much'"),
         (lambda ops, root: ops.WeblakeUsageOperator(task_id="it", budget="nan", to=root), "budget is 'nan'"),
-        (lambda ops, root: ops.WeblakeUsageOperator(task_id="it", to="ftp://host/lake"), "no storage that weblake"),
+        (lambda ops, root: ops.WeblakeUsageOperator(task_id="it", to="ftp://host/lake"), "not a storage that weblake"),
         (lambda ops, root: ops.WeblakeActivityOperator(task_id="it", endpoint="nothing", to=root), "endpoint"),
         (lambda ops, root: ops.WeblakeActivityOperator(task_id="it", to=""), "`to` is empty"),
     ],

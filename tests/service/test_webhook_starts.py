@@ -19,7 +19,7 @@ BAD: list[tuple[object, str]] = [
     ({"url": "https://a.test/", "headers": {"Transfer-Encoding": "chunked"}}, "Transfer-Encoding"),
     ({"url": "https://a.test/", "headers": {"Proxy-Authorization": "x"}}, "Proxy-Authorization"),
     ({"url": "https://a.test/", "headers": {"Content-Type": "text/plain"}}, "Content-Type"),
-    ({"url": "https://a.test/", "headers": {"X-A\r\nHost": "b"}}, "no name of a header"),
+    ({"url": "https://a.test/", "headers": {"X-A\r\nHost": "b"}}, "not the name of a header"),
     ({"url": "https://a.test/", "headers": {"X-A": "1\r\nHost: b"}}, "no header can carry"),
     ({"url": "https://a.test/", "headers": {"X-A": "ü"}}, "no header can carry"),
     ({"url": "https://a.test/", "headers": {"X-A": 1}}, "X-A"),

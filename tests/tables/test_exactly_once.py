@@ -28,7 +28,7 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import OperationalError
 from table_lab import FORMATS, add, kind_of, land, options_of, rows, sync
-from task_lab import TaskLab, task_lab
+from task_lab import CLEAR, RETRY, TaskLab, task_lab
 
 from weblake import tables
 from weblake.dataset.registered_tables import ADDED
@@ -146,7 +146,7 @@ def test_a_load_that_another_sync_has_added_since_the_table_was_read(
         real(self)
         monkeypatch.setattr(kind_of(format), "refresh", real)
         with monkeypatch.context() as only_one:
-            only_one.setattr(committing, "_waiting", lambda *_, **__: iter([(first, frozenset({ADDED}))]))
+            only_one.setattr(committing, "_divide", lambda *_: iter([{first: frozenset({ADDED})}]))
             sync(lab, format)
         newest.append(land(lab, "run-3", "b"))
 
@@ -155,6 +155,61 @@ def test_a_load_that_another_sync_has_added_since_the_table_was_read(
     sync(lab, format)
     assert rows(lab, format) == dict.fromkeys([kept, other, *newest], 3)
     assert lab.visible == sorted([kept, other, *newest]), "no file but those of the loads is left"
+
+
+@proves(
+    "2.10",
+    at="src/weblake/tables/committing.py",
+    line="        together.setdefault(current.get(load_id, load_id), []).append(load_id)",
+    becomes="        together.setdefault(load_id, []).append(load_id)",
+    case="delta",
+)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_replacement_is_one_commit_in_a_backlog_of_many_commits(
+    lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots = "abcd"
+    for slot in slots:
+        land(lab, f"run-1{slot}", slot)
+    add(lab, format)
+    sync(lab, format)
+    for slot in slots:
+        land(lab, f"run-2{slot}", slot)
+    monkeypatch.setattr(committing, "LOADS_PER_COMMIT", 3)
+    versions: list[int] = []
+    real = kind_of(format).commit
+
+    def commit(self: Any, *args: Any) -> None:
+        real(self, *args)
+        versions.append(sum(rows(lab, format).values()))
+
+    monkeypatch.setattr(kind_of(format), "commit", commit)
+    sync(lab, format)
+    assert versions == [3 * len(slots)] * 4
+
+
+def test_only_replacements_are_copied_into_a_merged_delta_table(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """deltalake holds the rows that it copies in memory: a backlog of a thousand loads does not fit in."""
+
+    def landed(number: int, occasion: str) -> str:
+        lab.run = f"run-{number}"
+        return lab.land(occasion).receipt.load_id
+
+    for number in range(4):
+        landed(number, RETRY)
+    add(lab, "delta")
+    sync(lab, "delta")
+    assert DeltaTable(lab.root / "documents").optimize.compact()["numFilesAdded"] == 1
+    new = [landed(0, CLEAR), landed(1, CLEAR), landed(4, RETRY), landed(5, RETRY)]  # the first two replace a load
+    monkeypatch.setattr(committing, "COPIED_PER_COMMIT", 1)
+    before = DeltaTable(lab.root / "documents").version()
+    sync(lab, "delta")
+    table = DeltaTable(lab.root / "documents")
+    assert table.version() == before + 3, "the new loads by reference, then one commit for each replacement"
+    by_reference = {uri.rpartition("/")[2][:16] for uri in table.file_uris()}
+    assert by_reference.intersection(new) == set(new[2:])
+    assert [rows(lab, "delta")[load_id] for load_id in new] == [3] * 4
+    assert sum(rows(lab, "delta").values()) == 3 * 6
 
 
 def test_a_file_that_is_kept_costs_a_sync_one_request(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 from weblake.compat import read_time
@@ -37,9 +37,13 @@ from weblake.remedies import Remedy
 from weblake.tables.formats import CommitConflict, LakeTable, LoadFile, TableResult
 
 T = TypeVar("T")
+#: Loads of one commit, with their entries.
+_Batch = Mapping[str, frozenset[str]]
 
 #: Loads of one commit.
 LOADS_PER_COMMIT = 1000
+#: Bytes of the files that one commit adds if it has to copy their rows: deltalake holds these in memory, several times.
+COPIED_PER_COMMIT = 64 << 20
 #: Loads of a batch from which on the records of all loads are listed, 1,000 with a request, and not read one by one.
 LISTED_FROM = 100
 #: Attempts of one commit, while other programs commit at the same time.
@@ -90,9 +94,12 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     first = not records.is_complete(table)
     added: list[LoadFile] = []
     removed: list[str] = []
-    waiting = _waiting(dataset, records, table, everything=first or everything)
+    entries = {load_id: frozenset(found) for load_id, found in records.uncommitted(table).items()}
+    batches = _divide(dataset, table, lake, entries)
+    if first or everything:
+        batches = chain(batches, _others(dataset, table, entries))
     unreadable: dict[str, StorageRefused] = {}
-    while batch := dict(islice(waiting, LOADS_PER_COMMIT)):
+    for batch in batches:
         new, gone = _commit(dataset, records, table, lake, batch, unreadable)
         added += new
         removed += gone
@@ -162,24 +169,69 @@ def _is_past(records: TableRecords, table: RegisteredTable, kept: KeptFiles, now
     return gone is not None and now - read_time(gone.at) >= days
 
 
-def _waiting(
-    dataset: Dataset, records: TableRecords, table: RegisteredTable, *, everything: bool
-) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield the loads that a table may lack, with their entries.
+def _divide(dataset: Dataset, table: RegisteredTable, lake: LakeTable, entries: _Batch) -> Iterator[_Batch]:
+    """Divide the loads that have an entry into batches, one for each commit.
 
-    The first sync of a table reads the whole ledger. A load that has not landed by then gets an entry: its landing may
-    have begun before the table was registered, and would not create one.
+    A replaced load and the one in its place are in the same batch. If the table's own maintenance has merged files, a
+    commit of such a pair copies the rows that it adds: these batches have few bytes, and come after the other loads.
     """
-    entries = records.uncommitted(table)
-    yield from ((load_id, frozenset(found)) for load_id, found in entries.items())
-    if not everything:
-        return
+    replaced = [load_id for load_id, found in entries.items() if REMOVED in found]
+    copies = bool(replaced) and lake.has_merged_files()
+    if not copies and len(entries) <= LOADS_PER_COMMIT:
+        replaced = []  # all are in one commit anyway
+    current = dict(_each(dataset, replaced, partial(_current, dataset)))
+    together: dict[str, list[str]] = {load_id: [] for load_id in entries}
+    for load_id in entries:
+        together.setdefault(current.get(load_id, load_id), []).append(load_id)
+    pairs = set(current.values())
+    bytes_of = dict(_each(dataset, sorted(pairs), partial(_bytes_of, dataset, table))) if copies else {}
+    for kind in ([each for each in together if each not in pairs], [each for each in together if each in pairs]):
+        batch, size = dict[str, frozenset[str]](), 0
+        for load_id in kind:
+            size += bytes_of.get(load_id, 0)
+            if batch and (size > COPIED_PER_COMMIT or len(batch) + len(together[load_id]) > LOADS_PER_COMMIT):
+                yield batch
+                batch, size = {}, bytes_of.get(load_id, 0)
+            batch |= {each: entries[each] for each in together[load_id]}
+        if batch:
+            yield batch
+
+
+def _current(dataset: Dataset, load_id: str) -> str:
+    """Return the load that is in the place of a replaced one; itself if a record cannot be read."""
+    try:
+        return dataset.ledger.standing(load_id)
+    except StorageRefused:
+        return load_id
+
+
+def _bytes_of(dataset: Dataset, table: RegisteredTable, load_id: str) -> int:
+    """Return the size of a load's file in the table; 0 if it has none, or its record cannot be read."""
+    try:
+        done = dataset.ledger.done(load_id)
+    except StorageRefused:
+        return 0
+    return 0 if done is None else file_of(table, load_id, Receipt.from_dict(done.receipt)).bytes
+
+
+def _others(dataset: Dataset, table: RegisteredTable, entries: _Batch) -> Iterator[_Batch]:
+    """Yield the landed loads that have no entry, in batches.
+
+    A load that has not landed by then gets an entry: its landing may have begun before the table was registered, and
+    would not create one.
+    """
+    waiting = _landed_without(dataset, table, entries)
+    while batch := dict.fromkeys(islice(waiting, LOADS_PER_COMMIT), frozenset[str]()):
+        yield batch
+
+
+def _landed_without(dataset: Dataset, table: RegisteredTable, entries: _Batch) -> Iterator[str]:
     for number, has in ledger_listing.steps(dataset.ledger).items():
         load_id = ledger_listing.id_of(number)
         if load_id in entries:
             continue
         if has & DONE:
-            yield load_id, frozenset()
+            yield load_id
         elif has & INTENT:
             mark_uncommitted(dataset.storage, [table.table_id], load_id, ADDED)
 
@@ -189,7 +241,7 @@ def _commit(
     records: TableRecords,
     table: RegisteredTable,
     lake: LakeTable,
-    batch: Mapping[str, frozenset[str]],
+    batch: _Batch,
     unreadable: dict[str, StorageRefused],
 ) -> tuple[list[LoadFile], list[str]]:
     """Commit a batch of loads; return the files that were added and the loads that were taken out by this process.
@@ -361,7 +413,7 @@ def _retired_meanwhile(
 def _read(
     dataset: Dataset,
     table: RegisteredTable,
-    batch: Mapping[str, frozenset[str]],
+    batch: _Batch,
     unreadable: dict[str, StorageRefused],
 ) -> list[_Load]:
     """Return the loads of a batch that have landed and whose records can be read."""

@@ -212,6 +212,10 @@ class DeltaLakeTable:
         """Return the names of the files of the version."""
         return {_file_name(path) for path in self._paths()}
 
+    def has_merged_files(self) -> bool:
+        """Return whether the version has files that the table's maintenance has written, or deletion vectors."""
+        return not all(map(layout.is_data, self._paths())) or bool(self._with_deletion_vector())
+
     def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
         """Add and remove loads in one version of the log, and read it.
 

@@ -89,6 +89,13 @@ class LakeTable(Protocol):
         """Return the names, without folders, of the files that the version names."""
         ...
 
+    def has_merged_files(self) -> bool:
+        """Return whether a commit that removes loads may have to copy the rows of those that it adds.
+
+        So it is for a Delta Lake table after its own maintenance has merged files, or with deletion vectors.
+        """
+        ...
+
     def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
         """Add and remove loads in one commit, on the version that `refresh` has read, and read the new version.
 

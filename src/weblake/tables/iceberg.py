@@ -166,6 +166,10 @@ class IcebergTable:
         """Return the names of the files of the current snapshot."""
         return {path.rpartition("/")[2] for path in self._file_paths()}
 
+    def has_merged_files(self) -> bool:
+        """Return False: a commit adds files by reference, also if it removes rows from merged ones."""
+        return False
+
     def commit(self, add: Sequence[LoadFile], remove: Sequence[LoadFile]) -> None:
         """Add and remove loads in one change of the table's metadata, and read it.
 

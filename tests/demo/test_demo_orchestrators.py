@@ -123,7 +123,7 @@ def test_the_demo_shows_the_lines_of_its_steps(
         raise AIRFLOW.failed("The DAG ended as failed.", ["first [line]", "last line"])
 
     monkeypatch.setattr(orchestrators, "run_airflow", fails)
-    with pytest.raises(OrchestratorFailed, match="stand above"):
+    with pytest.raises(OrchestratorFailed, match="lines are above"):
         run_demo(tmp_path / "lake")
     told = capfd.readouterr().err
     assert "first [line]\n  last line" in told

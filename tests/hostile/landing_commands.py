@@ -31,6 +31,7 @@ COUNTS = ("stored", "failed", "robots_blocked", "rejected", "missing", "duplicat
 MAIN_WITH_SHORT_WAITS = """
 import sys
 from pathlib import Path
+import weblake.http.transport, weblake.loads.load  # a time limit of a test is not for imports
 from weblake import cli
 from weblake.api import operation
 from weblake.loads import starts

@@ -21,12 +21,11 @@ module does not, and the functions that need it import it when they are called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from weblake import storage
-from weblake.api import models
 from weblake.api.job_kinds import JOB_KINDS as JOB_KINDS
 from weblake.api.models import parse_time as parse_time
 from weblake.dataset.layout import is_compacted as is_compacted
@@ -35,7 +34,7 @@ from weblake.dataset.records import Job as Job
 from weblake.dataset.root import Dataset as Dataset
 from weblake.dataset.root import LandedLoad as LandedLoad
 from weblake.dataset.root import open_dataset as open_dataset
-from weblake.jobs import ended_jobs, job_links, polling
+from weblake.jobs import ended_jobs, job_links
 from weblake.jobs.ended_jobs import EndedJobs as EndedJobs
 from weblake.jobs.ended_jobs import ListedJob as ListedJob
 from weblake.jobs.ended_jobs import PollResults as PollResults
@@ -47,6 +46,7 @@ from weblake.jobs.polling import JobRef as JobRef
 from weblake.jobs.polling import OverBudget as OverBudget
 from weblake.jobs.polling import WaitingJob as WaitingJob
 from weblake.jobs.polling import get_status as get_status
+from weblake.jobs.polling import is_over as is_over
 from weblake.jobs.polling import wait as wait
 from weblake.jobs.polling import wait_for_any as wait_for_any
 from weblake.jobs.retry import RetryPolicy as RetryPolicy
@@ -258,11 +258,6 @@ def history(
     from weblake.loads import publishing
 
     return publishing.history(dataset, since, unreadable=unreadable)
-
-
-def is_over(head: Mapping[str, object], max_credits: float | None = None) -> bool:
-    """Return whether a job with this status has ended, or has used more credits than `max_credits`."""
-    return models.is_terminal(head.get("status")) or polling.over_budget(head, max_credits)
 
 
 def land_report(found: Report, dataset: Dataset, only: Collection[str] | None = None) -> list[LandedFile]:

@@ -146,7 +146,7 @@ def test_a_load_that_another_sync_has_added_since_the_table_was_read(
         real(self)
         monkeypatch.setattr(kind_of(format), "refresh", real)
         with monkeypatch.context() as only_one:
-            only_one.setattr(committing, "_divide", lambda *_: iter([{first: frozenset({ADDED})}]))
+            only_one.setattr(committing, "_batches_with_entry", lambda *_: iter([{first: frozenset({ADDED})}]))
             sync(lab, format)
         newest.append(land(lab, "run-3", "b"))
 

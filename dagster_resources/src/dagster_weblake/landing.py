@@ -47,7 +47,6 @@ Metadata = Mapping[str, dg.MetadataValue]
 LOAD_TAG = "weblake/load_id"
 #: Materializations that are searched for a load at most.
 TOLD = 32
-#: Kinds of jobs whose start returns before they have ended.
 
 
 def land(
@@ -321,7 +320,7 @@ class Step:
                 failed |= {part.key: refusal for part in left}
                 break
             try:
-                left = self._next_first(left, waits)
+                left = self._wait_for_next(left, waits)
                 part = left.pop(0)
                 try:
                     with in_dagster_terms():
@@ -334,11 +333,14 @@ class Step:
                 raise
         return Outcome(self._in_order(found), self._in_order(failed))
 
-    def _next_first(self, left: list[Part], waits: Mapping[str | None, orchestration.WaitingJob]) -> list[Part]:
-        """Return the partitions, rotated so that the next one to land is the first; wait until there is one."""
-        jobs = [waits[part.key] for part in left if part.key in waits]
-        if len(jobs) < max(2, len(left)):
+    def _wait_for_next(self, left: list[Part], waits: Mapping[str | None, orchestration.WaitingJob]) -> list[Part]:
+        """Return the partitions, rotated so that the next one to land is the first; wait until there is one.
+
+        Those without a job in `waits` come first.
+        """
+        if len(left) == 1 or left[0].key not in waits:
             return left
+        jobs = [waits[part.key] for part in left]
         client, terms = self.weblake.client, self.terms
         index = client.run(
             orchestration.wait_for_any(jobs, client.retry, poll_s=terms.poll_s, max_credits=terms.max_credits)

@@ -61,6 +61,11 @@ def over_budget(head: Mapping[str, object], max_credits: float | None) -> bool:
     return max_credits is not None and isinstance(used, int | float) and used > max_credits
 
 
+def is_over(head: Mapping[str, object], max_credits: float | None = None) -> bool:
+    """Return whether a job with this status has ended, or has used more credits than `max_credits`."""
+    return models.is_terminal(head.get("status")) or over_budget(head, max_credits)
+
+
 @dataclass(frozen=True, slots=True)
 class JobRef:
     """One job of the service."""
@@ -133,7 +138,7 @@ def wait_for_any(
             seen.add(index)
             retry.observe(_polled(each.job, head.fields))
             each.progress(head.fields)
-            if models.is_terminal(head.fields.get("status")) or over_budget(head.fields, max_credits):
+            if is_over(head.fields, max_credits):
                 return index
         left = min(each.until for each in jobs) - (yield from now())
         yield from sleep(min(pause * (1 - SPREAD * retry.jitter()), left))

@@ -95,9 +95,9 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     added: list[LoadFile] = []
     removed: list[str] = []
     entries = {load_id: frozenset(found) for load_id, found in records.uncommitted(table).items()}
-    batches = _divide(dataset, table, lake, entries)
+    batches = _batches_with_entry(dataset, table, lake, entries)
     if first or everything:
-        batches = chain(batches, _others(dataset, table, entries))
+        batches = chain(batches, _batches_without_entry(dataset, table, entries))
     unreadable: dict[str, StorageRefused] = {}
     for batch in batches:
         new, gone = _commit(dataset, records, table, lake, batch, unreadable)
@@ -169,7 +169,7 @@ def _is_past(records: TableRecords, table: RegisteredTable, kept: KeptFiles, now
     return gone is not None and now - read_time(gone.at) >= days
 
 
-def _divide(dataset: Dataset, table: RegisteredTable, lake: LakeTable, entries: _Batch) -> Iterator[_Batch]:
+def _batches_with_entry(dataset: Dataset, table: RegisteredTable, lake: LakeTable, entries: _Batch) -> Iterator[_Batch]:
     """Divide the loads that have an entry into batches, one for each commit.
 
     A replaced load and the one in its place are in the same batch. If the table's own maintenance has merged files, a
@@ -214,18 +214,18 @@ def _bytes_of(dataset: Dataset, table: RegisteredTable, load_id: str) -> int:
     return 0 if done is None else file_of(table, load_id, Receipt.from_dict(done.receipt)).bytes
 
 
-def _others(dataset: Dataset, table: RegisteredTable, entries: _Batch) -> Iterator[_Batch]:
+def _batches_without_entry(dataset: Dataset, table: RegisteredTable, entries: _Batch) -> Iterator[_Batch]:
     """Yield the landed loads that have no entry, in batches.
 
     A load that has not landed by then gets an entry: its landing may have begun before the table was registered, and
     would not create one.
     """
-    waiting = _landed_without(dataset, table, entries)
+    waiting = _landed_without_entry(dataset, table, entries)
     while batch := dict.fromkeys(islice(waiting, LOADS_PER_COMMIT), frozenset[str]()):
         yield batch
 
 
-def _landed_without(dataset: Dataset, table: RegisteredTable, entries: _Batch) -> Iterator[str]:
+def _landed_without_entry(dataset: Dataset, table: RegisteredTable, entries: _Batch) -> Iterator[str]:
     for number, has in ledger_listing.steps(dataset.ledger).items():
         load_id = ledger_listing.id_of(number)
         if load_id in entries:

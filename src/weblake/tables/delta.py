@@ -38,7 +38,7 @@ _ADDED, _REMOVED = 1, 2
 #: The table's property for the number of columns, from the first one, whose statistics readers use and writers collect;
 #: by default 32, which would leave out `loaded_at`. delta-rs does not read statistics of columns given by name.
 _INDEXED = "delta.dataSkippingNumIndexedCols"
-#: The table's property with which the log forgets application transactions; nobody sets it by default.
+#: The table's property after whose time the log drops application transactions; tables do not have it by default.
 EXPIRY = "delta.setTransactionRetentionDuration"
 #: Loads of a commit from which on a checkpoint follows. Without it a lookup in the log takes 16 ms after 5,000 loads,
 #: and with it 2 ms: the backlog of a large dataset took a time that grew with the square of its loads.

@@ -66,7 +66,7 @@ class _Client(Generic[HttpClientT, TransportT]):
         api_key: str | None = None,
         *,
         insecure: bool | None = None,
-        patience: RetryPolicy | None = None,
+        retry_policy: RetryPolicy | None = None,
         http_client: HttpClientT | None = None,
         http_options: HttpOptions | None = None,
         transport: TransportT | None = None,
@@ -74,7 +74,7 @@ class _Client(Generic[HttpClientT, TransportT]):
     ) -> None:
         self.retry = Retry()
         self.retry.observe = observer_of_client(observer)
-        self._policy = patience or RetryPolicy()
+        self._policy = retry_policy or RetryPolicy()
         self._transport = transport
         self._opened: Any = None
         self._lock = threading.Lock()
@@ -130,7 +130,7 @@ class Client(_Client[HttpClient, Transport]):
             set, the client uses the embedded local service, which is started in this process if it is not running.
         api_key: API key of the service; default: WEBLAKE_API_KEY.
         insecure: Whether to allow plain http to hosts other than loopback; default: True if WEBLAKE_INSECURE=1.
-        patience: Retry policy of each call; by default it waits up to one minute in total.
+        retry_policy: Retry policy of each call; by default it waits up to one minute in total.
         http_client: An `httpx.Client` or `httpx2.Client` to send with, which the caller configures and closes. Its
             headers, event hooks, proxies and TLS settings apply; its cookies, authentication, base URL, timeouts and
             redirects do not. docs/http_clients.md has examples and lists the guarantees that such a client lacks.

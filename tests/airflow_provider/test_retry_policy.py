@@ -33,8 +33,8 @@ def seconds(decision: RetryDecision) -> float:
 def caused_by(service: WeblakeService, effect: dict[str, object]) -> WeblakeError:
     """The error that the client raises for such an answer, at its first try."""
     service.faults({"match": {}, "times": None, "effect": effect})
-    patience = orchestration.RetryPolicy(tries=1)
-    with weblake.Client(service.url, service.key, patience=patience) as client, pytest.raises(WeblakeError) as caught:
+    once = orchestration.RetryPolicy(tries=1)
+    with weblake.Client(service.url, service.key, retry_policy=once) as client, pytest.raises(WeblakeError) as caught:
         client.credit_usage()
     return caught.value
 

@@ -52,7 +52,7 @@ def test_older_than_filters_loads_and_check_sets_the_exit_code(dataset: Dataset,
         code, out, _ = run_command(args, {})
         shown = json.loads(out)
         assert (code, [each["load_id"] for each in shown["orphans"]]) == (0, [load_id(n) for n in found])
-        assert (shown["asked"], shown["refused"], shown["unreadable"], "strangers" in shown) == (True, [], [], False)
+        assert (shown["asked"], shown["refused"], shown["unreadable"], "unknown_jobs" in shown) == (True, [], [], False)
         assert run_command([*args, "--check"], {})[0] == bool(found)
     code, out, _ = run_command(["orphans", str(tmp_path), "--offline", "--older-than", "4"], {})
     assert (code, out) == (0, f"No load of {tmp_path} is open.\n")
@@ -157,13 +157,13 @@ def test_a_state_that_the_service_does_not_return_is_listed_with_the_reason(
 ) -> None:
     asked: list[bool] = []
 
-    def find(client: object, dataset: Dataset, *, strangers: bool) -> Unlanded:
-        asked.append(strangers)
+    def find(client: object, dataset: Dataset, *, unknown_jobs: bool) -> Unlanded:
+        asked.append(unknown_jobs)
         return Unlanded((replace(OPEN_START, why="no answer came"),))
 
     monkeypatch.setattr("weblake.loads.orphans.find_open_loads", find)
     shown = json.loads(run_command(["orphans", str(tmp_path), "--json"], NO_SERVICE | {"WEBLAKE_API_KEY": "k"})[1])
     assert (shown["asked"], shown["orphans"][0]["why"]) == (False, "no answer came")
-    out = run_command(["orphans", str(tmp_path), "--strangers"], NO_SERVICE | {"WEBLAKE_API_KEY": "k"})[1]
+    out = run_command(["orphans", str(tmp_path), "--unknown-jobs"], NO_SERVICE | {"WEBLAKE_API_KEY": "k"})[1]
     assert "  the service: no answer came" in out.splitlines()
     assert asked == [False, True]

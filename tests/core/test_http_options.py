@@ -33,13 +33,14 @@ Credits = Callable[..., int | None]
 
 
 def blocking(url: str, options: HttpOptions, *, until: float | None = None) -> int | None:
-    with Client(url, KEY, http_options=options, patience=RetryPolicy(tries=1, until=until)) as client:
+    with Client(url, KEY, http_options=options, retry_policy=RetryPolicy(tries=1, until=until)) as client:
         return client.credit_usage().data.remaining_credits
 
 
 def awaited(url: str, options: HttpOptions, *, until: float | None = None) -> int | None:
     async def ask() -> int | None:
-        async with AsyncClient(url, KEY, http_options=options, patience=RetryPolicy(tries=1, until=until)) as client:
+        once = RetryPolicy(tries=1, until=until)
+        async with AsyncClient(url, KEY, http_options=options, retry_policy=once) as client:
             return (await client.credit_usage()).data.remaining_credits
 
     return asyncio.run(ask())
@@ -143,9 +144,9 @@ def test_a_broken_handshake_behind_a_proxy_has_started_nothing(
 
     async def start() -> None:
         if kind is Client:
-            with Client(url, KEY, http_options=options, patience=once) as client:
+            with Client(url, KEY, http_options=options, retry_policy=once) as client:
                 client.start_batch_scrape(urls)
-        async with AsyncClient(url, KEY, http_options=options, patience=once) as awaited:
+        async with AsyncClient(url, KEY, http_options=options, retry_policy=once) as awaited:
             await awaited.start_batch_scrape(urls)
 
     began = time.monotonic()

@@ -20,13 +20,13 @@ Read = Callable[..., None]
 
 
 def blocking_read(url: str, *, insecure: bool = False) -> None:
-    with Client(url, KEY, insecure=insecure, patience=RetryPolicy(tries=1)) as client:
+    with Client(url, KEY, insecure=insecure, retry_policy=RetryPolicy(tries=1)) as client:
         client.credit_usage()
 
 
 def awaited_read(url: str, *, insecure: bool = False) -> None:
     async def asked() -> None:
-        async with AsyncClient(url, KEY, insecure=insecure, patience=RetryPolicy(tries=1)) as client:
+        async with AsyncClient(url, KEY, insecure=insecure, retry_policy=RetryPolicy(tries=1)) as client:
             await client.credit_usage()
 
     asyncio.run(asked())

@@ -131,7 +131,7 @@ def test_s1_no_span_and_no_metric_of_a_call_shows_the_key(service: ScriptedServi
         service.on(name, TROUBLE[trouble])
     for call in (credit_usage, start):
         with pytest.raises(WeblakeError):
-            runs(service.url, KEY, call, patience=FAST, observer=combine(seen.append, exported.observer))
+            runs(service.url, KEY, call, retry_policy=FAST, observer=combine(seen.append, exported.observer))
     told = [*map(repr, seen), *(span.to_json() for span in exported.spans), repr(exported.metrics())]
     exported.close()
     assert len(told) > 2
@@ -192,7 +192,7 @@ def test_s1_no_error_of_a_call_shows_the_key(
     for name in (READ, START):
         service.on(name, TROUBLE[trouble])
     with pytest.raises(WeblakeError) as caught:
-        runs(service.url, KEY, call, patience=RetryPolicy(tries=1))
+        runs(service.url, KEY, call, retry_policy=RetryPolicy(tries=1))
     assert leaks_in(everything_of(caught.value, frames=trouble in SILENT)) == []
     assert any("request" in each for each in own_records(log_records)), "records of the network layer are among them"
     assert leaks_in(own_records(log_records)) == []
@@ -234,7 +234,7 @@ def test_an_error_about_invalid_settings_does_not_show_the_key(
     url, key, then = REFUSED[wrong]
     monkeypatch.setenv("WEBLAKE_API_KEY", f"{KEY} {KEY}")
     with pytest.raises((WeblakeError, OSError)) as caught:
-        runs(url, key, then, patience=RetryPolicy(tries=1))
+        runs(url, key, then, retry_policy=RetryPolicy(tries=1))
     assert leaks_in(everything_of(caught.value)) == []
 
 

@@ -101,9 +101,9 @@ def test_the_deadline_of_a_job_counts_from_the_first_try(tmp_path: Path) -> None
     assert cancelled == pytest.approx(600, abs=15)
 
 
-@pytest.mark.parametrize(("started_before_s", "patience_s"), [(0.0, load.JUST_STARTED_S), (60.0, 0.0)])
+@pytest.mark.parametrize(("started_before_s", "waited_s"), [(0.0, load.JUST_STARTED_S), (60.0, 0.0)])
 def test_a_job_that_is_not_found_is_waited_for_only_just_after_its_start(
-    tmp_path: Path, started_before_s: float, patience_s: float
+    tmp_path: Path, started_before_s: float, waited_s: float
 ) -> None:
     clock = Clock()
     there = world(clock)
@@ -116,7 +116,7 @@ def test_a_job_that_is_not_found_is_waited_for_only_just_after_its_start(
         begun = clock.passed
         with pytest.raises(JobGone):
             load.land(SimulatedClient(there), dataset, request, Terms(timeout_s=600))
-    assert clock.passed - begun == pytest.approx(patience_s, abs=5)
+    assert clock.passed - begun == pytest.approx(waited_s, abs=5)
 
 
 @proves(

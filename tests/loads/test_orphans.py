@@ -199,8 +199,8 @@ def test_a_published_load_without_a_done_record_is_reported(lab: Lab) -> None:
 def test_jobs_of_other_programs_are_listed_on_request(lab: Lab) -> None:
     mine = lab.begin(a_batch())
     other = lab.client.start_crawl(URLS[0], limit=1, idempotency_key="6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11").id
-    assert lab.find_open_loads().strangers is None
-    found = lab.find_open_loads(strangers=True).strangers
+    assert lab.find_open_loads().unknown_jobs is None
+    found = lab.find_open_loads(unknown_jobs=True).unknown_jobs
     assert found is not None
     assert [(each.job_id, each.kind) for each in found] == [(other, "crawl")]
     assert mine not in {each.job_id for each in found}
@@ -262,20 +262,20 @@ def test_an_unreadable_record_is_reported_and_does_not_affect_other_loads(lab: L
     filed = job_load_id("batch_scrape", job_id) if step == ".owner" else spoilt.load_id
     lab.begin(a_batch("b"))
     lab.lost(a_batch("c"), arrives=True)
-    before = lab.find_open_loads(strangers=True)
+    before = lab.find_open_loads(unknown_jobs=True)
     name = f"_weblake/ledger/{filed}{step}.json"
     lab.dataset.storage.delete(name)
     lab.dataset.storage.create(name, b"{")
-    found = lab.find_open_loads(strangers=True)
+    found = lab.find_open_loads(unknown_jobs=True)
     assert found.unasked is None
-    assert before.strangers == (), "a job that an unanswered start may have made is none"
+    assert before.unknown_jobs == (), "a job that an unanswered start may have made is none"
     others = [each for each in before.orphans if each.load_id != spoilt.load_id]
     if step == ".owner":  # a load whose start is lost has to know whose job it is
         assert [each.load_id for each in found.orphans] == [each.load_id for each in before.orphans]
         assert name in found.orphans[-1].why
-        assert {each.job_id for each in found.strangers or ()} == set(before.orphans[-1].candidates or ())
+        assert {each.job_id for each in found.unknown_jobs or ()} == set(before.orphans[-1].candidates or ())
         return
-    assert found.strangers == ()
+    assert found.unknown_jobs == ()
     assert list(found.orphans) == others
     assert [each.load_id for each in found.unreadable] == [spoilt.load_id]
     assert name in found.unreadable[0].why

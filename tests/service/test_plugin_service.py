@@ -100,7 +100,7 @@ def test_the_clock_is_advanced_and_reset(weblake_service: WeblakeService) -> Non
 def test_timed_events_are_due_when_the_clock_advances(
     weblake_service: WeblakeService, weblake_site: WeblakeSite
 ) -> None:
-    client = weblake_service.client(patience=RetryPolicy(tries=1))
+    client = weblake_service.client(retry_policy=RetryPolicy(tries=1))
     url = f"{weblake_site.url}/about"
 
     def cached() -> str | None:

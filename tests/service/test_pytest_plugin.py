@@ -52,7 +52,7 @@ def test_faults_reach_the_client(weblake_service: Any) -> None:
     environment = weblake_service.environment()
     once = RetryPolicy(tries=1)
     with (
-        Client(environment["WEBLAKE_BASE_URL"], environment["WEBLAKE_API_KEY"], patience=once) as client,
+        Client(environment["WEBLAKE_BASE_URL"], environment["WEBLAKE_API_KEY"], retry_policy=once) as client,
         pytest.raises(ServiceUnavailable),
     ):
         client.list_active_crawls()

@@ -103,16 +103,16 @@ def test_orphans_on_s3_are_listed_and_other_jobs_are_not(
     service.faults()
     with Client(service.url, service.key) as client:
         stranger = client.start_crawl(f"{site}/", limit=1, idempotency_key=str(uuid.uuid4())).id
-    told = weblake_command("orphans", s3_root, "--strangers", "--json").json
+    told = weblake_command("orphans", s3_root, "--unknown-jobs", "--json").json
     (orphan,) = told["orphans"]
     assert orphan["record"] == "start unanswered"
-    assert {each["job_id"] for each in told["strangers"]} == {stranger}
-    people = weblake_command("orphans", s3_root, "--strangers")
+    assert {each["job_id"] for each in told["unknown_jobs"]} == {stranger}
+    people = weblake_command("orphans", s3_root, "--unknown-jobs")
     assert "The service knows its key: nothing is paid twice" in people.out
     assert re.search(rf"^.*crawl +{stranger} .*$", people.out, re.M), people.out
     assert weblake_command(*command).json["job_id"] == orphan["candidates"][0]
     assert weblake_command("land", "crawl", str(stranger), "--to", s3_root, "--json").code == 0
-    people = weblake_command("orphans", s3_root, "--strangers", "--check")
+    people = weblake_command("orphans", s3_root, "--unknown-jobs", "--check")
     assert (people.code, people.out.splitlines()) == (
         0,
         [

@@ -412,7 +412,7 @@ def test_the_command_line(lab: UsageLab) -> None:
     code, out, _ = table("status")
     assert (code, f"1 files in the table with another content: {path_of('2026-11')}" in out) == (1, True)
     assert "1 files added (1 rows), 1 taken out" in table("sync")[1]
-    assert "1 files, 1 rows, version 2: in step" in table("status")[1]
+    assert "1 files, 1 rows, version 2: up to date" in table("status")[1]
     assert table("remove", "delta", "--name", "usage_periods")[0] == 0
 
 

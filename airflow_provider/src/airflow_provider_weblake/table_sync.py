@@ -56,7 +56,7 @@ _PLAIN = re.compile(r"(true|false|none|null|[\d.]*)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What came of a sync: the tables that are in step now, and the errors of the others."""
+    """What came of a sync: the tables that are up to date now, and the errors of the others."""
 
     tables: list[dict[str, object]] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
@@ -106,7 +106,7 @@ def sync(
 def sync_after_landing(to: LakePath, catalog_conn_id: str | None = None) -> dict[str, object]:
     """Sync the tables of a dataset in which a load has landed, and return what goes onto its receipt; never raise.
 
-    Returns `{"tables": […]}`, with `tables_error` if not all of them are in step; `{}` if the dataset has no tables.
+    Returns `{"tables": […]}`, with `tables_error` if not all of them are up to date; `{}` if the dataset has no tables.
     """
     try:
         with in_airflow_terms():

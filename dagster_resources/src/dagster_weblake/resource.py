@@ -146,7 +146,7 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             return kind(
                 *self._endpoint(),
                 insecure=self.insecure,
-                patience=policy,
+                retry_policy=policy,
                 http_options=options,
                 observer=observer,
             )

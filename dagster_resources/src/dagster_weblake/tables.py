@@ -65,7 +65,7 @@ def build_table_asset(
             if len(done) > 1:
                 named = ", ".join(f"{each.format} {each.name}" for each in done)
                 raise AskPerson(
-                    f"{dataset.url} has several tables ({named}); they are in step now.",
+                    f"{dataset.url} has several tables ({named}); they are up to date now.",
                     hint="Give table_format and table_name, and an asset to each table.",
                 )
             (result,) = done

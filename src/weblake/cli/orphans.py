@@ -28,8 +28,8 @@ MOST = 1000
 def orphans(
     root: RootArgument,
     service: ServiceOptions,
-    strangers: Annotated[
-        bool, typer.Option("--strangers", help="Also list jobs of the last 24 hours that belong to no load of ROOT.")
+    unknown_jobs: Annotated[
+        bool, typer.Option("--unknown-jobs", help="Also list jobs of the last 24 hours that belong to no load of ROOT.")
     ] = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="Read the ledger only; send no request to the service.")
@@ -54,7 +54,7 @@ def orphans(
     else:
         try:
             with service.connect() as client:
-                found = unlanded.find_open_loads(client, dataset, strangers=strangers)
+                found = unlanded.find_open_loads(client, dataset, unknown_jobs=unknown_jobs)
         except WeblakeError as error:  # without a service the ledger can still be listed
             known = unlanded.open_loads(dataset)
             found = replace(known, unasked=error)
@@ -166,8 +166,8 @@ def _as_json(found: Unlanded, root: str) -> dict[str, object]:
         "unreadable": [asdict(each) for each in found.unreadable],
         "asked": found.unasked is None and all(not each.why for each in found.orphans),
     }
-    if found.strangers is not None:
-        shape["strangers"] = [asdict(each) for each in found.strangers]
+    if found.unknown_jobs is not None:
+        shape["unknown_jobs"] = [asdict(each) for each in found.unknown_jobs]
     if found.unasked is not None:
         shape["unasked"] = found.unasked.to_dict()
     return shape
@@ -200,8 +200,8 @@ def _show(found: Unlanded, root: str) -> None:
         )
     for each_unreadable in found.unreadable:
         output.note(f"weblake: {escape(one_line(unreadable_text(each_unreadable.load_id, each_unreadable.why), MOST))}")
-    if found.strangers is not None:
-        rows = [(each.created_at, each.kind, each.job_id, each.target) for each in found.strangers]
+    if found.unknown_jobs is not None:
+        rows = [(each.created_at, each.kind, each.job_id, each.target) for each in found.unknown_jobs]
         if not rows:
             output.show_text(f"Every job of the last 24 hours belongs to a load of {root}.")
             return

@@ -85,7 +85,7 @@ def status(root: RootArgument, format: _OnlyFormat = None, name: _OnlyName = Non
     for each in () if as_json else found:
         title, unit = f"{each.format} {each.name}", _unit(each)
         if each.in_step:
-            output.show_text(f"{title}: {each.loads:,} {unit}, {each.rows:,} rows, version {each.version}: in step")
+            output.show_text(f"{title}: {each.loads:,} {unit}, {each.rows:,} rows, version {each.version}: up to date")
             continue
         for what, loads in (
             ("not added yet", each.missing),

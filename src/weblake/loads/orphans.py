@@ -124,7 +124,7 @@ class Unlanded:
     #: Loads whose jobs were cancelled: abandoned, although the pages that they had scraped can be landed. Oldest first.
     cancelled: tuple[Orphan, ...] = ()
     #: Jobs of the last 24 hours that no record of this root names; None if they were not requested.
-    strangers: tuple[UnknownJob, ...] | None = None
+    unknown_jobs: tuple[UnknownJob, ...] | None = None
     #: The error that ended the requests to the service, or None.
     unasked: WeblakeError | None = None
     #: Loads that have not landed and have an unreadable record, so their state is unknown.
@@ -137,7 +137,7 @@ class Unlanded:
 
 
 def orphans(
-    root: RootPath, *, client: Client | None = None, offline: bool = False, strangers: bool = False
+    root: RootPath, *, client: Client | None = None, offline: bool = False, unknown_jobs: bool = False
 ) -> Unlanded:
     """Return the loads of a root that have an intent and have not landed, with the service's status of their jobs.
 
@@ -148,7 +148,7 @@ def orphans(
         root: The root of the dataset.
         client: The client of the service; by default of the one that WEBLAKE_BASE_URL names, or the embedded one.
         offline: Read the ledger only and send no requests.
-        strangers: Also list the jobs of the last 24 hours that no record of this root names.
+        unknown_jobs: Also list the jobs of the last 24 hours that no record of this root names.
 
     Raises:
         StorageRefused: The root holds no dataset, or the ledger cannot be listed. A single record that cannot be read
@@ -159,9 +159,9 @@ def orphans(
     if offline:
         return open_loads(dataset)
     if client is not None:
-        return find_open_loads(client, dataset, strangers=strangers)
+        return find_open_loads(client, dataset, unknown_jobs=unknown_jobs)
     with Client() as own:
-        return find_open_loads(own, dataset, strangers=strangers)
+        return find_open_loads(own, dataset, unknown_jobs=unknown_jobs)
 
 
 def open_loads(dataset: Dataset) -> Unlanded:
@@ -197,7 +197,7 @@ def open_loads_of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
     return [orphan for orphan in open_loads(dataset).orphans if orphan.slot == slot]
 
 
-def find_open_loads(client: FlowRunner, dataset: Dataset, *, strangers: bool = False) -> Unlanded:
+def find_open_loads(client: FlowRunner, dataset: Dataset, *, unknown_jobs: bool = False) -> Unlanded:
     """Return the open loads with the service's data; if the service fails, the ledger's data and the error."""
     known = open_loads(dataset)
     lookup = _ServiceLookup(client, dataset, known.orphans)
@@ -207,7 +207,7 @@ def find_open_loads(client: FlowRunner, dataset: Dataset, *, strangers: bool = F
             known,
             orphans=tuple(each for each in found if each.state != CANCELLED),
             cancelled=tuple(each for each in found if each.state == CANCELLED),
-            strangers=lookup.strangers(found) if strangers else None,
+            unknown_jobs=lookup.unknown_jobs(found) if unknown_jobs else None,
         )
     except WeblakeError as error:
         listed = replace(known, unasked=error)
@@ -232,7 +232,7 @@ class _ServiceLookup:
             self._read(kind)
         return tuple(parallel.in_order(self._known, self._asked, threads=AT_ONCE))
 
-    def strangers(self, orphans: Sequence[Orphan]) -> tuple[UnknownJob, ...]:
+    def unknown_jobs(self, orphans: Sequence[Orphan]) -> tuple[UnknownJob, ...]:
         """Return the listed jobs that no load of this root owns and that none of its open starts may have created."""
         taken = {job for each in orphans for job in each.candidates or ()}
         found: dict[str, UnknownJob] = {}

@@ -200,7 +200,7 @@ def sync(
         InvalidOption: The dataset has no such table.
         FeatureMissing: deltalake or pyiceberg is not installed.
         StorageRefused: A table or a record cannot be read or written; or no attempt of a commit has succeeded. The
-            other tables, and the loads whose records can be read, are in step all the same.
+            other tables, and the loads whose records can be read, are up to date all the same.
     """
     dataset = open_dataset(root, storage_options=storage_options)
     wanted = [registered] if registered else _wanted(dataset, TableRecords(dataset.ledger).tables(), format, name)
@@ -268,7 +268,7 @@ def remove(
     *,
     storage_options: Mapping[str, object] | None = None,
 ) -> RegisteredTable:
-    """Remove a table from a dataset and return its record; the table itself stays, and is not kept in step any more.
+    """Remove a table from a dataset and return its record; the table itself stays, and is not kept up to date any more.
 
     Files of retired loads that no other table needs are deleted by this call: older versions of the removed table, and
     loads that it has not taken out yet, can then no longer be read.

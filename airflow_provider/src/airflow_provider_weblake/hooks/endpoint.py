@@ -99,7 +99,7 @@ class Endpoint:
                 self.base_url,
                 self.api_key,
                 insecure=self.insecure,
-                patience=policy,
+                retry_policy=policy,
                 http_options=self.http_options,
                 observer=observer(),
             )

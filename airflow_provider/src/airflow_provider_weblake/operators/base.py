@@ -117,10 +117,10 @@ class DatasetOperator(WeblakeOperator):
 
         told = sync_after_landing(to, self.catalog_conn_id or None)
         if told:
-            self.log.info("Tables in step: %s", json.dumps(told["tables"]))
+            self.log.info("Tables up to date: %s", json.dumps(told["tables"]))
         if "tables_error" in told:
             self.log.warning(
-                "What was landed is safe, but not all tables of the dataset are in step: %s Sync them later with "
+                "What was landed is safe, but not all tables of the dataset are up to date: %s Sync them later with "
                 "WeblakeTableSyncOperator; nothing is lost, doubled or paid again.",
                 told["tables_error"],
             )

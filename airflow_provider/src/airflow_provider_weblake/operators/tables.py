@@ -1,4 +1,4 @@
-"""The operator that keeps the Delta Lake and Iceberg tables of a dataset in step with its loads."""
+"""The operator that keeps the Delta Lake and Iceberg tables of a dataset up to date with its loads."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from weblake import tables
 from weblake.dataset.ledger import Ledger
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage.local import LocalStorage
-from weblake.tables import committing, delta, delta_statistics
+from weblake.tables import attempts, delta, delta_statistics
 from weblake.tables.formats import LoadFile
 
 
@@ -35,7 +35,7 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committing, "PAUSE_S", 0.0)
+    monkeypatch.setattr(attempts, "PAUSE_S", 0.0)
 
 
 def loads_in(lab: TaskLab) -> list[str]:

@@ -36,7 +36,7 @@ from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
 from weblake.receipt import LandedFile, Receipt
 from weblake.storage.local import LocalStorage
-from weblake.tables import committing, delta, iceberg
+from weblake.tables import attempts, batches, delta, formats, iceberg
 from weblake.tables.formats import CommitConflict, LoadFile
 
 
@@ -146,7 +146,7 @@ def test_a_load_that_another_sync_has_added_since_the_table_was_read(
         real(self)
         monkeypatch.setattr(kind_of(format), "refresh", real)
         with monkeypatch.context() as only_one:
-            only_one.setattr(committing, "_batches_with_entry", lambda *_: iter([{first: frozenset({ADDED})}]))
+            only_one.setattr(batches, "with_entry", lambda *_: iter([{first: frozenset({ADDED})}]))
             sync(lab, format)
         newest.append(land(lab, "run-3", "b"))
 
@@ -159,7 +159,7 @@ def test_a_load_that_another_sync_has_added_since_the_table_was_read(
 
 @proves(
     "2.10",
-    at="src/weblake/tables/committing.py",
+    at="src/weblake/tables/batches.py",
     line="        together.setdefault(current.get(load_id, load_id), []).append(load_id)",
     becomes="        together.setdefault(load_id, []).append(load_id)",
     case="delta",
@@ -175,7 +175,7 @@ def test_a_replacement_is_one_commit_in_a_backlog_of_many_commits(
     sync(lab, format)
     for slot in slots:
         land(lab, f"run-2{slot}", slot)
-    monkeypatch.setattr(committing, "LOADS_PER_COMMIT", 3)
+    monkeypatch.setattr(batches, "LOADS_PER_COMMIT", 3)
     versions: list[int] = []
     real = kind_of(format).commit
 
@@ -201,7 +201,7 @@ def test_only_replacements_are_copied_into_a_merged_delta_table(lab: TaskLab, mo
     sync(lab, "delta")
     assert DeltaTable(lab.root / "documents").optimize.compact()["numFilesAdded"] == 1
     new = [landed(0, CLEAR), landed(1, CLEAR), landed(4, RETRY), landed(5, RETRY)]  # the first two replace a load
-    monkeypatch.setattr(committing, "COPIED_PER_COMMIT", 1)
+    monkeypatch.setattr(batches, "COPIED_PER_COMMIT", 1)
     before = DeltaTable(lab.root / "documents").version()
     sync(lab, "delta")
     table = DeltaTable(lab.root / "documents")
@@ -254,7 +254,7 @@ def test_a_commit_that_always_fails(
     """What cannot be a conflict is told at once, and what may be one after few attempts: no program has committed."""
     land(lab, "run-1", "a")
     add(lab, format)
-    monkeypatch.setattr(committing, "PAUSE_S", 0.0)
+    monkeypatch.setattr(attempts, "PAUSE_S", 0.0)
     called = []
 
     def fails(*args: Any, **more: Any) -> None:
@@ -295,7 +295,7 @@ def test_each_error_after_which_a_table_may_have_changed_is_a_conflict(
 def test_a_file_that_is_missing_is_named(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     land(lab, "run-1", "a")
     add(lab, format)
-    monkeypatch.setattr(committing, "PAUSE_S", 0.0)
+    monkeypatch.setattr(attempts, "PAUSE_S", 0.0)
     (file,) = lab.root.glob("documents/*=*/*.parquet")
     file.unlink()
     with pytest.raises(StorageRefused, match=r"has no file documents/day=a/.+ any more") as caught:
@@ -467,7 +467,7 @@ def test_a_table_that_was_created_again_is_refused(lab: TaskLab) -> None:
 def test_attempts_at_a_table_that_others_change_all_the_time_come_to_an_end(
     monkeypatch: pytest.MonkeyPatch, conflicts: str, tries: int
 ) -> None:
-    monkeypatch.setattr(committing, "PAUSE_S", 0.0)
+    monkeypatch.setattr(attempts, "PAUSE_S", 0.0)
     lake: Any = SimpleNamespace(version=0, uuid="1", location="here")
 
     def refresh() -> None:
@@ -476,13 +476,13 @@ def test_attempts_at_a_table_that_others_change_all_the_time_come_to_an_end(
             raise CommitConflict("another program has changed the columns.")
 
     lake.refresh = refresh
-    attempts = committing.Attempts(SimpleNamespace(format="delta", name="documents", uuid="1"), lake)  # type: ignore[arg-type]
+    of_commit = attempts.Attempts(SimpleNamespace(format="delta", name="documents", uuid="1"), lake)  # type: ignore[arg-type]
     tried: list[int] = []
 
     def commit() -> None:
-        for attempt in attempts:
+        for attempt in of_commit:
             tried.append(attempt)
-            attempts.failed = "another program has committed first"
+            of_commit.failed = "another program has committed first"
 
     with pytest.raises(StorageRefused, match=r"documents in 30 attempts: another program has [a-z ]+\.") as caught:
         commit()
@@ -493,7 +493,7 @@ def test_attempts_at_a_table_that_others_change_all_the_time_come_to_an_end(
 def test_a_load_without_a_file_in_the_table_adds_no_rows() -> None:
     table: Any = SimpleNamespace(table="documents")
     receipt = Receipt("1", "crawl", "j", files=(LandedFile("page_errors/load_date=2026-11-21/1.parquet", 3, 900),))
-    assert committing.file_of(table, "1", receipt) == LoadFile("1", None, 0, 0, {})
+    assert formats.file_of(table, "1", receipt) == LoadFile("1", None, 0, 0, {})
     errors: Any = SimpleNamespace(table="page_errors")
-    found = committing.file_of(errors, "1", receipt)
+    found = formats.file_of(errors, "1", receipt)
     assert (found.rows, found.bytes, found.keys) == (3, 900, {"load_date": "2026-11-21"})

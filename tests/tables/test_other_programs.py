@@ -20,7 +20,7 @@ from weblake import tables
 from weblake.dataset.registered_tables import TableRecords
 from weblake.errors import StorageRefused
 from weblake.storage.local import LocalStorage
-from weblake.tables import committing, delta, iceberg
+from weblake.tables import attempts, delta, iceberg
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committing, "PAUSE_S", 0.0)
+    monkeypatch.setattr(attempts, "PAUSE_S", 0.0)
 
 
 def iceberg_table(lab: TaskLab) -> Table:
@@ -94,7 +94,7 @@ def test_an_expired_commit_that_a_killed_sync_did_not_record(
 
 @proves(
     "2.10",
-    at="src/weblake/tables/committing.py",
+    at="src/weblake/tables/kept_files.py",
     line="for table, lake in (opened if deletable else ())",
     becomes="for table, lake in ()",
     case="delta",

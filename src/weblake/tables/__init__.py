@@ -24,8 +24,9 @@ from weblake.errors import FeatureMissing, InvalidOption, StorageRefused, Weblak
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
 from weblake.storage import RootPath, refuse_memory
-from weblake.tables.committing import SyncResult, delete_kept_files, file_of, sync_table
-from weblake.tables.formats import LakeTable, TableResult
+from weblake.tables.committing import SyncResult, sync_table
+from weblake.tables.formats import LakeTable, TableResult, file_of
+from weblake.tables.kept_files import delete_kept_files
 from weblake.tables.replacing import files_of, read_files, sync_files
 
 __all__ = ["RegisteredTable", "SyncResult", "TableStatus", "add", "list_tables", "remove", "status", "sync"]

@@ -9,49 +9,28 @@ between any two steps: the next sync finds what is done. Any number of syncs may
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
 from functools import partial
-from itertools import chain, islice
-from typing import TypeVar
+from itertools import chain
 
-from weblake.compat import read_time
-from weblake.dataset import layout, ledger_listing, parallel
-from weblake.dataset.ledger_listing import DONE, INTENT
+from weblake.dataset import ledger_listing
 from weblake.dataset.registered_tables import (
     ADDED,
     REMOVED,
-    KeptFiles,
     RegisteredTable,
     TableRecords,
-    kept_loads,
     mark_uncommitted,
 )
 from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
-from weblake.remedies import Remedy
-from weblake.tables.formats import CommitConflict, LakeTable, LoadFile, TableResult
+from weblake.tables import batches
+from weblake.tables.attempts import Attempts, check_same
+from weblake.tables.formats import CommitConflict, LakeTable, LoadFile, TableResult, file_of
 
-T = TypeVar("T")
-#: Loads of one commit, with their entries.
-_Batch = Mapping[str, frozenset[str]]
-
-#: Loads of one commit.
-LOADS_PER_COMMIT = 1000
-#: Bytes of the files that one commit adds if it has to copy their rows: deltalake holds these in memory, several times.
-COPIED_PER_COMMIT = 64 << 20
 #: Loads of a batch from which on the records of all loads are listed, 1,000 with a request, and not read one by one.
 LISTED_FROM = 100
-#: Attempts of one commit, while other programs commit at the same time.
-TRIES = 30
-#: Attempts that fail although no other program has changed the table: the catalog or the storage fails.
-UNCHANGED_TRIES = 8
-#: Longest pause between two attempts, in seconds.
-PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +74,11 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     added: list[LoadFile] = []
     removed: list[str] = []
     entries = {load_id: frozenset(found) for load_id, found in records.uncommitted(table).items()}
-    batches = _batches_with_entry(dataset, table, lake, entries)
+    divided = batches.with_entry(dataset, table, lake, entries)
     if first or everything:
-        batches = chain(batches, _batches_without_entry(dataset, table, entries))
+        divided = chain(divided, batches.without_entry(dataset, table, entries))
     unreadable: dict[str, StorageRefused] = {}
-    for batch in batches:
+    for batch in divided:
         new, gone = _commit(dataset, records, table, lake, batch, unreadable)
         added += new
         removed += gone
@@ -120,128 +99,12 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     )
 
 
-def delete_kept_files(dataset: Dataset, opened: Sequence[tuple[RegisteredTable, LakeTable]] = ()) -> int:
-    """Delete the files of retired loads that no table names any more, after their days; return how many.
-
-    The tables are read after the list of files: one that was registered meanwhile keeps the files that it names. So
-    does one of the opened tables whose current version names a file that it has taken out: another program has
-    restored an older version.
-    """
-    records, storage = TableRecords(dataset.ledger), dataset.storage
-    loads = sorted(kept_loads(storage))
-    tables = [table for table in records.tables() if table.table in layout.LOAD_TABLES] if loads else []
-    now = datetime.now(timezone.utc)
-
-    def past(load_id: str) -> KeptFiles | None:
-        kept = records.kept(load_id)
-        return kept if kept is not None and all(_is_past(records, table, kept, now) for table in tables) else None
-
-    deletable = [(load_id, kept) for load_id, kept in _each(dataset, loads, past) if kept is not None]
-    named = {
-        f"{table.table}/{name}"
-        for table, lake in (opened if deletable else ())
-        if table.table in layout.LOAD_TABLES
-        for name in lake.file_names()
-    }
-    deleted = 0
-    for load_id, kept in deletable:
-        if not named.isdisjoint(f"{name.partition('/')[0]}/{name.rpartition('/')[2]}" for name in kept.files):
-            continue
-        for name in kept.files:
-            storage.delete(name)
-            deleted += 1
-        records.forget_kept(load_id)
-    return deleted
-
-
-def _is_past(records: TableRecords, table: RegisteredTable, kept: KeptFiles, now: datetime) -> bool:
-    """Return whether a table took a load out longer ago than it keeps files, or was registered after that.
-
-    A table that was registered later may have added the load all the same: it was removed and is registered again, or
-    the clock of the machine that registered it is ahead.
-    """
-    if read_time(table.at) > read_time(kept.at) and records.committed(table, kept.load_id, ADDED) is None:
-        return True
-    days = timedelta(days=table.keep_days)
-    if timedelta(0) <= now - read_time(kept.at) < days:  # no table has taken it out before: one request less
-        return False
-    gone = records.committed(table, kept.load_id, REMOVED)
-    return gone is not None and now - read_time(gone.at) >= days
-
-
-def _batches_with_entry(dataset: Dataset, table: RegisteredTable, lake: LakeTable, entries: _Batch) -> Iterator[_Batch]:
-    """Divide the loads that have an entry into batches, one for each commit.
-
-    A replaced load and the one in its place are in the same batch. If the table's own maintenance has merged files, a
-    commit of such a pair copies the rows that it adds: these batches have few bytes, and come after the other loads.
-    """
-    replaced = [load_id for load_id, found in entries.items() if REMOVED in found]
-    copies = bool(replaced) and lake.has_merged_files()
-    if not copies and len(entries) <= LOADS_PER_COMMIT:
-        replaced = []  # all are in one commit anyway
-    current = dict(_each(dataset, replaced, partial(_current, dataset)))
-    together: dict[str, list[str]] = {load_id: [] for load_id in entries}
-    for load_id in entries:
-        together.setdefault(current.get(load_id, load_id), []).append(load_id)
-    pairs = set(current.values())
-    bytes_of = dict(_each(dataset, sorted(pairs), partial(_bytes_of, dataset, table))) if copies else {}
-    for kind in ([each for each in together if each not in pairs], [each for each in together if each in pairs]):
-        batch, size = dict[str, frozenset[str]](), 0
-        for load_id in kind:
-            size += bytes_of.get(load_id, 0)
-            if batch and (size > COPIED_PER_COMMIT or len(batch) + len(together[load_id]) > LOADS_PER_COMMIT):
-                yield batch
-                batch, size = {}, bytes_of.get(load_id, 0)
-            batch |= {each: entries[each] for each in together[load_id]}
-        if batch:
-            yield batch
-
-
-def _current(dataset: Dataset, load_id: str) -> str:
-    """Return the load that is in the place of a replaced one; itself if a record cannot be read."""
-    try:
-        return dataset.ledger.standing(load_id)
-    except StorageRefused:
-        return load_id
-
-
-def _bytes_of(dataset: Dataset, table: RegisteredTable, load_id: str) -> int:
-    """Return the size of a load's file in the table; 0 if it has none, or its record cannot be read."""
-    try:
-        done = dataset.ledger.done(load_id)
-    except StorageRefused:
-        return 0
-    return 0 if done is None else file_of(table, load_id, Receipt.from_dict(done.receipt)).bytes
-
-
-def _batches_without_entry(dataset: Dataset, table: RegisteredTable, entries: _Batch) -> Iterator[_Batch]:
-    """Yield the landed loads that have no entry, in batches.
-
-    A load that has not landed by then gets an entry: its landing may have begun before the table was registered, and
-    would not create one.
-    """
-    waiting = _landed_without_entry(dataset, table, entries)
-    while batch := dict.fromkeys(islice(waiting, LOADS_PER_COMMIT), frozenset[str]()):
-        yield batch
-
-
-def _landed_without_entry(dataset: Dataset, table: RegisteredTable, entries: _Batch) -> Iterator[str]:
-    for number, has in ledger_listing.steps(dataset.ledger).items():
-        load_id = ledger_listing.id_of(number)
-        if load_id in entries:
-            continue
-        if has & DONE:
-            yield load_id
-        elif has & INTENT:
-            mark_uncommitted(dataset.storage, [table.table_id], load_id, ADDED)
-
-
 def _commit(
     dataset: Dataset,
     records: TableRecords,
     table: RegisteredTable,
     lake: LakeTable,
-    batch: _Batch,
+    batch: batches.Batch,
     unreadable: dict[str, StorageRefused],
 ) -> tuple[list[LoadFile], list[str]]:
     """Commit a batch of loads; return the files that were added and the loads that were taken out by this process.
@@ -285,52 +148,6 @@ def _commit(
     raise AssertionError("the last attempt returns or raises")
 
 
-@dataclass(slots=True)
-class Attempts:
-    """The attempts of one commit: each reads the table again, after a random pause that grows.
-
-    A commit fails because another program was first, or because the catalog or the storage fails; the errors of the
-    libraries do not tell these apart, the version of the table does. So there are few attempts at an unchanged table.
-
-    Raises:
-        StorageRefused: From the iteration: all attempts have failed, or the table cannot be read, or was dropped and
-            created again since the sync began.
-    """
-
-    table: RegisteredTable
-    lake: LakeTable
-    #: Why the last attempt has failed.
-    failed: str = ""
-
-    def __iter__(self) -> Iterator[int]:
-        version: int | None = None
-        unchanged = 0
-        for attempt in range(TRIES):
-            if attempt:
-                time.sleep(random.random() * min(PAUSE_S, 0.05 * 2**attempt))  # noqa: S311 - jitter, no secret
-            try:
-                self.lake.refresh()
-            except CommitConflict as conflict:
-                self.failed = str(conflict)
-                continue
-            check_same(self.table, self.lake)
-            unchanged = unchanged + 1 if self.lake.version == version else 0
-            version = self.lake.version
-            if unchanged >= UNCHANGED_TRIES:
-                raise self._refused(
-                    unchanged, "No other program has changed it: check its settings, its catalog and its storage."
-                )
-            yield attempt
-        raise self._refused(TRIES, "Other programs write to the table: sync again later.")
-
-    def _refused(self, tries: int, hint: str) -> StorageRefused:
-        return StorageRefused(
-            f"Nothing could be committed to the {self.table.format} table {self.table.name} in {tries} attempts: "
-            f"{self.failed.rstrip('.')}.",
-            hint=f"{hint} Nothing is lost or doubled.",
-        )
-
-
 def _deleted_meanwhile(dataset: Dataset, add: Sequence[LoadFile]) -> bool:
     """Return whether another sync has taken out loads that were to be added, and has deleted their files.
 
@@ -365,7 +182,7 @@ def _in_log(
         if len(unknown) >= LISTED_FROM:
             known |= records.all_committed(table, what).intersection(unknown)
             continue
-        on_record = _each(dataset, unknown, partial(_is_committed, records, table, what))
+        on_record = ledger_listing.read_by_id(dataset.ledger, unknown, partial(_is_committed, records, table, what))
         known.update(load_id for load_id, there in on_record if there)
     files = {load.file.load_id for load in loads if load.file.path is not None}
     found[ADDED] |= lake.with_rows(sorted(files - found[ADDED] - found[REMOVED]))
@@ -403,7 +220,9 @@ def _retired_meanwhile(
 ) -> dict[str, frozenset[str]]:
     """Return those of the added loads that are retired now, with an entry to take them out."""
     found = {}
-    for load_id, gone in _each(dataset, [file.load_id for file in added], dataset.ledger.retired):
+    for load_id, gone in ledger_listing.read_by_id(
+        dataset.ledger, [file.load_id for file in added], dataset.ledger.retired
+    ):
         if gone is not None:
             mark_uncommitted(dataset.storage, [table.table_id], load_id, REMOVED)
             found[load_id] = frozenset({REMOVED})
@@ -413,7 +232,7 @@ def _retired_meanwhile(
 def _read(
     dataset: Dataset,
     table: RegisteredTable,
-    batch: _Batch,
+    batch: batches.Batch,
     unreadable: dict[str, StorageRefused],
 ) -> list[_Load]:
     """Return the loads of a batch that have landed and whose records can be read."""
@@ -429,32 +248,4 @@ def _read(
             return None
         return _Load(file_of(table, load_id, Receipt.from_dict(done.receipt)), retired, batch[load_id])
 
-    return [load for _, load in _each(dataset, batch, read) if load is not None]
-
-
-def file_of(table: RegisteredTable, load_id: str, receipt: Receipt) -> LoadFile:
-    """Return the file of a landed load in the dataset's table that a registered table is about."""
-    for file in receipt.files:
-        if file.path.startswith(f"{table.table}/"):
-            return LoadFile(load_id, file.path, file.rows, file.bytes, layout.keys_of(file.path))
-    return LoadFile(load_id, None, 0, 0, {})
-
-
-def _each(dataset: Dataset, load_ids: Iterable[str], read: Callable[[str], T]) -> Iterator[tuple[str, T]]:
-    ids = list(load_ids)
-    return zip(ids, parallel.in_order(ids, read, threads=parallel.readers(dataset.storage)), strict=True)
-
-
-def check_same(table: RegisteredTable, lake: LakeTable) -> None:
-    """Refuse a table that has the place or the name of the registered one and is another one.
-
-    Raises:
-        StorageRefused: The table was dropped and created again.
-    """
-    if lake.uuid != table.uuid:
-        raise StorageRefused(
-            f"The {table.format} table {table.name} at {lake.location} is another one than the registered one.",
-            hint=Remedy(
-                "It was dropped and created again: remove it with {remove_table}, and add it with {add_table}."
-            ),
-        )
+    return [load for _, load in ledger_listing.read_by_id(dataset.ledger, batch, read) if load is not None]

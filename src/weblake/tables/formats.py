@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
+from weblake.dataset import layout
 from weblake.dataset.identity import content_digest
-from weblake.dataset.registered_tables import file_id_of
+from weblake.dataset.registered_tables import RegisteredTable, file_id_of
+from weblake.receipt import Receipt
 
 #: deltalake's mark of a cause of an error, and its colours.
 _CAUSE = "↳"
@@ -37,6 +39,14 @@ class LoadFile:
     bytes: int
     #: Path keys and values, in order.
     keys: Mapping[str, str]
+
+
+def file_of(table: RegisteredTable, load_id: str, receipt: Receipt) -> LoadFile:
+    """Return the file of a landed load in the dataset's table that a registered table is about."""
+    for file in receipt.files:
+        if file.path.startswith(f"{table.table}/"):
+            return LoadFile(load_id, file.path, file.rows, file.bytes, layout.keys_of(file.path))
+    return LoadFile(load_id, None, 0, 0, {})
 
 
 class LakeTable(Protocol):

@@ -26,7 +26,9 @@ from weblake.dataset.registered_tables import (
     is_replacement_done,
 )
 from weblake.dataset.root import Dataset
-from weblake.tables.committing import LOADS_PER_COMMIT, Attempts, SyncResult, check_same
+from weblake.tables.attempts import Attempts, check_same
+from weblake.tables.batches import LOADS_PER_COMMIT
+from weblake.tables.committing import SyncResult
 from weblake.tables.formats import CommitConflict, LakeTable, LoadFile
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import time
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from async_jobs import connect, count_requests, start, status_of, trigger, until
 from catalogue import proves
 from gated_site import GatedSite
 from job_trigger_runner import STATUS, UNKNOWN_JOB, Runner, fire, run
+from lab_resources import free_port
 
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.triggers import weblake as triggers
@@ -228,8 +228,7 @@ def test_an_unreadable_connection_is_read_less_often(weblake_connection: Weblake
 def test_a_service_that_is_down_for_a_while_is_waited_for(
     site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
+    port = free_port()
     first = LocalService(tmp_path / "jobs.db", port=port)
     first.start()
     again = LocalService(tmp_path / "jobs.db", port=port, keys=first.key)

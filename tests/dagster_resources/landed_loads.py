@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
 from weblake import orchestration
 from weblake.loads.load_request import Slot
 from weblake.testing import WeblakeService
+
+#: A page of the discard port, on which nothing listens. A port that a test has left may be used by another test.
+REFUSED_URL = "http://127.0.0.1:9/"
 
 
 def landed(
@@ -28,10 +30,3 @@ def landed(
     with service.client() as client:
         terms = orchestration.Terms(fail_ratio=fail_ratio, poll_s=0.1)
         return dataset, orchestration.land(client, dataset, load_request, terms)
-
-
-def refusing_url() -> str:
-    """An address on loopback where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}/"

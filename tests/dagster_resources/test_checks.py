@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checking import Lab, Lake, open_lab, passed, truncate
-from landed_loads import landed, refusing_url
+from landed_loads import REFUSED_URL, landed
 from odd_site import OddSite
 
 import weblake
@@ -68,7 +68,7 @@ def test_a_valid_load_passes_all_checks(weblake_service: WeblakeService, site, l
 
 
 def test_thresholds_fail_with_their_numbers(weblake_service: WeblakeService, site, lab: Lab) -> None:
-    urls = [*site.pages(2), refusing_url()]
+    urls = [*site.pages(2), REFUSED_URL]
     docs = asset_of(lambda: landed(weblake_service, lab.root, urls))
     strict = build_document_checks(
         docs, min_rows=3, max_error_ratio=0.3, max_credits=1, severity=dg.AssetCheckSeverity.WARN
@@ -102,10 +102,10 @@ def test_two_addresses_of_one_page_are_duplicates(weblake_service: WeblakeServic
 def test_a_load_of_a_compacted_root_is_checked_alone(weblake_service: WeblakeService, site, local_root: str) -> None:
     """Its file holds other loads, too."""
     for key in ("a", "b", "c"):
-        landed(weblake_service, local_root, [*site.pages(2), refusing_url()], key=key)
+        landed(weblake_service, local_root, [*site.pages(2), REFUSED_URL], key=key)
     new = f"{local_root}-new"
     weblake.compact(local_root, to=new)
-    dataset, landing = landed(weblake_service, new, [*site.pages(2), refusing_url()], key="b")
+    dataset, landing = landed(weblake_service, new, [*site.pages(2), REFUSED_URL], key="b")
     metadata = load_metadata(dataset, landing, partitioned=False)
     assert len(str(metadata["preview"].value).splitlines()) == 4
     assert "| 1 |" in str(metadata["outcomes"].value)
@@ -180,7 +180,7 @@ def test_damage_to_the_file_is_detected(
 
 
 def test_differences_are_named(weblake_service: WeblakeService, site, lab: Lab) -> None:
-    landing = landed(weblake_service, lab.root, [*site.pages(2), refusing_url()])
+    landing = landed(weblake_service, lab.root, [*site.pages(2), REFUSED_URL])
     docs = asset_of(lambda: landing)
     checks = build_document_checks(docs)
     lab.run(docs, checks)

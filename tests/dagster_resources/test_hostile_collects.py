@@ -10,7 +10,7 @@ from catalogue import proves
 from gated_site import GatedSite
 from hostile_runs import NOW, Assets, batches, killed, load_of, survived
 from in_process import Bench, Run
-from landed_loads import refusing_url
+from landed_loads import REFUSED_URL
 
 from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets, landing
 from weblake.loads import recovery
@@ -83,7 +83,7 @@ def test_a_load_of_another_partition_or_asset_is_refused(bench: Bench, site: Gat
 
 
 def test_terms_of_the_request_hold_when_it_is_collected(bench: Bench, site: GatedSite) -> None:
-    urls = [*site.pages(1), refusing_url()]
+    urls = [*site.pages(1), REFUSED_URL]
 
     def pages(**terms: Any) -> Assets:
         request = BatchScrapeRequest(urls=urls, poll_interval=0.2, **terms)

@@ -16,7 +16,7 @@ import pytest
 from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
-from landed_loads import landed, refusing_url
+from landed_loads import REFUSED_URL, landed
 from markdown_it import MarkdownIt
 from odd_site import OddSite
 
@@ -75,7 +75,7 @@ def survives_dagster(metadata: Mapping[str, dg.MetadataValue], partition: str | 
 
 def test_the_metadata_of_a_load_has_its_counts(weblake_service: WeblakeService, site, local_root: str) -> None:
     before = datetime.now(timezone.utc).timestamp()
-    urls = [*site.pages(7), refusing_url()]
+    urls = [*site.pages(7), REFUSED_URL]
     dataset, landing = landed(weblake_service, local_root, urls)
     page = f"https://app.example.com/jobs/{landing.receipt.job_id}"
     metadata = told.load_metadata(dataset, landing, partitioned=False, job_url=page)
@@ -188,7 +188,7 @@ def test_no_text_breaks_a_markdown_table(cells: list[str]) -> None:
 def test_s11_the_metadata_contains_neither_key_nor_page_text(weblake_service: WeblakeService, local_root: str) -> None:
     canary = f"canary-{secrets.token_hex(8)}"
     with OddSite("T" * 5000, body=canary) as odd:
-        dataset, landing = landed(weblake_service, local_root, [f"{odd.url}/titled", refusing_url()])
+        dataset, landing = landed(weblake_service, local_root, [f"{odd.url}/titled", REFUSED_URL])
     metadata = told.load_metadata(dataset, landing, partitioned=False)
     text = json.dumps({name: str(value) for name, value in metadata.items()})
     assert canary in str(pd.read_parquet(str(metadata["dagster/uri"].value))["markdown"][0])
@@ -203,7 +203,7 @@ def test_a_missing_file_affects_the_preview_only(
     site,
     local_root: str,
 ) -> None:
-    dataset, landing = landed(weblake_service, local_root, [*site.pages(1), refusing_url()])
+    dataset, landing = landed(weblake_service, local_root, [*site.pages(1), REFUSED_URL])
     whole = told.load_metadata(dataset, landing, partitioned=False)
     for file in landing.receipt.files:
         dataset.storage.delete(file.path)

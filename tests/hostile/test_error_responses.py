@@ -100,15 +100,19 @@ def test_a_timeout_during_an_outage_names_the_cause(service: ScriptedService, la
     lake.land(job=JOB, timeout=1, process=True).refused("DeadlineExceeded", "502")
 
 
-def test_a_refused_connection_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
-    service.stop()
-    lake.land(job=JOB, timeout=0.3, process_in_system=True).refused("DeadlineExceeded", service.url)
-    lake.land(job=JOB).refused("ServiceUnreachable", service.url, "WEBLAKE_BASE_URL")
+#: The discard port, on which nothing listens. A port that a test has left may be used by another test.
+REFUSED = "http://127.0.0.1:9"
+
+
+def test_a_refused_connection_ends_at_the_timeout(lake: Lake) -> None:
+    lake.env["WEBLAKE_BASE_URL"] = REFUSED
+    lake.land(job=JOB, timeout=0.3, process_in_system=True).refused("DeadlineExceeded", REFUSED)
+    lake.land(job=JOB).refused("ServiceUnreachable", REFUSED, "WEBLAKE_BASE_URL")
 
 
 def test_a_service_that_starts_later_is_reached(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(2))
-    lake.env["WEBLAKE_BASE_URL"] = "http://127.0.0.1:9"  # the discard port, on which nothing listens
+    lake.env["WEBLAKE_BASE_URL"] = REFUSED
     lake.land(job=JOB).refused("ServiceUnreachable")
     lake.env["WEBLAKE_BASE_URL"] = service.url
     lake.land(job=JOB).landed(pages(2))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from weblake.api import response_json
-from weblake.arrow import arrays, document_rows, schemas
+from weblake.arrow import arrays, document_rows, fields, schemas
 from weblake.arrow.documents import Parsed, parse
 from weblake.errors import MalformedReply
 
@@ -184,6 +184,34 @@ def test_the_identity_of_a_document_is_distinct_and_cheap() -> None:
     assert len(parsed.digest) == 16
     assert parse_alone(b'{"metadata":{"url":"\\ud800"}}').url == "�"
     assert parse_alone(b"{}").identity[:3] == (None, None, None)
+    for other in (b"5", b"null", b'["text"]', b'{"a":1}'):
+        raw = b'{"metadata":{"scrapeId":%b,"sourceURL":%b,"url":%b}}' % (other, other, other)
+        assert parse_alone(raw).identity[:3] == (None, None, None)
+
+
+def test_numbers_in_metadata_keep_their_json_text() -> None:
+    row = row_of(b'{"metadata":{"a":0,"b":-0,"c":-7,"d":0.0,"e":1e2,"f":true,"g":false,"h":null,"i":""}}')
+    texts_of_values = {"a": "0", "b": "-0", "c": "-7", "d": "0.0", "e": "1e2", "f": "true", "g": "false"}
+    assert dict(row["metadata"]) == texts_of_values | {"h": None, "i": ""}
+
+
+@pytest.mark.parametrize(("metadata", "extra"), [(b"[1]", '{"metadata":[1]}'), (b"null", None), (b"{}", None)])
+def test_metadata_that_are_no_object_are_kept_in_extra(metadata: bytes, extra: str | None) -> None:
+    """Also if no document of the batch has another field without a column."""
+    row = row_of(b'{"markdown":"x","metadata":' + metadata + b"}")
+    assert (row["markdown"], row["extra"]) == ("x", extra)
+
+
+@pytest.mark.parametrize(("size", "checked"), [(1 << 16, []), ((1 << 16) + 1, [(1 << 17) + 2])])
+def test_memory_is_checked_before_a_long_text_is_decoded_alone(
+    size: int, checked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow refuses the texts of this batch. The decoder would end the process where no memory is left."""
+    needed: list[int] = []
+    monkeypatch.setattr(fields.free_memory, "need", needed.append)
+    monkeypatch.setattr("weblake.arrow.texts.columns", lambda *_: None)
+    assert len(row_of({"markdown": "x" * (size - 2)})["markdown"]) == size - 2
+    assert needed == checked
 
 
 @pytest.mark.parametrize(("ms", "rounded"), [("1.5", 2), ("2.5", 2), ("-0.4", 0), ("9223372036854775807", 2**63 - 1)])

@@ -14,7 +14,7 @@ from compaction_lab import intent, land, load_id
 from weblake.cli.orphans import advice
 from weblake.dataset.records import Job
 from weblake.dataset.root import open_dataset
-from weblake.loads.orphans import GONE, OPEN, STARTED, Orphan, Unlanded
+from weblake.loads.orphans import GONE, OPEN, STARTED, Orphan, UnknownJob, Unlanded, Unreadable
 from weblake.loads.publishing import Dataset
 
 NO_SERVICE = {"WEBLAKE_BASE_URL": "http://127.0.0.1:1/", "WEBLAKE_API_KEY": ""}
@@ -167,3 +167,23 @@ def test_a_state_that_the_service_does_not_return_is_listed_with_the_reason(
     out = run_command(["orphans", str(tmp_path), "--unknown-jobs"], NO_SERVICE | {"WEBLAKE_API_KEY": "k"})[1]
     assert "  the service: no answer came" in out.splitlines()
     assert asked == [False, True]
+
+
+def test_the_json_has_each_part_of_the_listing(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script must not have to read the lines for people."""
+    found = Unlanded(
+        (ON_RECORD,),
+        refused=(load_id(4),),
+        cancelled=(replace(ON_RECORD, state="cancelled"),),
+        unknown_jobs=(UnknownJob(JOB, "crawl", None, None),),
+        unreadable=(Unreadable(load_id(5), "no JSON"),),
+    )
+    monkeypatch.setattr("weblake.loads.orphans.find_open_loads", lambda *_, **__: found)
+    shown = json.loads(run_command(["orphans", str(tmp_path), "--json"], NO_SERVICE | {"WEBLAKE_API_KEY": "k"})[1])
+    assert [each["state"] for each in (*shown["orphans"], *shown["cancelled"])] == ["scraping", "cancelled"]
+    assert shown["cancelled"][0]["next"] == advice(found.cancelled[0], str(tmp_path))
+    assert (shown["refused"], shown["asked"], "unasked" in shown) == ([load_id(4)], True, False)
+    assert shown["unknown_jobs"] == [{"job_id": JOB, "kind": "crawl", "created_at": None, "target": None}]
+    assert shown["unreadable"] == [{"load_id": load_id(5), "why": "no JSON"}]

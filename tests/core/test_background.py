@@ -57,6 +57,31 @@ def test_an_error_of_the_source_is_raised_in_order(error: Exception, before: int
     until(lambda: not helper_threads())
 
 
+def test_no_item_is_taken_after_an_error_of_the_source() -> None:
+    """Not by the other thread either, which waits at that time to take the next one."""
+    main, at_work = threading.get_ident(), threading.Event()
+
+    class Items:
+        failed, taken_after = False, 0
+
+        def __iter__(self) -> Items:
+            return self
+
+        def __next__(self) -> Callable[[], object]:
+            self.taken_after += self.failed
+            if threading.get_ident() == main:
+                return lambda: at_work.wait(30)
+            at_work.set()
+            until(lambda: sys._current_frames()[main].f_code.co_name == "_run_next")
+            self.failed = True
+            raise ValueError
+
+    items = Items()
+    with pytest.raises(ValueError):
+        list(run_in_two_threads(items))
+    assert items.taken_after == 0
+
+
 @pytest.mark.parametrize("slow", [HELPER, "MainThread", None])
 def test_an_error_of_an_item_is_raised_in_order(slow: str | None) -> None:
     def made(number: int) -> int:

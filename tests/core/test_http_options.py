@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from error_texts import everything_of
+from polling import until
 from secret_search import holds
 from tls_lab import CREDITS, Authority, Proxy, Server, Service, closed_at_end
 
@@ -125,6 +126,24 @@ def test_the_certificate_of_a_service_behind_a_proxy_is_checked(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_service_behind_a_proxy_gets_the_reason_why_its_certificate_is_refused(
+    authority: Authority, tmp_path: Path, scheme: str
+) -> None:
+    """An alert of TLS: its operator reads it in the log of the server."""
+    (tmp_path / "other").mkdir()
+    service = Service(Authority(tmp_path / "other", "another authority").server_context())
+    proxy = Proxy(authority.server_context() if scheme == "https" else None, login=LOGIN)
+    with (
+        closed_at_end(service, proxy),
+        Client(service.url, KEY, http_options=proxied(proxy, authority)) as client,
+    ):
+        with pytest.raises(AskPerson, match="is not valid"):
+            client.credit_usage()
+        until(lambda: service.failed)
+    assert service.failed == ["TLSV1_ALERT_UNKNOWN_CA"]
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 @pytest.mark.parametrize("said", [b"no TLS", b""], ids=["no TLS", "nothing"])
 def test_a_broken_handshake_behind_a_proxy_has_started_nothing(
@@ -172,6 +191,7 @@ def test_an_authority_is_trusted_only_where_the_bundle_has_it(credits_of: Credit
         ("ca_bundle", None),
         ("ca_bundle", "no PEM"),
         ("ca_bundle", "key"),
+        ("ca_bundle", "revocation list"),
         ("client_certificate", None),
         ("client_certificate", "no PEM"),
         ("client_key", None),
@@ -182,7 +202,9 @@ def test_a_file_that_cannot_be_used_is_named_before_the_first_request(
 ) -> None:
     certificate, key = authority.certificate("client")
     file = tmp_path / "file.pem"
-    if content is not None:
+    if content == "revocation list":
+        file.write_bytes(authority.revocation_list())
+    elif content is not None:
         file.write_text(key.read_text() if content == "key" else content)
     options = HttpOptions(**{"client_certificate": certificate} | {name: file})  # type: ignore[arg-type]
     for make in (Client, AsyncClient):

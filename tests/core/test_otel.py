@@ -12,7 +12,7 @@ from observed_lab import Exported, LosesFirst, ObservedLab, observed_lab
 from opentelemetry.trace import StatusCode
 from secret_search import holds
 
-from weblake import Client, Terms, events
+from weblake import Client, Receipt, Terms, events
 from weblake.errors import FeatureMissing, LoadIncomplete
 from weblake.otel import METRICS, WAIT_BOUNDARIES, OpenTelemetry
 from weblake_service.page_failure import PageFailure
@@ -151,6 +151,35 @@ def test_a_budget_of_nothing_is_a_budget(exported: Exported) -> None:
     assert exported.metrics()["weblake.usage.budget"] == {(("report", "credits"),): 0.0}
 
 
+def test_the_gauges_of_orphans_have_the_numbers_of_the_listing(exported: Exported) -> None:
+    exported.observer(events.OrphansListed(root="lake", orphans=3, oldest_s=90.5, refused=1))
+    values = {"weblake.orphans": 3, "weblake.orphans.oldest": 90.5, "weblake.orphans.refused": 1}
+    assert exported.metrics() == {name: {(("root", "lake"),): value} for name, value in values.items()}
+
+
+def test_a_load_without_pages_and_credits_counts_none_of_them(exported: Exported) -> None:
+    """No series without a value begins with it."""
+    for credits_used in (None, 0):
+        exported.observer(events.LoadAccounted(receipt=Receipt("a", "crawl", credits_used=credits_used)))
+    assert exported.metrics() == {}
+
+
+def test_a_load_within_a_load_has_a_span_below_that_of_the_other(
+    exported: Exported, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An observer may land what another load has found."""
+    for load_id in ("outer", "inner"):
+        exported.observer(events.LoadStarted(load_id=load_id, kind="crawl"))
+    for load_id in ("inner", "outer"):
+        exported.observer(
+            events.LoadFinished(load_id=load_id, kind="crawl", job_id=None, seconds=1.0, landed_before=False)
+        )
+    inner, outer = exported.spans
+    assert [(each.attributes or {})["weblake.load_id"] for each in (inner, outer)] == ["inner", "outer"]
+    assert (inner.parent, outer.parent) == (outer.context, None)
+    assert caplog.messages == []  # of the SDK, which tells an attribute without a value (job_id)
+
+
 def test_each_step_has_a_span_with_its_attributes(exported: Exported) -> None:
     job = {"kind": "crawl", "job_id": "j", "load_id": "a", "seconds": 2.0}
     for event, name, attributes in (
@@ -161,7 +190,7 @@ def test_each_step_has_a_span_with_its_attributes(exported: Exported) -> None:
             {"kind": "crawl", "job_id": "j", "lost_start": "adopted"},
         ),
         (events.WaitFinished(**job, outcome="failed"), "wait", {"kind": "crawl", "job_id": "j", "outcome": "failed"}),
-        (events.ChunkRead(**job, documents=3, bytes=9), "chunk", {"job_id": "j", "documents": 3, "bytes": 9}),
+        (events.ChunkRead(**job, documents=0, bytes=9), "chunk", {"job_id": "j", "documents": 0, "bytes": 9}),
     ):
         exported.observer(event)
         span = exported.spans[-1]

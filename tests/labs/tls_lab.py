@@ -54,6 +54,12 @@ class Authority:
             context.load_verify_locations(self.bundle)
         return context
 
+    def revocation_list(self) -> bytes:
+        """Return an empty revocation list of this authority, as PEM."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        made = x509.CertificateRevocationListBuilder(self._name, now, now + _DAY).sign(self._key, hashes.SHA256())
+        return made.public_bytes(_PEM)
+
     def _signed(
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, extension: x509.ExtensionType
     ) -> x509.Certificate:
@@ -78,6 +84,8 @@ class Server:
         self._tls = tls
         self._over = threading.Event()
         self.connections = 0
+        #: Why TLS handshakes have failed, in the words of OpenSSL.
+        self.failed: list[str] = []
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port: int = self._listener.getsockname()[1]
@@ -116,7 +124,8 @@ class Server:
                 self._open.append(peer)
                 try:
                     peer.do_handshake()
-                except ssl.SSLError:
+                except ssl.SSLError as error:
+                    self.failed.append(error.reason)
                     _drain(peer)
                     return
             self._serve(peer)

@@ -262,6 +262,13 @@ def test_p14_temporary_files_of_dead_processes_are_removed_and_no_others(local_r
             directory.mkdir()
             (directory / "x.parquet").write_bytes(b"x")
             (directory / "owner.lock").write_bytes(b"")
+        filled, emptied = tmp / "1-00000000000000ee", tmp / "1-00000000000000ff"  # one change of each is recent
+        for directory in (filled, emptied):
+            directory.mkdir()
+            (directory / "x.parquet").write_bytes(b"x")
+            _age(directory / "x.parquet")
+        (filled / "recent.parquet").write_bytes(b"x")
+        _age(filled)
         part, fresh = tmp / "1-00000000000000cc.part", tmp / "1-00000000000000dd.part"
         part.write_bytes(b"x")
         fresh.write_bytes(b"x")
@@ -271,7 +278,7 @@ def test_p14_temporary_files_of_dead_processes_are_removed_and_no_others(local_r
         with open_storage(local_root).scratch():
             pass
         left = {path.name for path in tmp.iterdir()}
-        assert left == {alive.name, young.name, foreign.name, fresh.name}
+        assert left == {alive.name, young.name, filled.name, emptied.name, foreign.name, fresh.name}
         assert (alive / "long.parquet").read_bytes() == b"still being written"
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from catalogue import proves
@@ -180,6 +181,15 @@ def test_a_move_to_a_taken_name_needs_equal_bytes() -> None:
     assert (storage.read("a"), storage.read("same")) == (b"one", b"two")
     assert storage.move("a", "equal")
     assert (storage.read("a"), storage.read("equal")) == (None, b"one")
+
+
+def test_options_of_six_characters_and_more_are_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorter ones are words of messages, such as a region or a profile."""
+    options = {"secret": "abcdef", "project": "abcde", "anon": False}
+    fs = mock.Mock(cat_file=mock.Mock(side_effect=RuntimeError("abcde has no key abcdef")))
+    monkeypatch.setattr("weblake.storage._connect", lambda *_: (fs, "bucket/lake"))
+    with pytest.raises(StorageRefused, match=r"abcde has no key \*\*\*"):
+        open_storage("gs://bucket/lake", storage_options=options).read("a")
 
 
 def test_no_error_shows_a_secret_of_the_storage_options() -> None:

@@ -53,6 +53,8 @@ def test_what_has_landed_is_added_once(lab: TaskLab) -> None:
     assert (again.added, again.removed, again.version) == ((), (), done.version)
     lab.run, lab.keys = "run-2", {"day": "2026-11-22"}
     second = lab.land(RETRY).receipt
+    (status,) = tables.status(lab.root)
+    assert (status.missing, status.different, status.in_step) == ((second.load_id,), (), False)
     (done,) = tables.sync(lab.root)
     assert (done.added, done.rows, done.table_rows) == ((second.load_id,), 3, 6)
     assert loads_in(lab) == sorted([first.load_id] * 3 + [second.load_id] * 3)

@@ -31,6 +31,8 @@ from table_lab import FORMATS, add, kind_of, land, options_of, rows, sync
 from task_lab import CLEAR, RETRY, TaskLab, task_lab
 
 from weblake import tables
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import utc_now
 from weblake.dataset.registered_tables import ADDED
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
@@ -314,6 +316,8 @@ def test_a_record_that_cannot_be_read_stops_its_own_load_only(lab: TaskLab, form
         with pytest.raises(StorageRefused, match=f"{damaged}.done.json of .+ cannot be read"):
             sync(lab, format)
         assert rows(lab, format) == {other: 3}
+    with pytest.raises(StorageRefused, match=f"{damaged}.done.json of .+ cannot be read"):
+        tables.status(lab.root, table_options=options_of(lab, format))
     record.write_bytes(whole)
     assert sync(lab, format).added == (damaged,)
     assert rows(lab, format) == {damaged: 3, other: 3}
@@ -388,6 +392,53 @@ def test_a_load_that_is_retired_right_after_it_was_added_is_taken_out_by_the_sam
     assert (done.added, done.removed) == ((older,), (older,))
     sync(lab, "delta")
     assert rows(lab, "delta") == {newer[0]: 3}
+
+
+def test_the_entry_of_a_retirement_that_is_not_on_record_yet_stays(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A landing creates the entry first: a sync that removed it would leave the rows of the old load in the table."""
+    land(lab, "run-1", "a")
+    add(lab, "delta")
+    real = Ledger.record_retirement
+
+    def synced_first(*args: Any, **more: Any) -> None:
+        sync(lab, "delta")
+        real(*args, **more)
+
+    monkeypatch.setattr(Ledger, "record_retirement", synced_first)
+    newer = land(lab, "run-2", "a")
+    sync(lab, "delta")
+    assert rows(lab, "delta") == {newer: 3}
+
+
+def test_a_sync_that_is_killed_before_it_takes_out_a_load_leaves_an_entry(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The landing that retires the load has listed the tables before this one was there, and is killed as well."""
+    add_first(lab)
+    load_id = land(lab, "run-1", "a")
+    real = delta.DeltaLakeTable.commit
+
+    def killed(self: Any, added: Any, removed: Any) -> None:
+        if removed:
+            raise Crash
+        real(self, added, removed)
+        lab.dataset.ledger.record_retirement(load_id, {}, at=utc_now(), by="f" * 16, version=1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delta.DeltaLakeTable, "commit", killed)
+        with pytest.raises(Crash):
+            sync(lab, "delta")
+    assert load_id in rows(lab, "delta")
+    assert sync(lab, "delta").removed == (load_id,)
+
+
+def add_first(lab: TaskLab) -> None:
+    """Add a table, and commit the loads that landed before it."""
+    land(lab, "run-0", "0")
+    add(lab, "delta")
+    sync(lab, "delta")
 
 
 @pytest.mark.system

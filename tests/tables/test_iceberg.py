@@ -110,6 +110,20 @@ def test_our_records_remember_loads_whose_snapshots_have_expired(
     assert loads_in(options).count(first.load_id) == 3
 
 
+def test_retries_of_a_table_stay_off(lab: TaskLab, options: Mapping[str, str]) -> None:
+    """pyiceberg's own retries double a load: see the control."""
+    lab.land(RETRY)
+    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
+    table = load_catalog("lake", **options).load_table(IDENTIFIER)
+    with table.transaction() as change:
+        change.set_properties({"commit.retry.num-retries": "4"})
+    tables.sync(lab.root, table_options=options)
+    assert table.refresh().properties["commit.retry.num-retries"] == "0"
+    version = table.metadata_location
+    tables.sync(lab.root, table_options=options)
+    assert table.refresh().metadata_location == version
+
+
 @pytest.mark.skipif(pyiceberg.__version__ < "0.12", reason="pyiceberg 0.11 does not repeat a commit")
 def test_control_default_retries_double(lab: TaskLab, options: Mapping[str, str], tmp_path: Path) -> None:
     """Why weblake has retries of its own: with pyiceberg's, three workers that look first add the same file thrice.

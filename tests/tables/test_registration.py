@@ -27,6 +27,11 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
         yield lab
 
 
+def test_a_dataset_in_memory_cannot_have_a_table() -> None:
+    with pytest.raises(StorageRefused, match="in the memory of a table and gone when that ends"):
+        tables.add("memory://no-table", "delta")
+
+
 @proves(
     "2.10",
     at="src/weblake/tables/__init__.py",

@@ -22,11 +22,12 @@ import weblake
 from weblake import tables
 from weblake.api.models import ActivityEntry, UsagePeriod
 from weblake.dataset import layout, registered_tables
+from weblake.dataset.identity import content_digest
 from weblake.dataset.root import Dataset, open_dataset
 from weblake.jobs.usage_reports import Report
 from weblake.loads.usage import land_activity, land_report
 from weblake.storage.local import LocalStorage
-from weblake.tables import delta, iceberg, replacing
+from weblake.tables import delta, formats, iceberg, replacing
 from weblake.tables.formats import CommitConflict
 
 FORMATS = ("delta", "iceberg")
@@ -250,7 +251,38 @@ def test_a_file_that_the_table_holds_twice_is_replaced(lab: UsageLab, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(delta.DeltaLakeTable, "contents", lambda table: twice)
         assert lab.sync(everything=True).added == (path_of("2026-11"),)
+        assert lab.status().different == (path_of("2026-11"),)
     assert lab.sync(everything=True).added == ()
+
+
+def test_each_copy_of_a_file_is_among_the_contents_of_a_table() -> None:
+    """A program that has copied files of the table has doubled their rows."""
+    data = [b"one", b"two"]
+    copies = [f"folder/{formats.copy_name(path_of('2026-11'), each)}" for each in (*data, data[0])]
+    one, two = map(content_digest, data)
+    assert formats.contents_of([*copies, "folder/part-0.parquet"]) == {
+        registered_tables.file_id_of(path_of("2026-11")): (one, two, one)
+    }
+
+
+@pytest.mark.parametrize("format", ["delta"])
+def test_files_of_other_programs_in_the_folder_are_left_out(lab: UsageLab) -> None:
+    lab.land(1)
+    lab.dataset.storage.create(f"{path_of('2026-11').rpartition('/')[0]}/notes.txt", b"no Parquet")
+    lab.add()
+    assert lab.sync().added == (path_of("2026-11"),)
+    status = lab.status()
+    assert (status.in_step, status.loads) == (True, 1)
+
+
+def test_an_entry_of_a_content_that_was_never_seen_is_kept_for_a_day() -> None:
+    """The replacement that it announces may be still to come."""
+    now = datetime(2026, 11, 26, tzinfo=timezone.utc)
+    for age, done in ((timedelta(hours=24), False), (timedelta(hours=24, microseconds=1), True)):
+        entry = f"{now - age:%Y%m%dT%H%M%S%f}-digest"
+        assert registered_tables.is_replacement_done(entry, None, now) is done
+        assert registered_tables.is_replacement_done(entry, "another", now) is done
+        assert registered_tables.is_replacement_done(entry, "digest", now)
 
 
 def lake_of(lab: UsageLab) -> delta.DeltaLakeTable:

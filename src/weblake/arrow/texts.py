@@ -53,8 +53,7 @@ def columns(
             pa.BufferReader(lines),
             read_options=reader.ReadOptions(use_threads=False, block_size=len(lines) + 1),
             parse_options=reader.ParseOptions(
-                explicit_schema=pa.schema([(str(at), kind) for at, kind in enumerate(kinds.values())]),
-                unexpected_field_behavior="error",
+                explicit_schema=pa.schema([(str(at), kind) for at, kind in enumerate(kinds.values())])
             ),
         ).combine_chunks()
         read.validate(full=True)

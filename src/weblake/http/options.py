@@ -97,7 +97,7 @@ class HttpOptions:
             context = ssl.create_default_context(cafile=str(self.ca_bundle))
         except OSError as error:
             raise _unusable("ca_bundle", self.ca_bundle, error) from None
-        if not context.cert_store_stats()["x509"]:  # OpenSSL accepts a file that holds a key only
+        if not context.cert_store_stats()["x509"]:  # OpenSSL accepts a file that holds a revocation list only
             raise InvalidOption(
                 f"`ca_bundle` cannot be used: {self.ca_bundle}: it holds no certificate.", hint=_FILE_HINT
             )

@@ -6,7 +6,7 @@ not repeated by deltalake on a newer version of the log: there, the table's own 
 with others, which deltalake does not notice.
 
 The tables of usage_periods and activity have a folder of their own with copies of the dataset's files. A file is an
-application transaction, too; its version counts how often its copy was replaced.
+application transaction, too, of version 1 at each replacement.
 """
 
 from __future__ import annotations
@@ -299,8 +299,7 @@ class DeltaLakeTable:
                 f"The Delta Lake table {self.location} has deletion vectors: only rows of a copy were deleted.",
                 hint="Rewrite these files (OPTIMIZE, or REORG TABLE … APPLY (PURGE)), and sync again.",
             )
-        counted = [(f"weblake:{each.load_id}", self._transaction(each.load_id) + 1) for each in files]
-        transactions = [Transaction(*each) for each in counted]
+        transactions = [Transaction(f"weblake:{each.load_id}", _ADDED) for each in files]
         properties = CommitProperties(app_transactions=transactions, max_commit_retries=0)
         actions = [*(self._add(each, now) for each in files), *(self._remove(each, now) for each in gone)]
         with self._conflicts():

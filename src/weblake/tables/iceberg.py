@@ -139,7 +139,7 @@ class IcebergTable:
         for snapshot in self._table.metadata.snapshots:
             properties = snapshot.summary.additional_properties if snapshot.summary is not None else {}
             for name, loads in found.items():
-                loads.update(filter(None, properties.get(name, "").split(",")))
+                loads.update(properties.get(name, "").split(","))
         return found
 
     def added(self, load_ids: Iterable[str]) -> set[str]:

@@ -195,11 +195,19 @@ def test_numbers_in_metadata_keep_their_json_text() -> None:
     assert dict(row["metadata"]) == texts_of_values | {"h": None, "i": ""}
 
 
-@pytest.mark.parametrize(("metadata", "extra"), [(b"[1]", '{"metadata":[1]}'), (b"null", None), (b"{}", None)])
-def test_metadata_that_are_no_object_are_kept_in_extra(metadata: bytes, extra: str | None) -> None:
-    """Also if no document of the batch has another field without a column."""
-    row = row_of(b'{"markdown":"x","metadata":' + metadata + b"}")
-    assert (row["markdown"], row["extra"]) == ("x", extra)
+@pytest.mark.parametrize(
+    ("fields", "extra"),
+    [
+        (b'"metadata":[1]', '{"metadata":[1]}'),
+        (b'"metadata":null', None),
+        (b'"metadata":{}', None),
+        (b'"metadata":{},"warning":5', '{"warning":5}'),
+        (b'"metadata":{},"other":5', '{"other":5}'),
+    ],
+)
+def test_each_reason_alone_puts_a_field_into_extra(fields: bytes, extra: str | None) -> None:
+    found = rows_of(b'{"markdown":"x",%b}' % fields, b'{"metadata":{}}')
+    assert [(row["markdown"], row["extra"]) for row in found] == [("x", extra), (None, None)]
 
 
 @pytest.mark.parametrize(("size", "checked"), [(1 << 16, []), ((1 << 16) + 1, [(1 << 17) + 2])])

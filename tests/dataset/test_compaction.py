@@ -493,6 +493,44 @@ def test_unrecorded_files_are_copied_unchanged(tmp_path: Path) -> None:
     assert landing.receipt == publishing.find(dataset, died).receipt  # type: ignore[union-attr]
 
 
+def test_a_load_that_a_killed_run_has_replaced_is_left_out(tmp_path: Path) -> None:
+    """The run was killed after its own record, which names the load, and before the record of the retirement."""
+    old, new = tmp_path / "lake", tmp_path / "new"
+    dataset = lake(old, 5)
+    done = dataset.ledger.done(load_id(4))
+    assert done is not None
+    dataset.storage.delete(f"{LEDGER}/{load_id(4)}.done.json")
+    dataset.ledger.record_done(load_id(4), done.receipt, retired=[load_id(3)], at=done.at)
+    assert weblake.compact(old, to=new).loads == 5
+    gone = rows(old, "documents", loads=load_id(3))
+    assert len(gone) == 1
+    assert sorted([*rows(new, "documents"), *gone]) == rows(old, "documents")
+
+
+def test_a_compacted_file_keeps_its_other_loads_without_the_one_that_it_is_named_after(tmp_path: Path) -> None:
+    new, newer = tmp_path / "new", tmp_path / "newer"
+    lake(tmp_path / "lake", 3)
+    weblake.compact(tmp_path / "lake", to=new)
+    (name,) = files(new)
+    first = layout.load_id_in(name)
+    open_dataset(new).ledger.record_retired(first, load_id(4))
+    weblake.compact(new, to=newer)
+    gone = rows(new, "documents", loads=first)
+    assert gone
+    assert sorted([*rows(newer, "documents"), *gone]) == rows(new, "documents")
+
+
+def test_a_retired_load_with_other_columns_is_left_out(tmp_path: Path) -> None:
+    """A file with columns of another version is otherwise copied unchanged."""
+    old, new = tmp_path / "lake", tmp_path / "new"
+    dataset = lake(old, 2)
+    (file,) = (old / name for name in files(old) if load_id(0) in name)
+    pq.write_table(pq.read_table(file, partitioning=None).drop_columns(["audio"]), file)
+    dataset.ledger.record_retired(load_id(0), load_id(1))
+    weblake.compact(old, to=new)
+    assert rows(new, "documents") == rows(old, "documents", loads=load_id(1))
+
+
 @pytest.mark.parametrize("storage", ["memory", pytest.param("s3", marks=pytest.mark.system)], indirect=True)
 def test_on_other_storages(storage: Any, tmp_path: Path) -> None:
     old = tmp_path / "first"

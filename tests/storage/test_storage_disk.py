@@ -269,6 +269,9 @@ def test_p14_temporary_files_of_dead_processes_are_removed_and_no_others(local_r
             _age(directory / "x.parquet")
         (filled / "recent.parquet").write_bytes(b"x")
         _age(filled)
+        link = tmp / "1-00000000000000ab"  # removed; what it leads to is not
+        link.symlink_to(young)
+        os.utime(link, (0, 0), follow_symlinks=False)
         part, fresh = tmp / "1-00000000000000cc.part", tmp / "1-00000000000000dd.part"
         part.write_bytes(b"x")
         fresh.write_bytes(b"x")

@@ -15,7 +15,7 @@ from catalogue import proves
 from command_in_process import run_command
 from deletion_vectors import delete_first_row
 from deltalake import DeltaTable, TableFeatures
-from task_lab import CLEAR, RETRY, TaskLab, task_lab
+from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 import weblake
 from weblake import tables
@@ -510,6 +510,15 @@ def test_the_status_names_a_file_that_the_table_lacks(lab: TaskLab) -> None:
     file.unlink()
     with pytest.raises(StorageRefused, match=f"(?s)cannot be read.+{file.name}"):
         tables.status(lab.root)
+
+
+def test_the_status_names_a_load_of_which_the_table_lacks_rows(lab: TaskLab) -> None:
+    load_id = lab.land(RETRY).receipt.load_id
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    DeltaTable(lab.root / "documents").delete(f"source_url = '{URLS[0]}'")
+    (status,) = tables.status(lab.root)
+    assert (status.rows, status.different, status.missing, status.in_step) == (2, (load_id,), (), False)
 
 
 def test_the_log_names_added_and_removed_loads(lab: TaskLab) -> None:

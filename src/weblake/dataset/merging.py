@@ -129,11 +129,10 @@ class Merge:
     def _described_by(self, name: str, size: int, file: pq.ParquetFile, schema: pa.Schema, *, keep: bool) -> _Input:
         found: pq.FileMetaData = file.metadata
         compacted = parquet.read_loads(found) if layout.is_compacted(name) else None
-        own = layout.load_id_in(name)
-        if compacted is None and own in self._landed.retired:
-            return _Input(name, size, 0, {}, cut=True)
-        loads = compacted or {own: found.num_rows}
+        loads = compacted or {layout.load_id_in(name): found.num_rows}
         kept = {each: rows for each, rows in loads.items() if each not in self._landed.retired}
+        if not kept:  # also if its columns are those of an older version
+            return _Input(name, size, 0, kept)
         if not file.schema_arrow.equals(schema) or any((name, each) not in self._landed.rows for each in kept):
             return _Input(name, size, found.num_rows)
         for each, rows in kept.items():

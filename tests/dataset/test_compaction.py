@@ -507,6 +507,12 @@ def test_a_load_that_a_killed_run_has_replaced_is_left_out(tmp_path: Path) -> No
     assert sorted([*rows(new, "documents"), *gone]) == rows(old, "documents")
 
 
+@proves(
+    "2.7",
+    at="src/weblake/dataset/merging.py",
+    line="if not kept:  # also if its columns are those of an older version",
+    becomes="if len(kept) < len(loads):",
+)
 def test_a_compacted_file_keeps_its_other_loads_without_the_one_that_it_is_named_after(tmp_path: Path) -> None:
     new, newer = tmp_path / "new", tmp_path / "newer"
     lake(tmp_path / "lake", 3)

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -484,6 +485,37 @@ def test_three_processes_that_are_killed(lab: TaskLab, format: str) -> None:
     assert Counter(found.values()) == {3: 5}
     (status,) = tables.status(lab.root, table_options=options_of(lab, format))
     assert status.in_step, json.dumps(status.to_dict())
+
+
+@proves(
+    "2.10",
+    at="src/weblake/tables/kept_files.py",
+    line="return gone is not None and now - read_time(gone.at) >= days",
+    becomes="return gone is not None",
+    case="days ago",
+)
+@pytest.mark.parametrize("retired", [timedelta(days=-3), timedelta(hours=1)], ids=["days ago", "by a clock ahead"])
+def test_files_are_kept_for_their_days_after_the_table_has_taken_them_out(lab: TaskLab, retired: timedelta) -> None:
+    """And not after their retirement, which a table may learn late."""
+    land(lab, "run-1", "a")
+    add(lab, "delta", keep_days=1)
+    sync(lab, "delta")
+    land(lab, "run-2", "a")
+    date_record(lab, "kept/*.json", retired)
+    assert sync(lab, "delta").deleted_files == 0
+    date_record(lab, "committed/*/*.removed.json", timedelta(hours=-23))
+    assert sync(lab, "delta").deleted_files == 0
+    assert len(lab.visible) == 2
+    date_record(lab, "committed/*/*.removed.json", timedelta(hours=-25))
+    assert sync(lab, "delta").deleted_files == 1
+    assert len(lab.visible) == 1
+
+
+def date_record(lab: TaskLab, pattern: str, from_now: timedelta) -> None:
+    """Write another time into a record."""
+    (record,) = (lab.root / "_weblake").glob(pattern)
+    at = (datetime.now(timezone.utc) + from_now).isoformat()
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"at": at}))
 
 
 def test_a_table_that_is_registered_again_keeps_its_files_until_it_has_taken_them_out(lab: TaskLab) -> None:

@@ -187,7 +187,7 @@ def test_a_replacement_is_one_commit(lab: TaskLab) -> None:
     assert lab.visible == sorted([first.load_id, second.load_id])  # a plain glob meets the old file, too
     assert weblake.read(lab.root).to_table().column("load_id").unique().to_pylist() == [second.load_id]
     (status,) = tables.status(lab.root)
-    assert (status.missing, status.retired) == ((second.load_id,), (first.load_id,))
+    assert (status.missing, status.retired, status.unknown) == ((second.load_id,), (first.load_id,), ())
     (done,) = tables.sync(lab.root)
     assert (done.added, done.removed, done.version) == ((second.load_id,), (first.load_id,), before.version + 1)
     assert loads_in(lab) == [second.load_id] * 3

@@ -16,6 +16,7 @@ from table_lab import add, land, options_of, rows, sync
 from task_lab import RETRY, TaskLab, task_lab
 
 from weblake import tables
+from weblake.dataset import layout
 from weblake.dataset.root import open_dataset
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.loads import retirement
@@ -25,6 +26,13 @@ from weblake.loads import retirement
 def lab(tmp_path: Path) -> Iterator[TaskLab]:
     with task_lab(tmp_path) as lab:
         yield lab
+
+
+def test_the_new_root_of_an_unfinished_compaction_cannot_have_a_table(lab: TaskLab) -> None:
+    land(lab, "run-1", "a")
+    lab.dataset.storage.create(layout.COMPACTION, b"{}")
+    with pytest.raises(StorageRefused, match="is not a complete dataset yet"):
+        add(lab, "delta")
 
 
 def test_a_dataset_in_memory_cannot_have_a_table() -> None:

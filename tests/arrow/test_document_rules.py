@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import subprocess
@@ -182,11 +183,19 @@ def test_the_identity_of_a_document_is_distinct_and_cheap() -> None:
     assert parse_alone(raw).identity == parsed.identity
     assert parse_alone(raw.replace(b'"x"', b'"y"')).digest != parsed.digest
     assert len(parsed.digest) == 16
-    assert parse_alone(b'{"metadata":{"url":"\\ud800"}}').url == "�"
+    odd = b'{"metadata":{"url":"\\ud800"}}'
+    assert (parse_alone(odd).url, parse_alone(odd).digest) == ("�", hashlib.sha256(odd).digest()[:16])
     assert parse_alone(b"{}").identity[:3] == (None, None, None)
     for other in (b"5", b"null", b'["text"]', b'{"a":1}'):
         raw = b'{"metadata":{"scrapeId":%b,"sourceURL":%b,"url":%b}}' % (other, other, other)
         assert parse_alone(raw).identity[:3] == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(999, 999), (1000, 1000), (-1, -1), (2**31 - 1, 2**31 - 1), (2**31, None), (-(2**40), None)]
+)
+def test_a_status_that_does_not_fit_its_column_is_null(number: int, status: int | None) -> None:
+    assert row_of({"metadata": {"statusCode": number}})["status_code"] == status
 
 
 def test_numbers_in_metadata_keep_their_json_text() -> None:

@@ -115,6 +115,11 @@ def test_a_footer_with_unchanged_offsets_is_identical(schema: pa.Schema) -> None
     assert moved(group.footer, 1 << 40, 12_345) != group.footer
 
 
+def test_the_ordinal_of_a_row_group_is_increased() -> None:
+    """pyarrow writes none here; field 7 of the struct in the list of field 4 of the footer, as zigzag numbers."""
+    assert moved(b"\x49\x1c\x74\x06\x00\x00", 1 << 40, 2) == b"\x49\x1c\x74\x0a\x00\x00"
+
+
 def test_a_footer_of_an_unknown_form_is_refused() -> None:
     with pytest.raises(ValueError, match="kind 11"):
         moved(b"\x1b\x00\x00", 5, 0)

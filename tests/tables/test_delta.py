@@ -363,6 +363,15 @@ def test_a_load_that_was_retired_before_its_sync_is_never_added(lab: TaskLab) ->
     assert lab.visible == [last.load_id]
 
 
+def test_a_load_that_was_retired_before_the_table_was_added_is_not_among_the_removed(lab: TaskLab) -> None:
+    lab.land(RETRY)
+    lab.run = "run-2"
+    last = lab.land(RETRY).receipt
+    tables.add(lab.root, "delta")
+    (done,) = tables.sync(lab.root)
+    assert (done.added, done.removed) == ((last.load_id,), ())
+
+
 def _table_id(lab: TaskLab) -> str:
     (table,) = tables.list_tables(lab.root)
     return table.table_id

@@ -10,6 +10,7 @@ import sys
 import textwrap
 from datetime import datetime, timezone
 from pathlib import Path
+from unittest import mock
 
 import duckdb
 import pandas as pd
@@ -17,6 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from crash_steps import dies
 
 from weblake.arrow import arrays, document_rows, parquet, schemas
 from weblake.errors import StorageRefused
@@ -192,6 +194,15 @@ def test_a_large_batch_is_cut_into_groups(tmp_path: Path) -> None:
     assert max(groups) <= 10
 
 
+def test_an_encoded_row_group_follows_the_rows_before_it(tmp_path: Path) -> None:
+    with parquet.ParquetFile(tmp_path / "x.parquet", schemas.DOCUMENTS) as writer:
+        writer.write(batch_of({"markdown": "1"}))
+        writer.append(row_group(schemas.DOCUMENTS, [batch_of({"markdown": "2"})]))
+        writer.write(batch_of({"markdown": "3"}))
+        assert writer.close().rows == 3
+    assert pq.read_table(tmp_path / "x.parquet")["markdown"].to_pylist() == ["1", "2", "3"]
+
+
 # --- what goes wrong ---
 
 
@@ -205,6 +216,30 @@ def test_an_exception_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_while_a_file_is_closed_leaves_no_file(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(parquet, "_sync", dies)
+    writer = parquet.ParquetFile(tmp_path / "x.parquet", schemas.DOCUMENTS)
+    writer.write(batch_of(FULL))
+    with pytest.raises(KeyboardInterrupt):
+        writer.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_write_that_takes_a_part_of_the_bytes_is_continued(tmp_path: Path, monkeypatch) -> None:
+    """As Linux does with 2 GB, and some network file systems with less."""
+    real = Path.open
+
+    def opened(path: Path, mode: str = "r", *args, **more):
+        file = real(path, mode, *args, **more)
+        if mode != "xb":
+            return file
+        write = file.write
+        return mock.Mock(wraps=file, write=lambda data: write(data[:100]))
+
+    monkeypatch.setattr(Path, "open", opened)
+    assert write_sized(tmp_path / "x.parquet", [[1000, 500]]) == [2]
 
 
 def test_a_writer_that_is_not_closed_leaves_no_file(tmp_path: Path) -> None:

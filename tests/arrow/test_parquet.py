@@ -21,6 +21,7 @@ import pytest
 from crash_steps import dies
 
 from weblake.arrow import arrays, document_rows, parquet, schemas
+from weblake.arrow.row_groups import row_group
 from weblake.errors import StorageRefused
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)

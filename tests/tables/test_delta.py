@@ -372,6 +372,20 @@ def test_a_load_that_was_retired_before_the_table_was_added_is_not_among_the_rem
     assert (done.added, done.removed) == ((last.load_id,), ())
 
 
+def test_the_entry_of_a_load_that_was_retired_without_the_table_is_removed(lab: TaskLab) -> None:
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    lab.run = "run-2"
+    lab.land(RETRY)
+    tables.remove(lab.root, "delta")
+    lab.run = "run-3"
+    last = lab.land(RETRY).receipt
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    assert loads_in(lab) == [last.load_id] * 3
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+
+
 def _table_id(lab: TaskLab) -> str:
     (table,) = tables.list_tables(lab.root)
     return table.table_id

@@ -349,6 +349,14 @@ def test_a_file_whose_receipt_cannot_be_read_back_is_refused(tmp_path: Path, rec
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_with_other_rows_than_those_of_its_loads_is_refused(tmp_path: Path) -> None:
+    writer = parquet.ParquetFile(tmp_path / "x.parquet", schemas.DOCUMENTS)
+    writer.write(batch_of(FULL))
+    with pytest.raises(StorageRefused, match="its rows are not those of its loads"):
+        writer.close(loads={"0" * 16: 2})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_that_is_not_parquet_has_no_receipt(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(StorageRefused):

@@ -33,8 +33,8 @@ def test_a_row_group_without_a_minimum_leaves_the_column_without_one(position: i
 
 
 def test_row_groups_without_values_count_as_nulls() -> None:
-    found = statistics("source_url", [["b", None], [None, None], ["a", "c"]], pa.string())
-    assert found == {"minValues": "a", "maxValues": "c", "nullCount": 3}
+    found = statistics("source_url", [["b", "d", None], [None, None], ["a", "c"], ["b"]], pa.string())
+    assert found == {"minValues": "a", "maxValues": "d", "nullCount": 3}
 
 
 def test_a_time_has_a_year_of_four_digits() -> None:

@@ -14,6 +14,7 @@ import pytest
 from catalogue import proves
 from command_in_process import run_command
 from crash_steps import Crash, CrashSteps
+from deletion_vectors import delete_first_row
 from deltalake import DeltaTable
 from killed_syncs import sync_and_kill
 from pyiceberg.catalog import load_catalog
@@ -24,6 +25,7 @@ from weblake.api.models import ActivityEntry, UsagePeriod
 from weblake.dataset import layout, registered_tables
 from weblake.dataset.identity import content_digest
 from weblake.dataset.root import Dataset, open_dataset
+from weblake.errors import StorageRefused
 from weblake.jobs.usage_reports import Report
 from weblake.loads.usage import land_activity, land_report
 from weblake.storage.local import LocalStorage
@@ -253,6 +255,18 @@ def test_a_file_that_the_table_holds_twice_is_replaced(lab: UsageLab, monkeypatc
         assert lab.sync(everything=True).added == (path_of("2026-11"),)
         assert lab.status().different == (path_of("2026-11"),)
     assert lab.sync(everything=True).added == ()
+
+
+@pytest.mark.parametrize("format", ["delta"])
+def test_a_copy_with_a_deletion_vector_is_not_replaced(lab: UsageLab) -> None:
+    """deltalake would remove the file and leave its vector: the table would have the rows of both copies."""
+    lab.land(1)
+    lab.add()
+    lab.sync()
+    delete_first_row(Path(lab.root) / "delta" / lab.table)
+    lab.land(5)
+    with pytest.raises(StorageRefused, match="has deletion vectors: only rows of a copy were deleted"):
+        lab.sync()
 
 
 def test_each_copy_of_a_file_is_among_the_contents_of_a_table() -> None:

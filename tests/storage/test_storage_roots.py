@@ -115,6 +115,7 @@ def test_relative_roots_do_not_depend_on_later_directory_changes(
         *("s3://", "s3://key:SEKRET@bucket/x", "s3://SEKRET@bucket/x", "s3://bucket/x?sig=SEKRET", "s3://b/x#SEKRET"),
         *("simplecache::s3://bucket/x", "s3://b/x::file:///y", "abfs://user:SEKRET@account.dfs.core.windows.net/x"),
         *("file://host/x", "file:///a%20b", "a\0b", Path("s3://bucket/x"), b"/tmp/x", 7, None),
+        *("s3://[bucket/x", "lake\ud800"),
     ],
 )
 def test_other_roots_are_refused_by_name_and_show_no_credentials(root: object) -> None:

@@ -160,6 +160,11 @@ class AirflowRest:
         path = f"{_run(dag_id, run_id)}/taskInstances/{quote(task_id)}/xcomEntries/{quote(key)}"
         return self.api("GET", path, params={"map_index": map_index, "deserialize": True})["value"]
 
+    def has_xcom(self, dag_id: str, run_id: str, task_id: str, key: str) -> bool:
+        """Whether a task has an XCom of this key."""
+        entries = self.api("GET", f"{_run(dag_id, run_id)}/taskInstances/{quote(task_id)}/xcomEntries")
+        return any(entry["key"] == key for entry in entries["xcom_entries"])
+
     def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
         """The log of one try from its files, the triggerer's part too; in order of time."""
         folder = self.logs / f"dag_id={dag_id}" / f"run_id={run_id}" / f"task_id={task_id}"

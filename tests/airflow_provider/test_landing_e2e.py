@@ -70,6 +70,11 @@ class Environment:
         self.triggerer_asks(job)
         return job
 
+    def started_job(self, dag_id: str, run: str) -> str:
+        """Waits until the task has started its job, and returns its id."""
+        self.poll(lambda: self.airflow.has_xcom(dag_id, run, "land", "job_id"), "the task to start its job", 120)
+        return self.job(dag_id, run)
+
     def triggerer_asks(self, job: str) -> None:
         before = self.asked("GET", job)  # the worker's own looks
         self.poll(lambda: self.asked("GET", job) > before, "the triggerer to ask about the job")
@@ -366,7 +371,7 @@ def test_a_time_limit_cancels_the_job(environment: Environment) -> None:
     for dag_id in ("late", "late_partial", "short_run"):
         urls = [*environment.site.pages(1), *environment.site.held(1)]
         runs[dag_id] = environment.run(dag_id, urls, to=str(environment.root / dag_id))
-        jobs[dag_id] = environment.deferred(dag_id, runs[dag_id])
+        jobs[dag_id] = environment.started_job(dag_id, runs[dag_id])
     for dag_id, state in {"late": "failed", "late_partial": "success"}.items():
         assert environment.airflow.wait_run(dag_id, runs[dag_id]) == state
         assert environment.status(jobs[dag_id]) == "cancelled"

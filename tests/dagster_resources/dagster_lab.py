@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -94,6 +95,8 @@ class DagsterLab(DagsterApi):
             self._processes.start("dagster dev", self._command(), self.environment(), self._log, cwd=self.home)
             self.until("Dagster's page", self._answers, self.start_timeout)
             self.location()
+            if self._instance.get("run_retries"):
+                self.until("the daemon that retries runs", self._retries_runs, self.start_timeout)
         except BaseException:
             self.stop()
             raise
@@ -229,6 +232,12 @@ class DagsterLab(DagsterApi):
         code = ("-f", str(self.code), "-d", str(self.code.parent)) if isinstance(self.code, Path) else ("-m", self.code)
         dagster = str(Path(sys.executable).with_name("dagster"))
         return (dagster, "dev", *code, "-h", "127.0.0.1", "-p", str(self.port))
+
+    def _retries_runs(self) -> bool:
+        """Whether the daemon has its place in the event log: runs that have failed before that are not retried."""
+        with contextlib.closing(sqlite3.connect(self.home / "history" / "runs.db")) as database:
+            names = database.execute("select key from kvs where key like 'EVENT_LOG_CONSUMER_CURSOR%'").fetchall()
+        return len(names) == 2
 
     def _answers(self) -> bool:
         try:

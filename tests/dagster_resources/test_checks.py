@@ -105,10 +105,11 @@ def test_a_load_of_a_compacted_root_is_checked_alone(weblake_service: WeblakeSer
         landed(weblake_service, local_root, [*site.pages(2), REFUSED_URL], key=key)
     new = f"{local_root}-new"
     weblake.compact(local_root, to=new)
-    dataset, landing = landed(weblake_service, new, [*site.pages(2), REFUSED_URL], key="b")
-    metadata = load_metadata(dataset, landing, partitioned=False)
-    assert len(str(metadata["preview"].value).splitlines()) == 4
-    assert "| 1 |" in str(metadata["outcomes"].value)
+    for key in ("a", "b", "c"):
+        dataset, landing = landed(weblake_service, new, [*site.pages(2), REFUSED_URL], key=key)
+        metadata = load_metadata(dataset, landing, partitioned=False)
+        assert len(str(metadata["preview"].value).splitlines()) == 4
+        assert "| 1 |" in str(metadata["outcomes"].value)
     docs = asset_of(lambda: (dataset, landing))
     with open_lab(new) as other:
         found = other.run(docs, build_document_checks(docs, max_error_ratio=1.0))

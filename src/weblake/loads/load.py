@@ -125,7 +125,7 @@ def _recover_by_job(dataset: Dataset, request: LoadRequest) -> LandedLoad | None
     """Return the load as which another command has landed the request's job, or None."""
     job = dataset.ledger.job(request.load_id)
     job_id = request.job_id or (job and job.job_id)
-    if job_id is None or (job is not None and job.adopted and _is_refused(dataset, job)):
+    if not job_id or (job is not None and job.adopted and _is_refused(dataset, job)):
         return None
     return recovery.recover_job(dataset, request.kind, job_id)
 

@@ -31,6 +31,23 @@ BOTTOMLESS = "[" * 5000 + "]" * 5000
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
+@proves(
+    "2.4",
+    at="src/weblake/arrow/fields.py",
+    line="if isinstance(value, float) and not math.isfinite(value):",
+    becomes="if not math.isfinite(value):",
+    case="statusCode-400-",
+)
+@pytest.mark.parametrize("sign", ["", "-"])
+@pytest.mark.parametrize("zeros", [400, 5000])
+@pytest.mark.parametrize("key", ["statusCode", "concurrencyQueueDurationMs"])
+def test_a_number_that_no_float_holds_is_kept_as_text(key: str, zeros: int, sign: str) -> None:
+    digits = f"{sign}1{'0' * zeros}"
+    row = row_of(f'{{"markdown":"x","metadata":{{"{key}":{digits}}}}}'.encode())
+    assert (row["markdown"], dict(row["metadata"])[key]) == ("x", digits)
+    assert row["status_code"] is row["concurrency_queue_duration_ms"] is None
+
+
 def parse_alone(raw: bytes) -> Parsed:
     return parse(response_json.Documents((raw,)), 0)
 

@@ -124,6 +124,26 @@ def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
     assert visible(tmp_path) == [new.load_id]
 
 
+@proves(
+    "2.3",
+    at="src/weblake/loads/publishing.py",
+    line="    if not there and dataset.ledger.done(intent.load_id) is not None:",
+    becomes="    if False:",
+)
+def test_a_second_writer_of_a_load_that_was_replaced_meanwhile_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has downloaded the job while another run landed the load and a third one replaced it; then it dies."""
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    old, new = intent(1, partition=True), intent(2, partition=True)
+    land(dataset, old)
+    land(dataset, new)
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "finish", lambda dataset, intent, receipt: receipt)  # it dies before
+        land(dataset, old)
+    assert visible(tmp_path) == [new.load_id]
+
+
 def test_a_load_that_is_retired_as_it_lands_is_retired_by_the_next_run_if_that_was_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,8 @@ def test_a_job_may_use_its_credits_and_no_more() -> None:
         wait([status(creditsUsed=5), status(creditsUsed=5.5), status("completed")], max_credits=5.0)
     assert len(caught.value.transport.sent) == 2  # type: ignore[attr-defined]
     wait([status(creditsUsed=1e9), status(creditsUsed="all"), status("completed")])
+    with pytest.raises(OverBudget):  # too large for a float
+        wait([status(creditsUsed=10**400)], max_credits=5.0)
 
 
 def test_a_retry_after_beyond_the_time_limit_ends_the_wait() -> None:

@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from catalogue import proves
 from landing_lab import LandingLab, landing_lab
+from msgspec.structs import replace
 from polling import until
 
 from weblake import Terms, read
 from weblake.api import operations
+from weblake.api.operation import Operation
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.records import Intent
+from weblake.dataset.records import Intent, Start
 from weblake.dataset.root import open_dataset
-from weblake.errors import OutcomeUnknown
+from weblake.errors import LoadIncomplete, OutcomeUnknown
 from weblake.jobs.retry import Retry
-from weblake.loads import load, load_request, orphans, starts
+from weblake.loads import intents, load, load_request, orphans, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming, with_key
 from weblake.steps import NoResponse, Now, Response, Send
 
@@ -187,3 +190,62 @@ def test_a_service_that_returns_one_job_for_two_starts_gets_no_further_start(tmp
     with pytest.raises(OutcomeUnknown, match=f"job {JOBS[0]}, which load {'a' * 16} has"):
         other.until(lambda step: False)
     assert other.posted == 1
+
+
+def lost_start(lab: LandingLab, request: LoadRequest, *, replay: bool = False) -> Operation[Any]:
+    """Record a start whose process has died, more than an hour ago: so it is not waited for. Return the start."""
+    ledger, before = lab.dataset.ledger, (datetime.now(timezone.utc) - timedelta(hours=2)).isoformat()
+    intent = replace(intents.new_intent(request, lab.client.service, starts.Preflight(replay)), created_at=before)
+    ledger.record_intent(intent)
+    assert request.start is not None
+    key = starts.Plan(intent, request.start, request.endpoint).key(1)
+    urls = sent_lists.keep(lab.dataset.storage, request.load_id, request.submitted or ())
+    ledger.record_start(
+        Start(load_id=request.load_id, n=1, key=key, at=before, urls=urls, request_sha256=request.request_sha)
+    )
+    return request.start(key)
+
+
+def started_jobs(lab: LandingLab) -> int:
+    return sum(each["method"] == "POST" for each in lab.service.requests())
+
+
+def test_a_lost_job_that_a_person_has_landed_by_its_id_is_the_result_of_the_next_run(lab: LandingLab) -> None:
+    lost_start(lab, batch())
+    job = lab.client.start_batch_scrape(URLS)
+    assert job.id is not None
+    by_id = load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.id), FAST_POLLS)
+    for _ in range(2):
+        assert load.land(lab.client, lab.dataset, batch(), FAST_POLLS).receipt == by_id.receipt
+    assert started_jobs(lab) == 1
+    assert rows(lab) == len(URLS)
+
+
+@proves(
+    "3.1",
+    at="src/weblake/loads/load_request.py",
+    line="request_sha=request_digest(sent),",
+    becomes="request_sha=request_digest(body),",
+)
+def test_a_lost_crawl_is_found_by_a_run_with_another_limit_of_credits(lab: LandingLab) -> None:
+    """The limit of credits lowers the crawl's own limit: it is the same load, and another request."""
+
+    def crawl(terms: Terms) -> LoadRequest:
+        return load_request.crawl(URLS[0], Naming(), terms)
+
+    lab.client.call(lost_start(lab, crawl(Terms(max_credits=50)), replay=True))
+    less = Terms(max_credits=20, poll_s=0.2, timeout_s=60)
+    assert load.land(lab.client, lab.dataset, crawl(less), less).receipt.stored == 1
+    assert started_jobs(lab) == 1
+
+
+@proves("2.6", at="src/weblake/loads/load.py", line="job.adopted and _is_refused(dataset, job)", becomes="False")
+def test_a_job_that_was_landed_by_its_id_and_has_other_pages_is_not_the_result_of_a_load(lab: LandingLab) -> None:
+    lost_start(lab, batch())
+    job = lab.client.start_batch_scrape([URLS[0], "http://pages.test/other"])
+    assert job.id is not None
+    load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.id), FAST_POLLS)
+    for _ in range(2):
+        with pytest.raises(LoadIncomplete, match="pages that were not submitted"):
+            load.land(lab.client, lab.dataset, batch(), FAST_POLLS)
+    assert started_jobs(lab) == 1

@@ -37,7 +37,7 @@ class Lab(LandingLab):
     def lost(self, request: LoadRequest, *, arrives: bool, replay: bool = False) -> str:
         """A start whose process died before its answer was on record; returns the job, if it arrived."""
         ledger = self.dataset.ledger
-        intent = ledger.record_intent(intents.new_intent(request, self.client.service, replay))
+        intent = ledger.record_intent(intents.new_intent(request, self.client.service, starts.Preflight(replay)))
         assert request.start is not None
         key = starts.Plan(intent, request.start, request.endpoint).key(1)
         ledger.record_start(Start(load_id=request.load_id, n=1, key=key, at=utc_now(), writer=new_nonce()))

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from catalogue import proves
 from crash_steps import dies
 
 from weblake.dataset.ledger import Ledger
@@ -271,10 +272,55 @@ def test_a_load_that_is_refused_again_without_missing_pages_keeps_no_page_errors
     assert (root.rows("documents"), root.rows("page_errors")) == (1, 0)
 
 
+@proves(
+    "2.1",
+    at="src/weblake/loads/publishing.py",
+    line="if _has_errors(receipt) and not _is_of(rows, receipt):",
+    becomes="if False:",
+)
+def test_a_load_whose_second_refusal_was_cut_off_is_not_published_with_the_page_errors_of_it(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent, replace = root.intent(), LocalStorage.replace
+    publishing.refuse(root.dataset, intent, root.staged(intent, missing=2))
+
+    def dies_at_documents(storage: LocalStorage, name: str, local_file: Path) -> None:
+        if "documents" in name:
+            raise KeyboardInterrupt
+        replace(storage, name, local_file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "replace", dies_at_documents)
+        with pytest.raises(KeyboardInterrupt):
+            publishing.refuse(root.dataset, intent, root.staged(intent, missing=1))
+    assert publishing.promote(root.dataset, intent.load_id) is None
+    publishing.refuse(root.dataset, intent, root.staged(intent, missing=1))
+    receipt = publishing.promote(root.dataset, intent.load_id)
+    assert receipt is not None
+    assert (receipt.missing, root.rows("page_errors")) == (1, 1)
+
+
+@proves(
+    "2.1",
+    at="src/weblake/loads/publishing.py",
+    line='            _replace(storage, errors, scratch / "page_errors.parquet", rows)',
+    becomes="            storage.move(kept_errors, errors)",
+)
+def test_a_refused_load_replaces_the_page_errors_of_a_run_that_died(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent = publish_cut_off_at(LocalStorage, "publish", root, monkeypatch, missing=2)
+    assert (root.rows("documents"), root.rows("page_errors")) == (0, 2)
+    publishing.refuse(root.dataset, intent, root.staged(intent, missing=1))
+    receipt = publishing.promote(root.dataset, intent.load_id)
+    assert receipt is not None
+    assert (receipt.missing, root.rows("page_errors"), root.kept()) == (1, 1, [])
+
+
 @pytest.mark.parametrize(
     ("step", "again"),
     [
-        ("move page_errors", "promote"),
+        ("replace page_errors", "promote"),
         ("move documents", "promote"),
         ("move documents", "recover"),
         ("finish", "recover"),
@@ -283,21 +329,27 @@ def test_a_load_that_is_refused_again_without_missing_pages_keeps_no_page_errors
 def test_an_interrupted_promotion_is_finished_and_leaves_nothing_behind(
     root: Root, monkeypatch: pytest.MonkeyPatch, step: str, again: str
 ) -> None:
-    intent, move = root.intent(), LocalStorage.move
+    intent, move, replace = root.intent(), LocalStorage.move, LocalStorage.replace
     publishing.refuse(root.dataset, intent, root.staged(intent, missing=1))
 
+    def replaces_and_dies(storage: LocalStorage, name: str, local_file: Path) -> None:
+        replace(storage, name, local_file)
+        raise KeyboardInterrupt
+
     def leaves_the_source(storage: LocalStorage, name: str, new_name: str) -> bool:
-        if not new_name.startswith(step.removeprefix("move ")):
-            return move(storage, name, new_name)
         data = storage.read(name)
         move(storage, name, new_name)
         storage.create(name, data or b"")  # killed between the new name and the removal of the old one
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(
-            *((publishing, "finish", dies) if step == "finish" else (LocalStorage, "move", leaves_the_source))
-        )
+        match step:
+            case "finish":
+                patch.setattr(publishing, "finish", dies)
+            case "replace page_errors":
+                patch.setattr(LocalStorage, "replace", replaces_and_dies)
+            case _:
+                patch.setattr(LocalStorage, "move", leaves_the_source)
         with pytest.raises(KeyboardInterrupt):
             publishing.promote(root.dataset, intent.load_id)
     if again == "promote":

@@ -15,10 +15,12 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
+from catalogue import proves
 from scripted_transport import ScriptedTransport, reply, retry
 
 from weblake.api import operations
 from weblake.api.operation import Operation
+from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import open_dataset
@@ -38,7 +40,9 @@ from weblake.steps import NoResponse, Request, Response
 
 URLS = ["http://pages.test/1"]
 LOAD, JOB = "a" * 16, "00000000-0000-4000-8000-000000000001"
+OTHER = "00000000-0000-4000-8000-000000000002"
 BEGAN = 1_800_000_000.0
+DATE = format_datetime(datetime.fromtimestamp(BEGAN, timezone.utc), usegmt=True)
 STARTED, LOST = reply(200, {"success": True, "id": JOB}), NoResponse("reset")
 
 
@@ -240,6 +244,21 @@ def test_a_listed_job_is_of_the_intent_if_it_is_not_older_by_the_clock_of_the_se
     assert start(ledger, service).adopted is adopted
 
 
+@proves(
+    "3.1",
+    at="src/weblake/loads/lost_starts.py",
+    line="if owner not in (None, intent.load_id, job_load_id(intent.kind, job_id)):",
+    becomes="if owner not in (None, intent.load_id):",
+    case="True",
+)
+@pytest.mark.parametrize("by_id", [True, False])
+def test_a_job_that_was_landed_by_its_id_may_be_of_the_intent(ledger: Ledger, *, by_id: bool) -> None:
+    """The message for a lost start says to land the job so. A job that another load has started cannot be its own."""
+    ledger.own("batch_scrape", JOB, job_load_id("batch_scrape", JOB) if by_id else "b" * 16)
+    service = Service([LOST, reply(200, {"success": True, "id": OTHER})], listed=[entry(BEGAN)])
+    assert start(ledger, service).job_id == (JOB if by_id else OTHER)
+
+
 @pytest.mark.parametrize(("hours", "known"), [(23.4, True), (23.6, False)])
 def test_an_intent_older_than_the_list_goes_back_is_not_looked_up(ledger: Ledger, hours: float, *, known: bool) -> None:
     service = Service([LOST], listed=[entry(BEGAN)])
@@ -268,17 +287,20 @@ def test_a_job_is_found_on_the_last_of_500_pages(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "replays"),
+    ("answer", "shows"),
     [
-        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "replay"}), True),
-        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "other"}), False),
-        (reply(200, {"success": True, "data": []}), False),
-        (reply(404), False),
-        (reply(501), False),
+        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "replay"}), starts.Preflight(True)),
+        (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "other"}), starts.Preflight(False)),
+        (reply(200, {"success": True, "data": []}), starts.Preflight(False)),
+        (Response(200, {"date": DATE}, b'{"data": []}', wall=BEGAN + 60), starts.Preflight(False, -60.0)),
+        (reply(404), starts.Preflight(False)),
+        (reply(501), starts.Preflight(False)),
     ],
 )
-def test_the_preflight_says_whether_the_service_replays(answer: Response, *, replays: bool) -> None:
-    assert ScriptedTransport([answer]).run(starts.preflight(retry())) is replays  # type: ignore[arg-type]
+def test_the_preflight_shows_whether_the_service_replays_and_its_clock(
+    answer: Response, shows: starts.Preflight
+) -> None:
+    assert ScriptedTransport([answer]).run(starts.preflight(retry())) == shows  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("answers", [[reply(503)], [reply(500)]])

@@ -56,6 +56,7 @@ BOUNDS: dict[str, dict[str, object]] = {
     "loads.starts": {
         "PROMPT_S": 5.0,
         "MARGIN_S": 5.0,
+        "CLOCKS_S": 3600.0,
         "BETWEEN_S": 2.0,
         "MAX_STARTS": 20,
         "REPEATS": 6,

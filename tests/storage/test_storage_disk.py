@@ -105,6 +105,25 @@ def test_p14_preflight_finds_mounts_that_stand_in_the_way(tmp_path: Path) -> Non
     assert "mounted read-only" in read_only
 
 
+@mounts
+@proves(
+    "P4",
+    at="src/weblake/storage/local.py",
+    line="            path.lstat()  # a read-only",
+    becomes="            # a read-only",
+)
+def test_p4_a_landed_load_is_found_on_a_read_only_file_system(local_root: str) -> None:
+    """Nothing is left of its list of URLs, and what does not exist is not deleted."""
+    code = (
+        "import sys; from weblake.storage import open_storage; from weblake.loads import sent_lists\n"
+        "sent_lists.drop(open_storage(sys.argv[1]), '0' * 16); print('fine')"
+    )
+    Path(local_root, "_weblake/submitted").mkdir(parents=True)
+    prefix = _unshare("mount", "--bind", local_root, local_root, "&&", "mount", "-o", "remount,bind,ro", local_root)
+    done = subprocess.run([*prefix, sys.executable, "-c", code, local_root], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "fine\n", done.stderr
+
+
 @pytest.mark.parametrize("where", ["root", "above", "ledger", "table", "dangling", "nowhere", "proc"])
 def test_p4_preflight_failures_say_what_to_do(tmp_path: Path, where: str) -> None:
     root = tmp_path / "lake"

@@ -177,6 +177,15 @@ def _seconds_until(text: str, response: Response) -> float | None:
     return None if then is None else then - (response.wall if base is None else base)
 
 
+def clock_ahead_s(response: Response) -> float | None:
+    """Return by how many seconds the service's clock is ahead of this machine's, or None without a valid `Date`.
+
+    It may be up to the duration of the request and a second too small, because a date of HTTP has whole seconds.
+    """
+    at = http_date(response.headers.get("date", ""))
+    return None if at is None else at - response.wall
+
+
 def http_date(text: str) -> float | None:
     """Return a date of a header in seconds since the epoch, or None; a date without a time zone is UTC, as in HTTP."""
     try:

@@ -151,9 +151,11 @@ def _as_bool(value: object) -> bool | None:
 
 
 def _as_int(value: object, bits: int) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    whole = round(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    whole = round(value)  # an int may be too large for a float
     return whole if -(1 << bits - 1) <= whole < 1 << bits - 1 else None
 
 

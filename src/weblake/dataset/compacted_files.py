@@ -74,28 +74,26 @@ def load_batches(
     return batches(file, columns, batch_size, loads=loads)
 
 
-def take_out(storage: Storage, name: str, load_id: str, retired: Callable[[], Collection[str]]) -> None:
-    """Rewrite a compacted file without the loads that are retired; do nothing if it does not hold `load_id`.
+def take_out(storage: Storage, name: str, retired: Callable[[], Collection[str]]) -> None:
+    """Rewrite a compacted file without the loads that are retired.
 
     The file is replaced in one atomic step. Several runs may do so at once: each run reads the retirements again after
-    it has replaced the file, so the last run has seen every retirement that was recorded before.
+    it has replaced the file, so the last run has seen every retirement that was recorded before. A run that ended in
+    between may have put back a load that another run had removed, so the file is also checked if its own load is gone.
 
     Args:
         storage: The storage of the root.
         name: The file.
-        load_id: The retired load; its retirement is recorded.
         retired: Returns the ids of the loads that are recorded as retired.
 
     Raises:
         StorageRefused: The storage failed; or other runs still retired loads of this file after ROUNDS attempts.
     """
-    for attempt in range(ROUNDS):
+    for _ in range(ROUNDS):
         if not storage.exists(name):
             return  # deleted together with the last of its loads
         with storage.open_input(name) as source, _opened(source, name) as file:
             held = parquet.read_loads(file.metadata) or {}
-            if attempt == 0 and load_id not in held:
-                return
             gone = set(retired())
             kept = {each: rows for each, rows in held.items() if each not in gone}
             if len(kept) == len(held):

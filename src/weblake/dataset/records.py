@@ -67,6 +67,8 @@ class Intent(Record, frozen=True, kw_only=True):
     task: tuple[str, ...] = ()
     #: Whether the service declared that it replays starts by idempotency key; None if it was not queried.
     replay: bool | None = None
+    #: Seconds by which the service's clock was ahead of the clock of `created_at`; None if unknown.
+    clock_ahead_s: float | None = None
 
     def created(self) -> datetime:
         """Return `created_at` as an aware datetime in UTC."""

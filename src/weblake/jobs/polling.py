@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from weblake import events
 from weblake.api import models, response_json, responses
 from weblake.api.job_kinds import JOB_KINDS
+from weblake.api.models.lenient import MOST
 from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
@@ -51,8 +52,8 @@ class OverBudget(Exception):
 
     def __init__(self, job: JobRef, used: object) -> None:
         super().__init__(f"{job} has used {used} credits")
-        #: The credits that the job had used.
-        self.used = float(used) if isinstance(used, int | float) else 0.0
+        #: The credits that the job had used; a service may send more digits than fit into a float.
+        self.used = float(min(used, MOST)) if isinstance(used, int | float) else 0.0
 
 
 def over_budget(head: Mapping[str, object], max_credits: float | None) -> bool:

@@ -49,8 +49,8 @@ def start_load(
     intent, is_new = ledger.intent(request.load_id), False
     if intent is None:
         dataset.preflight(request.partition, request.load_id)
-        replay = client.run(starts.preflight(client.retry, until)) if request.start is not None else None
-        ours = new_intent(request, client.service, replay)
+        asked = client.run(starts.preflight(client.retry, until)) if request.start is not None else None
+        ours = new_intent(request, client.service, asked)
         intent = ledger.record_intent(ours)
         is_new = intent.writer == ours.writer
     if request.start is None:
@@ -98,8 +98,8 @@ def _rebuild_request(
     return same.start if same.request_sha == sent else None
 
 
-def new_intent(request: LoadRequest, service: str, replay: bool | None) -> Intent:
-    """Return the intent of a request; `replay` is whether the service declares that it replays starts."""
+def new_intent(request: LoadRequest, service: str, asked: starts.Preflight | None) -> Intent:
+    """Return the intent of a request; `asked` is what the service has shown, or None if no job will be started."""
     slot = request.slot
     return Intent(
         writer=new_nonce(),
@@ -119,5 +119,6 @@ def new_intent(request: LoadRequest, service: str, replay: bool | None) -> Inten
         run=slot.run if slot else None,
         occasion=slot.occasion if slot else None,
         task=slot.task if slot else (),
-        replay=replay,
+        replay=None if asked is None else asked.replays,
+        clock_ahead_s=None if asked is None else asked.clock_ahead_s,
     )

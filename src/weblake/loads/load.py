@@ -17,6 +17,7 @@ from pathlib import Path
 
 from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
+from weblake.dataset import layout
 from weblake.dataset.records import Intent, Job
 from weblake.errors import DeadlineExceeded, LoadIncomplete, RetryLater, StorageRefused, WeblakeError
 from weblake.jobs.polling import SEEN_TRIES, JobRef, OverBudget, wait
@@ -124,7 +125,15 @@ def _recover_by_job(dataset: Dataset, request: LoadRequest) -> LandedLoad | None
     """Return the load as which another command has landed the request's job, or None."""
     job = dataset.ledger.job(request.load_id)
     job_id = request.job_id or (job and job.job_id)
-    return recovery.recover_job(dataset, request.kind, job_id) if job_id else None
+    if not job_id or (job is not None and job.adopted and _is_refused(dataset, job)):
+        return None
+    return recovery.recover_job(dataset, request.kind, job_id)
+
+
+def _is_refused(dataset: Dataset, job: Job) -> bool:
+    """Return whether a job that another load had claimed did not have the pages of the load that has adopted it."""
+    refused = dataset.storage.exists(layout.refused_path(publishing.DOCUMENTS, job.load_id))
+    return refused and dataset.ledger.owner(job.kind, job.job_id) != job.load_id
 
 
 def _land(

@@ -247,12 +247,14 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **options: Unpack[Cr
         pages = max(1, int(terms.max_credits // price))  # if it pays for no page, check_cost refuses the start
         if pages < options.get("limit", CRAWL_LIMIT):
             options["limit"] = pages
+    # Of what is sent: with another limit it is another request, which must not be sent with the key of the first one.
+    sent = response_json.loads(operations.start_crawl(url, **options).request.body or b"{}")
     return LoadRequest(
         kind="crawl",
         load_id=load_id,
         start=lambda key: operations.start_crawl(url, idempotency_key=key, **options),
         first_target=url,
-        request_sha=request_digest(body),
+        request_sha=request_digest(sent),
         partition=naming.partition,
         pages=1,
         price=price,

@@ -10,6 +10,7 @@ from weblake.api.operation import Operation
 from weblake.api.operations import list_activity
 from weblake.api.options import ActivityOptions
 from weblake.api.options.values import uuid_problem
+from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
@@ -40,8 +41,9 @@ class Listing:
 
     #: Each entry with the seconds by which the service's clock was ahead of the local clock.
     entries: tuple[tuple[models.ActivityEntry, float], ...]
-    #: When the end of the list was read, in wall-clock seconds since 1970.
+    #: When the end of the list was read, by the local clock in seconds since 1970, and its difference as in `entries`.
     at: float
+    ahead_s: float
 
 
 def listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[Listing]:
@@ -58,36 +60,48 @@ def listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy = SINGLE) -> F
         if cursor:
             query["cursor"] = cursor
         operation = list_activity(**query)
-        page, skew = yield from retry.exchange(operation, partial(_activity, operation), policy)
-        entries += [(entry, skew) for entry in page.data]
+        page, ahead_s = yield from retry.exchange(operation, partial(_activity, operation), policy)
+        entries += [(entry, ahead_s) for entry in page.data]
         cursor = page.cursor
         if not cursor:
-            return Listing(tuple(entries), (yield from now(wall=True)))
+            return Listing(tuple(entries), (yield from now(wall=True)), ahead_s)
         if (yield from now()) >= until:
             raise DeadlineExceeded(f"The activity list was not read to its end in {LISTING_S:.0f} s.")
     raise MalformedReply("The activity list of the service does not end.")
 
 
 def candidates(intent: Intent, found: Listing, ledger: Ledger) -> list[str]:
-    """Return the ids of listed jobs that this intent may have started, without those that belong to another load.
+    """Return the ids of listed jobs that this intent may have started, without those that another load has started.
+
+    A job that was landed by its id may be the intent's: a person who knows the job lands it so.
 
     Raises:
         OutcomeUnknown: The list does not go back far enough, or an entry that may be the job cannot be read.
         StorageRefused: The owner of such a job cannot be read.
     """
-    if found.at - intent.created_seconds() > WINDOW_S:
+    if found.at + found.ahead_s - _created(intent, found.ahead_s) > WINDOW_S:
         raise unknown(intent, "it is too long ago for the activity list", KNOWN)
     jobs: dict[str, None] = {}
-    for entry, skew in found.entries:
+    for entry, ahead_s in found.entries:
         job_id = (entry.id or "").lower()
-        if not _may_fit(entry, intent, intent.created_seconds() + skew):
+        if not _may_fit(entry, intent, _created(intent, ahead_s)):
             continue
-        if job_id and ledger.owner(intent.kind, job_id) not in (None, intent.load_id):
+        owner = ledger.owner(intent.kind, job_id) if job_id else None
+        if owner not in (None, intent.load_id, job_load_id(intent.kind, job_id)):
             continue
         if uuid_problem(job_id) or entry.endpoint is None or models.parse_time(entry.created_at) is None:
             raise unknown(intent, "the activity list has an entry that may be it and cannot be read", KNOWN)
         jobs[job_id] = None
     return list(jobs)
+
+
+def _created(intent: Intent, ahead_s: float) -> float:
+    """Return when an intent was recorded, by the service's clock.
+
+    Another machine may have recorded it, or this one before its clock was corrected, so the difference of that time
+    counts (docs/decisions/068-clocks-of-several-machines.md). `ahead_s` is the present one, if that is unknown.
+    """
+    return intent.created_seconds() + (ahead_s if intent.clock_ahead_s is None else intent.clock_ahead_s)
 
 
 def _may_fit(entry: models.ActivityEntry, intent: Intent, since: float) -> bool:
@@ -112,8 +126,7 @@ def _activity(operation: Operation[models.ActivityPage], reply: Response) -> tup
     odd_cursor = isinstance(value, dict) and page.cursor is None and value.get("cursor") is not None
     if not isinstance(listed, list) or len(page.data) < len(listed) or odd_cursor:
         raise MalformedReply(f"{operation.name}: the service did not answer with a list of jobs.")
-    at = responses.http_date(reply.headers.get("date", ""))
-    return page, 0.0 if at is None else at - reply.wall
+    return page, responses.clock_ahead_s(reply) or 0.0
 
 
 def unknown(intent: Intent, why: str, remedy: Remedy) -> OutcomeUnknown:

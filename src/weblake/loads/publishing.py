@@ -27,7 +27,7 @@ from weblake.dataset.root import Dataset as Dataset
 from weblake.dataset.root import LandedLoad as LandedLoad
 from weblake.errors import StorageRefused
 from weblake.loads.accounting import PageError
-from weblake.loads.recovery import finish
+from weblake.loads.recovery import finish, recover
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
@@ -56,6 +56,11 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
     errors = dataset.path(PAGE_ERRORS, intent)
     receipt = staged.receipt
     there = receipt.stored > 0 and storage.settled(name)  # the first writer has also published its page errors
+    if not there and dataset.ledger.done(intent.load_id) is not None:
+        # Another run has landed the load since this one began, and a later load has replaced it.
+        landed = recover(dataset, intent.load_id)
+        assert landed is not None
+        return landed.receipt
     before = None if there else storage.read(errors)
     if not there and staged.account.rows:
         storage.replace(errors, _write_errors(staged))
@@ -64,7 +69,7 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
     if there or (receipt.stored and not storage.publish(staged.written.path, name)):
         other = receipt_of(dataset, name)
         if not there:
-            _restore_errors(storage, errors, before, other, staged.written.path)
+            _restore_errors(storage, errors, before, other, staged.written.path.with_name("page_errors-before.parquet"))
         if other.job_id != receipt.job_id:
             raise StorageRefused(
                 f"{name} holds job {other.job_id} and not {receipt.job_id}, under the same load id.",
@@ -93,22 +98,34 @@ def refuse(dataset: Dataset, intent: Intent, staged: Staged) -> bool:
 
 
 def promote(dataset: Dataset, load_id: str) -> Receipt | None:
-    """Publish a load that was refused before, and return its receipt; None if there is none. Raises as `publish`."""
+    """Publish a load that was refused before, and return its receipt; None if there is none. Raises as `publish`.
+
+    The result is also None if its two files do not belong together, because a run was killed while it refused the load
+    once more: then the job is read again.
+    """
     storage, intent = dataset.storage, dataset.ledger.intent(load_id)
-    kept = layout.refused_path(DOCUMENTS, load_id)
+    kept, kept_errors = (layout.refused_path(table, load_id) for table in (DOCUMENTS, PAGE_ERRORS))
     if intent is None or not storage.exists(kept):
         return None
     receipt = receipt_of(dataset, kept)  # from the footer, as a run that finishes an interrupted one reads it
+    name, errors = dataset.path(DOCUMENTS, intent), dataset.path(PAGE_ERRORS, intent)
+    rows = storage.read(kept_errors)
+    if _has_errors(receipt) and not _is_of(rows, receipt):
+        return None
     _claim_job(dataset, intent, receipt)
-    kept_errors, errors = layout.refused_path(PAGE_ERRORS, load_id), dataset.path(PAGE_ERRORS, intent)
-    if storage.exists(kept_errors) and not storage.move(kept_errors, errors):
-        storage.delete(kept_errors)  # a run that was killed before the next step has moved an equal file
-    name = dataset.path(DOCUMENTS, intent)
-    if receipt.stored and not storage.move(kept, name):  # another run has published the load meanwhile
-        receipt = receipt_of(dataset, name)
-        _restore_errors(storage, errors, None, receipt, Path())
+    there = receipt.stored > 0 and storage.settled(name)
+    before = None if there else storage.read(errors)
+    with storage.scratch() as scratch:
+        if not there and rows is not None:
+            _replace(storage, errors, scratch / "page_errors.parquet", rows)
+        elif before is not None:
+            storage.delete(errors)  # from a run that died before its commit and had a different account
+        if there or (receipt.stored and not storage.move(kept, name)):  # another run has published the load meanwhile
+            receipt = receipt_of(dataset, name)
+            _restore_errors(storage, errors, before, receipt, scratch / "page_errors-before.parquet")
     done = finish(dataset, intent, receipt)
-    storage.delete(kept)
+    for each in (kept, kept_errors):
+        storage.delete(each)
     return done
 
 
@@ -191,16 +208,26 @@ def _is_of(errors: bytes | None, receipt: Receipt) -> bool:
     return found is not None and Receipt.from_dict(found) == replace(receipt, files=())
 
 
-def _restore_errors(storage: Storage, errors: str, before: bytes | None, winner: Receipt, beside: Path) -> None:
-    """Restore the page errors of the writer that published first, if this writer has replaced them."""
+def _has_errors(receipt: Receipt) -> bool:
+    return receipt.failed + receipt.robots_blocked + receipt.rejected + receipt.missing > 0
+
+
+def _restore_errors(storage: Storage, errors: str, before: bytes | None, winner: Receipt, ready: Path) -> None:
+    """Restore the page errors of the writer that published first, if this writer has replaced them.
+
+    `ready` is the path of a scratch file, which does not exist yet.
+    """
     if _is_of(storage.read(errors), winner):
         return
     if before is not None and _is_of(before, winner):
-        kept = beside.with_name("page_errors-before.parquet")
-        kept.write_bytes(before)
-        storage.replace(errors, kept)
-    elif not winner.failed + winner.robots_blocked + winner.rejected + winner.missing:
+        _replace(storage, errors, ready, before)
+    elif not _has_errors(winner):
         storage.delete(errors)
+
+
+def _replace(storage: Storage, name: str, ready: Path, data: bytes) -> None:
+    ready.write_bytes(data)
+    storage.replace(name, ready)
 
 
 def _error_row(row: PageError, receipt: Receipt) -> Mapping[str, object]:

@@ -61,4 +61,4 @@ def _take_out(dataset: Dataset, name: str, load_id: str, by: str) -> None:
     """Remove a load's rows from a compacted file; other runs may remove other loads from it at the same time."""
     storage, folder = dataset.storage, layout.removed_folder(name)
     storage.create(f"{folder}/{load_id}", by.encode())
-    compacted_files.take_out(storage, name, load_id, lambda: {each.rpartition("/")[2] for each in storage.list(folder)})
+    compacted_files.take_out(storage, name, lambda: {each.rpartition("/")[2] for each in storage.list(folder)})

@@ -50,6 +50,8 @@ from weblake.steps import Flow, Response, now, sleep
 PROMPT_S = 5.0
 #: Seconds after a start's deadline in which it may still take effect or appear in the activity list.
 MARGIN_S = 5.0
+#: Largest difference in seconds between the clocks of two machines that start one load.
+CLOCKS_S = 3600.0
 #: Seconds between the two readings of the activity list.
 BETWEEN_S = 2.0
 #: Maximum number of attempts for one intent, each after evidence that the previous one started no job.
@@ -105,8 +107,18 @@ class Plan:
         return str(uuid.uuid5(_KEYS, f"{self.intent.load_id}/{self.intent.writer}/{attempt}"))
 
 
-def preflight(retry: Retry, until: float | None = None) -> Flow[bool]:
-    """Read one entry of the activity list and return whether the service declares true replay.
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What the request before a load's intent shows about the service."""
+
+    #: Whether it declares true replay.
+    replays: bool = False
+    #: Seconds by which its clock is ahead of this machine's; None if unknown.
+    clock_ahead_s: float | None = None
+
+
+def preflight(retry: Retry, until: float | None = None) -> Flow[Preflight]:
+    """Read one entry of the activity list.
 
     This detects an API key that is not accepted, a service that is down, and an address that is not the service's (a
     redirect, a login page) before anything is paid. `until` is the deadline in monotonic seconds.
@@ -114,13 +126,13 @@ def preflight(retry: Retry, until: float | None = None) -> Flow[bool]:
     operation = list_activity(limit=1)
     try:
         policy = RetryPolicy(until=until)
-        return (yield from retry.exchange(operation, lambda reply: _replays(reply, operation), policy))
+        return (yield from retry.exchange(operation, lambda reply: _read_preflight(reply, operation), policy))
     except ServiceUnavailable as error:
         if error.status != NOT_IMPLEMENTED:
             raise
-        return False
+        return Preflight()
     except (JobGone, RequestRejected):
-        return False  # a service without an activity list: after a lost start, a person has to decide
+        return Preflight()  # a service without an activity list: after a lost start, a person has to decide
 
 
 def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | None]]:
@@ -135,6 +147,8 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
     load_id, kind = plan.intent.load_id, plan.intent.kind
     state = RetryState()
     begun = yield from now()
+    #: The monotonic times at which this process has sent starts, by the nonces of their records.
+    sent: dict[str, float] = {}
     for attempt in range(MAX_STARTS):
         is_new = plan.is_new and attempt == 0
         job = None if is_new else ledger.job(load_id)
@@ -160,12 +174,13 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             )
             if not ledger.record_start(record):
                 continue  # another process is starting it at this moment
+            sent[record.writer] = yield from now()
             started = yield from _send_start(plan, operation, record, ledger, retry, state)
             if started is not None:
                 seconds = (yield from now()) - begun
                 retry.observe(events.JobStarted(kind=kind, job_id=started[0].job_id, seconds=seconds))
         else:
-            started = yield from _resolve_lost(plan, last, ledger, retry)
+            started = yield from _resolve_lost(plan, last, ledger, retry, sent.get(last.writer))
         if started is not None:
             return started
     last = ledger.last_start(load_id)
@@ -213,11 +228,11 @@ def _send_start(
     return None
 
 
-def _resolve_lost(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:
+def _resolve_lost(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: float | None) -> Flow[_Answer | None]:
     """Do the same as `_resolve`, and report what was found out."""
     begun = yield from now()
     try:
-        found = yield from _resolve(plan, last, ledger, retry)
+        found = yield from _resolve(plan, last, ledger, retry, sent_at)
     except OutcomeUnknown:
         retry.observe(_resolved(plan, None, "unknown", (yield from now()) - begun))
         raise
@@ -236,8 +251,11 @@ def _resolved(plan: Plan, job: Job | None, outcome: str, seconds: float) -> even
     return events.LostStartResolved(kind=plan.intent.kind, job_id=job_id, outcome=outcome, seconds=seconds)
 
 
-def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:
-    """Return the job of a start that got no response; None if it certainly started no job."""
+def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: float | None) -> Flow[_Answer | None]:
+    """Return the job of a start that got no response; None if it certainly started no job.
+
+    `sent_at` is when this process has sent it, in monotonic seconds; None if another process has recorded it.
+    """
     if plan.service is not None and plan.intent.service not in (None, plan.service):
         raise OutcomeUnknown(
             f"The start of load {last.load_id} got no answer from {plan.intent.service}, "
@@ -250,10 +268,11 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Ans
     # A different request with the same key would not be a repetition, and neither would one with a forgotten key.
     if plan.intent.replay and build is not None and remembered:
         return (yield from _repeat(replace_plan(plan, build=build), last, ledger, retry))
-    operation = plan.build(last.key)
-    window = PROMPT_S + operation.request.deadline_s + MARGIN_S
-    # At most the whole window: a clock that was set back since then must not cause a wait of years.
-    wait = min(window, last.at_seconds() + window - (yield from now(wall=True)))
+    window = PROMPT_S + plan.build(last.key).request.deadline_s + MARGIN_S
+    # The record of another process has a time of that process's clock, which only shows whether it is long over.
+    wait = window if age < window + CLOCKS_S else 0.0
+    if sent_at is not None:
+        wait = sent_at + window - (yield from now())
     while wait > 0:
         # Another process may be sending this start now; it then records the job's id.
         yield from sleep(min(wait, 1.0))
@@ -378,6 +397,7 @@ def _timestamp() -> Flow[str]:
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
 
 
-def _replays(reply: Response, operation: Operation[models.ActivityPage]) -> bool:
+def _read_preflight(reply: Response, operation: Operation[models.ActivityPage]) -> Preflight:
     responses.value_of(reply, operation.name)
-    return reply.headers.get("weblake-idempotency", "").strip().lower() == "replay"
+    replays = reply.headers.get("weblake-idempotency", "").strip().lower() == "replay"
+    return Preflight(replays, responses.clock_ahead_s(reply))

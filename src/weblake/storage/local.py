@@ -112,6 +112,7 @@ class LocalStorage:
         """Delete a file if it exists."""
         path = self._path(name)
         with translate_errors(f"delete {name}", self.url), suppress(FileNotFoundError):
+            path.lstat()  # a read-only file system refuses also to delete what does not exist
             path.unlink()
             _sync_dir(path.parent)
 
@@ -121,6 +122,7 @@ class LocalStorage:
             self.delete(file)
         path = self._path(name)
         with translate_errors(f"delete {name}", self.url), suppress(FileNotFoundError):
+            path.lstat()
             try:
                 path.rmdir()
             except OSError as error:

@@ -298,6 +298,30 @@ def test_the_roots_connection_has_settings_for_the_table_libraries(
     found = storage_settings(ObjectStoragePath(f"gs://{conn_id}@bucket/lake"))
     assert found == {"GOOGLE_SERVICE_ACCOUNT_KEY": canary, "timeout": "30"}
     assert canary not in error_text(ValueError(canary))
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("GOOGLE_SERVICE_ACCOUNT_KEY", '{{"private_key": "{}", "token_uri": "https://oauth2.example.com/token"}}'),
+        ("AZURE_STORAGE_CONNECTION_STRING", "AccountName=a;AccountKey={};BlobEndpoint=http://127.0.0.1:10000/a"),
+        ("AZURE_STORAGE_SAS_KEY", "{}"),
+        ("header.X-Api-Key", "{}"),
+        ("credential", "client:colon:{}"),
+    ],
+)
+def test_a_secret_that_contains_urls_is_masked_as_a_whole_and_in_parts(
+    airflow_db: None, canary: str, monkeypatch: pytest.MonkeyPatch, name: str, form: str
+) -> None:
+    from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_weblake.table_sync import error_text, storage_settings
+
+    value = form.format(canary)
+    conn_id = connect(monkeypatch, conn_type="google_cloud_platform", extra={"table_options": {name: value}})
+    assert storage_settings(ObjectStoragePath(f"gs://{conn_id}@bucket/lake")) == {name: value}
+    for text in (value, canary if name != "credential" else f"colon:{canary}"):
+        assert canary not in error_text(ValueError(f"denied: {text}"))
     assert storage_settings("gs://bucket/lake") == {}
 
 

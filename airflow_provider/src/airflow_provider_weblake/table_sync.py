@@ -7,6 +7,7 @@ texts for XCom and asset events contain none.
 from __future__ import annotations
 
 import contextvars
+import json
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,10 +47,12 @@ WAIT_S = 600.0
 TABLE_OPTIONS = "table_options"
 
 _SECRET = re.compile(
-    r"secret|passw|passphrase|credential|authorization|private|signature|token$|(access|account)[-_.]key$"
+    r"secret|passw|passphrase|credential|authorization|private|signature|token$|(access|account|api|sas)[-_.]?key$"
     r"|service[-_.]account[-_.]key|connection[-_.]string",
     re.IGNORECASE,
 )
+#: The beginning of a URL. Connection strings and key files contain URLs, too.
+_URL = re.compile(r"[a-z][a-z0-9+.\-]*://", re.IGNORECASE)
 #: Values that are no secrets, whatever their names say: masked, they would disappear from every line of a log.
 _PLAIN = re.compile(r"(true|false|none|null|[\d.]*)", re.IGNORECASE)
 
@@ -260,12 +263,25 @@ def _secrets(settings: Mapping[str, object]) -> Iterator[str]:
             yield from _secrets(value)
             continue
         text = str(value)
-        if "://" in text:
+        if _URL.match(text):
             with suppress(ValueError):
                 if password := urlsplit(text).password:
                     yield from (password, unquote(password))
         elif _SECRET.search(name) and not _PLAIN.fullmatch(text):
-            yield text.rpartition(":")[2] if name == "credential" else text  # a credential is id:secret
+            yield text.partition(":")[2] or text if name == "credential" else text  # a credential is id:secret
+            yield from _secrets(_parts(text))
+
+
+def _parts(secret: str) -> Mapping[str, object]:
+    """Return the fields of a secret that has some: the key file of a service account, or a connection string.
+
+    An error may show one of them alone.
+    """
+    with suppress(ValueError):
+        found = json.loads(secret)
+        return found if isinstance(found, Mapping) else {}
+    fields = (part.partition("=") for part in secret.split(";"))
+    return {name: value for name, _, value in fields if value}
 
 
 def _within(seconds: float, work: Callable[[], T]) -> T:

@@ -235,6 +235,7 @@ def test_outlets_carry_the_receipt_and_aliases_the_tables(airflow_db: None, tmp_
         LandedLoad(task_id="plain", outlets=[asset, other])
         LandedLoad(task_id="alias", to=root, outlets=[AssetAlias("lineage_alias")])
         LandedLoad(task_id="lost", to="memory://x", outlets=[AssetAlias("lineage_alias")])
+        LandedLoad(task_id="unknown", outlets=[Asset.ref(name="lineage_no_such_asset")])
     with DAG("lineage_consumer", schedule=[asset]) as consumer:
         BaseOperator(task_id="consume")
     run_beside(dag, consumer)

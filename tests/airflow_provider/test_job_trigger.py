@@ -216,6 +216,37 @@ def test_an_unreadable_connection_is_reported_by_a_worker(
     assert "nobody_knows" in capfd.readouterr().out
 
 
+def test_a_connection_that_the_secrets_backend_denies_is_reported_by_a_worker(
+    weblake_connection: WeblakeService, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The backend has errors of its own; one that ended the trigger would fail the task, and its job would go on."""
+    from airflow_provider_weblake.hooks.weblake import WeblakeHook
+
+    async def denied(hook: WeblakeHook) -> None:
+        raise PermissionError("denied to test-secret")
+
+    monkeypatch.setattr(WeblakeHook, "aendpoint", denied)
+
+    async def story(runner: Runner) -> None:
+        assert (await fire(runner, UNKNOWN_JOB))["status"] == "unknown"
+
+    run(story)
+    told = capfd.readouterr().out
+    assert "cannot be asked about: PermissionError" in told
+    assert "test-secret" not in told
+
+
+def test_an_id_is_watched_without_the_line_break_of_a_template(
+    weblake_connection: WeblakeService, site: GatedSite
+) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.pages(1))
+        event = await fire(runner, f" {job_id}\n")
+        assert (event["status"], event["job_id"]) == ("completed", job_id)
+
+    run(story)
+
+
 def test_an_unreadable_connection_is_read_less_often(weblake_connection: WeblakeService) -> None:
     async def story(runner: Runner) -> None:
         began = time.monotonic()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -15,6 +17,7 @@ from airflow.sdk import BaseOperator
 from catalogue import proves
 from dag_runs import Run, returned, run_one, states, task_logs
 
+from weblake import orchestration
 from weblake.errors import InvalidOption
 from weblake.testing import WeblakeService
 
@@ -142,6 +145,73 @@ def test_a_template_that_renders_to_nothing_is_refused(
     assert weblake_connection.counts().get("batch_scrape_started", 0) == 0
 
 
+#: Mistakes in the arguments of an operator, by its name, and the message.
+MISTAKES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a list that is None": ("BatchScrape", {"urls": None}, "`urls` is 'None'"),
+    "a list that renders to nothing": ("BatchScrape", {"urls": " "}, "`urls` is empty"),
+    "a page that renders to None": ("Scrape", {"url": "None"}, "`url` is 'None'"),
+    "a site that renders to None": ("Crawl", {"url": "None"}, "`url` is 'None'"),
+    "a map that renders to None": ("Map", {"url": "None"}, "`url` is 'None'"),
+    "no file": ("Parse", {"file": None}, "`file` is 'None'"),
+    "no kind": ("Land", {"kind": None, "job_id": "x"}, "'None' is not a kind of job"),
+    "options as text": ("Crawl", {"url": "https://a.example/", "options": "{'limit': 5}"}, "options is a str"),
+    "a partition as text": ("BatchScrape", {"urls": ["a.example"], "partition": "day=1"}, "partition is a str"),
+    "a deadline in words": ("BatchScrape", {"urls": ["a.example"], "deadline": "6h"}, "deadline is '6h'"),
+    "an interval in words": ("Crawl", {"url": "https://a.example/", "poll_interval": "often"}, "poll_interval is 'oft"),
+    "no ratio": ("Scrape", {"url": "https://a.example/", "fail_ratio": None}, "fail_ratio is None"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_an_argument_is_named_before_anything_is_paid(
+    weblake_connection: WeblakeService, tmp_path: Path, mistake: str
+) -> None:
+    from airflow_provider_weblake.operators import weblake
+
+    kind, given, told = MISTAKES[mistake]
+    given = given if kind == "Map" else {"to": str(tmp_path / "lake"), **given}
+    task = getattr(weblake, f"Weblake{kind}Operator")(task_id="land", **given)
+    ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=1, try_number=1)
+    with pytest.raises(InvalidOption, match=re.escape(told)):
+        task.execute({"ti": ti, "task": task, "outlet_events": {}})
+    assert not any(name.endswith("_started") for name in weblake_connection.counts())
+
+
+@pytest.mark.parametrize(("state", "status"), [("failed", "cancelled"), ("running", "completed")])
+def test_a_job_whose_start_is_answered_after_the_task_was_stopped_is_cancelled_if_it_is_not_wanted(
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    status: str,
+) -> None:
+    from airflow_provider_weblake.operators import killing
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    urls = site.held(2) if status == "cancelled" else site.pages(2)
+    task = WeblakeBatchScrapeOperator(
+        task_id="land", urls=urls, to=str(tmp_path / "lake"), poll_interval=0.2, wait_for_completion=False
+    )
+    real = orchestration.start_load
+
+    def start_load(*args: Any, **more: Any) -> Any:
+        task.on_kill()  # the signal comes while the request is on its way
+        return real(*args, **more)
+
+    monkeypatch.setattr(orchestration, "start_load", start_load)
+    monkeypatch.setattr(killing, "state_of", lambda ti: state)
+    pushed: dict[str, object] = {}
+    ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=1, try_number=1)
+    ti.xcom_push = lambda key, value: pushed.update({key: value})
+    context: Any = {"ti": ti, "task": task, "outlet_events": {}}
+    task.execute(context)
+    with weblake_connection.client() as client:
+        ref, until = orchestration.JobRef("batch_scrape", str(pushed["job_id"])), time.monotonic() + 30
+        head = client.run(orchestration.wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=0.2))
+    assert head["status"] == status
+
+
 @pytest.mark.parametrize("deferrable", [False, True])
 @pytest.mark.parametrize("kind", ["batch", "crawl"])
 def test_sensors_see_a_job_that_was_started_elsewhere(
@@ -259,6 +329,14 @@ def test_polls_without_a_pause_are_refused(seconds: float, tmp_path: Path) -> No
     # Airflow itself refuses a negative one, until 3.1 with an error of its own.
     with pytest.raises((ValueError, AirflowException), match="poke_interval"):
         WeblakeCrawlSensor(task_id="watch", job_id="x", poke_interval=seconds)
+
+
+def test_a_sensor_names_a_text_that_is_no_job_id() -> None:
+    from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
+
+    sensor = WeblakeCrawlSensor(task_id="watch", job_id="None", deferrable=True)  # as a triggerer has watched it
+    with pytest.raises(InvalidOption, match="'None' is not a job id"):
+        sensor.execute_complete({}, {"status": "unknown", "job_id": "None"})
 
 
 def test_a_sensor_that_starts_in_the_triggerer_is_serialised_accordingly() -> None:

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef
+from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_provider_weblake.assets.weblake import TABLES, asset_uri, openlineage_name, weblake_asset
 from weblake.errors import InvalidOption
@@ -69,7 +70,7 @@ def outlets_changed(
                 event.extra = {**event.extra, **extra, **_own_table(outlet, receipt)}
                 if partitions:
                     event.add_partitions(list(partitions))  # an operator refuses them where there are none
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AirflowRuntimeError) as error:
             _LOG.warning("The event of %r does not carry this load's receipt: %s", outlet, error)
 
 

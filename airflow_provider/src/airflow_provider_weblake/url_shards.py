@@ -84,6 +84,8 @@ def read_urls_or_shard(urls: Urls, column: str | None = None) -> list[str]:
 
 def _opened(path: LakePath) -> LakePath:
     """Return a storage URL with the file system of its Airflow connection; a local path is returned unchanged."""
+    if isinstance(path, str) and not path.strip():
+        raise InvalidOption("`urls` is empty.", hint="Give a list of URLs, or the path of a file of them.")
     if path == "-":
         raise InvalidOption("A task has no standard input to read a list from.", hint="Give the path of a file.")
     page = isinstance(path, str) and path.lower().startswith(("http://", "https://"))

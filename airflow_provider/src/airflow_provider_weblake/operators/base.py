@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
@@ -145,13 +145,37 @@ def refuse_none(what: str, given: object) -> None:
         raise InvalidOption(f"{what} is 'None'.", hint="Give a template that has a value in each run.")
 
 
+def mapping_of(name: str, given: object) -> dict[str, Any]:
+    """Return an argument as a dict, empty for None.
+
+    Raises:
+        InvalidOption: It is no mapping, such as the text that a template leaves.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidOption(
+            f"{name} is a {type(given).__name__}.",
+            hint="Give a dict. A template renders to a text, so put templates into the values of the dict.",
+        )
+    return dict(given)
+
+
+def required_number(name: str, given: float | str | None) -> float:
+    """Return an argument that has to be a number; raise InvalidOption as `number_of` does, also for no value."""
+    found = number_of(name, given)
+    if found is None:
+        raise InvalidOption(f"{name} is {given!r}.", hint="Give a number.")
+    return found
+
+
 def number_of(name: str, given: float | str | None) -> float | None:
     """Return an argument as a number; a template leaves a number as text, and no value as an empty text or "None"."""
     if given is None or (isinstance(given, str) and given.strip().lower() in ("", "none")):
         return None
     try:
         number = float(given)
-    except ValueError:
+    except (TypeError, ValueError):
         number = math.nan
     if math.isnan(number):
         raise InvalidOption(f"{name} is {given!r}.", hint="Give a number, or a template that renders to one.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 from urllib.parse import quote
 
 from airflow_provider_weblake import lineage
-from airflow_provider_weblake.operators.base import WeblakeOperator, refuse_none
+from airflow_provider_weblake.operators.base import WeblakeOperator, mapping_of, refuse_none
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import policy_applied
 from airflow_provider_weblake.storage import small_file
@@ -75,7 +75,8 @@ class WeblakeMapOperator(WeblakeOperator):
             file = _file_of(self.to)  # checked before anything is paid
             if file is not None and file.name.lower().endswith((".csv", ".parquet")):  # it would be read as such
                 raise errors.InvalidOption(f"The list {file.name} is text.", hint="Name the file with .txt.")
-            found = client.map_site(self.url, **(self.options or {}))
+            refuse_none("`url`", self.url)
+            found = client.map_site(self.url, **mapping_of("options", self.options))
             if found.warning:
                 self.log.warning("The service says of the map of %s: %s", self.url, found.warning[:TOLD])
             urls = [url for link in found.links if (url := _one_line(link.url))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from airflow_provider_weblake.operators.base import mapping_of, refuse_none
 from airflow_provider_weblake.operators.landing import JobOperator
 from airflow_provider_weblake.url_shards import read_urls_or_shard
 from weblake import orchestration
@@ -53,8 +54,10 @@ class WeblakeBatchScrapeOperator(JobOperator):
 
     def load_request(self) -> LoadRequest:
         """Return one load request for all URLs."""
+        options = mapping_of("options", self.options)
+        refuse_none("`urls`", self.urls)
         self._read = read_urls_or_shard(self.urls, self.column)
-        return orchestration.batch_request(self._read, self.naming(), **(self.options or {}))
+        return orchestration.batch_request(self._read, self.naming(), **options)
 
     def hosts(self) -> Sequence[str]:
         """Return the URLs."""
@@ -81,7 +84,9 @@ class WeblakeCrawlOperator(JobOperator):
 
     def load_request(self) -> LoadRequest:
         """Return the load request of the crawl; `max_credits` lowers its limit."""
-        return orchestration.crawl_request(self.url, self.naming(), self.terms(), **(self.options or {}))
+        refuse_none("`url`", self.url)
+        options = mapping_of("options", self.options)
+        return orchestration.crawl_request(self.url, self.naming(), self.terms(), **options)
 
     def hosts(self) -> Sequence[str]:
         """Return the start URL of the crawl."""
@@ -108,4 +113,4 @@ class WeblakeLandOperator(JobOperator):
 
     def load_request(self) -> LoadRequest:
         """Return the load request of the existing job."""
-        return orchestration.existing_job_request(self.kind, str(self.job_id).strip(), self.naming().partition)
+        return orchestration.existing_job_request(str(self.kind), str(self.job_id).strip(), self.naming().partition)

@@ -21,7 +21,7 @@ from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 from airflow_provider_weblake.features import conf, has_asset_partitions
 from airflow_provider_weblake.lineage import partitions_of
 from airflow_provider_weblake.links.weblake import JOB_URL_KEY, WeblakeJobLink
-from airflow_provider_weblake.operators.base import DatasetOperator, number_of, refuse_none
+from airflow_provider_weblake.operators.base import DatasetOperator, mapping_of, number_of, refuse_none, required_number
 from airflow_provider_weblake.operators.killing import Killing
 from airflow_provider_weblake.retry_policy import policy_applied
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
@@ -123,17 +123,17 @@ class LandingOperator(DatasetOperator):
         """Return the operator's tolerances and limits in the form of the core."""
         return orchestration.Terms(
             allow_partial=self.allow_partial,
-            missing_ratio=self.missing_ratio,
-            fail_ratio=self.fail_ratio,
+            missing_ratio=required_number("missing_ratio", self.missing_ratio),
+            fail_ratio=required_number("fail_ratio", self.fail_ratio),
             max_credits=number_of("max_credits", self.max_credits),
         )
 
     def naming(self) -> orchestration.Naming:
         """Return the partition in the form of the core: every value is text, as templates leave it."""
-        keys = {key: str(value) for key, value in self.partition.items()} if self.partition else None
-        for key, value in (keys or {}).items():
+        keys = {key: str(value) for key, value in mapping_of("partition", self.partition or None).items()}
+        for key, value in keys.items():
             refuse_none(f"The value of the partition key {key!r}", value)
-        return orchestration.Naming(partition=keys)
+        return orchestration.Naming(partition=keys or None)
 
     def finish(self, context: Context, landing: LandedLoad) -> dict[str, object]:
         """Report a landed load to the log, the task's assets and XCom; return the receipt."""
@@ -178,6 +178,8 @@ class JobOperator(LandingOperator):
         self.wait_for_completion = wait_for_completion
         self.cancel_on_kill = cancel_on_kill
         self._killing: Killing | None = None
+        #: Whether Airflow has stopped this process before the job was known.
+        self._stopped = False
         #: Whether the triggerer could not ask about the job.
         self._triggerer_failed = False
 
@@ -213,13 +215,15 @@ class JobOperator(LandingOperator):
         return result
 
     def on_kill(self) -> None:
-        """Cancel the job if Airflow reports that it is not wanted any more."""
+        """Cancel the job if Airflow reports that it is not wanted any more; a job being started, when it is known."""
+        self._stopped = True
         if self._killing is not None:
             self._killing.decide()
 
     def terms(self) -> Terms:
         """Return the terms of every load, and the deadline."""
-        limit = _seconds(self.deadline)
+        given = self.deadline
+        limit = given.total_seconds() if isinstance(given, timedelta) else required_number("deadline", given)
         if self.execution_timeout is not None:
             limit = min(limit, self.execution_timeout.total_seconds())
         terms = super().terms()
@@ -228,7 +232,7 @@ class JobOperator(LandingOperator):
             max_credits=terms.max_credits if self.owns_job else None,  # over it, the core would cancel the job
             timeout_s=limit,
             ends_job=self.owns_job,
-            poll_s=float(self.poll_interval),
+            poll_s=required_number("poll_interval", self.poll_interval),
         )
 
     def _run(self, context: Context, generation: int | None = None) -> dict[str, object]:
@@ -258,6 +262,8 @@ class JobOperator(LandingOperator):
         if self.cancel_on_kill:
             ref = orchestration.JobRef(job.kind, job.job_id)
             self._killing = Killing(ref, self.hook, context["ti"], self.log)
+            if self._stopped:
+                self._killing.decide()
         # Only the embedded service says that it replays a start.
         url = self.hook.job_url(job.kind, job.job_id, has_console=bool(intent.replay))
         self.log.info("Job %s of load %s: %s", job.job_id, job.load_id, url)
@@ -289,7 +295,7 @@ class JobOperator(LandingOperator):
                 job_id=job.job_id,
                 deadline=ends_at,
                 max_credits=load.terms.max_credits,
-                poll_interval=float(self.poll_interval),
+                poll_interval=load.terms.poll_s,
                 owns_job=self.owns_job,
                 cancel_on_kill=self.cancel_on_kill,
                 reconnect_s=RECONNECT_S if self._triggerer_failed else None,
@@ -308,7 +314,3 @@ def task_of(context: Context) -> orchestration.Task:
     ti = context["ti"]
     map_index = -1 if ti.map_index is None else ti.map_index
     return orchestration.Task(("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")
-
-
-def _seconds(given: timedelta | float) -> float:
-    return given.total_seconds() if isinstance(given, timedelta) else float(given)

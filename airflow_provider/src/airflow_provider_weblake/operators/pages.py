@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_provider_weblake.operators.base import mapping_of, refuse_none
 from airflow_provider_weblake.operators.landing import LandingOperator
 from weblake import errors, orchestration
 
@@ -34,7 +35,8 @@ class WeblakeScrapeOperator(LandingOperator):
 
     def load_request(self) -> LoadRequest:
         """Return the load request of one page."""
-        return orchestration.scrape_request(self.url, self.naming(), **(self.options or {}))
+        refuse_none("`url`", self.url)
+        return orchestration.scrape_request(self.url, self.naming(), **mapping_of("options", self.options))
 
     def hosts(self) -> Sequence[str]:
         """Return the URL of the page."""
@@ -60,9 +62,10 @@ class WeblakeParseOperator(LandingOperator):
 
     def load_request(self) -> LoadRequest:
         """Return the load request of one file."""
+        refuse_none("`file`", self.file)
         path = Path(self.file)
         if not path.is_file():
             raise errors.InvalidOption(
                 f"{path} is not a file on this worker.", hint="Give a path that the worker can read."
             )
-        return orchestration.parse_request(path, self.naming(), **(self.options or {}))
+        return orchestration.parse_request(path, self.naming(), **mapping_of("options", self.options))

@@ -122,6 +122,7 @@ class JobSensor(BaseSensorOperator):
     def execute_complete(self, context: Context, event: Mapping[str, object] | str) -> object:
         """Finish after a trigger that could not end the task itself: the job did not complete."""
         if isinstance(event, Mapping):
+            self._id()  # names a text that is no id, which a trigger cannot watch
             self._judge(str(event.get("status")))
             return event
         return self.poke(context).xcom_value  # `dag.test()` passes on only the status of such a trigger

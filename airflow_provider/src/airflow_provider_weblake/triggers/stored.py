@@ -1,4 +1,4 @@
-"""What Airflow stores of a trigger: its arguments, which are checked, and its events."""
+"""What Airflow stores of a trigger: its arguments, which are checked, its events, and the texts of its errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from airflow.triggers.base import BaseTrigger
 
-from weblake.errors import InvalidOption
+from airflow_provider_weblake.features import AirflowException
+from airflow_provider_weblake.remedies import AIRFLOW
+from weblake.errors import InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -30,6 +32,14 @@ def serialized(trigger: BaseTrigger) -> tuple[str, dict[str, object]]:
     kind = type(trigger)
     arguments = {name: getattr(trigger, name) for name in signature(kind).parameters}
     return f"{kind.__module__}.{kind.__qualname__}", arguments
+
+
+def error_text(error: BaseException) -> str:
+    """Return the log text of an error: only messages of weblake and Airflow are sure to hold no key."""
+    if isinstance(error, WeblakeError):
+        error.interface = AIRFLOW
+    is_redacted = isinstance(error, WeblakeError | AirflowException)
+    return f"{type(error).__name__}: {error}" if is_redacted else type(error).__name__
 
 
 def event_of(job: JobRef, status: str, head: Mapping[str, object]) -> dict[str, JsonValue]:

@@ -25,8 +25,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_weblake.features import AdvanceItem, AirflowException, SharedStreamProducer
 from airflow_provider_weblake.hooks.shared import shared_client
-from airflow_provider_weblake.remedies import AIRFLOW
-from airflow_provider_weblake.triggers.stored import serialized
+from airflow_provider_weblake.triggers.stored import error_text, serialized
 from weblake import aio
 from weblake.errors import InvalidOption, RetryLater, WeblakeError
 
@@ -95,7 +94,7 @@ class Polls(SharedStreamProducer, Generic[S]):
                 if failures >= MAX_FAILURES:
                     raise
                 pause = self._repeat_after(error, failures)
-                _LOG.warning("Poll failed, %d in a row, again in %.0f s: %s", failures, pause, _error_text(error))
+                _LOG.warning("Poll failed, %d in a row, again in %.0f s: %s", failures, pause, error_text(error))
             else:
                 failures = 0
                 yield look, look
@@ -219,11 +218,3 @@ class Watcher(BaseEventTrigger, Generic[S]):
 
 def _jittered(seconds: float) -> float:
     return seconds * random.uniform(0.9, 1.1)  # noqa: S311 - jitter between polls, no secret
-
-
-def _error_text(error: BaseException) -> str:
-    """Return the log text of an error: only messages of weblake and Airflow are sure to hold no key."""
-    if isinstance(error, WeblakeError):
-        error.interface = AIRFLOW
-    is_redacted = isinstance(error, WeblakeError | AirflowException)
-    return f"{type(error).__name__}: {error}" if is_redacted else type(error).__name__

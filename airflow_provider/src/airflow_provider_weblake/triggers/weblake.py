@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
-from airflow_provider_weblake.features import TRIGGERS_HEAR_KILLS, AirflowException
+from airflow_provider_weblake.features import TRIGGERS_HEAR_KILLS
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.task_state import GOES_ON, astate_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
-from airflow_provider_weblake.triggers.stored import check_interval, event_of, serialized
+from airflow_provider_weblake.triggers.stored import check_interval, error_text, event_of, serialized
 from weblake import aio, errors, orchestration
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class WeblakeJobTrigger(BaseTrigger):
 
     @property
     def _job(self) -> orchestration.JobRef:
-        return orchestration.JobRef(self.kind, self.job_id)
+        return orchestration.JobRef(self.kind, self.job_id.strip())  # a template may leave a line break
 
     async def _end(self) -> str:
         """Return how the waiting ended: the job's final status, or one of the trigger's own."""
@@ -144,10 +144,10 @@ class WeblakeJobTrigger(BaseTrigger):
                 with in_airflow_terms():
                     async with shared_client(self.weblake_conn_id) as client:
                         return await self._watch(client, until)
-            except (errors.WeblakeError, AirflowException) as error:
+            except Exception as error:  # noqa: BLE001  # an error here would fail the task, and its job would go on
                 # A key may have been changed, or the connection may be unreadable for a moment. If that persists, a
                 # worker checks it: it names the error, or continues if only the triggerer is at fault.
-                self.log.warning("%s cannot be asked about: %s", self._job, error)
+                self.log.warning("%s cannot be asked about: %s", self._job, error_text(error))
                 if asked_twice and not self._answered:
                     return "unknown"
                 asked_twice, self._answered = True, False
@@ -223,8 +223,10 @@ class WeblakeJobTrigger(BaseTrigger):
             with in_airflow_terms():
                 async with aio.timeout(CANCEL_S), shared_client(self.weblake_conn_id) as client:
                     await client.run(orchestration.cancel(self._job, client.retry))
-        except (errors.WeblakeError, AirflowException, TimeoutError) as error:
-            said = str(error) or f"no answer within {CANCEL_S:g} s"
+        except TimeoutError:
+            self.log.warning("%s is to be cancelled (%s): no answer within %g s.", self._job, why, CANCEL_S)
+        except Exception as error:  # noqa: BLE001  # the secrets backend of the connection has errors of its own
+            said = error_text(error)
             self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job, why, said)
         else:
             self.log.info("Cancelled %s: %s.", self._job, why)

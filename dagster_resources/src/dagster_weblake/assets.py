@@ -203,8 +203,8 @@ class _Maker:
 
     def make(self, specs: list[dg.AssetSpec]) -> list[dg.AssetsDefinition]:
         # The first op depends on the assets that it takes as inputs.
-        first, data = _depending_on(specs[0], self.ins), specs[-1].key
-        assets = [self._asset(first, data, self.parameters, self.ins)]
+        (first, ins), data = _depending_on(specs[0], self.ins), specs[-1].key
+        assets = [self._asset(first, data, self.parameters, ins)]
         return assets if len(specs) == 1 else [*assets, self._asset(specs[1], data, self.parameters[:1], {})]
 
     def _asset(
@@ -252,13 +252,17 @@ def _is_input(parameter: inspect.Parameter) -> bool:
     return not (isinstance(kind, type) and issubclass(kind, dg.ConfigurableResource | dg.ConfigurableIOManager))
 
 
-def _depending_on(spec: dg.AssetSpec, ins: Mapping[str, dg.AssetIn]) -> dg.AssetSpec:
+def _depending_on(spec: dg.AssetSpec, ins: Mapping[str, dg.AssetIn]) -> tuple[dg.AssetSpec, Mapping[str, dg.AssetIn]]:
+    """Return the spec with the inputs as dependencies, and the inputs without what their dependencies have."""
     known = {dep.asset_key for dep in spec.deps}
-    keys = {_key_of(name, given): given for name, given in ins.items()}
-    more = [
-        dg.AssetDep(key, partition_mapping=given.partition_mapping) for key, given in keys.items() if key not in known
-    ]
-    return spec.replace_attributes(deps=[*spec.deps, *more]) if more else spec
+    keys = {_key_of(name, given): name for name, given in ins.items()}
+    more = {
+        key: dg.AssetDep(key, partition_mapping=ins[name].partition_mapping)
+        for key, name in keys.items()
+        if key not in known
+    }
+    bare = {keys[key]: ins[keys[key]]._replace(key=key, key_prefix=[], partition_mapping=None) for key in more}
+    return (spec.replace_attributes(deps=[*spec.deps, *more.values()]) if more else spec), {**ins, **bare}
 
 
 def _key_of(name: str, given: dg.AssetIn) -> dg.AssetKey:

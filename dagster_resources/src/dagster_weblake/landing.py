@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
@@ -26,8 +26,10 @@ from dagster_weblake.failures import as_failure, translate_errors
 from dagster_weblake.identity import Lineage
 from dagster_weblake.progress import Progress
 from dagster_weblake.remedies import in_dagster_terms
+from dagster_weblake.requests import BatchScrapeRequest
 from dagster_weblake.stopping import Stopping
 from dagster_weblake.templates import Part
+from dagster_weblake.upstream_partitions import urls_of_part
 from weblake import orchestration
 from weblake.errors import AskPerson, AuthenticationFailed, JobEnded, RetryLater, WeblakeError
 
@@ -222,7 +224,11 @@ class Step:
 
     def load_request(self, part: Part, key: dg.AssetKey | None = None) -> LoadRequest:
         """Return the load request for a partition of this asset, or of another one for which this one starts jobs."""
-        load_request = self.request.load_request(part)
+        request = self.request
+        if isinstance(request, BatchScrapeRequest):
+            urls = urls_of_part(self.context, self.key, part, request.urls, request.column)
+            request = replace(request, urls=urls)
+        load_request = request.load_request(part)
         task = self.lineage.task(self.dataset, key or self.key, part.key, self.key)
         return orchestration.place(self.weblake.client, self.dataset, load_request, task, self.terms)
 

@@ -135,7 +135,8 @@ class BatchScrapeRequest(LandingRequest):
         urls: The URLs; or the path or storage URL of a text, CSV or Parquet file of them; or the `dg.AssetKey` of an
             upstream asset that returns them: a list, or an Arrow, pandas or Polars table, of which `column` is taken. A
             function under `@weblake_assets` passes the value that it got from upstream. If that is a mapping of several
-            partitions by their keys, each partition takes its own value.
+            upstream partitions by their keys, each partition takes the values of those that belong to it. In any other
+            mapping, each partition takes the value of its own key.
         column: The column of a table or of a CSV or Parquet file; `url` by default.
         options: Scrape options of the contract in snake_case, such as `{"formats": ["markdown", "links"]}`.
     """

@@ -21,6 +21,18 @@ def urls_of(given: object, column: str | None = None) -> list[str]:
         InvalidOption: It has no URL or no such column, or is of an unsupported type.
         FixRequest: The file cannot be read.
     """
+    urls = _urls_of(given, column)
+    if not urls:
+        raise InvalidOption("The upstream asset returned no URL.", hint="Return at least one URL.")
+    return urls
+
+
+def urls_of_all(values: Iterable[object], column: str | None = None) -> list[str]:
+    """Return the URLs of several values, each as in `urls_of`; some of them may be empty, but not all."""
+    return urls_of([url for value in values for url in _urls_of(value, column)])
+
+
+def _urls_of(given: object, column: str | None) -> list[str]:
     if isinstance(given, str | os.PathLike):
         return orchestration.read_urls(given, column)
     values = _values(given, column)
@@ -34,8 +46,6 @@ def urls_of(given: object, column: str | None = None) -> list[str]:
             )
         if value.strip():
             urls.append(value.strip())
-    if not urls:
-        raise InvalidOption("The upstream asset returned no URL.", hint="Return at least one URL.")
     return urls
 
 

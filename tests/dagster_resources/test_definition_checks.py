@@ -19,6 +19,8 @@ from dagster_weblake import (
     weblake_assets,
 )
 from dagster_weblake.requests import LandingRequest, Request
+from dagster_weblake.templates import Part
+from weblake.errors import InvalidOption
 
 URL = "https://docs.example.com/"
 
@@ -53,6 +55,9 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         (CrawlRequest(url=URL, max_credits="5"), "max_credits is of type str"),  # type: ignore[arg-type]
         (CrawlRequest(url=URL, deadline="6h"), "deadline is of type str. Give a datetime.timedelta"),  # type: ignore[arg-type]
         (CrawlRequest(url=URL, poll_interval=0), "poll_interval is 0"),
+        (ScrapeRequest(url=URL, partition="day"), "partition is of type str. Give a dict"),  # type: ignore[arg-type]
+        (ParseRequest(file=None), "file is None. Give the path of a file"),  # type: ignore[arg-type]
+        (JobRequest(kind="batch", job_id=5), "job_id is of type int"),  # type: ignore[arg-type]
         ({"url": URL}, "request is of type dict. Give one of CrawlRequest"),
     ],
 )
@@ -61,6 +66,29 @@ def test_a_wrong_request_is_an_error_of_its_definition(request_: Any, message: s
         build_weblake_assets(["web", "docs"], request_)
     assert str(caught.value).startswith("Asset 'web/docs': ")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (ScrapeRequest(url=URL, options="x"), "options is of type str"),  # type: ignore[arg-type]
+        (CrawlRequest(url=URL, partition="day"), "partition is of type str"),  # type: ignore[arg-type]
+        (ParseRequest(file=None), "file is None"),  # type: ignore[arg-type]
+        (JobRequest(kind="batch", job_id=5), "job_id is of type int"),  # type: ignore[arg-type]
+        (BatchScrapeRequest(urls=" "), "`urls` is an empty text"),
+    ],
+)
+def test_a_request_that_a_function_returns_is_checked_in_the_step(request_: LandingRequest, message: str) -> None:
+    """Without an error of its own, the step would be retried."""
+    with pytest.raises(InvalidOption, match=message):
+        request_.load_request(Part())
+
+
+def test_a_root_with_a_password_is_refused_and_not_shown() -> None:
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="`to` has a user name or password") as caught:
+        build_weblake_assets("docs", CrawlRequest(url=URL), to="s3://test-user:test-secret@lake/web")
+    assert "test-secret" not in str(caught.value)
+    assert build_weblake_assets("docs", CrawlRequest(url=URL), to="abfs://container@account.dfs.example.com/web")
 
 
 @pytest.mark.parametrize(

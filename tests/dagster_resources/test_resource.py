@@ -16,12 +16,13 @@ from dagster._serdes import serialize_value
 from error_texts import everything_of
 from in_process import Bench
 from observed_lab import Exported
+from pydantic import Field
 from secret_search import holds
 from tls_lab import Authority, Proxy, Service, closed_at_end
 
 from dagster_weblake import WeblakeParquetIOManager, WeblakeResource, secret_config
 from weblake import orchestration
-from weblake.errors import AskPerson, AuthenticationFailed, InvalidOption
+from weblake.errors import AskPerson, AuthenticationFailed, InvalidOption, StorageRefused
 from weblake.testing import WeblakeService
 
 
@@ -143,6 +144,27 @@ def test_s1_secrets_given_as_text_are_in_no_snapshot_and_no_repr(canary: str, ne
     with resource.get_client() as client:
         assert client._settings is not None
         assert canary not in repr(client._settings)
+
+
+def test_s1_secrets_in_the_defaults_of_a_subclass_and_in_addresses_are_in_no_snapshot_and_no_repr(canary: str) -> None:
+    class Mine(WeblakeResource):
+        api_key: str = canary
+        proxy: str | None = Field(default=f"http://test-user:{canary}@proxy.example:3128")
+
+    class Reader(WeblakeParquetIOManager):
+        root: str = f"s3://test-user:{canary}@lake/web"
+
+    mine = Mine(base_url="http://127.0.0.1:1", root="s3://lake/web")
+    wrong = resource_with(base_url=f"http://test-user:{canary}@h", root=f"s3://test-user:{canary}@lake/web")
+    shown = dg.Definitions(resources={"weblake": mine, "wrong": wrong, "io_manager": Reader()})
+    assert canary not in serialize_value(RepositorySnap.from_def(shown.get_repository_def()))
+    assert canary not in repr(mine) + repr(wrong) + repr(Reader())
+    with mine.get_client() as client:
+        assert client._settings is not None
+    assert mine._endpoint() == ("http://127.0.0.1:1", canary)
+    for use in (wrong.get_client, wrong.dataset):  # the reason is named where they are used
+        with pytest.raises((InvalidOption, StorageRefused), match="user"):
+            use()
 
 
 @pytest.mark.parametrize(

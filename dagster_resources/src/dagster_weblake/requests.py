@@ -17,7 +17,9 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from os import PathLike
 from pathlib import Path
+from types import UnionType
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast
 
 import dagster as dg
@@ -105,6 +107,7 @@ class LandingRequest:
 
     def naming(self, part: Part) -> orchestration.Naming:
         """Return the partition keys and values of the load."""
+        check_type("partition", self.partition, Mapping, "a dict")
         return orchestration.Naming(partition=filled(self.partition, part) if self.partition else None)
 
 
@@ -201,6 +204,7 @@ class ParseRequest(LandingRequest):
 
     def load_request(self, part: Part) -> LoadRequest:
         """Return the load request of one file, identified by its name and content."""
+        check_file(self.file)
         path = Path(filled(self.file, part))
         if not path.is_file():
             raise InvalidOption(f"{path} is not a file here.", hint="Give a path that the step's process can read.")
@@ -224,6 +228,8 @@ class JobRequest(LandingRequest):
         """Return the load request of the existing job."""
         if not self.kind or not self.job_id:
             raise InvalidOption("It is not said which job to land.", hint="Give kind and job_id in the run's config.")
+        check_type("kind", self.kind, str, "a text")
+        check_type("job_id", self.job_id, str, "a text")
         return orchestration.existing_job_request(self.kind, self.job_id.strip(), self.naming(part).partition)
 
 
@@ -263,8 +269,22 @@ class ActivityRequest:
 Request = CrawlRequest | BatchScrapeRequest | ScrapeRequest | ParseRequest | JobRequest | UsageRequest | ActivityRequest
 
 
+def check_type(name: str, value: object, kind: type | UnionType, what: str) -> None:
+    """Raise InvalidOption for a field of the request that is not None and of another type."""
+    if value is not None and not isinstance(value, kind):
+        raise InvalidOption(f"{name} is of type {type(value).__name__}.", hint=f"Give {what}.")
+
+
+def check_file(file: object) -> None:
+    """Raise InvalidOption for a file that is no path."""
+    if not file or not isinstance(file, str | PathLike):
+        raise InvalidOption(f"file is {file!r}.", hint="Give the path of a file.")
+
+
 def check_option_names(options: Mapping[str, object]) -> None:
-    """Raise InvalidOption for an option that is a field of the request, and for a name that is no text."""
+    """Raise InvalidOption for options that are no dict, one that is a field of the request, and one without a text."""
+    if not isinstance(options, Mapping):
+        raise InvalidOption(f"options is of type {type(options).__name__}.", hint='Give a dict: {"limit": 10}.')
     for name in options:
         if not isinstance(name, str) or name in _NO_OPTIONS:
             raise InvalidOption(

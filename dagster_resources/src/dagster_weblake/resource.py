@@ -99,6 +99,11 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     def __init__(self, **data: object) -> None:
         super().__init__(**secret_config.hidden(data))
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **more: object) -> None:
+        super().__pydantic_init_subclass__(**more)
+        secret_config.hide_defaults(cls)
+
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[WeblakeResource]:
         """Yield the resource with one client for the step, closed at its end; it connects when it is first used."""
@@ -158,14 +163,14 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
             AskPerson: There is neither.
             StorageRefused: Loads cannot land in this storage.
         """
-        where = to or self.root
+        where = to or secret_config.reveal(self.root)
         if not where:
             raise AskPerson(
                 "It is not known where to land: neither the asset nor the resource names a root.",
                 hint="Give WeblakeResource(root=...), or `to` to the asset.",
             )
         with in_dagster_terms():
-            return orchestration.open_dataset(where, storage_options=self.options_of_storage())
+            return orchestration.open_dataset(str(where), storage_options=self.options_of_storage())
 
     def dataset_of_step(self, context: dg.AssetExecutionContext, to: str | None = None) -> Dataset:
         """Return the dataset for a step that lands in it.

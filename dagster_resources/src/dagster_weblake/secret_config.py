@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Mapping
 
 import dagster as dg
+from pydantic import BaseModel
 
 from weblake.errors import AskPerson
 
@@ -20,6 +21,8 @@ _PLACEHOLDER = re.compile(r"\(kept out of Dagster's records: [0-9a-f]+\)")
 _KEY = secrets.token_bytes(32)
 #: The secrets of this process by their placeholders.
 _VALUES: dict[str, object] = {}
+#: The schemes of addresses in which a container is written before an @.
+_AZURE = frozenset({"abfs", "abfss", "adl", "az"})
 #: Dagster's classes for a text and for a number from the environment.
 ENV_VARS = (dg.EnvVar, type(dg.EnvVar.int("")))
 
@@ -38,12 +41,34 @@ def hide(value: object) -> object:
 
 
 def hidden(fields: Mapping[str, object]) -> dict[str, object]:
-    """Return the fields of a resource with placeholders for those that hold secrets."""
+    """Return the fields of a resource with placeholders for those that hold secrets.
+
+    An address is one if it has user info. It is refused when it is used; until then Dagster must not store it.
+    """
     found = {name: hide(fields[name]) for name in ("api_key", "proxy") if fields.get(name) is not None}
+    found |= {name: hide(fields[name]) for name in ("base_url", "root") if has_user_info(fields.get(name))}
     options = fields.get("storage_options")
     if isinstance(options, Mapping):
         found["storage_options"] = {name: hide(value) for name, value in options.items()}
     return {**fields, **found}
+
+
+def hide_defaults(kind: type[BaseModel]) -> None:
+    """Replace secrets in the defaults of a class's fields, which are in the schema of its configuration, too."""
+    defaults = {name: field.default for name, field in kind.model_fields.items() if field.default is not None}
+    for name, default in hidden(defaults).items():
+        field = kind.model_fields[name]
+        if default is not field.default:
+            field.default, field.repr = default, False
+            kind.model_rebuild(force=True)
+
+
+def has_user_info(address: object) -> bool:
+    """Return whether an address has a user name or password; the container of an Azure account is none."""
+    if not isinstance(address, str) or isinstance(address, dg.EnvVar):
+        return False
+    scheme, _, rest = address.partition("://")
+    return "@" in rest.partition("/")[0] and scheme.lower() not in _AZURE
 
 
 def reveal(value: object) -> object:

@@ -22,6 +22,7 @@ from dagster_weblake.requests import (
     UsageRequest,
     code_version_of,
 )
+from dagster_weblake.secret_config import has_user_info
 from dagster_weblake.validation import check_request, invalid
 from weblake.errors import InvalidOption
 
@@ -67,6 +68,12 @@ def build_weblake_specs(
     spec = with_options(asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(asset), options)
     if wait not in get_args(Wait):
         raise invalid(spec.key, InvalidOption(f"wait is {wait!r}.", hint="Give 'step' or 'sensor'."))
+    if has_user_info(to):
+        wrong = InvalidOption(
+            "`to` has a user name or password, which Dagster would store and show.",
+            hint="Give credentials in the environment, or as storage_options of the resource.",
+        )
+        raise invalid(spec.key, wrong)
     if request is not None:
         check_request(request, spec.key)
         if wait == "sensor":

@@ -9,6 +9,7 @@ import dagster as dg
 
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
 from dagster_weblake.metadata.columns import column_schema
+from dagster_weblake.secret_config import reveal
 from weblake import orchestration
 from weblake.errors import AskPerson, StorageRefused
 
@@ -56,7 +57,7 @@ def build_table_asset(
 
         resource = getattr(context.resources, resource_key)
         storage = resource.options_of_storage()
-        root: str = to or resource.root
+        root = to or str(reveal(resource.root))
         chosen: dict[str, Any] = {"format": table_format, "name": table_name, "storage_options": storage}
         with translate_errors(context):
             dataset = resource.dataset_of_step(context, to)

@@ -33,6 +33,8 @@ def urls_of_all(values: Iterable[object], column: str | None = None) -> list[str
 
 
 def _urls_of(given: object, column: str | None) -> list[str]:
+    if isinstance(given, str) and not given.strip():
+        raise InvalidOption("`urls` is an empty text.", hint="Give a list of URLs, or the path of a file of them.")
     if isinstance(given, str | os.PathLike):
         return orchestration.read_urls(given, column)
     values = _values(given, column)

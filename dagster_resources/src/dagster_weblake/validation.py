@@ -15,7 +15,9 @@ from dagster_weblake.requests import (
     ParseRequest,
     Request,
     ScrapeRequest,
+    check_file,
     check_option_names,
+    check_type,
 )
 from dagster_weblake.secret_config import ENV_VARS
 from dagster_weblake.url_inputs import urls_of
@@ -59,6 +61,7 @@ def check(request: object) -> None:
         raise InvalidOption(f"The request is of type {type(request).__name__}.", hint=f"Give one of {names}.")
     if isinstance(request, LandingRequest):
         request.terms()
+        check_type("partition", request.partition, Mapping, "a dict")
     if isinstance(request, CrawlRequest):
         _check_options(contract.CrawlRequest, request.options, url=_url(request.url))
     elif isinstance(request, ScrapeRequest):
@@ -69,14 +72,15 @@ def check(request: object) -> None:
             urls = urls_of([_ANY_URL if _is_unknown_yet(url) else url for url in request.urls])
         _check_options(contract.BatchScrapeRequest, request.options, urls=urls)
     elif isinstance(request, ParseRequest):
+        check_file(request.file)
         _check_options(contract.ParseOptions, request.options)
     elif isinstance(request, JobRequest) and request.kind is not None and request.job_id is not None:
+        check_type("kind", request.kind, str, "a text")
+        check_type("job_id", request.job_id, str, "a text")
         orchestration.existing_job_request(request.kind, request.job_id.strip())
 
 
 def _check_options(form: type, options: Mapping[str, object], **more: object) -> None:
-    if not isinstance(options, Mapping):
-        raise InvalidOption(f"options is of type {type(options).__name__}.", hint='Give a dict: {"limit": 10}.')
     check_option_names(options)
     try:
         contract.to_wire(form, {**_replaced(options), **more})

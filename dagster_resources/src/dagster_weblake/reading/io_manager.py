@@ -75,6 +75,11 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
     def __init__(self, **data: object) -> None:
         super().__init__(**secret_config.hidden(data))
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **more: object) -> None:
+        super().__pydantic_init_subclass__(**more)
+        secret_config.hide_defaults(cls)
+
     def load_input(self, context: dg.InputContext) -> object:
         """Return the rows of the input, in the type that it is annotated with.
 
@@ -85,7 +90,7 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
         with _translate_errors():
             form = _form(context)
             options: Any = secret_config.resolve(self.storage_options)
-            rows = rows_of(context, self.root, options)
+            rows = rows_of(context, str(secret_config.reveal(self.root)), options)
             reading = weblake.read(
                 rows.root,
                 rows.table,

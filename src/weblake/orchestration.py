@@ -122,6 +122,20 @@ def place(
     return generations.place(request, task, generation)
 
 
+def recorded_request(
+    client: Client, dataset: Dataset, task: Task, terms: Terms, generation: int | None = None
+) -> LoadRequest | None:
+    """Return the request of the load that the task has to land now, made from the ledger and placed.
+
+    For a task that cannot make its request any more, such as from a list of URLs that is gone: the job that it has
+    started lands without it. None if no job is on record; then the request is needed. Arguments and errors are those of
+    `place`.
+    """
+    from weblake.loads import generations
+
+    return generations.recorded(client, dataset, task, terms, generation)
+
+
 def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedLoad | None:
     """Return the load of a request if it has landed, also one that was refused and that the terms now allow.
 

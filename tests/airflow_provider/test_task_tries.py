@@ -19,6 +19,7 @@ from catalogue import proves
 from dag_runs import Run, returned, run_one, task_logs
 
 from weblake import orchestration
+from weblake.errors import InvalidOption
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
@@ -145,6 +146,72 @@ def test_a_triggerer_that_cannot_poll_does_not_start_workers_repeatedly(
     assert [trigger.reconnect_s for trigger in triggers] == [None, landing.RECONNECT_S, landing.RECONNECT_S]
     assert "Does it have the connection 'weblake_default'" in task_logs(capfd)
     assert weblake_connection.counts()["batch_scrape_started"] == 1
+
+
+#: What may become of a list of URLs while the task waits for its job.
+LISTS: dict[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "changed": lambda file: file.write_text("https://other.example/1\nhttps://other.example/2\n\n"),
+    "empty": lambda file: file.write_text(""),
+}
+
+
+@pytest.mark.parametrize("tries", ["the trigger fires", "a retry"])
+@pytest.mark.parametrize("as_shard", [False, True])
+@pytest.mark.parametrize("becomes", LISTS)
+def test_a_paid_job_lands_without_the_list_that_it_was_started_with(
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    batch: MakeOperator,
+    tmp_path: Path,
+    becomes: str,
+    as_shard: bool,
+    tries: str,
+) -> None:
+    from airflow.sdk.exceptions import TaskDeferred
+
+    from airflow_provider_weblake.url_shards import url_shards
+
+    file = tmp_path / "urls.txt"
+    file.write_text("\n".join(site.held(2)))
+    urls: Any = url_shards(str(file), shards=1)[0] if as_shard else str(file)
+    pushed: dict[str, object] = {}
+    ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=1)
+    ti.xcom_push = lambda key, value: pushed.update({key: value})
+    task = batch(urls, deferrable=True)
+    context: Any = {"ti": ti, "task": task, "outlet_events": {}}
+    with pytest.raises(TaskDeferred) as waiting:
+        task.execute(context)
+    LISTS[becomes](file)
+    site.release()
+    with weblake_connection.client() as client:
+        ref, until = orchestration.JobRef("batch_scrape", str(pushed["job_id"])), time.monotonic() + 30
+        client.run(orchestration.wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=0.2))
+    again = batch(urls, deferrable=True)
+    if tries == "a retry":
+        receipt: Any = again.execute(context)
+    else:
+        receipt = again.execute_complete(context, {"status": "completed"}, **(waiting.value.kwargs or {}))
+    assert (receipt["stored"], receipt["submitted"], receipt["job_id"]) == (2, 2, pushed["job_id"])
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
+
+
+def test_a_try_that_finds_a_parsed_file_landed_does_not_need_the_file(
+    weblake_connection: WeblakeService, tmp_path: Path
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeParseOperator
+
+    file = tmp_path / "leaflet.html"
+    file.write_text("<title>Leaflet</title><main><h1>Leaflet</h1><p>A text.</p></main>")
+    ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=1)
+    task = WeblakeParseOperator(task_id="land", file=str(file), to=str(tmp_path / "lake"))
+    context: Any = {"ti": ti, "task": task, "outlet_events": {}}
+    receipt = task.execute(context)
+    file.unlink()
+    assert task.execute(context) == receipt
+    ti.max_tries = 3  # somebody has cleared it, which pays again, and needs the file
+    with pytest.raises(InvalidOption, match="is not a file on this worker"):
+        task.execute(context)
 
 
 @pytest.mark.parametrize("job", ["has completed", "runs still"])

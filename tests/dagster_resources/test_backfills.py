@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import dagster as dg
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
-from hostile_runs import IN_ONE, batches, load_of
+from hostile_runs import IN_ONE, LETTERS, batches, load_of
 from in_process import Bench, Run
 
-from dagster_weblake import metadata
+from dagster_weblake import BatchScrapeRequest, build_weblake_assets, metadata
 from dagster_weblake.identity import Lineage
 from weblake import orchestration
 from weblake.errors import AskPerson
@@ -69,6 +70,23 @@ def test_o9_a_backfill_re_executed_from_failure_lands_the_open_job(bench: Bench,
     # Asked a second time to re-execute the first one: the job has landed, and nothing is bought.
     assert bench.run(parts, partition="a", tags=tags_of("one", "three")).success
     assert (bench.started, bench.rows()) == (1, 2)
+
+
+@pytest.mark.parametrize("wait", ["step", "sensor"])
+def test_a_paid_job_lands_without_the_list_that_it_was_started_with(
+    bench: Bench, site: GatedSite, tmp_path: Path, wait: Literal["step", "sensor"]
+) -> None:
+    file = tmp_path / "urls.txt"
+    file.write_text("\n".join(site.pages(2)))
+    more: dict[str, Any] = {"partitions_def": LETTERS, "retry_policy": None, "wait": wait}
+    parts = build_weblake_assets("parts", BatchScrapeRequest(urls=str(file), poll_interval=0.2), **more)
+    failed(bench, parts, tags_of("one"), partition="a")
+    file.unlink()
+    second = bench.run(parts, partition="a", tags=tags_of("one", "two"))
+    assert second.success, second.failure()
+    assert (bench.started, bench.rows()) == (1, 2)
+    assert not bench.run(parts, partition="b").success
+    assert bench.started == 1
 
 
 def test_each_level_of_re_execution_continues_the_same_job(bench: Bench, site: GatedSite) -> None:

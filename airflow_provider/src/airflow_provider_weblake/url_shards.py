@@ -39,7 +39,7 @@ def url_shards(
 
     Each shard is a small dict that an operator takes as its `urls`. Together they are the list, in its order, with its
     duplicates. Cleared or retried, a mapped task reads its shard again; if the file has changed by then, it
-    fails and starts nothing: clear the task that cut it too.
+    lands the job that it had started, or else fails and starts nothing: clear the task that cut it too.
 
     :param path: a local path that every worker has, or an object storage path, with the connection in it
         (``s3://conn_id@bucket/urls.csv``). Its ending gives the format: ``.csv``, ``.parquet``, or else one URL a line,

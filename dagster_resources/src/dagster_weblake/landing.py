@@ -66,7 +66,7 @@ def land(
 
     def start_job(part: Part) -> Metadata:
         load_request = load_requests[part.key] = step.load_request(part)
-        if load_request.start is not None and load_request.kind in orchestration.JOB_KINDS:
+        if request.owns_job and load_request.kind in orchestration.JOB_KINDS:
             stopping.open[load_request.load_id] = load_request
             if orchestration.find_landed(step.dataset, load_request, step.terms) is None:
                 started_loads[part.key] = orchestration.start_load(
@@ -224,13 +224,25 @@ class Step:
 
     def load_request(self, part: Part, key: dg.AssetKey | None = None) -> LoadRequest:
         """Return the load request for a partition of this asset, or of another one for which this one starts jobs."""
-        request = self.request
-        if isinstance(request, BatchScrapeRequest):
-            urls = urls_of_part(self.context, self.key, part, request.urls, request.column)
-            request = replace(request, urls=urls)
-        load_request = request.load_request(part)
         task = self.lineage.task(self.dataset, key or self.key, part.key, self.key)
+        try:
+            with in_dagster_terms():
+                load_request = self._request_of(part).load_request(part)
+        except WeblakeError as error:
+            # Such as a list of URLs that is gone. The job that was started with it is paid for.
+            found = orchestration.recorded_request(self.weblake.client, self.dataset, task, self.terms)
+            if found is None:
+                raise
+            self.context.log.warning(f"{error} The job of load {found.load_id} was started before, and lands.")
+            return found
         return orchestration.place(self.weblake.client, self.dataset, load_request, task, self.terms)
+
+    def _request_of(self, part: Part) -> LandingRequest:
+        """Return the request of a partition, with its own URLs if an input has those of several partitions."""
+        if not isinstance(self.request, BatchScrapeRequest):
+            return self.request
+        given = self.request.urls
+        return replace(self.request, urls=urls_of_part(self.context, self.key, part, given, self.request.column))
 
     def load_to_collect(self, part: Part, job_key: dg.AssetKey) -> str:
         """Return the load that this run started, or that a sensor names, or the partition's newest started one."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset import layout
@@ -27,7 +28,7 @@ from weblake.errors import AskPerson, JobGone
 from weblake.jobs.polling import JobRef, get_status, over_budget
 from weblake.loads import publishing, starts
 from weblake.loads.download import FlowRunner
-from weblake.loads.load_request import LoadRequest, Terms
+from weblake.loads.load_request import Kind, LoadRequest, Terms
 from weblake.loads.load_request import Task as Task
 from weblake.loads.publishing import Dataset
 
@@ -38,6 +39,24 @@ _IN_VAIN = frozenset({"failed", "cancelled"})
 def place(request: LoadRequest, task: Task, generation: int) -> LoadRequest:
     """Return the request with the load id and slot of one generation of the task."""
     return replace(request, load_id=task.load_id(generation), slot=task.slot(generation, request.partition))
+
+
+def recorded(
+    client: FlowRunner, dataset: Dataset, task: Task, terms: Terms, generation: int | None = None
+) -> LoadRequest | None:
+    """Return the request for the load that the task has to land now, made from the ledger; raise as `choose` does.
+
+    None if its job is not on record, or if it is a page or file that has not landed: its request is needed then.
+    """
+    number = choose(client, dataset, task, terms) if generation is None else generation
+    load_id = task.load_id(number)
+    intent, job = dataset.ledger.intent(load_id), dataset.ledger.job(load_id)
+    if intent is None or job is None:
+        return None
+    if intent.kind not in JOB_KINDS and publishing.find(dataset, load_id) is None:
+        return None
+    kind = cast("Kind", intent.kind)
+    return place(LoadRequest(kind, load_id, job_id=job.job_id, partition=intent.partition), task, number)
 
 
 def choose(client: FlowRunner, dataset: Dataset, task: Task, terms: Terms) -> int:

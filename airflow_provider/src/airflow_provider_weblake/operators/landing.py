@@ -23,6 +23,7 @@ from airflow_provider_weblake.lineage import partitions_of
 from airflow_provider_weblake.links.weblake import JOB_URL_KEY, WeblakeJobLink
 from airflow_provider_weblake.operators.base import DatasetOperator, mapping_of, number_of, refuse_none, required_number
 from airflow_provider_weblake.operators.killing import Killing
+from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import policy_applied
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
@@ -115,9 +116,18 @@ class LandingOperator(DatasetOperator):
 
     def prepare(self, context: Context, client: Client, generation: int | None = None) -> Load:
         """Return the load that this execution is for."""
-        request, terms = self.load_request(), self.terms()
-        dataset = self.dataset()
-        return Load(dataset, orchestration.place(client, dataset, request, task_of(context), terms, generation), terms)
+        terms, dataset, task = self.terms(), self.dataset(), task_of(context)
+        try:
+            with in_airflow_terms():
+                request = self.load_request()
+        except errors.WeblakeError as error:
+            # Such as a list of URLs that is gone or has changed. The job that was started with it is paid for.
+            found = orchestration.recorded_request(client, dataset, task, terms, generation)
+            if found is None:
+                raise
+            self.log.warning("%s The job of load %s was started before, and lands.", error, found.load_id)
+            return Load(dataset, found, terms)
+        return Load(dataset, orchestration.place(client, dataset, request, task, terms, generation), terms)
 
     def terms(self) -> Terms:
         """Return the operator's tolerances and limits in the form of the core."""

@@ -67,6 +67,8 @@ from weblake.observers import LoadTotals as LoadTotals
 from weblake.observers import Totals as Totals
 from weblake.observers import combine as combine
 from weblake.remedies import Interface as Interface
+from weblake.secret_settings import secrets_in as secrets_in
+from weblake.secret_settings import without_secrets as without_secrets
 from weblake.urls.lists import read_urls as read_urls
 from weblake.urls.shards import UrlShard as UrlShard
 from weblake.urls.shards import read_shard as read_shard

@@ -195,7 +195,7 @@ def test_a_catalog_that_is_down_fails_no_landing_and_shows_no_secret(
 
 
 def test_a_truncated_secret_is_not_shown(canary: str) -> None:
-    from airflow_provider_weblake.table_sync import without_secrets
+    from weblake.orchestration import without_secrets
 
     for length in (8, 12, len(canary)):
         text = f"client_secret={canary[:length]}. Check its settings, {canary}."

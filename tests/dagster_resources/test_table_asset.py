@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from in_process import Bench
 from dagster_weblake import BatchScrapeRequest, build_table_asset, build_weblake_assets
 from weblake import orchestration, tables
 from weblake.api.models import ActivityEntry
+from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 
 def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) -> None:
@@ -35,6 +38,37 @@ def test_a_table_is_materialized_after_the_loads(bench: Bench, site: GatedSite) 
     assert {"markdown", "load_date"} < set(columns)
     again = bench.run([table]).metadata("pages_table")
     assert (again["weblake/loads_added"], again["dagster/row_count"]) == (0, 2)
+
+
+@pytest.mark.parametrize("given", ["text", "variable"])
+def test_a_catalog_that_returns_its_settings_shows_no_secret(
+    bench: Bench, site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    canary = f"canary-{secrets.token_hex(12)}"
+    monkeypatch.setenv("TEST_SECRET", canary)
+    received: list[str] = []
+
+    def tells(request: LoopbackRequest) -> LoopbackResponse:
+        received.append(f"{dict(request.headers)} {request.body!r}")
+        error = {"message": f"no: {request.body!r} {dict(request.headers)}", "type": "Down", "code": 503}
+        return LoopbackResponse(503, json.dumps({"error": error}).encode(), {"Content-Type": "application/json"})
+
+    options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    assert bench.run(build_weblake_assets("pages", BatchScrapeRequest(urls=[f"{site.url}/page/1"]))).success
+    tables.add(bench.root, "iceberg", catalog="lake", identifier="web.documents", table_options=options)
+    secret = canary if given == "text" else dg.EnvVar("TEST_SECRET")
+    with LoopbackServer(tells) as server:
+        options = {"type": "rest", "uri": server.url, "token": secret, "header.X-Api-Token": secret}
+        table = build_table_asset("t", deps=["pages"], table_format="iceberg", table_options=options, retry_policy=None)
+        run = bench.run([table])
+    assert canary in received[0]
+    assert "The Iceberg catalog 'lake' cannot be used" in str(run.failure().description)
+    assert "***" in str(run.failure().description)
+    assert [
+        path.name
+        for path in (tmp_path / "dagster").rglob("*")
+        if path.is_file() and canary.encode() in path.read_bytes()
+    ] == []
 
 
 def test_a_table_that_is_temporarily_unreadable_is_synced_by_the_retry(bench: Bench, site: GatedSite) -> None:

@@ -7,16 +7,12 @@ texts for XCom and asset events contain none.
 from __future__ import annotations
 
 import contextvars
-import json
-import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.log import mask_secret
@@ -24,6 +20,7 @@ from airflow.sdk.log import mask_secret
 from airflow_provider_weblake.features import AirflowTaskTimeout, conn_id_of, redact
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.storage import LakePath, connection_of, root_path
+from weblake import orchestration
 from weblake.errors import DeadlineExceeded, StorageRefused, WeblakeError
 
 if TYPE_CHECKING:
@@ -39,22 +36,10 @@ Settings = dict[str, Any]
 NAMED, NAMED_IN_RECEIPT = 50, 10
 #: Maximum number of characters of an error in XCom and asset events.
 TOLD = 500
-#: Characters from which on the beginning of a secret is hidden; shorter ones could be words.
-SHOWN = 8
 #: Seconds that a landing task waits for its tables. pyiceberg sends requests to a REST catalog without a timeout.
 WAIT_S = 600.0
 #: The field of a connection's extra that holds settings for deltalake and pyiceberg.
 TABLE_OPTIONS = "table_options"
-
-_SECRET = re.compile(
-    r"secret|passw|passphrase|credential|authorization|private|signature|token$|(access|account|api|sas)[-_.]?key$"
-    r"|service[-_.]account[-_.]key|connection[-_.]string",
-    re.IGNORECASE,
-)
-#: The beginning of a URL. Connection strings and key files contain URLs, too.
-_URL = re.compile(r"[a-z][a-z0-9+.\-]*://", re.IGNORECASE)
-#: Values that are no secrets, whatever their names say: masked, they would disappear from every line of a log.
-_PLAIN = re.compile(r"(true|false|none|null|[\d.]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +86,7 @@ def sync(
                 found.tables.append(_shown(done))
         except Exception as error:  # noqa: BLE001  # the libraries of the formats raise errors of their own
             if isinstance(error, WeblakeError):
-                error.message = without_secrets(error.message, _secrets(options))
+                error.message = orchestration.without_secrets(error.message, orchestration.secrets_in(options))
             found.errors.append(error)
     return found
 
@@ -135,18 +120,6 @@ def error_text(error: Exception) -> str:
     if not isinstance(error, WeblakeError):
         text = f"{type(error).__name__}: {text}"
     return str(redact(text))[:TOLD]
-
-
-def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Return a text in which *** stands for each secret, also for one of which only the beginning is there.
-
-    Airflow's own masking does not find that: an error of a library is cut to its first 300 characters.
-    """
-    for secret in sorted(secrets, key=len, reverse=True):
-        while len(secret) > SHOWN and (at := text.find(secret[:SHOWN])) >= 0:
-            same = takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False))
-            text = f"{text[:at]}***{text[at + sum(1 for _ in same) :]}"
-    return text
 
 
 def storage_settings(root: object) -> Settings:
@@ -253,35 +226,8 @@ def _as_settings(given: Mapping[str, object]) -> Settings:
 
 def _mask(settings: Mapping[str, object]) -> None:
     """Have Airflow mask the secrets of settings in all logs; it knows some names of secrets by itself, not all."""
-    for secret in dict.fromkeys(_secrets(settings)):
+    for secret in dict.fromkeys(orchestration.secrets_in(settings)):
         mask_secret(secret)
-
-
-def _secrets(settings: Mapping[str, object]) -> Iterator[str]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _secrets(value)
-            continue
-        text = str(value)
-        if _URL.match(text):
-            with suppress(ValueError):
-                if password := urlsplit(text).password:
-                    yield from (password, unquote(password))
-        elif _SECRET.search(name) and not _PLAIN.fullmatch(text):
-            yield text.partition(":")[2] or text if name == "credential" else text  # a credential is id:secret
-            yield from _secrets(_parts(text))
-
-
-def _parts(secret: str) -> Mapping[str, object]:
-    """Return the fields of a secret that has some: the key file of a service account, or a connection string.
-
-    An error may show one of them alone.
-    """
-    with suppress(ValueError):
-        found = json.loads(secret)
-        return found if isinstance(found, Mapping) else {}
-    fields = (part.partition("=") for part in secret.split(";"))
-    return {name: value for name, _, value in fields if value}
 
 
 def _within(seconds: float, work: Callable[[], T]) -> T:

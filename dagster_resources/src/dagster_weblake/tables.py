@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
 from dagster_weblake.metadata.columns import column_schema
-from dagster_weblake.secret_config import reveal
+from dagster_weblake.secret_config import resolve, reveal
 from weblake import orchestration
-from weblake.errors import AskPerson, StorageRefused
+from weblake.errors import AskPerson, StorageRefused, WeblakeError, causes
 
 if TYPE_CHECKING:
     from weblake.tables import SyncResult
@@ -60,9 +61,12 @@ def build_table_asset(
         root = to or str(reveal(resource.root))
         chosen: dict[str, Any] = {"format": table_format, "name": table_name, "storage_options": storage}
         with translate_errors(context):
+            options: Any = None if table_options is None else resolve(table_options)
+        with translate_errors(context):
             dataset = resource.dataset_of_step(context, to)
         with translate_errors(context, retried=StorageRefused):  # a retry is free, and a catalog may be up again
-            done = tables.sync(root, table_options=table_options, **chosen)
+            with _secrets_hidden({**(storage or {}), **(options or {})}):
+                done = tables.sync(root, table_options=options, **chosen)
             if len(done) > 1:
                 named = ", ".join(f"{each.format} {each.name}" for each in done)
                 raise AskPerson(
@@ -82,6 +86,22 @@ def build_table_asset(
         required_resource_keys={resource_key},
         retry_policy=retry_policy,
     )(sync)
+
+
+@contextmanager
+def _secrets_hidden(settings: Mapping[str, object]) -> Iterator[None]:
+    """Remove secrets of the settings from errors, and their causes, which Dagster stores: catalogs may return them."""
+    try:
+        yield
+    except Exception as error:
+        secrets = list(orchestration.secrets_in(settings))
+        if all(orchestration.without_secrets(str(each), secrets) == str(each) for each in causes(error)):
+            raise
+        if not isinstance(error, WeblakeError):
+            text = orchestration.without_secrets(str(error), secrets)
+            raise StorageRefused(f"{type(error).__name__}: {text}") from None
+        error.message = orchestration.without_secrets(error.message, secrets)
+        raise error from None
 
 
 def _metadata(result: SyncResult, keys: Sequence[str]) -> dict[str, dg.RawMetadataValue]:

@@ -323,6 +323,24 @@ def test_o3_a_mark_while_a_worker_waits_cancels_the_job(environment: Environment
     assert environment.airflow.wait_run("blocking", run) == "failed"
 
 
+@proves(
+    "O3",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line="if self._stopped:",
+    becomes="if False:",
+)
+def test_o3_a_mark_while_the_start_is_answered_cancels_the_job(environment: Environment) -> None:
+    match = {"method": "POST", "path": "/v2/batch/scrape$"}
+    environment.service.faults({"match": match, "effect": {"latency_ms": 4_000}})
+    run = environment.run("blocking", environment.site.held(2))
+    environment.poll(lambda: environment.asked("POST", "/v2/batch/scrape") > 0, "the start to be sent")
+    environment.airflow.mark_task("blocking", run, "land", "failed")
+    environment.poll(lambda: environment.started == 1, "the job")
+    job = environment.job("blocking", run)
+    environment.poll(lambda: environment.status(job) == "cancelled", "the job to be cancelled")
+    assert environment.airflow.wait_run("blocking", run) == "failed"
+
+
 def lives(pid: int) -> bool:
     """Return whether a process runs and is not a zombie."""
     try:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
@@ -234,6 +237,33 @@ def test_a_connection_that_the_secrets_backend_denies_is_reported_by_a_worker(
     told = capfd.readouterr().out
     assert "cannot be asked about: PermissionError" in told
     assert "test-secret" not in told
+
+
+def test_a_trigger_is_stopped_although_its_client_cannot_be_closed(
+    weblake_connection: WeblakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered = asyncio.Event()
+
+    @asynccontextmanager
+    async def broken(conn_id: str) -> AsyncIterator[object]:
+        try:
+            entered.set()
+            yield SimpleNamespace(run=lambda flow: asyncio.Event().wait(), retry=None)
+        finally:
+            raise OSError("closed twice")
+
+    monkeypatch.setattr(triggers, "shared_client", broken)
+    monkeypatch.setattr(triggers.orchestration, "wait", lambda *given, **options: None)
+
+    async def story(runner: Runner) -> None:
+        task = runner.start(trigger(UNKNOWN_JOB, cancel_on_kill=False))
+        await entered.wait()
+        task.cancel()
+        assert await asyncio.wait([task], timeout=30) == ({task}, set())
+        assert task.cancelled()
+        assert not runner.fired
+
+    run(story)
 
 
 def test_an_id_is_watched_without_the_line_break_of_a_template(

@@ -145,6 +145,8 @@ class WeblakeJobTrigger(BaseTrigger):
                     async with shared_client(self.weblake_conn_id) as client:
                         return await self._watch(client, until)
             except Exception as error:  # noqa: BLE001  # an error here would fail the task, and its job would go on
+                if isinstance(error.__context__, asyncio.CancelledError):
+                    raise error.__context__ from None  # the trigger is stopped; only its client could not be closed
                 # A key may have been changed, or the connection may be unreadable for a moment. If that persists, a
                 # worker checks it: it names the error, or continues if only the triggerer is at fault.
                 self.log.warning("%s cannot be asked about: %s", self._job, error_text(error))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeAlias
 
@@ -10,10 +11,12 @@ from weblake import events
 from weblake.api.operation import Operation
 from weblake.dataset.records import Intent, Job, Start, new_nonce, utc_now
 from weblake.dataset.root import Dataset
+from weblake.errors import StorageRefused, WeblakeError
 from weblake.loads import list_sources, sent_lists, starts
 from weblake.loads.crawl_costs import find_possible_cost
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, check_cost, note
+from weblake.remedies import Remedy
 
 #: The result of `start_load`: the intent, the job, and the document if the start response contained it.
 StartedLoad: TypeAlias = tuple[Intent, Job, bytes | None]
@@ -98,6 +101,29 @@ def _rebuild_request(
     return same.start if same.request_sha == sent else None
 
 
+@contextmanager
+def naming_the_new_load(dataset: Dataset, request: LoadRequest) -> Iterator[None]:
+    """Name the key of a load that was requested with `new` in the remedy of an error of the block.
+
+    With `new` again, the same call would start and pay for another job.
+    """
+    try:
+        yield
+    except WeblakeError as error:
+        if request.new_key is not None and _has_begun(dataset, request):
+            named = Remedy("This load goes on with {key} {new_key} in place of {new}.", {"new_key": request.new_key})
+            error.remedy = named.followed_by(error.remedy)
+        raise
+
+
+def _has_begun(dataset: Dataset, request: LoadRequest) -> bool:
+    """Return whether a load has an intent and has not landed, or has records that cannot be read."""
+    try:
+        return dataset.ledger.intent(request.load_id) is not None and dataset.ledger.done(request.load_id) is None
+    except StorageRefused:
+        return True
+
+
 def new_intent(request: LoadRequest, service: str, asked: starts.Preflight | None) -> Intent:
     """Return the intent of a request; `asked` is what the service has shown, or None if no job will be started."""
     slot = request.slot
@@ -119,6 +145,7 @@ def new_intent(request: LoadRequest, service: str, asked: starts.Preflight | Non
         run=slot.run if slot else None,
         occasion=slot.occasion if slot else None,
         task=slot.task if slot else (),
+        new_key=request.new_key,
         replay=None if asked is None else asked.replays,
         clock_ahead_s=None if asked is None else asked.clock_ahead_s,
     )

@@ -36,13 +36,13 @@ class ListSource(Record, frozen=True, kw_only=True):
 def source_of(file: str, column: str | None, naming: Naming, options: Mapping[str, object]) -> str | None:
     """Return the id of a file of URLs together with all other arguments of a command, or None.
 
-    None if a later run cannot be recognised as the same: for standard input and pipes, and if `naming.new` is set.
+    None if a later run cannot be recognised as the same: for standard input and pipes.
     """
     address = file if "://" in file else str(home(file).absolute())
-    if naming.new or file == "-" or _PASSING.match(address) or Path(address).is_fifo():
+    if file == "-" or _PASSING.match(address) or Path(address).is_fifo():
         return None
     partition = None if naming.partition is None else list(naming.partition.items())
-    return load_id_of("list", address, column, dict(options), naming.key, partition)
+    return load_id_of("list", address, column, dict(options), naming.effective_key, partition)
 
 
 def pending(dataset: Dataset, source: str) -> tuple[str, ...] | None:

@@ -111,7 +111,7 @@ def test_only_a_load_that_has_begun_goes_on(lab: Lab, fails: str) -> None:
     effect = {"status": 402}
     lab.service.faults({"match": {"method": "POST" if fails == "start" else "GET"}, "effect": effect})
     request = load_request.batch(URLS, Naming(new=True))
-    with pytest.raises(errors.CreditsExhausted) as caught, intents.naming_the_new_load(lab.dataset, request):
+    with pytest.raises(errors.CreditsExhausted) as caught:
         intents.start_load(lab.client, lab.dataset, request)
     assert (f"key {request.new_key} in place" in caught.value.hint) is (fails == "start")
 

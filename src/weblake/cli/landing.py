@@ -75,7 +75,7 @@ def batch(
         raise InvalidOption("--column names a column of a file of URLs, and there is none.", hint="Give --urls FILE.")
     name, given = naming.naming(), pages.given()
     source = None if urls_file is None else list_sources.source_of(urls_file, column, name, given)
-    sent = None if source is None else list_sources.pending(open_dataset(to), source)
+    sent = None if source is None else list_sources.pending(open_dataset(to), source, allow_partial=terms.allow_partial)
     listed = urls or _urls_of(str(urls_file), column, sent)
     request = replace(load_request.batch(listed, name, **given), source=source)
     _land(request, to, terms.terms(), service, detach=detach, as_json=as_json)
@@ -282,8 +282,7 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
         show_if_old(landing, request)
         receipt = landing.receipt
     else:
-        with intents.naming_the_new_load(dataset, request):
-            _, job, _ = intents.start_load(client, dataset, request, max_credits=terms.max_credits)
+        _, job, _ = intents.start_load(client, dataset, request, max_credits=terms.max_credits)
         receipt = Receipt(request.load_id, request.kind, job.job_id, status="started")
     if as_json:
         output.show_json(receipt.to_dict())

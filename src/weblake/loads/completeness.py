@@ -31,6 +31,10 @@ def afresh(receipt: Receipt) -> Remedy:
     return Remedy("") if _is_elsewhere(receipt) else Remedy("Then {start_afresh}.")
 
 
+def _publish_them(receipt: Receipt) -> Remedy:
+    return Remedy("{run_again}, with {allow_partial}, to publish them.") if receipt.stored else Remedy("")
+
+
 def _is_elsewhere(receipt: Receipt) -> bool:
     return receipt.job_id is not None and receipt.load_id == job_load_id(receipt.kind, receipt.job_id)
 
@@ -75,7 +79,7 @@ def completeness_error(staged: Staged, terms: Terms) -> WeblakeError | None:
         return JobEnded(
             f"Job {receipt.job_id} ended as {receipt.status!r} with {receipt.stored} documents."
             + (f" The service says: {staged.said}" if staged.said else ""),
-            hint=Remedy("{run_again}, with {allow_partial}, to publish them.").followed_by(other_job(receipt)),
+            hint=_publish_them(receipt).followed_by(other_job(receipt)),
             job_status=receipt.status,
         )
     if account.foreign:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
 from weblake import events
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.operation import Operation
 from weblake.dataset.records import Intent, Job, Start, new_nonce, utc_now
 from weblake.dataset.root import Dataset
@@ -41,6 +42,21 @@ def start_load(
         StorageRefused: The root cannot hold the load; nothing was paid.
         WeblakeError: The service refused the start, or it is unknown whether the job was started.
     """
+    try:
+        return _start_load(client, dataset, request, max_credits, until, on_message)
+    except WeblakeError as error:
+        complete_remedy(error, dataset, request)
+        raise
+
+
+def _start_load(
+    client: FlowRunner,
+    dataset: Dataset,
+    request: LoadRequest,
+    max_credits: float | None,
+    until: float | None,
+    on_message: Callable[[str], None],
+) -> StartedLoad:
     ledger = dataset.ledger
     if max_credits is not None:
         last = ledger.last_start(request.load_id)
@@ -101,25 +117,45 @@ def _rebuild_request(
     return same.start if same.request_sha == sent else None
 
 
-@contextmanager
-def naming_the_new_load(dataset: Dataset, request: LoadRequest) -> Iterator[None]:
-    """Name the key of a load that was requested with `new` in the remedy of an error of the block.
+def complete_remedy(error: WeblakeError, dataset: Dataset, request: LoadRequest, job_id: str | None = None) -> None:
+    """Add to the remedy of an error what keeps the user from paying for a load twice; without effect if repeated.
 
-    With `new` again, the same call would start and pay for another job.
+    With `new` again, the same call would start another job; so would the same call with another root.
     """
-    try:
-        yield
-    except WeblakeError as error:
-        if request.new_key is not None and _has_begun(dataset, request):
-            named = Remedy("This load goes on with {key} {new_key} in place of {new}.", {"new_key": request.new_key})
+    if request.new_key is not None and _is_open(dataset, request):
+        named = Remedy("This load goes on with {key} {new_key} in place of {new}.", {"new_key": request.new_key})
+        if named.template not in error.remedy.template:
             error.remedy = named.followed_by(error.remedy)
-        raise
+    if request.start is None or "another root" not in error.hint:
+        return
+    with suppress(WeblakeError):
+        job = dataset.ledger.job(request.load_id)
+        job_id = job_id if job is None else job.job_id
+    if job_id is not None and request.kind in JOB_KINDS:
+        more = Remedy(
+            "Job {job_id} is paid for: to use another root, land it there by its id, with {land}.", {"job_id": job_id}
+        )
+    elif job_id is not None or _may_have_started(dataset, request):
+        more = Remedy("Its job may be paid for: in another root, the same request is paid again.")
+    else:
+        return
+    if more.template not in error.remedy.template:
+        error.remedy = error.remedy.followed_by(more)
 
 
-def _has_begun(dataset: Dataset, request: LoadRequest) -> bool:
+def _is_open(dataset: Dataset, request: LoadRequest) -> bool:
     """Return whether a load has an intent and has not landed, or has records that cannot be read."""
     try:
         return dataset.ledger.intent(request.load_id) is not None and dataset.ledger.done(request.load_id) is None
+    except StorageRefused:
+        return True
+
+
+def _may_have_started(dataset: Dataset, request: LoadRequest) -> bool:
+    """Return whether a load has a start that is not known to have been without effect, or an unreadable record."""
+    try:
+        last = dataset.ledger.last_start(request.load_id)
+        return last is not None and not last.void
     except StorageRefused:
         return True
 

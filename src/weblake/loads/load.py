@@ -26,7 +26,7 @@ from weblake.loads import list_sources, publishing, recovery, sent_lists, starts
 from weblake.loads.accounting import Reconciler
 from weblake.loads.completeness import afresh, completeness_error, limit_error, other_job, require_documents
 from weblake.loads.download import FlowRunner
-from weblake.loads.intents import StartedLoad, naming_the_new_load, start_load
+from weblake.loads.intents import StartedLoad, complete_remedy, start_load
 from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
 from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.loads.staging import Identity, Staged, stage_document, stage_job
@@ -71,7 +71,7 @@ def land(
         callbacks.on_start(job_id)
 
     observe, begun = client.retry.observe, time.monotonic()
-    with naming_the_new_load(dataset, request), events.of_load(request.load_id):
+    with events.of_load(request.load_id):
         landing: LandedLoad | None = None
         failure: BaseException | None = None
         try:
@@ -88,6 +88,7 @@ def land(
             if isinstance(failure, JobGone) and failure.receipt is None and known.job_id is not None:
                 failure.remedy = failure.remedy.followed_by(other_job(known))
             if isinstance(failure, WeblakeError):
+                complete_remedy(failure, dataset, request, known.job_id)
                 failure.receipt = failure.receipt or known
 
 

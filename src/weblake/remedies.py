@@ -24,10 +24,8 @@ class Interface:
     run_again: str
     #: Within a sentence: makes a new load of the same request, which is paid again.
     start_afresh: str
-    #: The subject of "… starts another job".
+    #: The subject of "… starts one", of another job.
     another_job: str
-    #: After "land this job": so that it is another load.
-    as_another_load: str
     #: Begins a sentence: cuts a changed list of URLs into shards again.
     cut_again: str
 
@@ -37,6 +35,8 @@ class Interface:
     max_credits: str = "max_credits"
     timeout: str
     column: str = "column"
+    key: str = "key"
+    new: str = "new=True"
     since: str = "since"
     #: Followed by a number of bytes.
     file_size: str = "a file_size of"
@@ -68,7 +68,6 @@ PYTHON = Interface(
     run_again="Call it again with the same arguments",
     start_afresh="start afresh with new=True",
     another_job="new=True",
-    as_another_load="with another key, or into another root",
     cut_again="Cut it again with url_shards",
     timeout="timeout_s",
     base_url="base_url (WEBLAKE_BASE_URL)",
@@ -108,6 +107,10 @@ class Remedy:
             return str(getattr(interface, name)) if name in TERMS else found[0]
 
         return _FIELD.sub(word, self.template)
+
+    def followed_by(self, other: Remedy) -> Remedy:
+        """Return a remedy with the sentences of both; the values of `other` must have other names."""
+        return Remedy(f"{self.template} {other.template}".strip(), {**self.values, **other.values})
 
     def with_values(self, change: Callable[[str], str]) -> Remedy:
         """Return the remedy with `change` applied to each value; the template contains no external text."""

@@ -28,7 +28,7 @@ def _terms_and_values(template: Template) -> dict[str, str]:
             "land it with {land}; otherwise {start_afresh}.",
             "WeblakeLandOperator; otherwise trigger a new DAG run.",
         ),
-        ("{another_job} starts another one.", "clearing the task starts another one."),
+        ("{another_job} starts one.", "clearing the task starts one."),
         ("Raise {max_credits}, or ask for fewer pages.", "Raise max_credits, or ask for fewer pages."),
         ("Check {base_url} and that the service is up.", "Check the connection's host and that the service is up."),
         ("Check {api_key}.", "Check the connection's password."),

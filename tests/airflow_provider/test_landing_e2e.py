@@ -403,7 +403,7 @@ def test_a_time_limit_cancels_the_job(environment: Environment) -> None:
     assert (task["state"], task["try_number"]) == ("failed", 1)
     log = environment.airflow.log("late", runs["late"], "land")
     assert "The time limit passed" in log
-    assert "allow_partial=True publishes it" in log
+    assert "Retry or clear the task, with allow_partial=True, to publish it" in log
     assert list((environment.root / "late").glob("_weblake/refused/*.documents.parquet"))
 
     receipt = environment.receipt("late_partial", runs["late_partial"])

@@ -154,6 +154,23 @@ def test_an_interrupted_load_names_its_job_and_exits_with_its_signal(
     assert "weblake cancel" not in commands.run("scrape", URL, code=code)[1]
 
 
+def test_an_interrupted_new_load_is_resumed_with_its_key(commands: Commands) -> None:
+    """The same command, with --new, would start another job."""
+    commands.end = KeyboardInterrupt()
+    _, err = commands.run("batch", URL, "--new", code=130)
+    key = commands.requests[-1][0].new_key
+    assert f"Resume with the same command, with --key {key} in place of --new, or cancel it with" in err
+    _, err = commands.run("scrape", URL, "--new", code=130)
+    key = commands.requests[-1][0].new_key
+    assert f"Run the same command, with --key {key} in place of --new, again to resume" in err
+
+
+def test_a_machine_that_lacks_something_refers_to_the_key_of_a_new_load(commands: Commands) -> None:
+    commands.end = MemoryError()
+    assert "In place of --new give the --key that `weblake orphans`" in commands.run("batch", URL, "--new", code=1)[1]
+    assert "--key" not in commands.run("batch", URL, code=1)[1]
+
+
 def test_an_interrupt_right_after_the_record_of_the_job_names_it_too(commands: Commands) -> None:
     request = load_request.batch([URL], Naming())
     job = Job(load_id=request.load_id, job_id=JOB, kind="batch_scrape", at="2026-11-21T06:00:00+00:00")

@@ -101,7 +101,7 @@ LAND = f"`weblake land batch {JOB} --to 'my lake'`"
             ON_RECORD,
             [
                 f"To land it without payment: {SAME}.",
-                f"If that is not possible any more (or the load was started with --new): {LAND}.",
+                f"If that is not possible any more: {LAND}.",
                 CANCEL,
             ],
         ),
@@ -117,7 +117,7 @@ LAND = f"`weblake land batch {JOB} --to 'my lake'`"
             replace(ON_RECORD, state="cancelled"),
             [
                 f"Its job ended as 'cancelled'. To land its pages: {SAME}, with --allow-partial.",
-                f"If that is not possible any more (or the load was started with --new): {LAND}.",
+                f"If that is not possible any more: {LAND}, with --allow-partial.",
             ],
         ),
         (
@@ -125,6 +125,14 @@ LAND = f"`weblake land batch {JOB} --to 'my lake'`"
             [
                 "This service does not have its job. If it was started at another one, set WEBLAKE_BASE_URL to it. If "
                 "not, its results are lost; to start it again: --new."
+            ],
+        ),
+        (
+            replace(ON_RECORD, state="completed", new_key="0123"),
+            [
+                "To land it without payment: run the same `weblake batch …` again, with --key 0123 in place of --new "
+                "(in Python the same call).",
+                f"If that is not possible any more: {LAND}.",
             ],
         ),
         (

@@ -48,9 +48,11 @@ def test_templates_are_found_in_source_code() -> None:
     ("template", "in_python", "typed"),
     [
         (
-            "{allow_partial} publishes what there is; {missing_ratio} sets a tolerance.",
-            "allow_partial=True publishes what there is; missing_ratio sets a tolerance.",
-            "--allow-partial publishes what there is; --missing-ratio sets a tolerance.",
+            "{run_again}, with {allow_partial} to publish what there is, or with a larger {missing_ratio}.",
+            "Call it again with the same arguments, with allow_partial=True to publish what there is, or with a larger "
+            "missing_ratio.",
+            "Run the same command again, with --allow-partial to publish what there is, or with a larger "
+            "--missing-ratio.",
         ),
         (
             "{run_again}, with a larger {timeout}; nothing is paid twice.",
@@ -111,6 +113,12 @@ def test_an_error_uses_python_terms_until_an_interface_is_set() -> None:
     error.interface = COMMAND_LINE
     assert str(error) == f"3 of 4 pages arrived. {TYPED}"
     assert error.to_dict() == {"type": "LoadIncomplete", "message": "3 of 4 pages arrived.", "hint": TYPED}
+
+
+def test_a_remedy_may_follow_another_one() -> None:
+    both = Remedy("{run_again}: {why}.", {"why": "a"}).followed_by(Remedy("Or {start_afresh}: {else}.", {"else": "b"}))
+    assert both.words(COMMAND_LINE) == "Run the same command again: a. Or start afresh with --new: b."
+    assert KEPT.followed_by(Remedy("")) == Remedy("").followed_by(KEPT) == KEPT
 
 
 def test_a_plain_hint_is_the_same_in_every_interface() -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from weblake.api.models import JobError, JobErrors
 from weblake.arrow.parquet import Written
+from weblake.dataset.identity import job_load_id
+from weblake.dataset.root import LandedLoad
 from weblake.errors import CreditsExhausted, DeadlineExceeded, JobEnded, JobGone, LoadIncomplete, WeblakeError
 from weblake.loads.accounting import Account, Reconciler
-from weblake.loads.completeness import completeness_error, limit_error
+from weblake.loads.completeness import afresh, completeness_error, limit_error, other_job, require_documents
 from weblake.loads.load_request import Terms
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
+from weblake.remedies import PYTHON
 
 LOAD = "a" * 16
+
+JOB = "4d8b6c1e-0000-4000-8000-000000000001"
 
 
 def account(stored: int, *, failed: int = 0, missing: int = 0) -> Account:
@@ -67,6 +73,19 @@ def test_documents_of_other_pages_and_a_job_that_did_not_complete_are_refused() 
     assert isinstance(error_of(account(1), terms, status="failed"), JobEnded)
     assert isinstance(error_of(account(1), terms, gone=JobGone("It expired.")), JobGone)
     assert error_of(account(1), terms) is None
+
+
+def test_another_job_is_offered_only_if_the_load_has_started_its_job() -> None:
+    """`weblake land` has no --new, and clearing the task that lands a job starts no other one."""
+    own = Receipt(load_id=LOAD, kind="crawl", job_id=JOB, submitted=1, failed=1)
+    elsewhere = replace(own, load_id=job_load_id("crawl", JOB))
+    assert (other_job(elsewhere).template, afresh(elsewhere).template) == ("", "")
+    assert other_job(own).words(PYTHON) == "If another job is to be paid, new=True starts one."
+    assert afresh(own).words(PYTHON) == "Then start afresh with new=True."
+    for receipt in (own, elsewhere):
+        with pytest.raises(LoadIncomplete) as caught:
+            require_documents(LandedLoad(receipt))
+        assert ("new=True" in caught.value.hint) is (receipt is own)
 
 
 @pytest.mark.parametrize(

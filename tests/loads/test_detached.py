@@ -123,8 +123,12 @@ def test_the_error_names_a_list_that_is_gone_or_damaged(lab: Lab, damage: str) -
 
 
 def test_a_load_that_was_never_started_cannot_be_collected(lab: Lab) -> None:
-    with pytest.raises(errors.AskPerson, match="has no record"):
+    with pytest.raises(errors.AskPerson, match="has no record") as caught:
         detached.collect(lab.client, lab.dataset, "0" * 16, FAST_POLLS)
+    assert caught.value.hint == (
+        "Give the root that it was started in. If its record is lost, land its job by its id, with weblake.land; "
+        "starting it again is paid again."
+    )
 
 
 def test_a_job_that_is_cancelled_meanwhile_is_refused(lab: Lab) -> None:

@@ -142,6 +142,17 @@ def test_a_refused_load_does_not_block_another_list(shell: Shell) -> None:
     assert shell.landed()[0] == 4
 
 
+def test_a_refused_load_is_published_with_allow_partial_although_its_file_has_changed(shell: Shell) -> None:
+    """Its remedy is the same command with --allow-partial, which must not pay for the changed list."""
+    with mock.patch("weblake.loads.load.completeness_error", return_value=StorageRefused("it does not add up")):
+        assert shell.batch().exit_code == 1
+    shell.write([*URLS, ANOTHER])
+    stored, said = shell.landed("--allow-partial")
+    assert (stored, shell.lab.started) == (3, 1)
+    assert "the list has changed since the job was started; landing what was sent" in said
+    assert (shell.landed("--allow-partial")[0], shell.lab.started) == (4, 2), "then the current list"
+
+
 def test_a_run_that_died_before_its_start_does_not_bind_the_file_to_its_list(shell: Shell) -> None:
     with mock.patch.object(Ledger, "record_start", side_effect=MemoryError):
         assert isinstance(shell.batch().exception, MemoryError)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from catalogue import proves
 from landing_lab import LandingLab, landing_lab
+from polling import until
 
 import weblake
 from weblake import Client, Terms, errors
@@ -158,7 +159,47 @@ def test_the_remedy_for_a_load_of_an_orchestrator_names_its_task_or_asset(lab: L
     for state in ("scraping", "failed", "cancelled", "gone"):
         said = " ".join(advice(replace(found, state=state), lab.root))
         assert "--new" not in said
-        assert "--allow-partial" not in said
+    for state in ("failed", "cancelled"):  # a retry would start another job
+        first, *others = advice(replace(found, state=state), lab.root)
+        assert f"`weblake land crawl {found.job_id} --to {lab.root}`, with --allow-partial." in first
+        assert (words in first, others) == (False, [])
+
+
+def test_the_pages_of_a_cancelled_job_of_an_orchestrator_land_by_its_id_and_a_retry_does_not_pay(lab: Lab) -> None:
+    """A retry with allow_partial would start another job."""
+    task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=1")
+    lab.web.held.add(URLS[2])
+    job_id = lab.begin(generations.place(a_batch(), task, 0))
+    until(lambda: lab.client.get_batch_scrape(job_id).completed == 2)
+    lab.client.run(starts.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
+    lab.web.held.clear()
+    (found,) = lab.find_open_loads().cancelled
+    assert f"`weblake land batch {job_id} --to {lab.root}`, with --allow-partial." in advice(found, lab.root)[0]
+    partial = Terms(poll_s=0.2, allow_partial=True)
+    receipt = weblake.land("batch", job_id, to=lab.root, client=lab.client, terms=partial)
+    assert (receipt.stored, receipt.complete) == (2, False)
+    assert (lab.find_open_loads().cancelled, generations.choose(lab.client, lab.dataset, task, partial)) == ((), 0)
+    assert load.land(lab.client, lab.dataset, generations.place(a_batch(), task, 0), partial).receipt == receipt
+    assert lab.service.counts()["batch_scrape_started"] == 1
+
+
+def test_a_waiting_task_is_not_to_be_cleared(lab: Lab) -> None:
+    """Clearing a waiting task of Airflow cancels its job, and the next try pays again."""
+    found = Orphan(
+        "0" * 16, "crawl", utc_now(), "s", None, URLS[0], None, "slot", "run-1", ("airflow", "dag", "task", "-1"),
+        "started", job_id="4d8b6c1e-0000-4000-8000-000000000001",
+    )  # fmt: skip
+    for state in (None, "scraping"):
+        assert "to clear it would cancel the job" in advice(replace(found, state=state), lab.root)[0]
+    assert "cancel" not in advice(replace(found, state="completed"), lab.root)[0]
+
+
+def test_the_results_of_a_job_started_elsewhere_that_is_gone_are_not_to_be_started_again(lab: Lab) -> None:
+    job_id = str(lab.client.start_batch_scrape(URLS, idempotency_key="6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11").id)
+    lab.begin(load_request.existing_job("batch", job_id))
+    (said,) = advice(replace(lab.one(), state="gone"), lab.root)
+    assert said.endswith("its results are lost.")
+    assert "with --allow-partial" in advice(replace(lab.one(), state="failed", slot="s"), lab.root)[0]
 
 
 def test_a_job_started_elsewhere_has_a_command_of_its_own(lab: Lab) -> None:

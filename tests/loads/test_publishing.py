@@ -205,6 +205,7 @@ def test_documents_of_another_job_under_the_same_load_id_are_refused(root: Root)
     with pytest.raises(StorageRefused, match=r"holds job .*1 and not .*2"):
         publishing.publish(root.dataset, intent, other)
     assert root.rows("documents") == 1
+    assert root.dataset.ledger.lander("batch_scrape", JOB[:-1] + "2") is None, "it can be landed by its id"
 
 
 def test_a_file_of_somebody_else_under_the_name_of_a_load_is_not_overwritten(root: Root) -> None:

@@ -259,6 +259,25 @@ def test_a_damaged_list_is_reported(lab: TaskLab) -> None:
     assert lab.started == 1
 
 
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+def test_a_job_whose_list_is_gone_or_damaged_lands_by_its_id(
+    lab: TaskLab, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The remedy of the error."""
+    job = lab.start(RETRY)
+    (name,) = kept(lab)
+    lab.dataset.storage.delete(name)
+    if damage == "damaged":
+        lab.dataset.storage.create(name, b"{")
+    lab.urls = LONGER
+    with pytest.raises(errors.StorageRefused, match=r"by its id, with weblake\.land"):
+        lab.land(RETRY)
+    receipt = weblake.land("batch", job.job_id, to=lab.root, client=lab.client, terms=FAST_POLLS)
+    assert (receipt.stored, receipt.complete, lab.started) == (3, True, 1)
+    assert "The job is accounted for by what the service attempted." in caplog.text
+    assert (lab.land(RETRY).receipt, lab.started) == (receipt, 1), "the task returns the load"
+
+
 @pytest.mark.parametrize("dies_in", ["record_start", "keep"])
 def test_a_run_that_died_before_its_start_leaves_no_list(lab: TaskLab, dies_in: str) -> None:
     """The next one comes with another list, starts the job, and lands: nothing of the first one is left."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,6 +34,21 @@ def test_the_new_root_of_an_unfinished_compaction_cannot_have_a_table(lab: TaskL
     lab.dataset.storage.create(layout.COMPACTION, b"{}")
     with pytest.raises(StorageRefused, match="is not a complete dataset yet"):
         add(lab, "delta")
+
+
+def test_a_table_whose_log_was_deleted_is_removed_and_added_again(lab: TaskLab) -> None:
+    """The remedy of the error. If it is only added, the first registration stays and each sync fails."""
+    load_id = land(lab, "run-1", "a")
+    add(lab, "delta")
+    sync(lab, "delta")
+    shutil.rmtree(lab.root / "documents" / "_delta_log")
+    with pytest.raises(StorageRefused, match="has no Delta Lake log") as caught:
+        sync(lab, "delta")
+    assert caught.value.hint == "Remove it with weblake.tables.remove, and add it again with weblake.tables.add."
+    tables.remove(lab.root, "delta")
+    add(lab, "delta")
+    sync(lab, "delta")
+    assert rows(lab, "delta") == {load_id: 3}
 
 
 def test_a_dataset_in_memory_cannot_have_a_table() -> None:

@@ -12,7 +12,6 @@ AIRFLOW = Interface(
     run_again="Retry or clear the task",
     start_afresh="trigger a new DAG run",
     another_job="clearing the task",
-    as_another_load="into another root",
     cut_again="Clear the task that cut it together with this one",
     timeout="deadline",
     base_url="the connection's host",

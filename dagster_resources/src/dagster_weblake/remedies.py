@@ -12,7 +12,6 @@ DAGSTER = Interface(
     run_again="Re-execute the run from failure",
     start_afresh="materialize the asset in a new run",
     another_job="a new run",
-    as_another_load="into another root",
     cut_again="Cut it again with url_shards",
     timeout="deadline",
     base_url="the resource's base_url",

@@ -16,7 +16,7 @@ from typing import IO, cast
 from weblake.cli import interrupts
 from weblake.errors import InvalidOption, RetryLater, StorageRefused, WeblakeError
 
-_JSON = "--json"
+_JSON, _NEW = "--json", "--new"
 
 
 def main() -> None:
@@ -102,6 +102,8 @@ def _run(commands: Callable[..., object]) -> None:
 def _lack(error: Exception) -> WeblakeError | None:
     """Return the error for a lack of memory, disk or threads on this machine; None for any other exception."""
     hint = "No incomplete load is visible. Correct this and run the command again: it continues."
+    if _NEW in sys.argv[1:]:  # the same command would pay for another job
+        hint += " In place of --new give the --key that `weblake orphans` shows for this load."
     if isinstance(error, MemoryError):
         return RetryLater("There was not enough memory.", hint=hint)
     if isinstance(error, OSError):

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from weblake import output
 from weblake.cli.interrupts import INTERRUPTED
-from weblake.cli.orphans import MOST, unreadable_text
+from weblake.cli.orphans import MOST, in_place_of_new, unreadable_text
 from weblake.cli.tree import (
     ContractOptions,
     Interrupted,
@@ -75,7 +75,7 @@ def batch(
         raise InvalidOption("--column names a column of a file of URLs, and there is none.", hint="Give --urls FILE.")
     name, given = naming.naming(), pages.given()
     source = None if urls_file is None else list_sources.source_of(urls_file, column, name, given)
-    sent = None if source is None else list_sources.pending(open_dataset(to), source)
+    sent = None if source is None else list_sources.pending(open_dataset(to), source, allow_partial=terms.allow_partial)
     listed = urls or _urls_of(str(urls_file), column, sent)
     request = replace(load_request.batch(listed, name, **given), source=source)
     _land(request, to, terms.terms(), service, detach=detach, as_json=as_json)
@@ -252,17 +252,18 @@ def _interrupted(request: LoadRequest, job: Sequence[str], exit_code: object) ->
     from weblake.receipt import Receipt
 
     code = exit_code if isinstance(exit_code, int) else INTERRUPTED
+    same = "the same command"
+    if request.new_key is not None:  # the same command itself would pay for another job
+        same += f", {in_place_of_new(request.new_key)},"
     if job and request.kind in JOB_KINDS:
         name = JOB_KINDS[request.kind].command
         error = Interrupted(
             f"interrupted; {name} {job[0]} goes on at the service.",
-            hint=f"Resume with the same command, or cancel it with `weblake cancel {name} {job[0]}`.",
+            hint=f"Resume with {same.rstrip(',')}, or cancel it with `weblake cancel {name} {job[0]}`.",
             exit_code=code,
         )
     else:
-        error = Interrupted(
-            "interrupted.", hint="Run the same command again to resume; nothing is paid twice.", exit_code=code
-        )
+        error = Interrupted("interrupted.", hint=f"Run {same} again to resume; nothing is paid twice.", exit_code=code)
     error.receipt = Receipt(request.load_id, request.kind, job[0] if job else request.job_id)
     return error
 

@@ -85,18 +85,39 @@ def advice(orphan: Orphan, root: str) -> list[str]:
     if orphan.state == GONE:
         return [
             "This service does not have its job. If it was started at another one, set WEBLAKE_BASE_URL to it. If not, "
-            "its results are lost; to start it again: " + ("--new." if orphan.slot is None else "a new run.")
+            "its results are lost" + _afresh(orphan)
         ]
     sentences = [f"To land it without payment: {finish}."]
+    by_id = _land(orphan, str(orphan.job_id), root)
     if orphan.state in ("failed", "cancelled"):
-        partial = "--allow-partial" if orphan.slot is None else "allow_partial=True"
-        sentences = [f"Its job ended as {orphan.state!r}. To land its pages: {finish}, with {partial}."]
+        by_id += ", with --allow-partial"
+        if orphan.slot is not None and not orphan.elsewhere:
+            return [
+                f"Its job ended as {orphan.state!r}. To land its pages: {by_id}. A retry of what requested it would "
+                "start another job."
+            ]
+        sentences = [f"Its job ended as {orphan.state!r}. To land its pages: {finish}, with --allow-partial."]
+    elif orphan.state != "completed" and orphan.task[:1] == ("airflow",) and not orphan.elsewhere:
+        sentences = [
+            "If its task waits or runs, leave it: to clear it would cancel the job. If it does not, to land the load "
+            f"without payment: {finish}."
+        ]
     if orphan.kind in JOB_KINDS and not orphan.elsewhere:
-        new = " (or the load was started with --new)" if orphan.slot is None else ""
-        sentences.append(f"If that is not possible any more{new}: {_land(orphan, str(orphan.job_id), root)}.")
+        sentences.append(f"If that is not possible any more: {by_id}.")
     if orphan.kind in JOB_KINDS and orphan.state not in ("completed", "failed", "cancelled"):
         sentences.append(f"To cancel it: `weblake cancel {JOB_KINDS[orphan.kind].command} {orphan.job_id}`.")
     return sentences
+
+
+def in_place_of_new(new_key: str | None) -> str:
+    """Return how to give the key of a load that was started with --new, which would pay again; empty for None."""
+    return "" if new_key is None else f"with --key {new_key} in place of --new"
+
+
+def _afresh(orphan: Orphan) -> str:
+    if orphan.elsewhere:
+        return "."
+    return "; to start it again: " + ("--new." if orphan.slot is None else "a new run.")
 
 
 def unreadable_text(load_id: str, why: str) -> str:
@@ -127,8 +148,8 @@ def _finish(orphan: Orphan, root: str) -> str:
         return _land(orphan, orphan.job_id, root)
     if orphan.slot is not None:
         return _retry(orphan)
-    command = _command(orphan)
-    return f"run the same `weblake {command} …` again (in Python the same call)"
+    named = in_place_of_new(orphan.new_key)
+    return f"run the same `weblake {_command(orphan)} …` again{named and ', ' + named} (in Python the same call)"
 
 
 def _retry(orphan: Orphan) -> str:
@@ -163,6 +184,7 @@ def _as_json(found: Unlanded, root: str) -> dict[str, object]:
         "orphans": [each.to_dict() | {"next": advice(each, root)} for each in found.orphans],
         "cancelled": [each.to_dict() | {"next": advice(each, root)} for each in found.cancelled],
         "refused": list(found.refused),
+        "refused_keys": dict(found.refused_keys),
         "unreadable": [asdict(each) for each in found.unreadable],
         "asked": found.unasked is None and all(not each.why for each in found.orphans),
     }
@@ -198,6 +220,9 @@ def _show(found: Unlanded, root: str) -> None:
             f"weblake: {len(found.refused)} loads are incomplete and kept: {', '.join(found.refused[:5])}. "
             "The same command with --allow-partial (a retry with allow_partial=True) publishes each."
         )
+        for load_id in found.refused[:5]:
+            if load_id in found.refused_keys:
+                output.note(f"weblake: load {load_id} goes on {in_place_of_new(found.refused_keys[load_id])}.")
     for each_unreadable in found.unreadable:
         output.note(f"weblake: {escape(one_line(unreadable_text(each_unreadable.load_id, each_unreadable.why), MOST))}")
     if found.unknown_jobs is not None:

@@ -26,8 +26,8 @@ def job_load_id(kind: str, job_id: str) -> str:
     return load_id_of("elsewhere", kind, job_id.lower())
 
 
-def new_load_id() -> str:
-    """Return a random load id, for a load that is meant to be bought again."""
+def new_load_key() -> str:
+    """Return a random key of a load, for a load that is meant to be bought again."""
     return secrets.token_hex(8)
 
 

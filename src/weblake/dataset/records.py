@@ -65,6 +65,8 @@ class Intent(Record, frozen=True, kw_only=True):
     occasion: str | None = None
     #: The orchestrator's name of the work (Slot.task); empty in records of earlier versions.
     task: tuple[str, ...] = ()
+    #: The random key of a load that was requested with `new`; None for any other load.
+    new_key: str | None = None
     #: Whether the service declared that it replays starts by idempotency key; None if it was not queried.
     replay: bool | None = None
     #: Seconds by which the service's clock was ahead of the clock of `created_at`; None if unknown.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weblake.dataset.identity import job_load_id
 from weblake.dataset.root import LandedLoad
 from weblake.errors import (
     CreditsExhausted,
@@ -20,6 +21,24 @@ from weblake.remedies import Remedy
 NAMED = 3
 
 
+def other_job(receipt: Receipt) -> Remedy:
+    """Return how to pay for another job in place of a load's; empty for a job that was started elsewhere."""
+    return Remedy("") if _is_elsewhere(receipt) else Remedy("If another job is to be paid, {another_job} starts one.")
+
+
+def afresh(receipt: Receipt) -> Remedy:
+    """Return how to pay for another job if the same task would take up this one; otherwise as `other_job`."""
+    return Remedy("") if _is_elsewhere(receipt) else Remedy("Then {start_afresh}.")
+
+
+def _publish_them(receipt: Receipt) -> Remedy:
+    return Remedy("{run_again}, with {allow_partial}, to publish them.") if receipt.stored else Remedy("")
+
+
+def _is_elsewhere(receipt: Receipt) -> bool:
+    return receipt.job_id is not None and receipt.load_id == job_load_id(receipt.kind, receipt.job_id)
+
+
 def limit_error(receipt: Receipt, terms: Terms, *, late: bool, used: float = 0.0) -> WeblakeError | None:
     """Return the error of the limit that stopped the job, or None; computed from the receipt, so a later run agrees.
 
@@ -27,7 +46,7 @@ def limit_error(receipt: Receipt, terms: Terms, *, late: bool, used: float = 0.0
     """
     if receipt.status != "cancelled":
         return None  # a job that ended by itself is paid for: a limit cannot save anything, so it lands
-    kept = Remedy("What it had scraped is kept: {allow_partial} publishes it.")
+    kept = Remedy("What it had scraped is kept. {run_again}, with {allow_partial}, to publish it.")
     used = max(used, receipt.credits_used or 0.0)
     if terms.max_credits is not None and used > terms.max_credits:
         return CreditsExhausted(
@@ -50,7 +69,9 @@ def completeness_error(staged: Staged, terms: Terms) -> WeblakeError | None:
     if staged.gone is not None:
         return JobGone(
             f"Job {receipt.job_id} expired while it was read, after {receipt.stored} documents. {staged.gone.message}",
-            hint=Remedy("What had been read is kept: {allow_partial} publishes it; {another_job} starts another job."),
+            hint=Remedy("What had been read is kept. {run_again}, with {allow_partial}, to publish it.").followed_by(
+                other_job(receipt)
+            ),
             status=staged.gone.status,
             code=staged.gone.code,
         )
@@ -58,27 +79,31 @@ def completeness_error(staged: Staged, terms: Terms) -> WeblakeError | None:
         return JobEnded(
             f"Job {receipt.job_id} ended as {receipt.status!r} with {receipt.stored} documents."
             + (f" The service says: {staged.said}" if staged.said else ""),
-            hint=Remedy("{allow_partial} publishes them; {another_job} starts another job."),
+            hint=_publish_them(receipt).followed_by(other_job(receipt)),
             job_status=receipt.status,
         )
     if account.foreign:
         return LoadIncomplete(
             f"Job {receipt.job_id} holds {account.foreign} documents of pages that were not submitted, "
             f"and {account.missing} that were are missing; nothing was published.",
-            hint=Remedy("It may be another job than the one that was meant; {allow_partial} publishes it as it is."),
+            hint=Remedy(
+                "It may be another job than the one that was meant. {run_again}, with {allow_partial}, to publish it."
+            ),
         )
     if account.missing > terms.missing_ratio * account.submitted:
         names = account.missing_urls()
         named = f": {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}" if names else ""
         return LoadIncomplete(
             f"{account.missing} of {account.submitted} pages are missing{named}; nothing was published.",
-            hint=Remedy("{allow_partial} publishes what there is; {missing_ratio} sets a tolerance."),
+            hint=Remedy(
+                "{run_again}, with {allow_partial} to publish what there is, or with a larger {missing_ratio}."
+            ),
         )
     if account.failed > terms.fail_ratio * account.submitted:
         return LoadIncomplete(
             f"{account.failed} of {account.submitted} pages failed, more than the tolerance of {terms.fail_ratio:g}; "
             "nothing was published.",
-            hint=Remedy("{allow_partial} publishes what there is."),
+            hint=Remedy("{run_again}, with {allow_partial}, to publish what there is."),
         )
     return None
 
@@ -90,7 +115,7 @@ def require_documents(landing: LandedLoad) -> LandedLoad:
         error = LoadIncomplete(
             f"None of the {receipt.submitted} pages could be stored: {receipt.failed} failed, "
             f"{receipt.robots_blocked} blocked by robots.txt, {receipt.rejected} rejected, {receipt.missing} missing.",
-            hint=Remedy("The reasons are in page_errors; {another_job} tries again."),
+            hint=Remedy("The reasons are in page_errors.").followed_by(other_job(receipt)),
         )
         error.receipt = receipt
         raise error

@@ -11,6 +11,7 @@ from weblake.loads import load
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
 from weblake.loads.publishing import Dataset, LandedLoad
+from weblake.remedies import Remedy
 
 
 def collect(
@@ -38,7 +39,7 @@ def collect(
         raise AskPerson(
             f"Job {request.job_id} of load {load_id} was started at {intent.service}, and {client.service} has no such "
             "job.",
-            hint="Point the connection to the service that it was started at.",
+            hint=Remedy("Set {base_url} to the service that it was started at."),
         ) from error
 
 
@@ -47,7 +48,10 @@ def _request_of(dataset: Dataset, load_id: str) -> LoadRequest:
     if intent is None or job is None or intent.kind not in JOB_KINDS:
         raise AskPerson(
             f"{dataset.storage.url} has no record that load {load_id} was started.",
-            hint="Run the task or asset that starts it again: it finds the job, and pays for nothing twice.",
+            hint=Remedy(
+                "Give the root that it was started in. If its record is lost, land its job by its id, with {land}; "
+                "starting it again is paid again."
+            ),
         )
     return LoadRequest(
         kind=job_kind(intent.kind).name,

@@ -31,6 +31,7 @@ from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import Kind, LoadRequest, Terms
 from weblake.loads.load_request import Task as Task
 from weblake.loads.publishing import Dataset
+from weblake.remedies import Remedy
 
 #: Final statuses of a job that did not do its work.
 _IN_VAIN = frozenset({"failed", "cancelled"})
@@ -91,7 +92,7 @@ def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, terms: Terms,
     if newest.service not in (None, client.service):
         raise AskPerson(
             f"Job {job.job_id} of load {load_id} was started at {newest.service}, and this is {client.service}.",
-            hint="Point the connection to the service that it was started at, or trigger a new run.",
+            hint=Remedy("Set {base_url} to the service that it was started at, or {start_afresh}."),
         )
     try:
         return _in_vain(client, newest, job, terms, again=again)

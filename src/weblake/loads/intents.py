@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
 from weblake import events
+from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.operation import Operation
 from weblake.dataset.records import Intent, Job, Start, new_nonce, utc_now
 from weblake.dataset.root import Dataset
+from weblake.errors import StorageRefused, WeblakeError
 from weblake.loads import list_sources, sent_lists, starts
 from weblake.loads.crawl_costs import find_possible_cost
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, check_cost, note
+from weblake.remedies import Remedy
 
 #: The result of `start_load`: the intent, the job, and the document if the start response contained it.
 StartedLoad: TypeAlias = tuple[Intent, Job, bytes | None]
@@ -38,6 +42,21 @@ def start_load(
         StorageRefused: The root cannot hold the load; nothing was paid.
         WeblakeError: The service refused the start, or it is unknown whether the job was started.
     """
+    try:
+        return _start_load(client, dataset, request, max_credits, until, on_message)
+    except WeblakeError as error:
+        complete_remedy(error, dataset, request)
+        raise
+
+
+def _start_load(
+    client: FlowRunner,
+    dataset: Dataset,
+    request: LoadRequest,
+    max_credits: float | None,
+    until: float | None,
+    on_message: Callable[[str], None],
+) -> StartedLoad:
     ledger = dataset.ledger
     if max_credits is not None:
         last = ledger.last_start(request.load_id)
@@ -98,6 +117,49 @@ def _rebuild_request(
     return same.start if same.request_sha == sent else None
 
 
+def complete_remedy(error: WeblakeError, dataset: Dataset, request: LoadRequest, job_id: str | None = None) -> None:
+    """Add to the remedy of an error what keeps the user from paying for a load twice; without effect if repeated.
+
+    With `new` again, the same call would start another job; so would the same call with another root.
+    """
+    if request.new_key is not None and _is_open(dataset, request):
+        named = Remedy("This load goes on with {key} {new_key} in place of {new}.", {"new_key": request.new_key})
+        if named.template not in error.remedy.template:
+            error.remedy = named.followed_by(error.remedy)
+    if request.start is None or "another root" not in error.hint:
+        return
+    with suppress(WeblakeError):
+        job = dataset.ledger.job(request.load_id)
+        job_id = job_id if job is None else job.job_id
+    if job_id is not None and request.kind in JOB_KINDS:
+        more = Remedy(
+            "Job {job_id} is paid for: to use another root, land it there by its id, with {land}.", {"job_id": job_id}
+        )
+    elif job_id is not None or _may_have_started(dataset, request):
+        more = Remedy("Its job may be paid for: in another root, the same request is paid again.")
+    else:
+        return
+    if more.template not in error.remedy.template:
+        error.remedy = error.remedy.followed_by(more)
+
+
+def _is_open(dataset: Dataset, request: LoadRequest) -> bool:
+    """Return whether a load has an intent and has not landed, or has records that cannot be read."""
+    try:
+        return dataset.ledger.intent(request.load_id) is not None and dataset.ledger.done(request.load_id) is None
+    except StorageRefused:
+        return True
+
+
+def _may_have_started(dataset: Dataset, request: LoadRequest) -> bool:
+    """Return whether a load has a start that is not known to have been without effect, or an unreadable record."""
+    try:
+        last = dataset.ledger.last_start(request.load_id)
+        return last is not None and not last.void
+    except StorageRefused:
+        return True
+
+
 def new_intent(request: LoadRequest, service: str, asked: starts.Preflight | None) -> Intent:
     """Return the intent of a request; `asked` is what the service has shown, or None if no job will be started."""
     slot = request.slot
@@ -119,6 +181,7 @@ def new_intent(request: LoadRequest, service: str, asked: starts.Preflight | Non
         run=slot.run if slot else None,
         occasion=slot.occasion if slot else None,
         task=slot.task if slot else (),
+        new_key=request.new_key,
         replay=None if asked is None else asked.replays,
         clock_ahead_s=None if asked is None else asked.clock_ahead_s,
     )

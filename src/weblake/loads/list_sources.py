@@ -36,19 +36,19 @@ class ListSource(Record, frozen=True, kw_only=True):
 def source_of(file: str, column: str | None, naming: Naming, options: Mapping[str, object]) -> str | None:
     """Return the id of a file of URLs together with all other arguments of a command, or None.
 
-    None if a later run cannot be recognised as the same: for standard input and pipes, and if `naming.new` is set.
+    None if a later run cannot be recognised as the same: for standard input and pipes.
     """
     address = file if "://" in file else str(home(file).absolute())
-    if naming.new or file == "-" or _PASSING.match(address) or Path(address).is_fifo():
+    if file == "-" or _PASSING.match(address) or Path(address).is_fifo():
         return None
     partition = None if naming.partition is None else list(naming.partition.items())
-    return load_id_of("list", address, column, dict(options), naming.key, partition)
+    return load_id_of("list", address, column, dict(options), naming.effective_key, partition)
 
 
-def pending(dataset: Dataset, source: str) -> tuple[str, ...] | None:
+def pending(dataset: Dataset, source: str, *, allow_partial: bool = False) -> tuple[str, ...] | None:
     """Return the list that this file's last load was started with, or None if it has landed or was not started.
 
-    Also None if the load was refused: `--allow-partial` publishes it, and another list is another load.
+    Also None if the load was refused, unless `allow_partial` is to publish it: another list is another load.
 
     Raises:
         StorageRefused: A record of the load, or its stored list, cannot be read.
@@ -59,7 +59,7 @@ def pending(dataset: Dataset, source: str) -> tuple[str, ...] | None:
     load_id, ledger = noted.load_id, dataset.ledger
     job, last = ledger.job(load_id), ledger.last_start(load_id)
     over = find(dataset, load_id) or (job is not None and find_job(dataset, job.kind, job.job_id))
-    if over or dataset.storage.exists(layout.refused_path(DOCUMENTS, load_id)):
+    if over or (not allow_partial and dataset.storage.exists(layout.refused_path(DOCUMENTS, load_id))):
         return None
     digest = job.urls if job is not None else last.urls if last is not None and not last.void else None
     return None if digest is None else sent_lists.read(dataset.storage, load_id, digest)

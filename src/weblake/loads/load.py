@@ -19,14 +19,14 @@ from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset import layout
 from weblake.dataset.records import Intent, Job
-from weblake.errors import DeadlineExceeded, LoadIncomplete, RetryLater, StorageRefused, WeblakeError
+from weblake.errors import DeadlineExceeded, JobGone, LoadIncomplete, RetryLater, StorageRefused, WeblakeError
 from weblake.jobs.polling import SEEN_TRIES, JobRef, OverBudget, wait
 from weblake.jobs.retry import RetryPolicy, reworded
 from weblake.loads import list_sources, publishing, recovery, sent_lists, starts
 from weblake.loads.accounting import Reconciler
-from weblake.loads.completeness import completeness_error, limit_error, require_documents
+from weblake.loads.completeness import afresh, completeness_error, limit_error, other_job, require_documents
 from weblake.loads.download import FlowRunner
-from weblake.loads.intents import StartedLoad, start_load
+from weblake.loads.intents import StartedLoad, complete_remedy, start_load
 from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
 from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.loads.staging import Identity, Staged, stage_document, stage_job
@@ -85,7 +85,10 @@ def land(
             raise
         finally:
             observe(_end_event(known, landing, failure, time.monotonic() - begun))
+            if isinstance(failure, JobGone) and failure.receipt is None and known.job_id is not None:
+                failure.remedy = failure.remedy.followed_by(other_job(known))
             if isinstance(failure, WeblakeError):
+                complete_remedy(failure, dataset, request, known.job_id)
                 failure.receipt = failure.receipt or known
 
 
@@ -315,7 +318,7 @@ def _publish_or_refuse(
     if account.submitted == 0 and account.stored == 0:
         raise LoadIncomplete(
             f"Job {staged.receipt.job_id} ended without attempting a single page; nothing was published.",
-            hint=Remedy("Check the URL and the limits of the crawl; {another_job} starts another one."),
+            hint=Remedy("Check the URL and the limits of the crawl.").followed_by(afresh(staged.receipt)),
         )
     if trouble is not None and not terms.allow_partial:
         if publishing.refuse(dataset, intent, staged):

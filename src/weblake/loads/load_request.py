@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -21,7 +21,7 @@ from weblake.api.job_kinds import job_kind
 from weblake.api.operation import Operation
 from weblake.api.options import BatchScrapeOptions, CrawlOptions, ParseOptions, ScrapeOptions
 from weblake.api.options.values import uuid_problem
-from weblake.dataset.identity import job_load_id, load_id_of, new_load_id, request_digest
+from weblake.dataset.identity import job_load_id, load_id_of, new_load_key, request_digest
 from weblake.errors import CreditsExhausted, InvalidOption, MalformedReply
 from weblake.loads.prices import per_page
 from weblake.remedies import Remedy
@@ -108,6 +108,8 @@ class LoadRequest:
     slot: Slot | None = None
     #: Id of the file of URLs together with the other arguments (list_sources.py); None if there is no such file.
     source: str | None = None
+    #: The random key of a load that was requested with `new`: the same request with this key is the same load.
+    new_key: str | None = None
     #: Builds the same request for another list of URLs; None if the request has no list.
     with_urls: Callable[[Sequence[str]], LoadRequest] | None = None
     #: Pages that the start certainly pays for, and the known price of one page in credits.
@@ -182,13 +184,22 @@ class Naming:
     new: bool = False
     #: Path keys of the dataset, in order; None for `load_date`.
     partition: Mapping[str, str] | None = None
+    #: The random key of a new load, in place of `key`. A later run that is given it as `key` continues the load.
+    new_key: str | None = field(default=None, init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.new:
+            object.__setattr__(self, "new_key", new_load_key())
+
+    @property
+    def effective_key(self) -> str | None:
+        """Return the key that distinguishes the load."""
+        return self.key if self.new_key is None else self.new_key
 
     def load_id(self, kind: str, body: object) -> str:
         """Return the load id for a request of this kind and body."""
-        if self.new:
-            return new_load_id()
         partition = None if self.partition is None else list(self.partition.items())
-        return load_id_of("request", kind, body, self.key, partition)
+        return load_id_of("request", kind, body, self.effective_key, partition)
 
 
 def check_cost(pages: int, price: float, limit: float | None) -> None:
@@ -225,6 +236,7 @@ def batch(urls: Sequence[str], naming: Naming, **options: Unpack[BatchScrapeOpti
         first_target=urls[0],
         request_sha=request_digest(body),
         partition=naming.partition,
+        new_key=naming.new_key,
         pages=len(urls),
         price=per_page(options),
     )
@@ -256,6 +268,7 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **options: Unpack[Cr
         first_target=url,
         request_sha=request_digest(sent),
         partition=naming.partition,
+        new_key=naming.new_key,
         pages=1,
         price=price,
         unlimited_pages=0 if limited else CRAWL_LIMIT,
@@ -274,6 +287,7 @@ def scrape(url: str, naming: Naming, **options: Unpack[ScrapeOptions]) -> LoadRe
         first_target=url,
         request_sha=request_digest(body),
         partition=naming.partition,
+        new_key=naming.new_key,
         pages=1,
         price=per_page(options),
     )
@@ -292,6 +306,7 @@ def parse(file: Path, naming: Naming, **options: Unpack[ParseOptions]) -> LoadRe
         first_target=None,
         request_sha=request_digest(identity),
         partition=naming.partition,
+        new_key=naming.new_key,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from typing import get_args
 
@@ -70,6 +70,8 @@ class Orphan:
     #: Id of the job, if recorded; and whether it was started elsewhere and is only landed here.
     job_id: str | None = None
     elsewhere: bool = False
+    #: The key with which a load that was requested with `new` goes on; None for any other load.
+    new_key: str | None = None
     #: The service's status of the job, or `gone`; None if it was not requested or not returned.
     state: str | None = None
     #: Jobs of the activity list that a start without a response may have created; None if unknown.
@@ -129,6 +131,8 @@ class Unlanded:
     unasked: WeblakeError | None = None
     #: Loads that have not landed and have an unreadable record, so their state is unknown.
     unreadable: tuple[Unreadable, ...] = ()
+    #: The keys with which refused loads that were requested with `new` go on, by load id.
+    refused_keys: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def oldest_s(self) -> float:
@@ -172,13 +176,14 @@ def open_loads(dataset: Dataset) -> Unlanded:
     orphans = (each for each in found if isinstance(each, Orphan))
     return Unlanded(
         orphans=tuple(sorted(orphans, key=lambda each: (read_time(each.created_at), each.load_id))),
-        refused=tuple(sorted(each for each in found if isinstance(each, str))),
+        refused=tuple(sorted(each.load_id for each in found if isinstance(each, Intent))),
+        refused_keys={each.load_id: each.new_key for each in found if isinstance(each, Intent) and each.new_key},
         unreadable=tuple(sorted((each for each in found if isinstance(each, Unreadable)), key=attrgetter("load_id"))),
     )
 
 
-def _found(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orphan | Unreadable | str | None:
-    """Classify a load without a done record: open, unreadable, refused (its id), or landed as another load (None)."""
+def _found(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orphan | Unreadable | Intent | None:
+    """Classify a load without a done record: open, unreadable, refused (its intent), or landed as another (None)."""
     ledger = dataset.ledger
     try:
         intent, job = ledger.intent(load_id), ledger.job(load_id)
@@ -186,7 +191,7 @@ def _found(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orphan |
         if intent is None or (by is not None and ledger_listing.has_landed(ledger, known, by)):
             return None
         if dataset.storage.exists(layout.refused_path(DOCUMENTS, load_id)):
-            return load_id
+            return intent
         return _orphan(dataset, intent, job)
     except StorageRefused as error:
         return Unreadable(load_id, error.message)
@@ -323,4 +328,5 @@ def _orphan(dataset: Dataset, intent: Intent, job: Job | None) -> Orphan:
         replay=bool(intent.replay),
         job_id=job.job_id if job else None,
         elsewhere=not intent.request_sha256,
+        new_key=intent.new_key,
     )

@@ -51,11 +51,13 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
         JobClaimed: Another load publishes the job; nothing was published here.
         StorageRefused: The storage failed; or the load's file holds the documents of another job.
     """
-    _claim_job(dataset, intent, staged.receipt)
     storage, name = dataset.storage, dataset.path(DOCUMENTS, intent)
     errors = dataset.path(PAGE_ERRORS, intent)
     receipt = staged.receipt
     there = receipt.stored > 0 and storage.settled(name)  # the first writer has also published its page errors
+    if there:  # before the claim, which would keep another load from landing the job
+        _check_same_job(name, receipt_of(dataset, name), receipt)
+    _claim_job(dataset, intent, receipt)
     if not there and dataset.ledger.done(intent.load_id) is not None:
         # Another run has landed the load since this one began, and a later load has replaced it.
         landed = recover(dataset, intent.load_id)
@@ -70,11 +72,7 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
         other = receipt_of(dataset, name)
         if not there:
             _restore_errors(storage, errors, before, other, staged.written.path.with_name("page_errors-before.parquet"))
-        if other.job_id != receipt.job_id:
-            raise StorageRefused(
-                f"{name} holds job {other.job_id} and not {receipt.job_id}, under the same load id.",
-                hint=Remedy("Nothing was overwritten. Land this job {as_another_load}."),
-            )
+        _check_same_job(name, other, receipt)
         receipt = other
     elif staged.account.rows and not _is_of(storage.read(errors), receipt):
         storage.replace(errors, _write_errors(staged))  # a second writer with a different account replaced them
@@ -127,6 +125,14 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
     for each in (kept, kept_errors):
         storage.delete(each)
     return done
+
+
+def _check_same_job(name: str, there: Receipt, receipt: Receipt) -> None:
+    if there.job_id != receipt.job_id:
+        raise StorageRefused(
+            f"{name} holds job {there.job_id} and not {receipt.job_id}, under the same load id.",
+            hint=Remedy("Nothing was overwritten. Land this job by its id, with {land}."),
+        )
 
 
 def _claim_job(dataset: Dataset, intent: Intent, receipt: Receipt) -> None:

@@ -19,6 +19,7 @@ from hashlib import blake2b
 import msgspec
 
 from weblake.dataset import layout
+from weblake.dataset.identity import job_load_id
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
@@ -91,7 +92,7 @@ def lost(storage: Storage, load_id: str, name: str | None = None, how: str = "go
     name = name or layout.submitted_path(load_id)
     return StorageRefused(
         f"The list of URLs that load {load_id} submitted is {how} ({name} of {storage.url}).",
-        hint=Remedy("Restore it, or land what the service has of the job with {land}."),
+        hint=Remedy("Restore it, or land what the service has of the job by its id, with {land}."),
     )
 
 
@@ -123,7 +124,13 @@ def list_of_job(
         return urls
     if urls is not None:
         on_message(f"Load {request.load_id}: the list {CHANGED}.")
-    return read(dataset.storage, job.load_id, job.urls)
+    try:
+        return read(dataset.storage, job.load_id, job.urls)
+    except StorageRefused as error:
+        if request.load_id != job_load_id(request.kind, job.job_id):
+            raise
+        on_message(f"{error.message} The job is accounted for by what the service attempted.")
+        return None  # the remedy of this error is to land the job by its id
 
 
 def _list_of_an_earlier_version(

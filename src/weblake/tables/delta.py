@@ -102,7 +102,8 @@ class DeltaLakeTable:
             yield
         except TableNotFoundError:
             raise StorageRefused(
-                f"{self.location} has no Delta Lake log.", hint=Remedy("Add the table again with {add_table}.")
+                f"{self.location} has no Delta Lake log.",
+                hint=Remedy("Remove it with {remove_table}, and add it again with {add_table}."),
             ) from None
         except DeltaProtocolError as error:
             raise StorageRefused(

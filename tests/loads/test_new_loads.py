@@ -1,0 +1,131 @@
+"""Tests of loads that are requested with `new`: after an error they go on with the key that its remedy names.
+
+With `new` again, the same call would start and pay for another job.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command_in_process import run_command
+from landing_lab import LandingLab, landing_lab
+from polling import until
+
+import weblake
+from weblake import Terms, errors
+from weblake.jobs.polling import JobRef
+from weblake.loads import intents, load_request, starts
+from weblake.loads.load_request import Naming
+
+URLS = [f"http://pages.test/{n}" for n in range(3)]
+#: Pages whose response is held keep a job running.
+SHORT, LONG = Terms(poll_s=0.1, timeout_s=0.5), Terms(poll_s=0.1, timeout_s=60)
+
+
+class Lab(LandingLab):
+    @property
+    def started(self) -> int:
+        return self.service.counts().get("batch_scrape_started", 0)
+
+    def run(self, *args: str) -> tuple[int, str, str]:
+        return run_command(
+            [*args, "--json"], {"WEBLAKE_BASE_URL": self.service.url, "WEBLAKE_API_KEY": self.service.key}
+        )
+
+    def cancel_with_two_pages(self, job_id: str) -> None:
+        until(lambda: self.client.get_batch_scrape(job_id).completed == 2)
+        self.client.run(starts.cancel(JobRef("batch_scrape", job_id), self.client.retry))
+        self.web.held.clear()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with landing_lab(Lab, tmp_path / "lake") as made:
+        made.web.held.add(URLS[2])
+        yield made
+
+
+def key_named_by(text: str, pattern: str) -> str:
+    found = re.search(pattern, text)
+    assert found is not None, text
+    return found[1]
+
+
+def test_a_new_load_goes_on_with_its_key_in_python(lab: Lab) -> None:
+    with pytest.raises(errors.DeadlineExceeded) as caught:
+        weblake.land_batch(URLS, to=lab.root, client=lab.client, terms=SHORT, new=True)
+    key = key_named_by(caught.value.hint, r"^This load goes on with key (\w+) in place of new=True\. Call it again")
+    lab.web.held.clear()
+    receipt = weblake.land_batch(URLS, to=lab.root, client=lab.client, terms=LONG, key=key)
+    assert (receipt.stored, lab.started) == (3, 1)
+
+
+def test_a_refused_new_load_is_published_with_its_key(lab: Lab) -> None:
+    with pytest.raises(errors.DeadlineExceeded) as running:
+        weblake.land_batch(URLS, to=lab.root, client=lab.client, terms=SHORT, new=True)
+    assert running.value.receipt is not None
+    lab.cancel_with_two_pages(str(running.value.receipt.job_id))
+    key = key_named_by(running.value.hint, r"goes on with key (\w+) in place")
+    with pytest.raises(errors.JobEnded, match="allow_partial=True, to publish them"):
+        weblake.land_batch(URLS, to=lab.root, client=lab.client, terms=LONG, key=key)
+    partial = Terms(allow_partial=True)
+    assert weblake.land_batch(URLS, to=lab.root, client=lab.client, terms=partial, key=key).stored == 2
+    assert lab.started == 1
+
+
+def test_a_new_load_goes_on_with_its_key_on_the_command_line(lab: Lab, tmp_path: Path) -> None:
+    """Its remedy and `weblake orphans` name the key; the list of URLs may have changed by then."""
+    urls = tmp_path / "urls.txt"
+    urls.write_text("\n".join(URLS))
+    same = ["batch", "--urls", str(urls), "--to", str(lab.root), "--timeout"]
+    code, out, _ = lab.run(*same, "0.5", "--new")
+    assert code == 1
+    key = key_named_by(json.loads(out)["error"]["hint"], r"goes on with --key (\w+) in place of --new\. Run the same")
+    (orphan,) = json.loads(lab.run("orphans", str(lab.root))[1])["orphans"]
+    assert f"again, with --key {key} in place of --new" in orphan["next"][0]
+    lab.web.held.clear()
+    urls.write_text("\n".join([*URLS, "http://pages.test/more"]))
+    code, out, err = lab.run(*same, "60", "--key", key)
+    assert (code, json.loads(out)["stored"], lab.started) == (0, 3, 1), err
+
+
+def test_the_key_of_a_refused_new_load_is_listed(lab: Lab) -> None:
+    to = ["--to", str(lab.root)]
+    job_id = json.loads(lab.run("batch", *URLS, *to, "--new", "--detach")[1])["job_id"]
+    lab.cancel_with_two_pages(job_id)
+    (cancelled,) = json.loads(lab.run("orphans", str(lab.root))[1])["cancelled"]
+    key = key_named_by(cancelled["next"][0], r"with --key (\w+) in place of --new .*, with --allow-partial\.")
+    assert lab.run("batch", *URLS, *to, "--key", key)[0] == 1
+    shown = json.loads(lab.run("orphans", str(lab.root))[1])
+    assert shown["refused_keys"] == {shown["refused"][0]: key}
+    assert lab.run("batch", *URLS, *to, "--key", key, "--allow-partial")[0] == 0
+    assert lab.started == 1
+
+
+@pytest.mark.parametrize("fails", ["start", "before the intent"])
+def test_only_a_load_that_has_begun_goes_on(lab: Lab, fails: str) -> None:
+    effect = {"status": 402}
+    lab.service.faults({"match": {"method": "POST" if fails == "start" else "GET"}, "effect": effect})
+    request = load_request.batch(URLS, Naming(new=True))
+    with pytest.raises(errors.CreditsExhausted) as caught:
+        intents.start_load(lab.client, lab.dataset, request)
+    assert (f"key {request.new_key} in place" in caught.value.hint) is (fails == "start")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda naming: load_request.batch(URLS, naming),
+        lambda naming: load_request.crawl(URLS[0], naming),
+        lambda naming: load_request.scrape(URLS[0], naming),
+    ],
+)
+def test_each_new_load_has_another_key(make: Callable[[Naming], load_request.LoadRequest]) -> None:
+    first, second = make(Naming(new=True)), make(Naming(new=True))
+    assert len({first.load_id, second.load_id, make(Naming()).load_id}) == 3
+    assert make(Naming(key=first.new_key)).load_id == first.load_id
+    assert make(Naming(key="k")).new_key is None

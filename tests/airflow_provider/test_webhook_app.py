@@ -408,6 +408,21 @@ def test_many_requests_read_each_connection_once_and_few_unknown_ones(bench: Ben
     assert bench.records == []
 
 
+def test_requests_for_unknown_connections_do_not_keep_out_one_that_a_dag_names(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart the API server knows no connection yet."""
+    monkeypatch.setattr("airflow_provider_weblake.webhooks.signing.RATE", 0.0)
+    named, unnamed = bench.sender(), bench.sender(asset=False)
+    with serving(bench.app(burst=3.0)) as named.url:
+        unnamed.url = named.url
+        until(lambda: unnamed.request("POST", f"/weblake/webhooks/unknown-{uuid.uuid4().hex}")[0] == 503)
+        assert unnamed.deliver()[0] == 503
+        assert bench.look_ups.count(unnamed.conn_id) == 0
+        assert named.deliver() == (200, {"outcome": "accepted"})
+        assert Counter(bench.look_ups)[named.conn_id] == 1
+
+
 @pytest.fixture
 def connection(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[object], Any]:
     """Reads the signing of a connection with these fields."""
@@ -456,6 +471,34 @@ def test_an_unreadable_connection_is_not_reported_as_missing(airflow_db: None, m
     monkeypatch.setattr(signing, "create_session", down)
     with pytest.raises(signing.Unavailable):
         signing.read_signing("nowhere")
+
+
+def test_a_connection_that_a_secrets_backend_denies_is_not_there(
+    airflow_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow's error for it is a PermissionError since 3.3, and an error of another kind would be a 500."""
+    from airflow.models.connection import Connection
+
+    from airflow_provider_weblake.webhooks import signing
+
+    def denied(conn_id: str) -> Any:
+        raise PermissionError(conn_id)
+
+    monkeypatch.setattr(Connection, "get_connection_from_secrets", denied)
+    assert signing.read_signing("private") is None
+
+
+def test_a_database_that_is_down_names_no_connection(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sqlalchemy.exc import OperationalError
+
+    from airflow_provider_weblake.webhooks import signing
+
+    def down(**_: object) -> Any:
+        raise OperationalError("SELECT 1", {}, Exception("no route to host"))
+
+    monkeypatch.setattr(signing, "create_session", down)
+    with pytest.raises(signing.Unavailable):
+        signing.read_named()
 
 
 @dataclass
@@ -511,6 +554,19 @@ def test_spellings_of_a_connection_use_bounded_memory(monkeypatch: pytest.Monkey
     asyncio.run(follow())
     assert len(found) == 100
     assert looked_up["used"] <= 1 + 400 / signing.KEPT_S
+
+
+def test_warnings_about_spellings_of_a_connection_use_bounded_memory() -> None:
+    from airflow_provider_weblake.webhooks.app import WARN_EVERY_S, WarningLimit
+
+    clock = Clock()
+    warnings = WarningLimit(clock)
+    assert (warnings.allow("a"), warnings.allow("a"), warnings.allow("b")) == (True, False, True)
+    for n in range(1000):
+        clock.now += 1
+        assert warnings.allow(f"spelling-{n}")
+    assert len(warnings) <= WARN_EVERY_S
+    assert warnings.allow("a")
 
 
 @pytest.mark.parametrize(("kind", "conn_id"), [("scrape", "weblake_default"), ("crawl", "a/b"), ("crawl", "")])

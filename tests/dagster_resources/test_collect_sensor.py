@@ -17,8 +17,8 @@ from sensor_bench import Tick, Ticker, counted, ended, start, until
 
 from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_collect_sensor, build_weblake_assets
 from dagster_weblake.progress import Progress
-from dagster_weblake.sensors import collect, ticks
-from dagster_weblake.sensors.job_events import OVERLAP, Followed, read_new
+from dagster_weblake.sensors import collect, job_events, ticks
+from dagster_weblake.sensors.job_events import Followed, read_new
 from weblake import orchestration
 from weblake.errors import InvalidOption
 
@@ -297,6 +297,17 @@ def test_a_lost_cursor_loses_no_job_and_repeats_none(bench: Bench, site: GatedSi
     assert ticker.until(lambda tick: bool(tick.requests)).keys == [second]
 
 
+def test_another_event_log_under_the_same_cursor_loses_no_job(bench: Bench, site: GatedSite) -> None:
+    """The log was deleted, restored or moved, so that its numbers begin anew; the cursor is in another database."""
+    docs = waiting([f"{site.url}/page/1"])
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    load_id = bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"]
+    for number in (10**6, 10**30):
+        numbers = {"docs_job": [number]}
+        ticker.cursor = json.dumps({"after": {"docs_job": number}, "recent": numbers, "pending": numbers})
+        assert ticker.until(lambda tick: bool(tick.requests)).keys == [load_id]
+
+
 def test_a_job_is_collected_at_its_limits(bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collect, "UNSEEN_S", 0.0)
     docs = waiting([f"{site.url}/"])
@@ -367,18 +378,20 @@ def test_a_failing_storage_is_retried_at_the_next_tick(bench: Bench, site: Gated
     assert ticker.tick().keys == [load_id]
 
 
-def test_an_event_that_is_seen_late_is_not_lost(bench: Bench) -> None:
+def test_an_event_that_is_seen_late_is_not_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database may show event 105 before event 103."""
-    report_started(bench, "00000000-0000-4000-8000-000000000000")
+    monkeypatch.setattr(job_events, "OVERLAP", 3)
+    for _ in range(4):
+        report_started(bench, "00000000-0000-4000-8000-000000000000")
     key, memory = dg.AssetKey("docs_job"), Followed()
     read_new(bench.instance, key, memory)
-    (event,) = memory.pending["docs_job"]
-    for ahead, expected in ((1, [event]), (OVERLAP - 1, [event]), (OVERLAP + 1, [])):
-        later = Followed(after={"docs_job": event + ahead})
-        read_new(bench.instance, key, later)
-        assert later.pending.get("docs_job", []) == expected
+    events = list(memory.pending["docs_job"])
+    assert events == list(range(events[0], events[0] + 4))
+    later = Followed(after={"docs_job": events[3]}, recent={"docs_job": [events[3]]})
+    read_new(bench.instance, key, later)
+    assert later.pending["docs_job"] == events[1:3], "the first one is further behind than a database shows late"
     read_new(bench.instance, key, memory)
-    assert memory.pending["docs_job"] == [event]
+    assert memory.pending["docs_job"] == events
     assert Followed.read(json.loads(json.dumps(memory.write()))).write() == memory.write()
 
 

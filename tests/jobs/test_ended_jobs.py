@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import time
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,15 +17,17 @@ from hypothesis import strategies as st
 from scripted_transport import reply, retry
 
 from weblake import AsyncClient
-from weblake.errors import JobGone, ServiceUnavailable
+from weblake.errors import CreditsExhausted, JobGone, ServiceUnavailable
 from weblake.jobs import ended_jobs
 from weblake.jobs.ended_jobs import (
     MAX_PENDING,
     ROUND_TRIES,
+    UNREADABLE_ROUNDS,
     WINDOW_MS,
     EndedJobs,
     ListedJob,
     PollResults,
+    PollRound,
     WatcherState,
     poll_all,
 )
@@ -220,19 +224,25 @@ class Watched:
         self.retry, self.now = retry(), 1000.0
         self.known: dict[str, str] = {}
         self.polled: list[str] = []
+        self.created = "2026-11-21T10:00:{:02d}Z"
+        #: Jobs for whose status the service has an error.
+        self.broken: set[str] = set()
         clock = SimpleNamespace(monotonic=lambda: self.now, time=time.time)
         monkeypatch.setattr(ended_jobs, "time", clock)
         self._rounds = EndedJobs("crawl")
+        self.last: PollRound | None = None
 
     def send(self, request: Request) -> Response:
         job_id = request.path.rpartition("/")[2]
         if job_id == "activity":
             jobs = [
-                {"id": each, "endpoint": "crawl", "created_at": f"2026-11-21T10:00:{n:02d}Z"}
+                {"id": each, "endpoint": "crawl", "created_at": self.created.format(n)}
                 for n, each in enumerate(self.ids)
             ]
             return reply(200, {"success": True, "data": jobs})
         self.polled.append(job_id)
+        if job_id in self.broken:
+            return reply(402, {"success": False, "error": "broken"})
         if job_id not in self.known:
             return reply(404, {"success": False, "error": "Job not found"})
         return reply(200, {"status": self.known[job_id], "completed": 1, "data": []})
@@ -243,8 +253,8 @@ class Watched:
     def round(self, at: float, until: float | None = None) -> dict[str, object]:
         """Run a round of polls at this second, and return the statuses of the jobs that have ended."""
         self.now = 1000.0 + at
-        found = asyncio.run(self._rounds(self, until=until))
-        return {job_id: head["status"] for job_id, head in found.ended.items()}
+        self.last = asyncio.run(self._rounds(self, until=until))
+        return {job_id: head["status"] for job_id, head in self.last.ended.items()}
 
 
 @pytest.mark.parametrize(
@@ -283,6 +293,50 @@ def test_the_polls_of_a_round_with_a_deadline_are_in_random_order(monkeypatch: p
     client.round(1, until=client.now + 60)
     assert client.polled != client.ids
     assert sorted(client.polled) == client.ids
+
+
+@pytest.mark.parametrize(("broken", "complete"), [(1, True), (ROUND_TRIES - 1, True), (ROUND_TRIES, False)])
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_few_unreadable_jobs_do_not_keep_a_watcher_waiting(
+    monkeypatch: pytest.MonkeyPatch, broken: int, others: int, *, complete: bool
+) -> None:
+    """More of them are an outage: jobs that had ended before the watcher began would then count as new."""
+    client = Watched(broken + others, monkeypatch)
+    client.broken, client.known = set(client.ids[:broken]), dict.fromkeys(client.ids[broken:], "completed")
+    for number in range(UNREADABLE_ROUNDS - 1):
+        with contextlib.suppress(CreditsExhausted):  # no status at all could be read
+            client.round(number)
+            assert client.last is not None
+            assert not client.last.complete
+    if complete:
+        assert set(client.round(10)) == set(client.ids[broken:])
+        assert client.last is not None
+        assert (client.last.complete, set(client.last.unreadable)) == (True, client.broken)
+        client.known[client.ids[0]] = "completed"
+        client.broken.clear()
+        client.round(11)
+        assert client.last.unreadable == {}
+    elif others == 0:
+        with pytest.raises(CreditsExhausted):
+            client.round(10)
+
+
+def test_unreadable_jobs_do_not_keep_later_ones_from_being_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Watched(100, monkeypatch)
+    client.broken, client.known = set(client.ids[:20]), dict.fromkeys(client.ids[20:], "completed")
+    for number in range(20 // ROUND_TRIES + 1):
+        with contextlib.suppress(CreditsExhausted):
+            client.round(number)
+    assert client.last is not None
+    assert set(client.last.ended) == set(client.ids[20:])
+
+
+def test_a_job_of_the_last_year_that_can_be_written_has_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Watched(1, monkeypatch)
+    client.known, client.created = dict.fromkeys(client.ids, "completed"), "9999-12-31T23:59:59.999999Z"
+    client.round(0)
+    assert client.last is not None
+    assert datetime.fromtimestamp(client.last.jobs[0].created / 1000, timezone.utc).year == 9999
 
 
 @pytest.mark.parametrize(("error", "polls"), [(ServiceUnavailable, 5), (JobGone, 9)])

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from typing import Protocol, TypeVar
 
 from typing_extensions import Self
@@ -32,6 +33,8 @@ ENDS, GONE = ("completed", "failed", "cancelled"), "gone"
 AT_ONCE = 8
 #: Failed status polls after which a round ends early; the next round continues.
 ROUND_TRIES = 5
+#: Rounds in a row in which the status of a job could not be read, after which the other jobs no longer wait for it.
+UNREADABLE_ROUNDS = 3
 #: Polls and seconds of "not found" before a job counts as gone: a job just started may not be found yet.
 GONE_POLLS, GONE_S = 3, 30.0
 #: Maximum number of running jobs that one watcher follows, and of ended jobs that it remembers: 1000 ids with their
@@ -79,10 +82,13 @@ class PollRound:
     jobs: tuple[ListedJob, ...]
     #: The last status fields of the jobs that have ended, by id.
     ended: Mapping[str, Mapping[str, object]]
-    #: Whether the status of every job is known.
+    #: Whether the status of every job is known, except of those in `unreadable`.
     complete: bool
     #: Adds the ids of jobs to the next round that the activity list no longer shows.
     also: Callable[[Iterable[str]], None]
+    #: The errors of jobs whose status could not be read for UNREADABLE_ROUNDS rounds, fewer than ROUND_TRIES; they
+    #: count as running.
+    unreadable: Mapping[str, WeblakeError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +144,8 @@ class EndedJobs:
         self._also: set[str] = set()
         #: When a job was first not found (monotonic seconds), and how many polls did not find it.
         self._missed: dict[str, tuple[float, int]] = {}
+        #: In how many rounds in a row the status of a job could not be read.
+        self._failed: dict[str, int] = {}
 
     async def __call__(
         self, client: AsyncFlowRunner, *, watcher: WatcherState | None = None, until: float | None = None
@@ -157,13 +165,19 @@ class EndedJobs:
         asked = dict.fromkeys([*open_ids, *sorted(also)])
         self._over = {job_id: head for job_id, head in self._over.items() if job_id in asked}
         self._missed = {job_id: misses for job_id, misses in self._missed.items() if job_id in asked}
-        complete = await self._poll(client, [job_id for job_id in asked if job_id not in self._over], until)
-        return PollRound(jobs, dict(self._over), complete, self._also.update)
+        self._failed = {job_id: rounds for job_id, rounds in self._failed.items() if job_id in asked}
+        job_ids = [job_id for job_id in asked if job_id not in self._over]
+        complete, unreadable = await self._poll(client, job_ids, until)
+        return PollRound(jobs, dict(self._over), complete, self._also.update, unreadable)
 
-    async def _poll(self, client: AsyncFlowRunner, job_ids: list[str], until: float | None) -> bool:
-        """Poll these jobs; return whether the status of each of them is known."""
+    async def _poll(
+        self, client: AsyncFlowRunner, job_ids: list[str], until: float | None
+    ) -> tuple[bool, Mapping[str, WeblakeError]]:
+        """Poll these jobs; return the last two fields of the round."""
         if until is not None:
             random.shuffle(job_ids)
+        # Jobs whose status cannot be read come last: ROUND_TRIES of them would keep all later ones from being polled.
+        job_ids.sort(key=lambda job_id: self._failed.get(job_id, 0))
         answers = await poll_all(client, [JobRef(self._kind, job_id) for job_id in job_ids], until=until)
         missed = [job_id for job_id, error in answers.errors.items() if isinstance(error, _ABOUT_THE_JOB)]
         for job_id in missed:
@@ -173,10 +187,17 @@ class EndedJobs:
             status = str(head.get("status")).lower()
             if status in ENDS:
                 self._over[job_id] = {**{name: head.get(name) for name in _COUNTS}, "status": status}
-        answered = len(answers.heads) + len(missed)
-        if len(answers.errors) > len(missed) and not answered:
-            raise list(answers.errors.values())[-1]
-        return answered == len(job_ids)
+        answered = {*answers.heads, *missed}
+        failed = {job_id: error for job_id, error in answers.errors.items() if job_id not in answered}
+        self._failed = {job_id: rounds for job_id, rounds in self._failed.items() if job_id not in answered}
+        for job_id in failed:
+            self._failed[job_id] = self._failed.get(job_id, 0) + 1
+        unknown = [job_id for job_id in job_ids if job_id not in answered]
+        # More of them are an outage of the service, after which jobs that had ended before must not count as new.
+        settled = len(unknown) < ROUND_TRIES and all(self._failed.get(each, 0) >= UNREADABLE_ROUNDS for each in unknown)
+        if failed and not answered and not settled:
+            raise list(failed.values())[-1]
+        return settled, failed if settled else {}
 
     def _miss(self, job_id: str) -> None:
         first, times = self._missed.get(job_id, (time.monotonic(), 0))
@@ -247,6 +268,8 @@ class WatcherState:
             self.over = dict(kept)
 
 
+#: Rounding up would turn the last millisecond of the year 9999 into a time that Python cannot represent.
+_EPOCH, _MILLISECOND = datetime.fromtimestamp(0, timezone.utc), timedelta(milliseconds=1)
 #: Fields of a status response that are kept.
 _COUNTS = ("completed", "total", "creditsUsed")
 
@@ -256,7 +279,7 @@ def _jobs(entries: Iterable[tuple[str | None, str | None, str | None]]) -> Itera
     created, found = int(time.time() * 1000), list[ListedJob]()
     for job_id, created_at, target in entries:
         at = parse_time(created_at)
-        created = created if at is None else round(at.timestamp() * 1000)
+        created = created if at is None else (at - _EPOCH) // _MILLISECOND
         if job_id:
             found.append(ListedJob(job_id, created, target))
     yield from sorted(found, key=lambda job: job.created)

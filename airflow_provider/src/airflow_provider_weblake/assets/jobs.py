@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: A connection id that the path of a webhook and an asset's URI can hold as it is.
 CONN_ID = re.compile(r"[A-Za-z0-9_.\-]{1,200}")
+#: What the URIs of these assets begin with. Airflow leaves the URI of a scheme with x- as it is.
+JOBS_URI = "x-weblake://jobs/"
 
 
 def weblake_jobs_asset(
@@ -55,5 +57,4 @@ def jobs_asset_uri(kind: str, weblake_conn_id: str) -> str:
             f"weblake_conn_id is {weblake_conn_id!r}, which the path of a webhook cannot contain.",
             hint="Name the connection with letters, digits and _ . - only.",
         )
-    # Airflow leaves the URI of a scheme with x- as it is.
-    return f"x-weblake://jobs/{weblake_conn_id}/{kind}"
+    return f"{JOBS_URI}{weblake_conn_id}/{kind}"

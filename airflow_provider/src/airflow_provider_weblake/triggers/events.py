@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from airflow_provider_weblake.triggers.stored import event_of
+from airflow_provider_weblake.triggers.stored import error_text, event_of
 from airflow_provider_weblake.triggers.watching import Memory, Question, Watcher
 from weblake import orchestration
 from weblake.errors import InvalidOption
@@ -66,14 +66,11 @@ class WeblakeUsagePeriodTrigger(Watcher[orchestration.Report]):
         """Return the events of the periods that closed after the one in memory, oldest first, with the new memory."""
         periods = orchestration.closed_periods(seen, datetime.now(timezone.utc))
         closed = [_period_event(seen.name, period) for period in periods]
-        if memory is None:
-            fired = closed[-1:] if self.fire_latest else []
-        else:
-            fired = [event for event in closed if str(event["period_start"]) > str(memory.get("last_period_start"))]
+        known = None if memory is None else memory.get("last_period_start")
         last = str(closed[-1]["period_start"]) if closed else ""
-        if memory is not None:
-            last = max(last, str(memory.get("last_period_start")))
-        return {"last_period_start": last}, fired
+        if not isinstance(known, str):  # a new watcher, or a damaged state
+            return {"last_period_start": last}, closed[-1:] if self.fire_latest else []
+        return {"last_period_start": max(last, known)}, [e for e in closed if str(e["period_start"]) > known]
 
 
 @dataclass(eq=False, repr=False)
@@ -88,7 +85,8 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.PollRound]):
     What was fired is kept in the asset's state: a restart loses no job and repeats none, unless the triggerer is killed
     within the second or two between an event and the write of the state; landing a job twice changes nothing. A watcher
     follows 600 running jobs at a time (the oldest; others when there is room) and remembers the last 400 ended ones by
-    id, older ones by time. No job is lost in an outage of the triggerer of up to 24 hours.
+    id, older ones by time. No job is lost in an outage of the triggerer of up to 24 hours. A new watcher begins when it
+    knows the status of every job; up to four jobs whose status cannot be read in three polls in a row count as running.
     """
 
     #: The connection.
@@ -119,7 +117,15 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.PollRound]):
 
     def question(self) -> Question[orchestration.PollRound]:
         """Return a function that asks for the jobs that have ended."""
-        return orchestration.EndedJobs(self.kind)
+        poll = orchestration.EndedJobs(self.kind)
+
+        async def ask(client: AsyncClient) -> orchestration.PollRound:
+            found = await poll(client)
+            for job_id, error in found.unreadable.items():
+                self.log.warning("The status of %s %s cannot be read: %s", self.kind, job_id, error_text(error))
+            return found
+
+        return ask
 
     def follow(self, memory: Memory | None, seen: orchestration.PollRound) -> tuple[Memory | None, list[Memory]]:
         """Return the events of the jobs that ended since; a new watcher only records which jobs have ended."""

@@ -52,6 +52,34 @@ class Refused(Exception):
         self.status = status
 
 
+class WarningLimit:
+    """Allows one warning about each name in WARN_EVERY_S.
+
+    It forgets older ones: an environment variable is a connection for each spelling of its id in upper and lower case.
+
+    :param clock: seconds of a monotonic clock.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        #: When each name had its warning, oldest first.
+        self._last: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        """Return how many names are remembered."""
+        return len(self._last)
+
+    def allow(self, name: str) -> bool:
+        """Return whether a warning about the name is due; if so, it counts as given."""
+        now = self._clock()
+        while self._last and now - next(iter(self._last.values())) >= WARN_EVERY_S:
+            del self._last[next(iter(self._last))]
+        if name in self._last:
+            return False
+        self._last[name] = now
+        return True
+
+
 class Receiver:
     """Receives deliveries, in one event loop.
 
@@ -65,7 +93,7 @@ class Receiver:
         self._threads = ThreadPoolExecutor(4, "weblake-webhook-events")
         self._buffered = 0
         self._done: dict[tuple[str, JobEnd], None] = {}
-        self._warned: dict[str, float] = {}
+        self._warnings = WarningLimit()
 
     async def receive(self, conn_id: str, request: Request) -> str:
         """Return what became of a delivery: `accepted`, `repeated` or `ignored`; raise Refused."""
@@ -137,9 +165,7 @@ class Receiver:
 
     def _warn(self, conn_id: str) -> None:
         """Log that signatures do not match, at most once a minute; only connections with a secret come here."""
-        now = time.monotonic()
-        if now - self._warned.get(conn_id, -WARN_EVERY_S) >= WARN_EVERY_S:
-            self._warned[conn_id] = now
+        if self._warnings.allow(conn_id):
             LOG.warning(
                 "A webhook for connection %s is not signed with its webhook_secret. "
                 "If the service sent it, compare the secrets.",

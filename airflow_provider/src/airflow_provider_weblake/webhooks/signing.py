@@ -2,6 +2,7 @@
 
 A request's signature cannot be checked without the secret, so unauthenticated requests cause look-ups. Their rate is
 limited for connections that are not known to have a secret, and what a look-up found is kept, also if it found none.
+Requests for unknown connections cannot use up the look-ups of those whose asset a DAG names.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from airflow.exceptions import AirflowException, AirflowNotFoundException  # type: ignore[attr-defined]
+from airflow.models.asset import AssetActive
 from airflow.models.connection import Connection
 from airflow.utils.session import create_session
-from sqlalchemy import text
+from sqlalchemy import select, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from airflow_provider_weblake.assets.jobs import JOBS_URI
 from weblake import webhooks
 
 #: Seconds for which a found secret, or its absence, is used.
@@ -55,7 +58,7 @@ def read_signing(conn_id: str) -> Signing | None:
     except AirflowNotFoundException:
         _check_database()
         return None
-    except AirflowException:  # a secrets backend that denies access
+    except (AirflowException, PermissionError):  # a secrets backend that denies access
         return None
     if connection.conn_type != "weblake":
         return None
@@ -66,6 +69,20 @@ def read_signing(conn_id: str) -> Signing | None:
     if not isinstance(header, str) or not _HEADER_NAME.fullmatch(header):
         return None
     return Signing(secret, header)
+
+
+def read_named() -> frozenset[str]:
+    """Return the ids of the connections whose assets of jobs DAGs name.
+
+    Raises:
+        Unavailable: The metadata database cannot be reached.
+    """
+    try:
+        with create_session(scoped=False) as session:
+            uris = session.scalars(select(AssetActive.uri).where(AssetActive.uri.startswith(JOBS_URI))).all()
+    except SQLAlchemyError as error:
+        raise Unavailable("The metadata database cannot be reached.") from error
+    return frozenset(uri.removeprefix(JOBS_URI).partition("/")[0] for uri in uris)
 
 
 def _check_database() -> None:
@@ -89,6 +106,7 @@ class SigningSecrets:
     :param read: reads the signing of a connection, in a thread.
     :param clock: seconds of a monotonic clock.
     :param burst: how many look-ups without a known secret may come at once.
+    :param named: reads the ids of the connections that may be looked up in addition, in a thread.
     """
 
     def __init__(
@@ -96,8 +114,10 @@ class SigningSecrets:
         read: Callable[[str], Signing | None] = read_signing,
         clock: Callable[[], float] = time.monotonic,
         burst: float = BURST,
+        named: Callable[[], frozenset[str]] = read_named,
     ) -> None:
-        self._read, self._clock, self._burst = read, clock, burst
+        self._read, self._clock, self._burst, self._read_named = read, clock, burst, named
+        self._named, self._named_until = frozenset[str](), clock()
         self._kept: dict[str, _Kept] = {}
         self._reading: dict[str, asyncio.Future[Signing | None]] = {}
         self._threads = ThreadPoolExecutor(2, "weblake-webhook-secrets")
@@ -108,10 +128,10 @@ class SigningSecrets:
         kept = self._kept.get(conn_id)
         if kept is not None and self._clock() < kept.until:
             return kept.signing
+        if conn_id not in self._reading and (kept is None or kept.signing is None) and not self._take():
+            await self._check_named(conn_id)
         reading = self._reading.get(conn_id)
         if reading is None:
-            if kept is None or kept.signing is None:
-                self._take()
             reading = asyncio.ensure_future(self._look_up(conn_id))
             self._reading[conn_id] = reading
             reading.add_done_callback(lambda done: self._end(conn_id, done))
@@ -137,10 +157,20 @@ class SigningSecrets:
         if not done.cancelled():
             done.exception()  # marks it as retrieved, if no request waits any more
 
-    def _take(self) -> None:
+    def _take(self) -> bool:
+        """Return whether one more connection may be looked up that is not known to have a secret."""
         now = self._clock()
         self._allowed = min(self._burst, self._allowed + (now - self._refilled) * RATE)
         self._refilled = now
         if self._allowed < 1:
-            raise Unavailable("Too many unknown connections were asked for.")
+            return False
         self._allowed -= 1
+        return True
+
+    async def _check_named(self, conn_id: str) -> None:
+        """Raise Unavailable if no DAG names an asset of the connection, as far as was known in the last half minute."""
+        if self._clock() >= self._named_until:
+            self._named_until = self._clock() + KEPT_S  # before the wait: one look for all requests
+            self._named = await asyncio.get_running_loop().run_in_executor(self._threads, self._read_named)
+        if conn_id not in self._named:
+            raise Unavailable("Too many unknown connections were asked for.")

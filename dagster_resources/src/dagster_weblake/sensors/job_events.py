@@ -89,6 +89,11 @@ class Followed:
         self.after[name] = max(event, self.after.get(name, 0))
         self.recent[name] = [each for each in self.recent[name] if each > self.after[name] - OVERLAP]
 
+    def restart(self, key: dg.AssetKey) -> None:
+        """Forget everything about an asset."""
+        for each in (self.after, self.recent, self.pending, self.asked):
+            each.pop(key.to_user_string(), None)
+
     def postpone(self, key: dg.AssetKey, event: int) -> None:
         """Move a pending job to the end of the queue."""
         line = self.pending[key.to_user_string()]
@@ -109,8 +114,15 @@ class Followed:
 
 
 def read_new(instance: dg.DagsterInstance, key: dg.AssetKey, memory: Followed) -> None:
-    """Add the jobs that an asset has started since the last tick, as far as there is room for them."""
+    """Add the jobs that an asset has started since the last tick, as far as there is room for them.
+
+    If the last event that was read is gone, the numbers may be those of another event log: one that was deleted,
+    restored or moved, which begins to count anew. The asset is then read as without a cursor.
+    """
     after = memory.after.get(key.to_user_string())
+    if after is not None and not _exists(instance, key, after):
+        memory.restart(key)
+        after = None
     since = time.time() - LOOK_BACK_S if after is None else None
     low = None if after is None else after - OVERLAP
     while memory.free_slots:
@@ -124,6 +136,11 @@ def read_new(instance: dg.DagsterInstance, key: dg.AssetKey, memory: Followed) -
                 low = record.storage_id
         if not page.has_more:
             return
+
+
+def _exists(instance: dg.DagsterInstance, key: dg.AssetKey, event: int) -> bool:
+    wanted = dg.AssetRecordsFilter(asset_key=key, storage_ids=[event])
+    return bool(instance.fetch_materializations(wanted, limit=1).records)
 
 
 def read_started(instance: dg.DagsterInstance, key: dg.AssetKey, events: Sequence[int]) -> list[StartedJob]:
@@ -157,7 +174,8 @@ def _amount(value: object) -> float | None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    # A database refuses numbers of more than 64 bits.
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
 def _numbers(value: object) -> dict[str, list[int]]:

@@ -226,7 +226,9 @@ class WeblakeJobTrigger(BaseTrigger):
                 async with aio.timeout(CANCEL_S), shared_client(self.weblake_conn_id) as client:
                     await client.run(orchestration.cancel(self._job, client.retry))
         except TimeoutError:
-            self.log.warning("%s is to be cancelled (%s): no answer within %g s.", self._job, why, CANCEL_S)
+            self.log.warning(
+                "%s is to be cancelled (%s), and could not be: no answer within %g s", self._job, why, CANCEL_S
+            )
         except Exception as error:  # noqa: BLE001  # the secrets backend of the connection has errors of its own
             said = error_text(error)
             self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job, why, said)

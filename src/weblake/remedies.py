@@ -44,6 +44,9 @@ class Interface:
     add_table: str = "weblake.tables.add"
     remove_table: str = "weblake.tables.remove"
 
+    #: After "choose" or "use": where a load would be another one. `loads.intents` adds that its job is paid for.
+    another_root: str = "another root"
+
     # The service
     base_url: str
     api_key: str

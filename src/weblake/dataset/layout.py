@@ -16,6 +16,7 @@ import msgspec
 
 from weblake.dataset.identity import checked_load_id
 from weblake.errors import InvalidOption, StorageRefused
+from weblake.remedies import Remedy
 from weblake.storage import Storage
 
 #: Folder of the records that weblake keeps about a root.
@@ -289,7 +290,9 @@ class Layout:
             raise StorageRefused(
                 f"The table {table} of {self._storage.url} is partitioned by {', '.join(fixed) or 'nothing'}, "
                 f"not by {', '.join(keys)}.",
-                hint="A table has one set of keys, fixed by its first load: give the same ones, or use another root.",
+                hint=Remedy(
+                    "A table has one set of keys, fixed by its first load: give the same ones, or use {another_root}."
+                ),
             )
 
     def _first(self, table: str, keys: tuple[str, ...]) -> LayoutRecord:
@@ -307,7 +310,9 @@ class Layout:
     def _unreadable(self, why: str) -> StorageRefused:
         return StorageRefused(
             f"The record {LAYOUT} of {self._storage.url} cannot be read: {why}.",
-            hint="Restore it, upgrade weblake, or use another root; deleting it lets the next load fix the keys anew.",
+            hint=Remedy(
+                "Restore it, upgrade weblake, or use {another_root}; deleting it lets the next load fix the keys anew."
+            ),
         )
 
 

@@ -126,7 +126,7 @@ def complete_remedy(error: WeblakeError, dataset: Dataset, request: LoadRequest,
         named = Remedy("This load goes on with {key} {new_key} in place of {new}.", {"new_key": request.new_key})
         if named.template not in error.remedy.template:
             error.remedy = named.followed_by(error.remedy)
-    if request.start is None or "another root" not in error.hint:
+    if request.start is None or "{another_root}" not in error.remedy.template:
         return
     with suppress(WeblakeError):
         job = dataset.ledger.job(request.load_id)

@@ -9,26 +9,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from weblake.errors import StorageRefused, WeblakeError
+from weblake.remedies import Remedy
 
 #: Folder of files that are being written; never listed.
 TMP = "_weblake/tmp"
 
 _HINTS = {
-    errno.ENOSPC: "Free space there and run it again.",
-    errno.EDQUOT: "Raise the quota or free space there and run it again.",
-    errno.EFBIG: "Raise the limit on file size (ulimit -f) and run it again.",
-    errno.EACCES: "Give this user write permission there, or choose another root.",
-    errno.EPERM: "Give this user write permission there; the file system must also allow hard links.",
-    errno.EROFS: "It is mounted read-only: choose another root, or have it mounted for writing.",
-    errno.EMFILE: "Raise the limit on open files (ulimit -n) and run it again.",
-    errno.ENFILE: "The machine has no free file handles: close other programs and run it again.",
-    errno.EIO: "Check the disk, which may not hold what it was given last, and run it again: it goes on from there.",
-    errno.EXDEV: "Staging and tables must be on one file system: no mount may lie inside the root.",
-    errno.ENOTDIR: "A file or a dangling link stands where a directory is needed: move it, or choose another root.",
-    errno.ENOENT: "Create the directory, bucket or container above it, or choose another root.",
-    errno.ENAMETOOLONG: "Choose a shorter root or shorter partition values.",
-    errno.ENOSYS: "This storage cannot create only if absent; weblake needs that to land exactly once.",
-    errno.ENOTSUP: "This storage cannot create only if absent (hard links); choose another root.",
+    errno.ENOSPC: Remedy("Free space there and run it again."),
+    errno.EDQUOT: Remedy("Raise the quota or free space there and run it again."),
+    errno.EFBIG: Remedy("Raise the limit on file size (ulimit -f) and run it again."),
+    errno.EACCES: Remedy("Give this user write permission there, or choose {another_root}."),
+    errno.EPERM: Remedy("Give this user write permission there; the file system must also allow hard links."),
+    errno.EROFS: Remedy("It is mounted read-only: choose {another_root}, or have it mounted for writing."),
+    errno.EMFILE: Remedy("Raise the limit on open files (ulimit -n) and run it again."),
+    errno.ENFILE: Remedy("The machine has no free file handles: close other programs and run it again."),
+    errno.EIO: Remedy(
+        "Check the disk, which may not hold what it was given last, and run it again: it goes on from there."
+    ),
+    errno.EXDEV: Remedy("Staging and tables must be on one file system: no mount may lie inside the root."),
+    errno.ENOTDIR: Remedy(
+        "A file or a dangling link stands where a directory is needed: move it, or choose {another_root}."
+    ),
+    errno.ENOENT: Remedy("Create the directory, bucket or container above it, or choose {another_root}."),
+    errno.ENAMETOOLONG: Remedy("Choose a shorter root or shorter partition values."),
+    errno.ENOSYS: Remedy("This storage cannot create only if absent; weblake needs that to land exactly once."),
+    errno.ENOTSUP: Remedy("This storage cannot create only if absent (hard links); choose {another_root}."),
 }
 _NO_HARD_LINKS = {errno.EMLINK, errno.EOPNOTSUPP}
 _SIGNED = re.compile(r"(?i)\b(sig|se|sp|signature|credential|token|accountkey|x-amz-[a-z-]+)=[^&\s;\"']+")
@@ -77,7 +82,7 @@ def translate_errors(doing: str, url: str, hidden: tuple[str, ...] = ()) -> Iter
         raise refusal(error, doing, url, hidden) from error
 
 
-def _hint(error: BaseException) -> str:
+def _hint(error: BaseException) -> str | Remedy:
     number = error.errno if isinstance(error, OSError) else None
     if number in _NO_HARD_LINKS:
         return _HINTS[errno.ENOTSUP]

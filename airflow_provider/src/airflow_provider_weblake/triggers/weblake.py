@@ -225,12 +225,8 @@ class WeblakeJobTrigger(BaseTrigger):
             with in_airflow_terms():
                 async with aio.timeout(CANCEL_S), shared_client(self.weblake_conn_id) as client:
                     await client.run(orchestration.cancel(self._job, client.retry))
-        except TimeoutError:
-            self.log.warning(
-                "%s is to be cancelled (%s), and could not be: no answer within %g s", self._job, why, CANCEL_S
-            )
         except Exception as error:  # noqa: BLE001  # the secrets backend of the connection has errors of its own
-            said = error_text(error)
+            said = f"no answer within {CANCEL_S:g} s" if isinstance(error, TimeoutError) else error_text(error)
             self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job, why, said)
         else:
             self.log.info("Cancelled %s: %s.", self._job, why)

@@ -12,8 +12,8 @@ from contextlib import suppress
 from itertools import takewhile
 from urllib.parse import unquote, urlsplit
 
-#: Characters from which on the beginning of a secret is hidden; shorter ones could be words.
-SHOWN = 8
+#: Length from which on the beginning of a secret is removed from a text; shorter ones could be words.
+MIN_PREFIX = 8
 _SECRET = re.compile(
     r"secret|passw|passphrase|credential|authorization|private|signature|token$|(access|account|api|sas)[-_.]?key$"
     r"|service[-_.]account[-_.]key|connection[-_.]string",
@@ -59,7 +59,7 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
     Messages have only the first 300 characters of an error of a library, which may end within a secret.
     """
     for secret in sorted(secrets, key=len, reverse=True):
-        while len(secret) > SHOWN and (at := text.find(secret[:SHOWN])) >= 0:
+        while len(secret) > MIN_PREFIX and (at := text.find(secret[:MIN_PREFIX])) >= 0:
             same = takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False))
             text = f"{text[:at]}***{text[at + sum(1 for _ in same) :]}"
     return text

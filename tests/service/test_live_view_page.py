@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from cdp_lab import Page, chromium, connected
 from playwright.async_api import Page as Window
-from playwright.async_api import async_playwright
+from playwright.async_api import async_playwright, expect
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -123,8 +123,11 @@ async def shown(
             page = await Page.only(beside)
             await window.goto(f"{url}/live/{mode}")
             # The canvas has this height once it shows a frame, and the background of the page has this colour.
-            await window.wait_for_function(_PAINTED)
-            await window.wait_for_function("document.getElementById('title').textContent === 'Start <b>'")
+            async with aio.timeout(30):
+                # Not wait_for_function: from its second look on, the content security policy refuses it.
+                while not await window.evaluate(_PAINTED):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            await expect(window.locator("#title")).to_have_text("Start <b>", timeout=30_000)
             yield window, page
             assert said == [], "neither the content security policy nor the script has reported an error"
         finally:
@@ -179,7 +182,7 @@ def test_input_in_the_view_reaches_the_page(tmp_path: Path, site: str) -> None:
             await window.get_by_role("button", name="Tab 2").wait_for()
             await window.get_by_role("button", name="Tab 1").click()
             await page.until("document.visibilityState", "visible")
-            await window.wait_for_function("document.getElementById('title').textContent === 'Start <b>'")
+            await expect(window.locator("#title")).to_have_text("Start <b>", timeout=30_000)
             # Last: while a page scrolls smoothly, positions of clicks change.
             await window.locator("#picture").hover()
             await window.mouse.wheel(0, 300)

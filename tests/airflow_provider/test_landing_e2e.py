@@ -70,16 +70,13 @@ class Environment:
         self.triggerer_asks(job)
         return job
 
-    def started_job(self, dag_id: str, run: str) -> str:
-        """Waits until the task has started its job, and returns its id."""
-        self.poll(lambda: self.airflow.has_xcom(dag_id, run, "land", "job_id"), "the task to start its job", 120)
-        return self.job(dag_id, run)
-
     def triggerer_asks(self, job: str) -> None:
         before = self.asked("GET", job)  # the worker's own looks
         self.poll(lambda: self.asked("GET", job) > before, "the triggerer to ask about the job")
 
     def job(self, dag_id: str, run: str) -> str:
+        """Waits until the task has reported the job that it started, and returns its id."""
+        self.poll(lambda: self.airflow.has_xcom(dag_id, run, "land", "job_id"), "the task to report its job", 120)
         return str(self.airflow.xcom(dag_id, run, "land", "job_id"))
 
     def triggers(self, dag_id: str, run: str) -> str:
@@ -319,7 +316,6 @@ def test_o3_a_mark_during_the_wait_cancels_the_job(environment: Environment, sta
 )
 def test_o3_a_mark_while_a_worker_waits_cancels_the_job(environment: Environment) -> None:
     run = environment.run("blocking", environment.site.held(2))
-    environment.poll(lambda: environment.started == 1, "the job")
     environment.airflow.wait_worker("blocking", run, "land")
     environment.poll(lambda: environment.has(job_path(environment)), "the worker to wait")
     job = environment.job("blocking", run)
@@ -395,7 +391,7 @@ def test_a_time_limit_cancels_the_job(environment: Environment) -> None:
     for dag_id in ("late", "late_partial", "short_run"):
         urls = [*environment.site.pages(1), *environment.site.held(1)]
         runs[dag_id] = environment.run(dag_id, urls, to=str(environment.root / dag_id))
-        jobs[dag_id] = environment.started_job(dag_id, runs[dag_id])
+        jobs[dag_id] = environment.job(dag_id, runs[dag_id])
     for dag_id, state in {"late": "failed", "late_partial": "success"}.items():
         assert environment.airflow.wait_run(dag_id, runs[dag_id]) == state
         assert environment.status(jobs[dag_id]) == "cancelled"

@@ -119,8 +119,8 @@ def refused(dataset: Dataset) -> StorageRefused:
 @proves(
     "P4",
     at="src/weblake/loads/intents.py",
-    line="        dataset.preflight(request.partition, request.load_id)",
-    becomes="        pass",
+    line="    dataset.preflight(request.partition, request.load_id)",
+    becomes="    pass",
     case="a_file_as_table",
 )
 @proves(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -42,21 +42,41 @@ def start_load(
         StorageRefused: The root cannot hold the load; nothing was paid.
         WeblakeError: The service refused the start, or it is unknown whether the job was started.
     """
-    try:
-        return _start_load(client, dataset, request, max_credits, until, on_message)
-    except WeblakeError as error:
-        complete_remedy(error, dataset, request)
-        raise
+    with _complete_remedies(dataset, request):
+        intent, is_new = _find_or_record_intent(client, dataset, request, max_credits, until, on_message)
+        ledger = dataset.ledger
+        if request.start is None:
+            assert request.job_id is not None
+            at = utc_now()
+            ledger.own(request.kind, request.job_id, request.load_id)
+            job = Job(load_id=request.load_id, job_id=request.job_id, kind=request.kind, at=at, writer=new_nonce())
+            return intent, ledger.record_job(job), None
+        plan = starts.Plan(
+            intent,
+            request.start,
+            request.endpoint,
+            is_new,
+            until,
+            client.service,
+            request_sha256=request.request_sha,
+            first_target=request.first_target,
+            keep_urls=partial(_keep_urls, dataset, request),
+            rebuild=partial(_rebuild_request, dataset, request, intent),
+        )
+        with events.of_load(request.load_id):
+            job, document = client.run(starts.start(plan, ledger, client.retry))
+        return intent, job, document
 
 
-def _start_load(
+def _find_or_record_intent(
     client: FlowRunner,
     dataset: Dataset,
     request: LoadRequest,
     max_credits: float | None,
     until: float | None,
     on_message: Callable[[str], None],
-) -> StartedLoad:
+) -> tuple[Intent, bool]:
+    """Return the intent of a load, and whether this call has recorded it; check the cost of a start that is to come."""
     ledger = dataset.ledger
     if max_credits is not None:
         last = ledger.last_start(request.load_id)
@@ -65,34 +85,14 @@ def _start_load(
     possible = find_possible_cost(client, dataset, request)
     if possible is not None:
         on_message(f"{possible} Give a `limit`, or `max_credits`.")
-    intent, is_new = ledger.intent(request.load_id), False
-    if intent is None:
-        dataset.preflight(request.partition, request.load_id)
-        asked = client.run(starts.preflight(client.retry, until)) if request.start is not None else None
-        ours = new_intent(request, client.service, asked)
-        intent = ledger.record_intent(ours)
-        is_new = intent.writer == ours.writer
-    if request.start is None:
-        assert request.job_id is not None
-        at = utc_now()
-        ledger.own(request.kind, request.job_id, request.load_id)
-        job = Job(load_id=request.load_id, job_id=request.job_id, kind=request.kind, at=at, writer=new_nonce())
-        return intent, ledger.record_job(job), None
-    plan = starts.Plan(
-        intent,
-        request.start,
-        request.endpoint,
-        is_new,
-        until,
-        client.service,
-        request_sha256=request.request_sha,
-        first_target=request.first_target,
-        keep_urls=partial(_keep_urls, dataset, request),
-        rebuild=partial(_rebuild_request, dataset, request, intent),
-    )
-    with events.of_load(request.load_id):
-        job, document = client.run(starts.start(plan, ledger, client.retry))
-    return intent, job, document
+    intent = ledger.intent(request.load_id)
+    if intent is not None:
+        return intent, False
+    dataset.preflight(request.partition, request.load_id)
+    asked = client.run(starts.preflight(client.retry, until)) if request.start is not None else None
+    ours = new_intent(request, client.service, asked)
+    intent = ledger.record_intent(ours)
+    return intent, intent.writer == ours.writer
 
 
 def _keep_urls(dataset: Dataset, request: LoadRequest) -> str | None:
@@ -115,6 +115,15 @@ def _rebuild_request(
         return None
     same = request.with_urls(sent_lists.read(dataset.storage, request.load_id, start.urls))
     return same.start if same.request_sha == sent else None
+
+
+@contextmanager
+def _complete_remedies(dataset: Dataset, request: LoadRequest) -> Iterator[None]:
+    try:
+        yield
+    except WeblakeError as error:
+        complete_remedy(error, dataset, request)
+        raise
 
 
 def complete_remedy(error: WeblakeError, dataset: Dataset, request: LoadRequest, job_id: str | None = None) -> None:

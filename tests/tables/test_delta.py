@@ -22,8 +22,8 @@ from weblake import tables
 from weblake.dataset.ledger import Ledger
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage.local import LocalStorage
-from weblake.tables import attempts, delta, delta_statistics
-from weblake.tables.formats import LoadFile
+from weblake.tables import attempts, delta, delta_protocol, delta_statistics
+from weblake.tables.formats import CommitConflict, LoadFile
 
 
 @pytest.fixture
@@ -167,12 +167,28 @@ def test_a_damaged_file_is_refused(lab: TaskLab) -> None:
         tables.sync(lab.root)
 
 
-def test_a_table_with_a_feature_that_deltalake_lacks_is_refused(lab: TaskLab) -> None:
+def test_a_table_with_a_feature_that_deltalake_lacks_is_refused(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By deltalake, if it is older than the list of features that weblake supports."""
+    monkeypatch.setattr(delta_protocol, "_SUPPORTED", delta_protocol._SUPPORTED | {"rowTracking", "domainMetadata"})
     lab.land(RETRY)
     tables.add(lab.root, "delta")
     table = DeltaTable(lab.root / "documents")
     table.alter.add_feature(TableFeatures.RowTracking, allow_protocol_versions_increase=True)
-    with pytest.raises(StorageRefused, match="in 8 attempts: Unsupported table features required") as caught:
+    with pytest.raises(StorageRefused, match=r"does not take the files .*Unsupported table features required"):
+        tables.sync(lab.root)
+
+
+def test_a_commit_that_no_other_program_hinders_is_tried_eight_times(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+
+    def fails(*_: object) -> None:
+        raise CommitConflict("No space left on device")
+
+    monkeypatch.setattr(delta.DeltaLakeTable, "commit", fails)
+    with pytest.raises(StorageRefused, match="in 8 attempts: No space left on device") as caught:
         tables.sync(lab.root)
     assert "No other program has changed it" in str(caught.value)
 

@@ -9,7 +9,7 @@ between any two steps: the next sync finds what is done. Any number of syncs may
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -27,6 +27,7 @@ from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
 from weblake.tables import batches
 from weblake.tables.attempts import Attempts, check_same
+from weblake.tables.changes import append_only_error
 from weblake.tables.formats import CommitConflict, LakeTable, LoadFile, TableResult, file_of
 
 #: Loads of a batch from which on the records of all loads are listed, 1,000 with a request, and not read one by one.
@@ -65,7 +66,8 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     `everything`: look at each load of the ledger, and not only at those that have an entry.
 
     Raises:
-        StorageRefused: The table is another one than the registered one; a record of a load cannot be read, and all
+        StorageRefused: The table is another one than the registered one; it was changed so that files cannot be added;
+            a record of a load cannot be read, or the table is append-only and a load has to be taken out, and all
             other loads are committed; or other programs committed at each of TRIES attempts.
     """
     records = TableRecords(dataset.ledger)
@@ -78,12 +80,15 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     if first or everything:
         divided = chain(divided, batches.without_entry(dataset, table, entries))
     unreadable: dict[str, StorageRefused] = {}
+    held: set[str] = set()
     for batch in divided:
-        new, gone = _commit(dataset, records, table, lake, batch, unreadable)
+        new, gone = _commit(dataset, records, table, lake, batch, unreadable, held)
         added += new
         removed += gone
     for error in unreadable.values():  # the other loads are committed
         raise error
+    if held:
+        raise append_only_error(lake.location, held)
     if first:
         records.record_complete(table)
     return SyncResult(
@@ -106,10 +111,12 @@ def _commit(
     lake: LakeTable,
     batch: batches.Batch,
     unreadable: dict[str, StorageRefused],
+    held: set[str],
 ) -> tuple[list[LoadFile], list[str]]:
     """Commit a batch of loads; return the files that were added and the loads that were taken out by this process.
 
-    A load with an unreadable record is left out, with its error in `unreadable`.
+    A load with an unreadable record is left out, with its error in `unreadable`. A load whose rows an append-only table
+    has is left out, and in `held`, with the load in its place: readers would see both.
     """
     mine: tuple[list[LoadFile], list[str]] = ([], [])
     attempts = Attempts(table, lake)
@@ -126,6 +133,12 @@ def _commit(
             and load.file.load_id not in out
             and (REMOVED in load.entries or load.file.load_id in in_table)
         ]
+        if lake.append_only:
+            rows = {file.load_id for file in remove if file.path is not None}
+            waiting = _with_later_ones(dataset, rows)
+            add = [file for file in add if file.load_id not in waiting]
+            remove = [file for file in remove if file.load_id not in rows]
+            held |= rows
         if add or remove:
             try:
                 lake.commit(add, remove)
@@ -146,6 +159,18 @@ def _commit(
         if not batch:
             return mine
     raise AssertionError("the last attempt returns or raises")
+
+
+def _with_later_ones(dataset: Dataset, load_ids: Iterable[str]) -> set[str]:
+    """Return these loads and those that have replaced them, one after the other."""
+    found = set(load_ids)
+    waiting = list(found)
+    while waiting:
+        retired = dataset.ledger.retired(waiting.pop())
+        if retired is not None and retired.by not in found:
+            found.add(retired.by)
+            waiting.append(retired.by)
+    return found
 
 
 def _deleted_meanwhile(dataset: Dataset, add: Sequence[LoadFile]) -> bool:

@@ -12,6 +12,7 @@ application transaction, too, of version 1 at each replacement.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +29,8 @@ from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import Storage
+from weblake.tables.changes import refuse
+from weblake.tables.delta_protocol import changes_of_table, is_append_only
 from weblake.tables.delta_statistics import PRUNED, read_footer, statistics_of
 from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line
 
@@ -40,6 +43,9 @@ _ADDED, _REMOVED = 1, 2
 _INDEXED = "delta.dataSkippingNumIndexedCols"
 #: The table's property after whose time the log drops application transactions; tables do not have it by default.
 EXPIRY = "delta.setTransactionRetentionDuration"
+#: What deltalake's errors have that repeating does not help: of features that it lacks, for which it has a class and
+#: often raises another one; and of a table from which no row may be taken out.
+_FINAL = re.compile("Unsupported|not supported|append-only")
 #: Loads of a commit from which on a checkpoint follows. Without it a lookup in the log takes 16 ms after 5,000 loads,
 #: and with it 2 ms: the backlog of a large dataset took a time that grew with the square of its loads.
 _CHECKPOINT_FROM = 100
@@ -69,6 +75,8 @@ class DeltaLakeTable:
         self._keys = layout.Layout(storage).keys(table)
         columns = schemas.with_keys(table, self._keys)
         self._schema = pa.schema(sorted(columns, key=lambda each: each.name not in PRUNED))
+        #: The columns by which a sync finds the rows that it takes out.
+        self._row_keys = layout.FIXED_KEYS.get(table, ("load_id",))
         self._name = table
         self._folder = f"{layout.DELTA_COPIES}/{table}" if table in layout.FIXED_KEYS else table
         local = storage.local_path(self._folder)
@@ -105,15 +113,16 @@ class DeltaLakeTable:
                 f"{self.location} has no Delta Lake log.",
                 hint=Remedy("Remove it with {remove_table}, and add it again with {add_table}."),
             ) from None
-        except DeltaProtocolError as error:
-            raise StorageRefused(
-                f"deltalake cannot read the Delta Lake table {self.location}: {first_line(error)}.",
-                hint="Update deltalake, or drop the table's feature that it lacks (ALTER TABLE … DROP FEATURE).",
-            ) from error
         except (DeltaError, OSError, pa.ArrowException) as error:  # Arrow's error: of a query, such as a missing file
+            if isinstance(error, DeltaProtocolError) or _FINAL.search(str(error)):
+                raise StorageRefused(
+                    f"deltalake cannot read the Delta Lake table {self.location}: {first_line(error)}.",
+                    hint="Update deltalake, or drop the table's feature that it lacks (ALTER TABLE … DROP FEATURE).",
+                ) from error
             raise StorageRefused(
                 f"The Delta Lake table {self.location} cannot be read: {first_line(error)}.",
-                hint="Check the settings of its storage in the environment, such as AWS_….",
+                hint="Check the settings of its storage in the environment, such as AWS_…, and whether another program "
+                "has changed the table.",
             ) from error
 
     @contextmanager
@@ -123,12 +132,13 @@ class DeltaLakeTable:
 
         try:
             yield
-        except (DeltaProtocolError, SchemaMismatchError) as error:
-            raise StorageRefused(
-                f"The Delta Lake table {self.location} does not take the files of the dataset: {first_line(error)}.",
-                hint="Its columns or features were changed by another program: change them back.",
-            ) from error
         except (DeltaError, OSError) as error:
+            if isinstance(error, (DeltaProtocolError, SchemaMismatchError)) or _FINAL.search(str(error)):
+                raise StorageRefused(
+                    f"The Delta Lake table {self.location} does not take the files of the dataset: "
+                    f"{first_line(error)}.",
+                    hint="Its columns or features were changed by another program: change them back.",
+                ) from error
             raise CommitConflict(first_line(error)) from error
 
     @property
@@ -158,7 +168,7 @@ class DeltaLakeTable:
 
         Raises:
             CommitConflict: Another program has changed the columns at the same time.
-            StorageRefused: Another program has changed the partitions.
+            StorageRefused: Another program has changed the partitions; or the table so that files cannot be added.
         """
         self._table = self._open(create=False)
         self._transactions = {}
@@ -169,8 +179,16 @@ class DeltaLakeTable:
                 f"dataset by {', '.join(self._keys)}: a commit would make the table unreadable.",
                 hint="Another program has changed it: restore an earlier version of the table.",
             )
+        with self._errors():
+            changes = list(changes_of_table(self._table, self._schema, self._row_keys))
+        refuse(f"The Delta Lake table {self.location}", changes)
         if self._add_columns(self._schema):
             self._table = self._open(create=False)
+
+    @property
+    def append_only(self) -> bool:
+        """Whether the table's property forbids to take rows out of it."""
+        return is_append_only(self._table)
 
     def _columns(self) -> pa.Schema:
         return pa.schema(self._table.schema().to_arrow())

@@ -72,12 +72,23 @@ class LakeTable(Protocol):
         """The URL of the dataset for which the table was created, where the table itself says so."""
         ...
 
+    @property
+    def append_only(self) -> bool:
+        """Whether the version forbids to take rows out of the table, so that `commit` may only add loads."""
+        ...
+
     def count_rows(self) -> int:
         """Return the number of rows of the table, from its metadata."""
         ...
 
     def refresh(self) -> None:
-        """Read the current version of the table."""
+        """Read the current version of the table, and add the columns that it lacks.
+
+        Raises:
+            CommitConflict: Another program has changed the columns at the same time.
+            StorageRefused: Another program has changed the table so that files cannot be added, or only with wrong
+                values.
+        """
 
     def added(self, load_ids: Iterable[str]) -> set[str]:
         """Return those of the loads that the table's log names as added."""

@@ -25,7 +25,9 @@ from weblake.dataset import arrow_files, layout
 from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.storage import Storage
+from weblake.tables.changes import refuse
 from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line
+from weblake.tables.iceberg_columns import changes_of_table
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -77,6 +79,9 @@ class IcebergTable:
     def __init__(self, storage: Storage, table: str, catalog: Catalog, identifier: str) -> None:
         self._storage, self._schema = storage, _schema_of(table)
         self._catalog, self._identifier = catalog, identifier
+        self._named = f"The Iceberg table {identifier}"
+        #: The columns by which a sync finds the rows that it takes out.
+        self._row_keys = layout.FIXED_KEYS.get(table, ("load_id",))
         self._table: Table = catalog.load_table(identifier)
         self._log: dict[str, set[str]] = self._read_log()
 
@@ -97,6 +102,11 @@ class IcebergTable:
         return self._table.location()
 
     @property
+    def append_only(self) -> bool:
+        """False: the format has no such property."""
+        return False
+
+    @property
     def dataset(self) -> str | None:
         """The URL of the dataset for which the table was created; None if something else has created it."""
         return self._table.properties.get(_DATASET)
@@ -113,9 +123,11 @@ class IcebergTable:
 
         Raises:
             CommitConflict: Another program has changed the columns at the same time.
+            StorageRefused: Another program has changed the table so that files cannot be added.
         """
-        with _errors(f"The Iceberg table {self._identifier}"):
+        with _errors(self._named):
             self._table = self._catalog.load_table(self._identifier)
+            refuse(self._named, changes_of_table(self._table, self._schema, self._row_keys))
             try:
                 self._add_columns(self._schema)
                 if self._table.properties.get(_RETRIES) != "0":
@@ -158,7 +170,7 @@ class IcebergTable:
         )  # a table of format version 1 does not count its snapshots
         if not load_ids or (made is not None and len(metadata.snapshots) >= made):
             return set()
-        with _errors(f"The Iceberg table {self._identifier}"):
+        with _errors(self._named):
             found = self._table.scan(row_filter=_any_of(load_ids), selected_fields=("load_id",)).to_arrow()
         return set(found.column(0).unique().to_pylist())
 
@@ -196,7 +208,7 @@ class IcebergTable:
             CommitConflict: Another program has changed the table; the outcome is unknown; or the files have columns of
                 a newer weblake, which are added to the table now.
         """
-        with _errors(f"The Iceberg table {self._identifier}"):
+        with _errors(self._named):
             try:
                 with _without_warnings(), self._table.transaction() as change:
                     yield change
@@ -209,7 +221,7 @@ class IcebergTable:
                 if self._add_columns(landed.values()):
                     raise CommitConflict("the table lacked columns of a load") from error
                 raise StorageRefused(
-                    f"The Iceberg table {self._identifier} does not take files of the dataset: {first_line(error)}.",
+                    f"{self._named} does not take files of the dataset: {first_line(error)}.",
                     hint="Its columns or partitions were changed by another program: change them back, or add another "
                     "table.",
                 ) from error
@@ -224,7 +236,7 @@ class IcebergTable:
         return contents_of(self._file_paths())
 
     def _file_paths(self) -> list[str]:
-        with _errors(f"The Iceberg table {self._identifier}"):
+        with _errors(self._named):
             return [task.file.file_path for task in self._table.scan().plan_files()]
 
     def copy(self, path: str, data: bytes) -> LoadFile:
@@ -235,7 +247,7 @@ class IcebergTable:
         pq.write_table(rows, written, compression="zstd")
         content = written.getvalue().to_pybytes()
         url = self._table.location_provider().new_data_location(copy_name(path, data))
-        with _errors(f"The Iceberg table {self._identifier}"), self._table.io.new_output(url).create() as file:
+        with _errors(self._named), self._table.io.new_output(url).create() as file:
             file.write(content)
         return LoadFile(file_id_of(path), url, rows.num_rows, len(content), keys)
 
@@ -263,7 +275,7 @@ class IcebergTable:
     def loads(self) -> dict[str, int]:
         """Return the rows of each load in the table; reads the column load_id of all files."""
         found: Counter[str] = Counter()
-        with _errors(f"The Iceberg table {self._identifier}"):
+        with _errors(self._named):
             for batch in self._table.scan(selected_fields=("load_id",)).to_arrow_batch_reader():
                 found.update({each["values"]: each["counts"] for each in batch.column(0).value_counts().to_pylist()})
         return dict(found)
@@ -329,8 +341,9 @@ def _errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Suppress two warnings of pyiceberg: of columns without statistics, which the bodies are, because no query uses
-    theirs; and of a replacement of rows that the table did not have yet.
+    """Suppress three warnings of pyiceberg: of columns without statistics, which the bodies are, because no query uses
+    theirs; of a replacement of rows that the table did not have yet; and of a table whose property asks for delete
+    files (`write.delete.mode`), in place of which it writes the other rows of a file again.
     """
     log = logging.getLogger("pyiceberg.io.pyarrow")
 
@@ -341,6 +354,7 @@ def _without_warnings() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Delete operation did not match any records")
+            warnings.filterwarnings("ignore", message="Merge on read is not yet supported")
             yield
     finally:
         log.removeFilter(wanted)

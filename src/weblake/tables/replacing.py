@@ -28,6 +28,7 @@ from weblake.dataset.registered_tables import (
 from weblake.dataset.root import Dataset
 from weblake.tables.attempts import Attempts, check_same
 from weblake.tables.batches import LOADS_PER_COMMIT
+from weblake.tables.changes import append_only_error
 from weblake.tables.committing import SyncResult
 from weblake.tables.formats import CommitConflict, LakeTable, LoadFile
 
@@ -42,6 +43,8 @@ class _Done:
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     rows: int = 0
+    #: Paths of files of which an append-only table has an earlier content, by file id.
+    held: dict[str, str] = field(default_factory=dict)
 
 
 def sync_files(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, everything: bool = False) -> SyncResult:
@@ -51,8 +54,9 @@ def sync_files(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     does so: a replacement that began before the table was registered has no entry.
 
     Raises:
-        StorageRefused: The table is another one than the registered one; a file or a record cannot be read; or other
-            programs committed at each attempt.
+        StorageRefused: The table is another one than the registered one; it was changed so that files cannot be added;
+            a file or a record cannot be read; the table is append-only and a content has to be taken out, and all other
+            files are committed; or other programs committed at each attempt.
     """
     records = TableRecords(dataset.ledger)
     check_same(table, lake)
@@ -72,9 +76,11 @@ def sync_files(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
             (file_id, entry)
             for file_id, found in entries.items()
             for entry in sorted(found)
-            if is_replacement_done(entry, done.seen.get(file_id), began)
+            if file_id not in done.held and is_replacement_done(entry, done.seen.get(file_id), began)
         ],
     )
+    if done.held:  # the other files are committed
+        raise append_only_error(lake.location, done.held.values())
     if not complete and began - read_time(table.at) > REPLACEMENT:
         records.record_complete(table)
     return SyncResult(
@@ -103,9 +109,13 @@ def _commit(dataset: Dataset, table: RegisteredTable, lake: LakeTable, paths: Se
         try:
             there = lake.contents()
             seen: dict[str, str] = {}
+            held: dict[str, str] = {}
             new: dict[str, LoadFile] = {}
             for path, data in read_files(dataset, paths):  # after the table: see above
                 file_id, digest = file_id_of(path), content_digest(data)
+                if lake.append_only and there.get(file_id, (digest,)) != (digest,):
+                    held[file_id] = path
+                    continue
                 seen[file_id] = digest
                 if there.get(file_id) == (digest,):
                     continue
@@ -118,6 +128,7 @@ def _commit(dataset: Dataset, table: RegisteredTable, lake: LakeTable, paths: Se
             attempts.failed = str(conflict)
             continue
         done.seen |= seen
+        done.held |= held
         done.added += new
         done.removed += [path for path, file in new.items() if file.load_id in there]
         done.rows += sum(file.rows for file in new.values())

@@ -530,6 +530,30 @@ def test_a_change_between_the_look_and_the_commit_is_seen(lab: TaskLab, monkeypa
     assert rows(lab, "delta") == {old: 3}
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_empty_table_of_another_program_gets_the_columns(lab: TaskLab, format: str) -> None:
+    one = pa.schema([("team", pa.string()), ("day", pa.string())])
+    load_id = land(lab, "run-1", "a")
+    if format == "delta":
+        DeltaTable.create(folder(lab), one, partition_by=["day"])
+    else:
+        catalog = load_catalog("lake", **options_of(lab, "iceberg") or {})
+        catalog.create_namespace("web")
+        catalog.create_table("web.documents", one)
+    add(lab, format)
+    sync(lab, format)
+    assert rows(lab, format) == {load_id: 3}
+    assert values(lab, format) == landed(lab)
+
+
+def test_an_iceberg_table_with_another_name_is_named(lab: TaskLab) -> None:
+    land(lab, "run-1", "a")
+    add(lab, "iceberg")
+    load_catalog("lake", **options_of(lab, "iceberg") or {}).rename_table("web.documents", "web.pages")
+    with pytest.raises(StorageRefused, match=r"does not exist: web\.documents.*rename it back"):
+        sync(lab, "iceberg")
+
+
 @proves(
     "2.13",
     at="src/weblake/tables/committing.py",

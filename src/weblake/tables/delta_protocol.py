@@ -53,7 +53,10 @@ def changes_of_table(table: DeltaTable, wanted: pa.Schema, key: Sequence[str]) -
     yield from _features(table)
     yield from _rules(configuration, columns)
     yield from _mapping(configuration, columns, wanted.names)
-    yield from changes_of_columns(wanted, pa.schema(table.schema().to_arrow()), key)
+    found = pa.schema(table.schema().to_arrow())
+    if not set(key).issubset(found.names) and not pa.table(table.get_add_actions()).num_rows:
+        key = ()  # an empty table, which another program has created
+    yield from changes_of_columns(wanted, found, key)
 
 
 def is_append_only(table: DeltaTable) -> bool:

@@ -24,6 +24,7 @@ from weblake.arrow import schemas
 from weblake.dataset import arrow_files, layout
 from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
+from weblake.remedies import Remedy
 from weblake.storage import Storage
 from weblake.tables.changes import refuse
 from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line
@@ -328,10 +329,20 @@ def _create(catalog: Catalog, identifier: str, table: str, dataset: str) -> None
 @contextmanager
 def _errors(what: str) -> Iterator[None]:
     """Translate the errors of a catalog: the user sees what could not be done, and no traceback."""
+    from pyiceberg.exceptions import NoSuchTableError
+
     try:
         yield
     except (StorageRefused, FeatureMissing, CommitConflict):
         raise
+    except NoSuchTableError as error:
+        raise StorageRefused(
+            f"{what} cannot be used: {first_line(error)}.",
+            hint=Remedy(
+                "If another program has renamed it, rename it back; if it was dropped, remove it with {remove_table}, "
+                "and add it again with {add_table}."
+            ),
+        ) from error
     except Exception as error:  # catalogs raise errors of their own, of HTTP clients and of databases
         raise StorageRefused(
             f"{what} cannot be used: {first_line(error)}.",

@@ -43,6 +43,8 @@ def changes_of_table(table: Table, wanted: pa.Schema, key: Sequence[str]) -> Ite
         ids = dict(_ids(mapping.root))
         yield from _renamed(schema, ids, wanted.names)
         yield from _unmapped(schema, ids, wanted.names)
+    if table.current_snapshot() is None:
+        key = ()  # an empty table, which another program may have created
     yield from changes_of_columns(wanted, schema.as_arrow(), key, _PROMOTED)
     for field in table.spec().fields:
         if not field.transform.preserves_order:

@@ -437,6 +437,7 @@ ACCEPTED: dict[tuple[str, str], Callable[[TaskLab], None]] = {
     ("delta", "features without a rule"): metadata(
         {}, len, features("appendOnly", "checkConstraints", "generatedColumns", "invariants")
     ),
+    ("delta", "moved"): metadata({}, lambda columns: columns.insert(0, columns.pop())),
     ("delta", "column dropped"): metadata({}, lambda columns: columns.remove(column(columns, "title"))),
     ("iceberg", "foreign column"): updated(("add_column", ("team", StringType()), {})),
     ("iceberg", "moved"): updated(("move_first", ("title",), {})),
@@ -579,6 +580,28 @@ def test_an_append_only_table_gets_new_loads_and_keeps_replaced_ones(lab: TaskLa
     done = sync(lab, "delta")
     assert (done.added, done.removed, done.version) == ((newest,), (old,), version + 1)
     assert rows(lab, "delta") == {newest: 3, other: 3}
+
+
+def test_a_table_that_is_append_only_no_more_gets_the_replacement_at_once(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The property is unset between the look and the commit, which fails and is tried again."""
+    land(lab, "run-1", "a")
+    add(lab, "delta")
+    sync(lab, "delta")
+    with_configuration(**{"delta.appendOnly": "true"})(lab)
+    land(lab, "run-2", "a")
+    land(lab, "run-3", "b")
+    real = delta.DeltaLakeTable.commit
+
+    def meanwhile(self: Any, *arguments: Any) -> None:
+        monkeypatch.setattr(delta.DeltaLakeTable, "commit", real)
+        with_configuration(**{"delta.appendOnly": "false"})(lab)
+        real(self, *arguments)
+
+    monkeypatch.setattr(delta.DeltaLakeTable, "commit", meanwhile)
+    sync(lab, "delta")
+    assert values(lab, "delta") == landed(lab)
 
 
 def test_an_append_only_table_of_usage_gets_new_files_and_keeps_replaced_ones(lab: TaskLab) -> None:

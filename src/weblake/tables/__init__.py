@@ -200,8 +200,9 @@ def sync(
     Raises:
         InvalidOption: The dataset has no such table.
         FeatureMissing: deltalake or pyiceberg is not installed.
-        StorageRefused: A table or a record cannot be read or written; or no attempt of a commit has succeeded. The
-            other tables, and the loads whose records can be read, are up to date all the same.
+        StorageRefused: A table or a record cannot be read or written; another program has changed a table so that files
+            cannot be added, or made it append-only and a load was replaced; or no attempt of a commit has succeeded.
+            The other tables, and the loads whose records can be read, are up to date all the same.
     """
     dataset = open_dataset(root, storage_options=storage_options)
     wanted = [registered] if registered else _wanted(dataset, TableRecords(dataset.ledger).tables(), format, name)

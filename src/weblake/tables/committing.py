@@ -133,12 +133,11 @@ def _commit(
             and load.file.load_id not in out
             and (REMOVED in load.entries or load.file.load_id in in_table)
         ]
-        if lake.append_only:
-            rows = {file.load_id for file in remove if file.path is not None}
-            waiting = _with_later_ones(dataset, rows)
+        stay = {file.load_id for file in remove if file.path is not None} if lake.append_only else set()
+        if stay:
+            waiting = _with_later_ones(dataset, stay)
             add = [file for file in add if file.load_id not in waiting]
-            remove = [file for file in remove if file.load_id not in rows]
-            held |= rows
+            remove = [file for file in remove if file.load_id not in stay]
         if add or remove:
             try:
                 lake.commit(add, remove)
@@ -151,6 +150,7 @@ def _commit(
                 attempts.failed = error.message
                 continue
             mine = (mine[0] + [file for file in add if file.path], mine[1] + [file.load_id for file in remove])
+        held |= stay
         in_table |= {file.load_id for file in add}
         out |= {file.load_id for file in remove}
         _record(records, table, lake, loads, {ADDED: in_table, REMOVED: out}, before)

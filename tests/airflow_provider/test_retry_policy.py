@@ -50,8 +50,8 @@ def test_a_refusal_ends_the_retries_and_the_reason_has_its_number(weblake_servic
 @proves(
     "O7",
     at="airflow_provider/src/airflow_provider_weblake/retry_policy.py",
-    line="named *= 1 + SPREAD * random.random()",
-    becomes="named *= 1",
+    line="spread = 1 + SPREAD * random.random()",
+    becomes="spread = 1",
     case="effect0",
 )
 @pytest.mark.parametrize("effect", [{"status": 429, "retry_after": 77}, {"status": 429, "body": "retry after 77s"}])

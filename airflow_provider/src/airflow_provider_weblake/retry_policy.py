@@ -104,6 +104,14 @@ class TableSyncRetryPolicy(WeblakeRetryPolicy):
         return cls()
 
 
+def named_pause(error: RetryLater) -> float:
+    """Return the seconds to wait if the service named a time, with jitter; 0.0 if it named none."""
+    if error.retry_after is None:
+        return 0.0
+    spread = 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
+    return min(error.retry_after, RETRY_AFTER_MOST_S) * spread + 1.0  # plus a second, because both sides round
+
+
 def policy_argument(policy: RetryPolicy) -> dict[str, Any]:
     """Return the argument with which Airflow's base operator takes a policy; empty where it knows no policies."""
     return {"retry_policy": policy} if RETRY_POLICIES else {}
@@ -176,10 +184,9 @@ def _weblake_error(exception: BaseException) -> WeblakeError | None:
 
 
 def _pause(error: RetryLater, try_number: int) -> float:
-    named = min(error.retry_after or 0.0, RETRY_AFTER_MOST_S)
-    named *= 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
+    named = named_pause(error)
     if isinstance(error, RateLimited) and error.retry_after is not None:
-        return named + 1.0  # plus a second, because both sides round
+        return named
     backoff = min(MOST_S, FIRST_S * 2.0 ** min(max(0, try_number - 1), 16))
     return max(named, backoff * (0.5 + 0.5 * random.random()))  # noqa: S311
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +13,7 @@ from airflow.triggers.base import StartTriggerArgs
 from airflow_provider_weblake.features import TASKS_IN_TRIGGERER, AirflowException, AirflowFailException, conf
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.remedies import in_airflow_terms
-from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
+from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, named_pause, policy_applied, policy_argument
 from airflow_provider_weblake.triggers.stored import check_interval, event_of
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
@@ -75,6 +75,8 @@ class JobSensor(BaseSensorOperator):
         self.weblake_conn_id = weblake_conn_id
         self.deferrable = deferrable
         self._looked = False
+        #: Seconds that the service named in the last poll.
+        self._named = 0.0
         if start_from_trigger is None:
             start_from_trigger = isinstance(job_id, str) and not any(word in job_id for word in _LOOKUPS)
         self.start_from_trigger = deferrable and start_from_trigger and TASKS_IN_TRIGGERER
@@ -99,6 +101,7 @@ class JobSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll the job once."""
+        self._named = 0.0
         job = orchestration.JobRef(self.kind, self._id())
         with in_airflow_terms(), WeblakeHook(self.weblake_conn_id).get_conn() as client:
             first, self._looked = not self._looked and self._first_look(context), True
@@ -112,11 +115,23 @@ class JobSensor(BaseSensorOperator):
                 return PokeReturnValue(is_done=False)
             except errors.RetryLater as error:
                 self.log.warning("%s cannot be asked about now: %s", job, error)
+                self._named = named_pause(error)
                 return PokeReturnValue(is_done=False)
         if not orchestration.is_over(head):
             return PokeReturnValue(is_done=False)
         self._judge(str(head.get("status")).lower())
         return PokeReturnValue(is_done=True, xcom_value=event_of(job, "completed", head))
+
+    def _get_next_poke_interval(self, started_at: Any, run_duration: Callable[[], float], poke_count: int) -> float:
+        """Return the seconds until the next poll: those that the service named, within the timeout, if they are more.
+
+        In both modes Airflow calls this after a poll, in the same process; in reschedule mode it stores the result.
+        """
+        usual = super()._get_next_poke_interval(started_at, run_duration, poke_count)
+        named = min(self._named, self.timeout - run_duration())
+        if named > usual:
+            self.log.info("The service named a time to wait: it is asked again in %.0f s.", named)
+        return max(usual, named)
 
     @policy_applied
     def execute_complete(self, context: Context, event: Mapping[str, object] | str) -> object:

@@ -6,6 +6,7 @@ import json
 import secrets
 import time
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -273,6 +274,40 @@ def test_a_failing_service_loses_no_job(bench: Bench, site: GatedSite, monkeypat
     assert any("stay pending" in line for line in ticker.log)
     assert bench.service.key not in str(ticker.log) + str(tick.said)
     bench.service.faults()
+    assert ticker.until(lambda tick: bool(tick.requests)).keys == [load_id]
+
+
+@proves(
+    "O7",
+    at="dagster_resources/src/dagster_weblake/sensors/collect.py",
+    line="self.memory.ask_after = time.time() + named",
+    becomes="pass",
+    case="120",
+)
+@pytest.mark.parametrize("named", [120, 50], ids=str)
+def test_o7_a_busy_service_is_not_asked_before_the_time_that_it_names(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch, named: int
+) -> None:
+    monkeypatch.setattr(ticks, "TICK_S", collect.LEDGER_S + 30.0)
+    docs = waiting(site.pages(1))
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    load_id = bench.run(docs, "docs_job").metadata("docs_job")["weblake/load_id"]
+    busy = bench.service.faults.add(status=429, retry_after=named, path="/v2/batch/scrape/", times=None)
+    began = time.monotonic()
+    told = str(ticker.tick().said)
+    assert time.monotonic() - began < 20, "the tick does not wait for a time after its end"
+    assert told.startswith("1 job is pending. Trouble: ")
+    assert " It is asked again after " in told
+    asked = len(bench.service.requests())
+    busy.remove()
+    ticker = ticker.restarted(build_collect_sensor(docs))
+    for _ in range(2):
+        tick = ticker.tick()
+        assert tick.requests == []
+        assert str(tick.said).startswith("1 job is pending. The service named a time to wait. It is asked again after ")
+    assert len(bench.service.requests()) == asked
+    later = SimpleNamespace(time=lambda: time.time() + named * 1.25 + 2, monotonic=time.monotonic)
+    monkeypatch.setattr(collect, "time", later)
     assert ticker.until(lambda tick: bool(tick.requests)).keys == [load_id]
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Protocol, TypeVar
 
+from msgspec.structs import replace
 from typing_extensions import Self
 
 from weblake import aio
@@ -22,7 +23,7 @@ from weblake.api.models import parse_time
 from weblake.errors import FixRequest, JobGone, PermissionDenied, WeblakeError
 from weblake.jobs import usage_reports
 from weblake.jobs.polling import JobRef, get_status
-from weblake.jobs.retry import Retry
+from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
 from weblake.steps import Flow
 
 T = TypeVar("T")
@@ -112,7 +113,8 @@ async def poll_all(
         client: The client.
         jobs: The jobs, in the order of the polls.
         at_once: Maximum number of polls at the same time.
-        until: Deadline in monotonic seconds; None for no deadline.
+        until: Deadline in monotonic seconds; None for no deadline. A time after it that the service names is not
+            waited for: the poll fails with it at once.
     """
     heads, failed = dict[str, Mapping[str, object]](), dict[str, WeblakeError]()
     waiting, trouble = iter(jobs), 0
@@ -123,7 +125,7 @@ async def poll_all(
             if trouble >= ROUND_TRIES:
                 return
             try:
-                heads[job.job_id] = await client.run(get_status(job, client.retry))
+                heads[job.job_id] = await client.run(get_status(job, client.retry, _policy(until)))
             except WeblakeError as error:
                 failed[job.job_id] = error
                 trouble += not isinstance(error, _ABOUT_THE_JOB)
@@ -133,6 +135,11 @@ async def poll_all(
         async with aio.timeout(left):
             await aio.run_together(work() for _ in range(min(at_once, len(jobs))))
     return PollResults(heads, failed)
+
+
+def _policy(until: float | None) -> RetryPolicy:
+    left = SINGLE.wait_s if until is None else until - time.monotonic()
+    return replace(SINGLE, wait_s=min(left, SINGLE.wait_s))
 
 
 class EndedJobs:

@@ -15,10 +15,12 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
+from dagster_weblake.failures import NAMED_MOST_S, named_pause
 from dagster_weblake.landing import LOAD_TAG
 from dagster_weblake.remedies import DAGSTER, in_dagster_terms
 from dagster_weblake.sensors import ticks
@@ -172,7 +174,7 @@ class _Tick:
     def _over(self, pending: list[tuple[_Pair, StartedJob]]) -> list[tuple[_Pair, StartedJob]]:
         """Return the jobs that have ended, and move the others to the end of the queue."""
         now = time.time()
-        open_jobs = [job.ref for _, job in pending if not job.is_late(now)]
+        open_jobs = [] if self._must_wait(now) else [job.ref for _, job in pending if not job.is_late(now)]
         answers = asyncio.run(self._ask(open_jobs))
         self.states = {job_id: head.get("status") for job_id, head in answers.heads.items()}
         over = []
@@ -192,12 +194,18 @@ class _Tick:
 
     def _tell(self, answers: orchestration.PollResults, asked: int) -> None:
         failed = [error for error in answers.errors.values() if not isinstance(error, JobGone)]
+        if named := max(map(named_pause, failed), default=0.0):
+            self.memory.ask_after = time.time() + named
         if failed:
             self.trouble = failed[-1]
             self.trouble.interface = DAGSTER
             self.context.log.warning(
                 f"{asked - len(answers.heads)} of {asked} jobs could not be asked about and stay pending: {failed[-1]}"
             )
+
+    def _must_wait(self, now: float) -> bool:
+        """Return whether the service has named a time that has not come; one that it cannot have named is none."""
+        return now < self.memory.ask_after <= now + NAMED_MOST_S
 
     def _requests(self, jobs: list[tuple[_Pair, StartedJob]]) -> list[dg.RunRequest]:
         """Return run requests for the jobs that have not landed and for which no run was launched."""
@@ -264,7 +272,12 @@ class _Tick:
 
     def _skip_text(self, left: int) -> str:
         pending = f"{left or 'No'} {'job is' if left == 1 else 'jobs are'} pending."
-        return f"{pending} Trouble: {self.trouble}" if self.trouble else pending
+        if self.trouble:
+            pending = f"{pending} Trouble: {self.trouble}"
+        if self._must_wait(time.time()):
+            moment = datetime.fromtimestamp(self.memory.ask_after, timezone.utc)
+            pending = f"{pending} The service named a time to wait. It is asked again after {moment:%H:%M:%S} UTC."
+        return pending
 
 
 def _is_over(job: StartedJob, answers: orchestration.PollResults, now: float) -> bool:

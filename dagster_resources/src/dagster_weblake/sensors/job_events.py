@@ -61,18 +61,23 @@ class Followed:
     pending: dict[str, list[int]] = field(default_factory=dict)
     #: Jobs whose run was requested.
     asked: dict[str, list[int]] = field(default_factory=dict)
+    #: Seconds since 1970 before which the service must not be asked, because it has named this time.
+    ask_after: float = 0.0
 
     @classmethod
     def read(cls, memory: Mapping[str, object]) -> Self:
         """Return the state from its JSON form; parts in another form count as unknown."""
         after = memory.get("after")
         known = {key: at for key, at in after.items() if _is_number(at)} if isinstance(after, dict) else {}
-        return cls(known, *(_numbers(memory.get(name)) for name in ("recent", "pending", "asked")))
+        recent, pending, asked = (_numbers(memory.get(name)) for name in ("recent", "pending", "asked"))
+        return cls(known, recent, pending, asked, _amount(memory.get("ask_after")) or 0.0)
 
     def write(self) -> dict[str, object]:
         """Return its JSON form."""
         lists = {name: getattr(self, name) for name in ("recent", "pending", "asked")}
-        return {"after": self.after} | {name: {k: v for k, v in each.items() if v} for name, each in lists.items()}
+        scalars = {"ask_after": self.ask_after} if self.ask_after else {}
+        full = {name: {k: v for k, v in each.items() if v} for name, each in lists.items()}
+        return {"after": self.after, **scalars, **full}
 
     @property
     def free_slots(self) -> int:

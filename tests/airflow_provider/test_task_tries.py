@@ -65,8 +65,13 @@ def test_o1_a_try_after_one_that_landed_finds_its_load(
 
     run = run_one(run_dag, lambda: batch(site.pages(2), retries=2, post_execute=dies_after_it))
     assert (run.state, tries) == ("success", [1, 2])
-    assert returned(run, "land")["stored"] == 2
+    receipt = returned(run, "land")
+    assert receipt["stored"] == 2
     assert weblake_connection.counts()["batch_scrape_started"] == 1
+    # Airflow deletes the XComs of the earlier try.
+    assert returned(run, "land", "job_id") == receipt["job_id"]
+    page = f"{weblake_connection.url}/console/jobs/{receipt['job_id']}"
+    assert returned(run, "land", "weblake_job_url") == page
 
 
 def fire_first(monkeypatch: pytest.MonkeyPatch, site: GatedSite, event: dict[str, Any], *, times: int) -> list[Any]:

@@ -358,7 +358,9 @@ def test_an_interrupted_promotion_is_finished_and_leaves_nothing_behind(
     else:
         landed = recovery.recover(root.dataset, intent.load_id)
         assert landed is not None
-        assert landed.landed_at is not None
+        done = root.dataset.ledger.done(intent.load_id)
+        assert done is not None
+        assert landed.landed_at == done.at, "not when the load was begun"
     assert (root.rows("documents"), root.rows("page_errors"), root.kept()) == (1, 1, [])
 
 

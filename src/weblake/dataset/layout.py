@@ -175,7 +175,8 @@ def check_holds_dataset(storage: Storage) -> None:
 def no_dataset(storage: Storage) -> StorageRefused:
     """Return the error that a root holds no dataset."""
     return StorageRefused(
-        f"{storage.url} holds no dataset.", hint="Give the root of a dataset that weblake has written."
+        f"{storage.url} holds no dataset.",
+        hint="Give the root of a dataset that weblake has written. A new root becomes one with its first load.",
     )
 
 

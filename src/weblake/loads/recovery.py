@@ -51,7 +51,8 @@ def recover(dataset: Dataset, load_id: str) -> LandedLoad | None:
     receipt = finish(dataset, intent, landing.receipt)
     for table in layout.LOAD_TABLES:  # an interrupted promotion leaves its source files
         dataset.storage.delete(layout.refused_path(table, load_id))
-    return LandedLoad(receipt, landing.landed_at)
+    done = dataset.ledger.done(load_id)
+    return LandedLoad(receipt, landing.landed_at if done is None else done.at)
 
 
 def recover_job(dataset: Dataset, kind: str, job_id: str) -> LandedLoad | None:

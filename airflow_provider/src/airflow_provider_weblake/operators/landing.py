@@ -250,6 +250,7 @@ class JobOperator(LandingOperator):
             load = self.prepare(context, client, generation)
             landing = orchestration.find_landed(load.dataset, load.request, load.terms)
             if landing is not None:
+                self._report_landed_job(context, load.dataset, landing)
                 return self.finish(context, landing)
             # Without a deadline a call gives up after a minute; longer pauses are left to the retry policy.
             started_load = orchestration.start_load(
@@ -274,10 +275,20 @@ class JobOperator(LandingOperator):
             self._killing = Killing(ref, self.hook, context["ti"], self.log)
             if self._stopped:
                 self._killing.decide()
+        self._report_job(context, intent, job.kind, job.job_id)
+
+    def _report_landed_job(self, context: Context, dataset: Dataset, landing: LandedLoad) -> None:
+        """Report the job of a load that an earlier try has landed: Airflow has deleted the XComs of that try."""
+        receipt = landing.receipt
+        intent = orchestration.LoadState(dataset, receipt.load_id).intent
+        if intent is not None and receipt.job_id is not None:
+            self._report_job(context, intent, receipt.kind, receipt.job_id)
+
+    def _report_job(self, context: Context, intent: Intent, kind: str, job_id: str) -> None:
         # Only the embedded service says that it replays a start.
-        url = self.hook.job_url(job.kind, job.job_id, has_console=bool(intent.replay))
-        self.log.info("Job %s of load %s: %s", job.job_id, job.load_id, url)
-        context["ti"].xcom_push(key="job_id", value=job.job_id)
+        url = self.hook.job_url(kind, job_id, has_console=bool(intent.replay))
+        self.log.info("Job %s of load %s: %s", job_id, intent.load_id, url)
+        context["ti"].xcom_push(key="job_id", value=job_id)
         context["ti"].xcom_push(key=JOB_URL_KEY, value=url)
 
     def _goes_on(self, client: Client, load: Load, job: Job) -> bool:

@@ -137,7 +137,7 @@ RUN_ID = "0a6d52c3-7c55-4b4e-9d7c-7c6f5b2a1d10"
     [
         (
             Task(("airflow", "dag", "task", -1), "run-1", "max_tries=1"),
-            "retry the Airflow task dag.task in its run run-1",
+            "clear the Airflow task dag.task in its run run-1",
         ),
         (Task(("airflow", "dag", "task", 3), "run-1", "max_tries=1"), "task dag.task (map index 3) in its run run-1"),
         (
@@ -237,6 +237,20 @@ def test_a_published_load_without_a_done_record_is_reported(lab: Lab) -> None:
     assert lab.find_open_loads().orphans == ()
 
 
+def test_the_remedy_for_a_published_load_of_an_airflow_task_does_not_pay(lab: Lab) -> None:
+    task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=1")
+    request = generations.place(a_batch(), task, 0)
+    job_id = load.land(lab.client, lab.dataset, request, FAST_POLLS).receipt.job_id
+    lab.dataset.storage.delete(f"_weblake/ledger/{request.load_id}.done.json")
+    assert advice(lab.one(), lab.root) == [
+        "Its file is published, and only its done record is missing: a retry by Airflow writes it, and so does "
+        f"`weblake land batch {job_id} --to {lab.root}`. To clear the task would pay for another job."
+    ]
+    again = weblake.land("batch", str(job_id), to=lab.root, client=lab.client)
+    assert (again.load_id, lab.find_open_loads().orphans) == (request.load_id, ())
+    assert lab.service.counts()["batch_scrape_started"] == 1
+
+
 def test_jobs_of_other_programs_are_listed_on_request(lab: Lab) -> None:
     mine = lab.begin(a_batch())
     other = lab.client.start_crawl(URLS[0], limit=1, idempotency_key="6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11").id
@@ -262,7 +276,7 @@ def test_a_job_of_another_service_is_not_requested(lab: Lab, monkeypatch: pytest
     asked = len(lab.service.requests())
     monkeypatch.setattr(Client, "service", "https://other.test")
     found = lab.one()
-    assert (found.state, "this is https://other.test" in found.why) == (None, True)
+    assert (found.state, "not https://other.test" in found.why) == (None, True)
     assert len(lab.service.requests()) == asked
 
 

@@ -79,7 +79,14 @@ def advice(orphan: Orphan, root: str) -> list[str]:
     if orphan.record == NOT_STARTED:
         return [f"Nothing was started. To start and land it: {finish}."]
     if orphan.record == PUBLISHED:
-        return [f"Its file is published, and only its done record is missing: {finish}."]
+        missing = "Its file is published, and only its done record is missing"
+        if orphan.task[:1] == ("airflow",) and orphan.kind in JOB_KINDS and orphan.job_id is not None:
+            by_id = _land(orphan, orphan.job_id, root)
+            return [
+                f"{missing}: a retry by Airflow writes it, and so does {by_id}. To clear the task would pay for "
+                "another job."
+            ]
+        return [f"{missing}: {finish}."]
     if orphan.record == OPEN:
         return _about_a_start(orphan, root, finish)
     if orphan.state == GONE:
@@ -158,7 +165,7 @@ def _retry(orphan: Orphan) -> str:
         _, dag, task, index, *partition = orphan.task
         mapped = "" if index == "-1" else f" (map index {index})"
         of = "".join(f", partition {each}" for each in partition)
-        return f"retry the Airflow task {dag}.{task}{mapped}{of} in its run {orphan.run}"
+        return f"clear the Airflow task {dag}.{task}{mapped}{of} in its run {orphan.run}"
     if orphan.task[:1] == ("dagster",) and len(orphan.task) >= 2:
         _, asset, *partition = orphan.task
         of = "".join(f", partition {each}," for each in partition)

@@ -275,7 +275,8 @@ class _ServiceLookup:
         if orphan.record not in (OPEN, STARTED):
             return orphan
         if orphan.service not in (None, self._client.service):
-            return replace(orphan, why=f"it was started at {orphan.service}, and this is {self._client.service}")
+            why = f"not asked; the start went to another one ({orphan.service}, not {self._client.service})"
+            return replace(orphan, why=why)
         return self._looked_up(orphan) if orphan.record == OPEN else self._polled(orphan)
 
     def _looked_up(self, orphan: Orphan) -> Orphan:

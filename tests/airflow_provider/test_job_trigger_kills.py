@@ -7,7 +7,7 @@ import time
 
 import pytest
 from airflow.configuration import conf
-from async_jobs import count_requests, start, status_of, trigger, until
+from async_jobs import Waiting, count_requests, start, status_of, trigger, until
 from catalogue import proves
 from gated_site import GatedSite
 from job_trigger_runner import CANCEL, SHUTDOWN_CANCEL, USER_CANCEL, Runner, run
@@ -93,6 +93,22 @@ def test_a_cleared_task_that_has_resumed_its_job_keeps_it(weblake_connection: We
     run(story)
 
 
+def test_a_kill_of_a_task_whose_job_has_ended_reports_no_cancel(
+    weblake_connection: WeblakeService, site: GatedSite, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.pages(1))
+        mine = trigger(job_id, cancel_on_kill=True)
+        mine.task_instance, runner.state = Waiting(), "failed"  # type: ignore[assignment]
+        until_s = time.monotonic() + 30
+        while await status_of(weblake_connection, job_id) != "completed":
+            assert time.monotonic() < until_s
+        await mine.on_kill()
+
+    run(story)
+    assert "has already ended and was not cancelled: its task was marked or cleared." in capfd.readouterr().out
+
+
 def test_o4_without_a_reason_from_airflow_nothing_is_cancelled(
     weblake_connection: WeblakeService, site: GatedSite, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,8 +131,8 @@ def test_o4_without_a_reason_from_airflow_nothing_is_cancelled(
 @proves(
     "O3",
     at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
-    line="await client.run(orchestration.cancel(self._job, client.retry))",
-    becomes="pass",
+    line="cancelled = await client.run(orchestration.cancel(self._job, client.retry))",
+    becomes="cancelled = True",
     case="failed-True",
 )
 def test_o3_a_kill_by_a_person_cancels_the_job_if_configured(

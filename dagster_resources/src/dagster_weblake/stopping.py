@@ -125,8 +125,9 @@ class Stopping:
             with in_dagster_terms():
                 job = self._job(client, load_id, load_request)
                 if job is not None:
-                    client.run(orchestration.cancel(job, client.retry))
-                    self.context.log.info(f"Cancelled {job}: its run was terminated.")
+                    cancelled = client.run(orchestration.cancel(job, client.retry))
+                    done = "was cancelled" if cancelled else "has already ended and was not cancelled"
+                    self.context.log.info(f"The {job} {done}: its run was terminated.")
         except WeblakeError as error:
             self.context.log.warning(f"The job of load {load_id} could not be cancelled: {error}")
 

@@ -378,13 +378,15 @@ def read_scrape(job_id: str, retry: Retry) -> Flow[bytes]:
     return document
 
 
-def cancel(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[None]:
-    """Cancel a job; a job that has already ended is left unchanged."""
+def cancel(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[bool]:
+    """Cancel a job and return True; return False if it has already ended, which leaves it unchanged."""
     try:
         yield from retry.call(JOB_KINDS[job.kind].cancel(job.job_id), policy)
     except RequestRejected as error:
         if error.status != CONFLICT:
             raise
+        return False
+    return True
 
 
 def _refusal(error: WeblakeError) -> str:

@@ -62,11 +62,12 @@ class Killing:
     def _cancel(self, why: str) -> None:
         try:
             with in_airflow_terms():
-                self._client.run(orchestration.cancel(self._job, self._client.retry))
+                cancelled = self._client.run(orchestration.cancel(self._job, self._client.retry))
         except errors.WeblakeError as error:
             self._log.warning("%s is not wanted (%s) and could not be cancelled: %s", self._job, why, error)
         else:
-            self._log.info("Cancelled %s: %s.", self._job, why)
+            done = "was cancelled" if cancelled else "has already ended and was not cancelled"
+            self._log.info("The %s %s: %s.", self._job, done, why)
 
     def _state(self) -> str | None:
         """Return the task's state from Airflow; in a thread, since the interrupted code may be sending a request."""

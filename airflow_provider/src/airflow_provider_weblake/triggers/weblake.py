@@ -224,12 +224,13 @@ class WeblakeJobTrigger(BaseTrigger):
         try:
             with in_airflow_terms():
                 async with aio.timeout(CANCEL_S), shared_client(self.weblake_conn_id) as client:
-                    await client.run(orchestration.cancel(self._job, client.retry))
+                    cancelled = await client.run(orchestration.cancel(self._job, client.retry))
         except Exception as error:  # noqa: BLE001  # the secrets backend of the connection has errors of its own
             said = f"no answer within {CANCEL_S:g} s" if isinstance(error, TimeoutError) else error_text(error)
             self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job, why, said)
         else:
-            self.log.info("Cancelled %s: %s.", self._job, why)
+            done = "was cancelled" if cancelled else "has already ended and was not cancelled"
+            self.log.info("The %s %s: %s.", self._job, done, why)
 
     def _left(self) -> float:
         """Return the seconds to the deadline."""

@@ -124,6 +124,17 @@ def place(
     return generations.place(request, task, generation)
 
 
+def record_returned(dataset: Dataset, request: LoadRequest, task: Task) -> None:
+    """Record that a task of an orchestrator, which `records_return`, is about to return its load to it.
+
+    Call it last. Until then a Clear of the task, too, lands this load again and pays for no other one.
+
+    Raises:
+        StorageRefused: The record cannot be written.
+    """
+    dataset.ledger.record_returned(request.load_id, task.occasion)
+
+
 def recorded_request(
     client: Client, dataset: Dataset, task: Task, terms: Terms, generation: int | None = None
 ) -> LoadRequest | None:

@@ -275,7 +275,7 @@ def test_o2_a_clear_during_the_wait_cancels_the_job_and_pays_again_or_keeps_it(e
 @proves(
     "O2",
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
-    line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
+    line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, occasion, records_return=True)',
     becomes='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, "")',
 )
 def test_o2_a_clear_after_success_pays_again_and_replaces_the_load(environment: Environment) -> None:
@@ -513,8 +513,8 @@ MOMENTS: dict[str, tuple[dict[str, object] | None, tuple[str, str]]] = {
 @proves(
     "O1",
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
-    line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
-    becomes='("airflow", ti.task_id, ti.try_number, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
+    line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, occasion, records_return=True)',
+    becomes='("airflow", ti.task_id, ti.try_number, map_index), ti.run_id, occasion, records_return=True)',
     case="blocking-while it lands",
 )
 @pytest.mark.parametrize(
@@ -545,8 +545,8 @@ def test_o1_a_worker_that_is_killed_pays_once(environment: Environment, dag_id: 
 @proves(
     "O5",
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
-    line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
-    becomes='("airflow", ti.task_id, ti.try_number, map_index), ti.run_id, f"max_tries={ti.max_tries}")',
+    line='("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, occasion, records_return=True)',
+    becomes='("airflow", ti.task_id, ti.try_number, map_index), ti.run_id, occasion, records_return=True)',
 )
 def test_o5_a_second_worker_that_runs_by_mistake_changes_nothing(environment: Environment) -> None:
     run = environment.run("blocking", environment.site.held(2))

@@ -44,8 +44,8 @@ def batch(tmp_path: Path) -> MakeOperator:
 @proves(
     "O1",
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
-    line='f"max_tries={ti.max_tries}")',
-    becomes='f"try_number={ti.try_number}")',
+    line='f"max_tries={ti.max_tries}"',
+    becomes='f"try_number={ti.try_number}"',
 )
 @proves(
     "O1",
@@ -72,6 +72,46 @@ def test_o1_a_try_after_one_that_landed_finds_its_load(
     assert returned(run, "land", "job_id") == receipt["job_id"]
     page = f"{weblake_connection.url}/console/jobs/{receipt['job_id']}"
     assert returned(run, "land", "weblake_job_url") == page
+
+
+@proves(
+    "O2",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line="ti.run_id, occasion, records_return=True)",
+    becomes="ti.run_id, occasion)",
+)
+@proves(
+    "O2",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line="        orchestration.record_returned(load.dataset, load.request, task_of(context))  # last",
+    becomes="        pass  # last",
+)
+def test_o2_a_clear_of_a_task_that_failed_after_its_load_had_landed_does_not_pay(
+    weblake_connection: WeblakeService, site: GatedSite, batch: MakeOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had given nobody the load. The next Clear, of a task that has succeeded, asks for new pages and pays."""
+    from airflow_provider_weblake import lineage
+
+    ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=1)
+    ti.xcom_push = lambda **_: None
+    task: Any = batch(site.pages(2))
+    context: Any = {"ti": ti, "task": task, "outlet_events": {}}
+
+    def broken(*_: object, **__: object) -> None:
+        raise ConnectionResetError("The outlet cannot be written.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lineage, "outlets_changed", broken)
+        with pytest.raises(ConnectionResetError):
+            task.execute(context)
+    ti.max_tries = 3
+    receipt = task.execute(context)
+    assert receipt["stored"] == 2
+    assert task.execute(context) == receipt, "a retry after the Clear stays with it"
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
+    ti.max_tries = 5
+    assert task.execute(context)["load_id"] != receipt["load_id"]
+    assert weblake_connection.counts()["batch_scrape_started"] == 2
 
 
 def fire_first(monkeypatch: pytest.MonkeyPatch, site: GatedSite, event: dict[str, Any], *, times: int) -> list[Any]:

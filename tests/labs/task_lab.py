@@ -10,7 +10,7 @@ from typing import Any
 
 import fake_web
 
-from weblake import Client, Terms
+from weblake import Client, Terms, orchestration
 from weblake.dataset.root import open_dataset
 from weblake.jobs.polling import JobRef
 from weblake.loads import generations, intents, load, load_request, publishing, starts
@@ -37,12 +37,16 @@ class TaskLab:
     #: The orchestrator's run and the path keys of the next load.
     run: str = "run-1"
     keys: Mapping[str, str] | None = None
+    records_return: bool = False
 
     def request(self) -> LoadRequest:
         return load_request.batch(self.urls, Naming(partition=self.keys))
 
     def task(self, occasion: str) -> Task:
-        return Task(("airflow", "dag", "task", -1), self.run, occasion)
+        return Task(("airflow", "dag", "task", -1), self.run, occasion, records_return=self.records_return)
+
+    def returns(self, request: LoadRequest, occasion: str) -> None:
+        orchestration.record_returned(self.dataset, request, self.task(occasion))
 
     def choose(self, occasion: str, terms: Terms | None = None) -> int:
         return generations.choose(self.client, self.dataset, self.task(occasion), terms or Terms())

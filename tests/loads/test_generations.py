@@ -19,6 +19,7 @@ from weblake import Terms, errors
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import generations, intents, load, load_request, starts
 from weblake.loads.generations import Task
+from weblake_service.page_failure import PageFailure
 
 
 @pytest.fixture
@@ -62,6 +63,55 @@ def test_o1_o2_a_retry_of_a_landed_load_returns_its_receipt_and_a_clear_pays_aga
     assert lab.visible == [second.load_id], "the later generation takes the earlier one's place"
     assert lab.land(CLEAR).receipt == second, "and a retry after the Clear stays with it"
     assert lab.started == 2
+
+
+@proves(
+    "O2",
+    at="src/weblake/loads/generations.py",
+    line="return returned is not None and returned.occasion != task.occasion",
+    becomes="return again",
+)
+def test_o2_a_clear_pays_again_once_the_load_was_returned(lab: TaskLab) -> None:
+    """A task that fails before gives nobody its load; a retry of the Clear that took up a running job is no Clear."""
+    lab.records_return = True
+    lab.hold()
+    job = lab.start(RETRY)
+    assert lab.placed(CLEAR).load_id == lab.task(RETRY).load_id(0)
+    lab.release()
+    request = lab.placed(CLEAR)
+    landed = lab.land(CLEAR).receipt
+    for occasion in (CLEAR, "max_tries=3"):
+        assert lab.land(occasion).receipt == landed, "the task failed before it had returned it"
+    lab.returns(request, "max_tries=3")
+    assert lab.land("max_tries=3").receipt == landed
+    assert (landed.job_id, lab.started) == (job.job_id, 1)
+    assert lab.land("max_tries=4").receipt.job_id != job.job_id
+    assert lab.started == 2
+
+
+@proves(
+    "O2",
+    at="src/weblake/loads/generations.py",
+    line="if not task.records_return or not landed.receipt.stored:",
+    becomes="if not task.records_return:",
+)
+def test_o2_a_clear_after_a_load_without_documents_pays_again(lab: TaskLab) -> None:
+    """The task can only fail with it."""
+    lab.records_return = True
+    lab.web.failures |= dict.fromkeys(URLS, PageFailure("SCRAPE_SITE_ERROR", "It is down."))
+    for occasion in (RETRY, RETRY, CLEAR):
+        with pytest.raises(errors.LoadIncomplete):
+            lab.land(occasion)
+    assert lab.started == 2
+
+
+def test_o2_a_clear_returns_a_job_that_another_command_has_landed(lab: TaskLab) -> None:
+    lab.records_return = True
+    job = lab.start(RETRY)
+    by_id = load_request.existing_job(job.kind, job.job_id)
+    landed = load.land(lab.client, lab.dataset, by_id, Terms(poll_s=0.2)).receipt
+    assert lab.land(CLEAR).receipt == landed
+    assert lab.started == 1
 
 
 @proves(
@@ -187,8 +237,8 @@ def test_a_job_of_another_service_is_not_reported_as_gone(lab: TaskLab) -> None:
 @proves(
     "3.3",
     at="src/weblake/loads/generations.py",
-    line="if job is not None and publishing.find_job",
-    becomes="if False and publishing.find_job",
+    line="if landed is None and job is not None:",
+    becomes="if False:",
 )
 def test_a_job_that_was_landed_by_its_id_counts_as_landed(lab: TaskLab) -> None:
     job = lab.start(RETRY)

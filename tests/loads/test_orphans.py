@@ -238,16 +238,17 @@ def test_a_published_load_without_a_done_record_is_reported(lab: Lab) -> None:
 
 
 def test_the_remedy_for_a_published_load_of_an_airflow_task_does_not_pay(lab: Lab) -> None:
-    task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=1")
+    task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=1", records_return=True)
     request = generations.place(a_batch(), task, 0)
-    job_id = load.land(lab.client, lab.dataset, request, FAST_POLLS).receipt.job_id
+    landed = load.land(lab.client, lab.dataset, request, FAST_POLLS).receipt
     lab.dataset.storage.delete(f"_weblake/ledger/{request.load_id}.done.json")
     assert advice(lab.one(), lab.root) == [
-        "Its file is published, and only its done record is missing: a retry by Airflow writes it, and so does "
-        f"`weblake land batch {job_id} --to {lab.root}`. To clear the task would pay for another job."
+        "Its file is published, and only its done record is missing: clear the Airflow task dag.task in its run run-1."
     ]
-    again = weblake.land("batch", str(job_id), to=lab.root, client=lab.client)
-    assert (again.load_id, lab.find_open_loads().orphans) == (request.load_id, ())
+    cleared = replace(task, occasion="max_tries=2")
+    number = generations.choose(lab.client, lab.dataset, cleared, FAST_POLLS)
+    again = load.land(lab.client, lab.dataset, generations.place(a_batch(), cleared, number), FAST_POLLS)
+    assert (again.receipt, lab.find_open_loads().orphans) == (landed, ())
     assert lab.service.counts()["batch_scrape_started"] == 1
 
 

@@ -79,14 +79,7 @@ def advice(orphan: Orphan, root: str) -> list[str]:
     if orphan.record == NOT_STARTED:
         return [f"Nothing was started. To start and land it: {finish}."]
     if orphan.record == PUBLISHED:
-        missing = "Its file is published, and only its done record is missing"
-        if orphan.task[:1] == ("airflow",) and orphan.kind in JOB_KINDS and orphan.job_id is not None:
-            by_id = _land(orphan, orphan.job_id, root)
-            return [
-                f"{missing}: a retry by Airflow writes it, and so does {by_id}. To clear the task would pay for "
-                "another job."
-            ]
-        return [f"{missing}: {finish}."]
+        return [f"Its file is published, and only its done record is missing: {finish}."]
     if orphan.record == OPEN:
         return _about_a_start(orphan, root, finish)
     if orphan.state == GONE:

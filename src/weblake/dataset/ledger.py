@@ -7,6 +7,7 @@
                     <load_id>.lander.json        the load as which a job is landed; filed likewise
                     <load_id>.job.json           the job's id
                     <load_id>.done.json          the receipt: the load has landed, in the files that it names
+                    <load_id>.returned.json      the orchestrator's task has returned the load
                     <load_id>.retired.json       a later load of the slot has replaced this one
 
 Each record is created atomically, only if absent, and never changed. Of two writers of one step the first wins, and the
@@ -28,7 +29,7 @@ from weblake.dataset import parallel
 from weblake.dataset.identity import checked_load_id, job_load_id
 from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger_archive import LedgerArchive
-from weblake.dataset.records import VERSION, Done, Intent, Job, Owner, Record, Retired, Start, Void, utc_now
+from weblake.dataset.records import VERSION, Done, Intent, Job, Owner, Record, Retired, Returned, Start, Void, utc_now
 from weblake.errors import StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import Storage
@@ -146,6 +147,14 @@ class Ledger:
         """Record that a load has landed and return the recorded record. `at`: default now."""
         record = Done(load_id=load_id, at=at or utc_now(), receipt=dict(receipt), retired=tuple(retired))
         return self._record(record, ".done")[0]
+
+    def returned(self, load_id: str) -> Returned | None:
+        """Return the record that a task has returned a load to its orchestrator, or None."""
+        return self._read(load_id, ".returned", Returned)
+
+    def record_returned(self, load_id: str, occasion: str) -> None:
+        """Record that a task has returned a load to its orchestrator, and why it ran (`Task.occasion`)."""
+        self._record(Returned(load_id=load_id, occasion=occasion, at=utc_now()), ".returned")
 
     def retired(self, load_id: str) -> Retired | None:
         """Return the record that a later load has replaced this one, or None."""

@@ -23,7 +23,7 @@ from weblake.dataset.records import Done, Intent, Retired
 from weblake.errors import StorageRefused
 
 #: Flags of the records that exist of a load.
-INTENT, START, JOB, DONE, RETIRED, OWNER, LANDER, LATER_START, VOID = (1 << bit for bit in range(9))
+INTENT, START, JOB, DONE, RETIRED, OWNER, LANDER, RETURNED, LATER_START, VOID = (1 << bit for bit in range(10))
 _STEPS = {
     "": INTENT,
     ".start-1": START,
@@ -32,10 +32,11 @@ _STEPS = {
     ".retired": RETIRED,
     ".owner": OWNER,
     ".lander": LANDER,
+    ".returned": RETURNED,
 }
 _NAME = re.compile(
     rf"{LEDGER}/(?P<load_id>[0-9a-f]{{16}})(?P<step>\.start-[1-9]\d*(?:\.void)?|\.owner|\.lander|\.job|\.done|"
-    r"\.retired)?\.json"
+    r"\.returned|\.retired)?\.json"
 )
 #: Time of a load with an unreadable record: before all others.
 _UNKNOWN = datetime.min.replace(tzinfo=timezone.utc)

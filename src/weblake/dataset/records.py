@@ -149,6 +149,14 @@ class Done(Record, frozen=True, kw_only=True):
     retired: tuple[LoadId, ...] = ()
 
 
+class Returned(Record, frozen=True, kw_only=True):
+    """A load that a task has returned to its orchestrator."""
+
+    #: Why the orchestrator ran the task: equal for retries, different for another request by a person.
+    occasion: str
+    at: UtcTime
+
+
 class Retired(Record, frozen=True, kw_only=True):
     """A load that a later one has replaced."""
 

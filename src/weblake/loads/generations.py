@@ -8,8 +8,14 @@ is a generation with its own load id. The newest generation in the ledger decide
                                      (a retry, a second worker)          (a person cleared the task)
     not started, running, ended      newest; nothing is paid             newest; nothing is paid
     landed                           newest; returns its receipt         next; paid again
+    landed, and the task failed      newest; returns its receipt         newest; returns its receipt
+      before it had returned it
     failed or cancelled              next; paid again                    next; paid again
     gone from the service            newest; raises JobGone              next; paid again
+
+The third row needs a task that records its returns. There, the occasion of the return decides in place of the newest
+generation's: a person may clear a task whose job still runs, and the load is returned for the Clear. A load without
+documents is no result to return: the task fails, and a Clear pays again.
 
 A job that was cancelled because it passed a limit set by weblake is not paid again for the same occasion. A load whose
 refused file is kept is published from that file if `allow_partial` is set.
@@ -74,17 +80,21 @@ def choose(client: FlowRunner, dataset: Dataset, task: Task, terms: Terms) -> in
     if newest is None:
         return 0
     again = newest.occasion != task.occasion
-    return generation if _is_over(client, dataset, newest, terms, again=again) else generation - 1
+    return generation if _is_over(client, dataset, newest, task, terms, again=again) else generation - 1
 
 
-def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, terms: Terms, *, again: bool) -> bool:
+def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, task: Task, terms: Terms, *, again: bool) -> bool:
     """Return whether the newest generation is over, so that another one may be paid for."""
     load_id = newest.load_id
     job = dataset.ledger.job(load_id)
-    if publishing.find(dataset, load_id) is not None:
-        return again
-    if job is not None and publishing.find_job(dataset, job.kind, job.job_id) is not None:
-        return again
+    landed = publishing.find(dataset, load_id)
+    if landed is None and job is not None:
+        landed = publishing.find_job(dataset, job.kind, job.job_id)
+    if landed is not None:
+        if not task.records_return or not landed.receipt.stored:
+            return again
+        returned = dataset.ledger.returned(load_id)
+        return returned is not None and returned.occasion != task.occasion
     if terms.allow_partial and dataset.storage.exists(layout.refused_path(publishing.DOCUMENTS, load_id)):
         return False
     if job is None:

@@ -71,6 +71,8 @@ class Task:
     occasion: str
     #: The partition of the graph that the task lands; None if the graph has no partitions.
     partition: str | None = None
+    #: Whether the ledger knows which loads the task has returned to the orchestrator (Ledger.record_returned).
+    records_return: bool = False
 
     def load_id(self, generation: int) -> str:
         """Return the load id of one generation."""

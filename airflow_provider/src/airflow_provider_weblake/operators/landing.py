@@ -105,7 +105,7 @@ class LandingOperator(DatasetOperator):
         """Land the load and return its receipt."""
         with self.service() as client:
             load = self.prepare(context, client)
-            return self.finish(context, self.land(client, load, load.terms))
+            return self.finish(context, load, self.land(client, load, load.terms))
 
     def land(
         self, client: Client, load: Load, terms: Terms, started_load: orchestration.StartedLoad | None = None
@@ -145,13 +145,15 @@ class LandingOperator(DatasetOperator):
             refuse_none(f"The value of the partition key {key!r}", value)
         return orchestration.Naming(partition=keys or None)
 
-    def finish(self, context: Context, landing: LandedLoad) -> dict[str, object]:
+    def finish(self, context: Context, load: Load, landing: LandedLoad) -> dict[str, object]:
         """Report a landed load to the log, the task's assets and XCom; return the receipt."""
         receipt = landing.receipt.to_dict()
         if landing.landed_at is not None:
             self.log.info("Load %s had landed before, at %s.", landing.receipt.load_id, landing.landed_at)
         self.log.info("Landed: %s", json.dumps(receipt))
-        return self.report_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())
+        reported = self.report_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())
+        orchestration.record_returned(load.dataset, load.request, task_of(context))  # last: a Clear after it pays
+        return reported
 
 
 class JobOperator(LandingOperator):
@@ -251,7 +253,7 @@ class JobOperator(LandingOperator):
             landing = orchestration.find_landed(load.dataset, load.request, load.terms)
             if landing is not None:
                 self._report_landed_job(context, load.dataset, landing)
-                return self.finish(context, landing)
+                return self.finish(context, load, landing)
             # Without a deadline a call gives up after a minute; longer pauses are left to the retry policy.
             started_load = orchestration.start_load(
                 client, load.dataset, load.request, max_credits=load.terms.max_credits, on_message=self.log.warning
@@ -259,6 +261,7 @@ class JobOperator(LandingOperator):
             intent, job, _ = started_load
             self._report_started(context, intent, job)
             if not self.wait_for_completion:
+                orchestration.record_returned(load.dataset, load.request, task_of(context))
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
             ends_at = intent.created_seconds() + load.terms.timeout_s
             if self.deferrable and time.time() < ends_at and self._goes_on(client, load, job):
@@ -266,7 +269,7 @@ class JobOperator(LandingOperator):
             terms = load.terms
             if not self.owns_job:  # its time runs over all tries, too, and only the waiting ends with it
                 terms = replace(terms, timeout_s=max(1.0, ends_at - time.time()))
-            return self.finish(context, self.land(client, load, terms, started_load))
+            return self.finish(context, load, self.land(client, load, terms, started_load))
 
     def _report_started(self, context: Context, intent: Intent, job: Job) -> None:
         """Put the job's id and page into XCom and the log at once, while the task still waits."""
@@ -334,4 +337,5 @@ def task_of(context: Context) -> orchestration.Task:
     """
     ti = context["ti"]
     map_index = -1 if ti.map_index is None else ti.map_index
-    return orchestration.Task(("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, f"max_tries={ti.max_tries}")
+    occasion = f"max_tries={ti.max_tries}"
+    return orchestration.Task(("airflow", ti.dag_id, ti.task_id, map_index), ti.run_id, occasion, records_return=True)

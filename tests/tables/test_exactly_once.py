@@ -29,7 +29,7 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import OperationalError
 from table_lab import FORMATS, add, kind_of, land, options_of, rows, sync
-from task_lab import CLEAR, RETRY, TaskLab, task_lab
+from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import tables
 from weblake.dataset.ledger import Ledger
@@ -41,6 +41,7 @@ from weblake.receipt import LandedFile, Receipt
 from weblake.storage.local import LocalStorage
 from weblake.tables import attempts, batches, delta, formats, iceberg
 from weblake.tables.formats import CommitConflict, LoadFile
+from weblake_service.page_failure import PageFailure
 
 
 @pytest.fixture
@@ -306,6 +307,21 @@ def test_a_file_that_is_missing_is_named(lab: TaskLab, format: str, monkeypatch:
     assert "Restore it from a backup" in str(caught.value)
 
 
+def test_a_file_that_is_missing_is_named_beside_loads_without_a_file(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.web.failures[URLS[0]] = PageFailure("SCRAPE_SITE_ERROR", "It is down.")
+    land(lab, "run-1", "a")
+    lab.web.failures.clear()
+    land(lab, "run-2", "b")
+    add(lab, "delta", table="page_errors")
+    monkeypatch.setattr(attempts, "PAUSE_S", 0.0)
+    (file,) = lab.root.glob("page_errors/*=*/*.parquet")
+    file.unlink()
+    with pytest.raises(StorageRefused, match=r"has no file page_errors/day=a/.+ any more"):
+        sync(lab, "delta")
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_record_that_cannot_be_read_stops_its_own_load_only(lab: TaskLab, format: str) -> None:
     damaged, other = land(lab, "run-1", "a"), land(lab, "run-2", "b")
@@ -496,18 +512,19 @@ def test_three_processes_that_are_killed(lab: TaskLab, format: str) -> None:
 )
 @pytest.mark.parametrize("retired", [timedelta(days=-3), timedelta(hours=1)], ids=["days ago", "by a clock ahead"])
 def test_files_are_kept_for_their_days_after_the_table_has_taken_them_out(lab: TaskLab, retired: timedelta) -> None:
-    """And not after their retirement, which a table may learn late."""
+    """And not after their retirement, which a table may learn late. Tables of usage never name them."""
     land(lab, "run-1", "a")
+    tables.add(lab.root, "delta", table="usage_periods")
     add(lab, "delta", keep_days=1)
-    sync(lab, "delta")
+    sync(lab, "delta", name="documents")
     land(lab, "run-2", "a")
     date_record(lab, "kept/*.json", retired)
-    assert sync(lab, "delta").deleted_files == 0
+    assert sync(lab, "delta", name="documents").deleted_files == 0
     date_record(lab, "committed/*/*.removed.json", timedelta(hours=-23))
-    assert sync(lab, "delta").deleted_files == 0
+    assert sync(lab, "delta", name="documents").deleted_files == 0
     assert len(lab.visible) == 2
     date_record(lab, "committed/*/*.removed.json", timedelta(hours=-25))
-    assert sync(lab, "delta").deleted_files == 1
+    assert sync(lab, "delta", name="documents").deleted_files == 1
     assert len(lab.visible) == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,10 @@ def test_the_files_of_a_replaced_load_stay_for_older_versions(lab: TaskLab) -> N
     assert lab.dataset.storage.list("_weblake/uncommitted") == []
     older = DeltaTable(lab.root / "documents", version=before.version).to_pyarrow_table()
     assert older.num_rows == 3
+    table = DeltaTable(lab.root / "documents")
+    assert table.vacuum(retention_hours=1, dry_run=True, enforce_retention_duration=False) == [], "it was just replaced"
+    (added,) = pa.table(table.get_add_actions())["modification_time"].to_pylist()
+    assert abs(added / 1000 - time.time()) < 3600
     tables.remove(lab.root, "delta")
     assert len(lab.visible) == 1
 

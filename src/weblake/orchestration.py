@@ -124,15 +124,17 @@ def place(
     return generations.place(request, task, generation)
 
 
-def record_returned(dataset: Dataset, request: LoadRequest, task: Task) -> None:
-    """Record that a task of an orchestrator, which `records_return`, is about to return its load to it.
+def record_returned(dataset: Dataset, request: LoadRequest) -> None:
+    """Record that a task of an orchestrator, which `records_return`, is about to return the placed load to it.
 
-    Call it last. Until then a Clear of the task, too, lands this load again and pays for no other one.
+    Call it last. Until then another request by a person, such as a Clear of the task, lands this load again and pays
+    for no other one.
 
     Raises:
         StorageRefused: The record cannot be written.
     """
-    dataset.ledger.record_returned(request.load_id, task.occasion)
+    if request.slot is not None and request.slot.occasion is not None:
+        dataset.ledger.record_returned(request.load_id, request.slot.occasion)
 
 
 def recorded_request(

@@ -83,7 +83,7 @@ def test_o1_a_try_after_one_that_landed_finds_its_load(
 @proves(
     "O2",
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
-    line="        orchestration.record_returned(load.dataset, load.request, task_of(context))  # last",
+    line="        orchestration.record_returned(load.dataset, load.request)  # last",
     becomes="        pass  # last",
 )
 def test_o2_a_clear_of_a_task_that_failed_after_its_load_had_landed_does_not_pay(

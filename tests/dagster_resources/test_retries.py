@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from unittest.mock import Mock
 
 import dagster as dg
 import pytest
@@ -11,7 +12,8 @@ from catalogue import proves
 from gated_site import GatedSite
 from in_process import Bench
 
-from dagster_weblake import BatchScrapeRequest, build_weblake_assets, failures
+from dagster_weblake import BatchScrapeRequest, build_weblake_assets, failures, identity, landing
+from weblake.orchestration import Task
 from weblake.testing import WeblakeService
 
 NOW = dg.RetryPolicy(max_retries=2, delay=0)
@@ -106,6 +108,37 @@ def test_a_lost_response_to_a_start_gives_one_job(bench: Bench, site: GatedSite)
     run = bench.run(build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(2)), retry_policy=NOW))
     assert run.success
     assert (bench.started, bench.rows()) == (1, 2)
+
+
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/landing.py",
+    line="task = replace(task, records_return=key is None)",
+    becomes="pass",
+)
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/landing.py",
+    line="orchestration.record_returned(step.dataset, load_request)",
+    becomes="pass",
+)
+def test_o9_a_step_that_failed_after_its_load_had_landed_does_not_pay_again(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor if a person executes all steps again; after a step that has succeeded, that pays."""
+    first = "00000000-0000-4000-8000-000000000000"
+    monkeypatch.setattr(  # each run is a re-execution of all steps of one first run
+        identity.Lineage, "_by_run", lambda self, names, partition: Task(names, first, self.run.run_id, partition)
+    )
+    pages = build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(2)), retry_policy=None)
+    with monkeypatch.context() as patched:
+        patched.setattr(landing.Step, "record_landing", Mock(side_effect=OSError("The event cannot be made.")))
+        assert not bench.run(pages).success
+    assert (bench.started, bench.rows()) == (1, 2)
+    assert bench.run(pages).success
+    assert bench.started == 1
+    assert bench.run(pages).success
+    assert (bench.started, bench.rows()) == (2, 2)
 
 
 def test_remedies_name_assets(bench: Bench, site: GatedSite) -> None:

@@ -45,8 +45,8 @@ class TaskLab:
     def task(self, occasion: str) -> Task:
         return Task(("airflow", "dag", "task", -1), self.run, occasion, records_return=self.records_return)
 
-    def returns(self, request: LoadRequest, occasion: str) -> None:
-        orchestration.record_returned(self.dataset, request, self.task(occasion))
+    def returns(self, request: LoadRequest) -> None:
+        orchestration.record_returned(self.dataset, request)
 
     def choose(self, occasion: str, terms: Terms | None = None) -> int:
         return generations.choose(self.client, self.dataset, self.task(occasion), terms or Terms())

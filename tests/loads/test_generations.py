@@ -78,11 +78,10 @@ def test_o2_a_clear_pays_again_once_the_load_was_returned(lab: TaskLab) -> None:
     job = lab.start(RETRY)
     assert lab.placed(CLEAR).load_id == lab.task(RETRY).load_id(0)
     lab.release()
-    request = lab.placed(CLEAR)
     landed = lab.land(CLEAR).receipt
     for occasion in (CLEAR, "max_tries=3"):
         assert lab.land(occasion).receipt == landed, "the task failed before it had returned it"
-    lab.returns(request, "max_tries=3")
+    lab.returns(lab.placed("max_tries=3"))
     assert lab.land("max_tries=3").receipt == landed
     assert (landed.job_id, lab.started) == (job.job_id, 1)
     assert lab.land("max_tries=4").receipt.job_id != job.job_id

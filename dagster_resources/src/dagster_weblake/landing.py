@@ -89,7 +89,9 @@ def land(
             weblake.client, step.dataset, load_request, step.terms, callbacks, started_load=known
         )
         stopping.open.pop(load_request.load_id, None)
-        return step.record_landing(landing, load_request.load_id)
+        found = step.record_landing(landing, load_request.load_id)
+        orchestration.record_returned(step.dataset, load_request)
+        return found
 
     with translate_errors(context), step.stopping() as stopping:
         progress = step.progress(stopping)
@@ -225,6 +227,7 @@ class Step:
     def load_request(self, part: Part, key: dg.AssetKey | None = None) -> LoadRequest:
         """Return the load request for a partition of this asset, or of another one for which this one starts jobs."""
         task = self.lineage.task(self.dataset, key or self.key, part.key, self.key)
+        task = replace(task, records_return=key is None)  # another asset lands what this one starts
         try:
             with in_dagster_terms():
                 load_request = self._request_of(part).load_request(part)

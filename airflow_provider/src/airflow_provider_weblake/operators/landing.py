@@ -152,7 +152,7 @@ class LandingOperator(DatasetOperator):
             self.log.info("Load %s had landed before, at %s.", landing.receipt.load_id, landing.landed_at)
         self.log.info("Landed: %s", json.dumps(receipt))
         reported = self.report_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())
-        orchestration.record_returned(load.dataset, load.request, task_of(context))  # last: a Clear after it pays
+        orchestration.record_returned(load.dataset, load.request)  # last: a Clear after it pays
         return reported
 
 
@@ -261,7 +261,7 @@ class JobOperator(LandingOperator):
             intent, job, _ = started_load
             self._report_started(context, intent, job)
             if not self.wait_for_completion:
-                orchestration.record_returned(load.dataset, load.request, task_of(context))
+                orchestration.record_returned(load.dataset, load.request)
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
             ends_at = intent.created_seconds() + load.terms.timeout_s
             if self.deferrable and time.time() < ends_at and self._goes_on(client, load, job):

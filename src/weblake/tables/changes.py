@@ -39,8 +39,9 @@ def refuse(table: str, changes: Iterable[Change]) -> None:
         raise StorageRefused(
             f"{table} {change.what}. A sync does not change this table.",
             hint=Remedy(
-                f"{change.remedy}, and sync again; or remove it from the dataset with {{remove_table}}. Landings go on "
-                "without it."
+                "{change_back}, and sync again; or remove it from the dataset with {remove_table}. Landings go on "
+                "without it.",
+                {"change_back": change.remedy},
             ),
         )
 

@@ -241,6 +241,8 @@ def test_in_its_first_day_a_sync_finds_a_replacement_that_left_no_entry(
     monkeypatch.setattr(replacing, "REPLACEMENT", timedelta(0))
     lab.sync()  # its first day is over
     assert replaced_without_an_entry(3) == ()
+    assert lab.sync(everything=True).added == (path_of("2026-11"),)
+    assert lab.credits() == [("2026-11", 3)]
 
 
 @pytest.mark.parametrize("format", ["delta"])

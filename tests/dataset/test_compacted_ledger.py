@@ -198,7 +198,7 @@ def test_a_damaged_archive_stops_the_loads_in_it_before_a_payment(lab: TaskLab) 
     assert lab.started == 2
 
 
-def test_later_starts_and_voids_are_archived_with_their_load(tmp_path: Path) -> None:
+def test_later_starts_voids_and_returns_are_archived_with_their_load(tmp_path: Path) -> None:
     dataset = open_dataset(tmp_path / "lake")
     what = intent(0, **SLOT)
     dataset.ledger.record_intent(what)
@@ -208,11 +208,14 @@ def test_later_starts_and_voids_are_archived_with_their_load(tmp_path: Path) -> 
         if n < 3:
             dataset.ledger.void_start(start, "refused")
     land(dataset, what)
+    dataset.ledger.record_returned(what.load_id, RETRY)
     land(dataset, intent(1, **SLOT))
     weblake.compact(tmp_path / "lake", to=tmp_path / "new")
     starts = open_dataset(tmp_path / "new").ledger.starts(what.load_id)
     assert [(start.n, start.void) for start in starts] == [(1, True), (2, True), (3, False)]
     assert starts == dataset.ledger.starts(what.load_id)
+    returned = open_dataset(tmp_path / "new").ledger.returned(what.load_id)
+    assert (returned, returned and returned.occasion) == (dataset.ledger.returned(what.load_id), RETRY)
     known = ledger_listing.steps(Ledger(open_storage(tmp_path / "new")))
     assert int(what.load_id, 16) not in known
 

@@ -55,7 +55,9 @@ def rows(lab: LandingLab) -> int:
 def test_a_job_landed_by_its_request_does_not_land_again_by_its_id(lab: LandingLab) -> None:
     first = load.land(lab.client, lab.dataset, batch(), FAST_POLLS)
     assert first.receipt.job_id is not None
+    asked = len(lab.service.requests())
     again = load.land(lab.client, lab.dataset, load_request.existing_job("batch", first.receipt.job_id), FAST_POLLS)
+    assert len(lab.service.requests()) == asked  # the service may have deleted the job by now
     assert again.receipt == first.receipt
     assert again.landed_at is not None
     assert rows(lab) == len(URLS)

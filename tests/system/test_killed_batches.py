@@ -29,10 +29,7 @@ def visible(root: Path) -> list[Any]:
     return duckdb.sql(query).fetchall()
 
 
-@proves(
-    "3.2", at="src/weblake/loads/load_request.py", line="        if self.new:", becomes="        if True:", case="part"
-)
-@swept(5)
+@swept(5)  # proves no row of the catalogue: no moment is sure to be between the start and the landing
 def test_p1_a_batch_killed_at_any_moment_and_repeated_lands_once(
     weblake_command: Any, service: Any, site: str, tmp_path: Path, one_in: int
 ) -> None:

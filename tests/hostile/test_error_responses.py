@@ -106,7 +106,8 @@ REFUSED = "http://127.0.0.1:9"
 
 def test_a_refused_connection_ends_at_the_timeout(lake: Lake) -> None:
     lake.env["WEBLAKE_BASE_URL"] = REFUSED
-    lake.land(job=JOB, timeout=1, process_in_system=True).refused("DeadlineExceeded", REFUSED)
+    # On a busy machine the time ends before the first connection, so the error need not name it.
+    lake.land(job=JOB, timeout=0.3, process_in_system=True).refused("DeadlineExceeded")
     lake.land(job=JOB).refused("ServiceUnreachable", REFUSED, "WEBLAKE_BASE_URL")
 
 

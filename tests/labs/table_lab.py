@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
 from task_lab import RETRY, TaskLab
 
 from weblake import tables
@@ -31,6 +33,10 @@ def add(lab: TaskLab, format: str, **more: Any) -> None:
 
 def sync(lab: TaskLab, format: str, **more: Any) -> tables.SyncResult:
     return tables.sync(lab.root, table_options=options_of(lab, format), **more)[0]
+
+
+def iceberg_table(lab: TaskLab) -> Table:
+    return load_catalog("lake", **options_of(lab, "iceberg") or {}).load_table("web.documents")
 
 
 def rows(lab: TaskLab, format: str) -> Mapping[str, int]:

@@ -17,10 +17,9 @@ from catalogue import proves
 from deltalake import DeltaTable, Field, QueryBuilder, write_deltalake
 from deltalake.schema import PrimitiveType
 from pyiceberg.catalog import load_catalog
-from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, StringType
-from table_lab import FORMATS, add, land, options_of, rows, sync
+from table_lab import FORMATS, add, iceberg_table, land, options_of, rows, sync
 from task_lab import TaskLab, task_lab
 
 import weblake
@@ -29,21 +28,12 @@ from weblake.api.models import UsagePeriod
 from weblake.errors import StorageRefused
 from weblake.jobs.usage_reports import Report
 from weblake.loads.usage import land_report
-from weblake.tables import attempts, delta
+from weblake.tables import delta
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 SHOWN = ("load_id", "url", "status_code", "title", "position")
 MAPPING = "schema.name-mapping.default"
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[TaskLab]:
-    with task_lab(tmp_path) as lab:
-        yield lab
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "PAUSE_S", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +55,6 @@ def sync_one(lab: TaskLab, format: str) -> None:
 
 def folder(lab: TaskLab) -> Path:
     return lab.root / "documents"
-
-
-def iceberg_table(lab: TaskLab) -> Table:
-    return load_catalog("lake", **options_of(lab, "iceberg") or {}).load_table("web.documents")
 
 
 def values(lab: TaskLab, format: str) -> list[Any]:

@@ -23,8 +23,10 @@ from weblake import tables
 from weblake.dataset.ledger import Ledger
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage.local import LocalStorage
-from weblake.tables import attempts, delta, delta_protocol, delta_statistics
+from weblake.tables import delta, delta_protocol, delta_statistics
 from weblake.tables.formats import CommitConflict, LoadFile
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
 @pytest.fixture
@@ -32,11 +34,6 @@ def lab(tmp_path: Path) -> Iterator[TaskLab]:
     with task_lab(tmp_path) as lab:
         lab.keys = {"day": "2026-11-21"}
         yield lab
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "PAUSE_S", 0.0)
 
 
 def loads_in(lab: TaskLab) -> list[str]:

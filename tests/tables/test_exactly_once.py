@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +28,7 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import OperationalError
 from table_lab import FORMATS, add, kind_of, land, options_of, rows, sync
-from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
+from task_lab import CLEAR, RETRY, URLS, TaskLab
 
 from weblake import tables
 from weblake.dataset.ledger import Ledger
@@ -42,12 +41,6 @@ from weblake.storage.local import LocalStorage
 from weblake.tables import attempts, batches, delta, formats, iceberg
 from weblake.tables.formats import CommitConflict, LoadFile
 from weblake_service.page_failure import PageFailure
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[TaskLab]:
-    with task_lab(tmp_path) as lab:
-        yield lab
 
 
 @pytest.mark.parametrize("format", ["delta", pytest.param("iceberg", marks=pytest.mark.system)])

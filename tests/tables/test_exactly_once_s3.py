@@ -11,14 +11,14 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from lossy_proxy import LossyProxy, lossy_proxy
 from polling import until
-from task_lab import RETRY, TaskLab, task_lab
+from task_lab import RETRY, TaskLab
 from tiers import SEED
 
 from weblake import tables
@@ -48,12 +48,6 @@ while True:
     tables.sync(root, table_options=options)
     print("synced", flush=True)
 """
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[TaskLab]:
-    with task_lab(tmp_path) as lab:
-        yield lab
 
 
 class Syncs:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pytest
 from catalogue import proves
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
-from task_lab import CLEAR, RETRY, TaskLab, task_lab
+from task_lab import CLEAR, RETRY, TaskLab
 
 from weblake import tables
 from weblake.api.models import UsagePeriod
@@ -26,12 +25,6 @@ FORMATS = ("delta", "iceberg")
 #: One format in the default tier; the other takes a second more.
 BY_TIER = ("delta", pytest.param("iceberg", marks=pytest.mark.system))
 Later = Callable[[], AbstractContextManager[None]]
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[TaskLab]:
-    with task_lab(tmp_path) as lab:
-        yield lab
 
 
 @pytest.fixture

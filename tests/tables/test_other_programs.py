@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,30 +10,16 @@ from catalogue import proves
 from crash_steps import Crash
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
-from pyiceberg.table import Table
-from table_lab import FORMATS, add, kind_of, land, options_of, rows, sync
-from task_lab import TaskLab, task_lab
+from table_lab import FORMATS, add, iceberg_table, kind_of, land, options_of, rows, sync
+from task_lab import TaskLab
 
 from weblake import tables
 from weblake.dataset.registered_tables import TableRecords
 from weblake.errors import StorageRefused
 from weblake.storage.local import LocalStorage
-from weblake.tables import attempts, delta, iceberg
+from weblake.tables import delta, iceberg
 
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[TaskLab]:
-    with task_lab(tmp_path) as lab:
-        yield lab
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "PAUSE_S", 0.0)
-
-
-def iceberg_table(lab: TaskLab) -> Table:
-    return load_catalog("lake", **options_of(lab, "iceberg") or {}).load_table("web.documents")
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
 def status_of(lab: TaskLab, format: str) -> tables.TableStatus:

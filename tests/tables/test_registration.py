@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -14,19 +13,13 @@ import pytest
 from catalogue import proves
 from pyiceberg.catalog.sql import SqlCatalog
 from table_lab import add, land, options_of, rows, sync
-from task_lab import RETRY, TaskLab, task_lab
+from task_lab import RETRY, TaskLab
 
 from weblake import tables
 from weblake.dataset import layout
 from weblake.dataset.root import open_dataset
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.loads import retirement
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[TaskLab]:
-    with task_lab(tmp_path) as lab:
-        yield lab
 
 
 def test_the_new_root_of_an_unfinished_compaction_cannot_have_a_table(lab: TaskLab) -> None:

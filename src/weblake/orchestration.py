@@ -42,6 +42,8 @@ from weblake.jobs.ended_jobs import PollRound as PollRound
 from weblake.jobs.ended_jobs import WatcherState as WatcherState
 from weblake.jobs.ended_jobs import poll_all as poll_all
 from weblake.jobs.job_links import job_page as job_page
+from weblake.jobs.named_pauses import longest_named_pause as longest_named_pause
+from weblake.jobs.named_pauses import named_pause as named_pause
 from weblake.jobs.polling import JobRef as JobRef
 from weblake.jobs.polling import OverBudget as OverBudget
 from weblake.jobs.polling import WaitingJob as WaitingJob
@@ -122,6 +124,11 @@ def place(
     if generation is None:
         generation = generations.choose(client, dataset, task, terms)
     return generations.place(request, task, generation)
+
+
+def describe_cancel(job: JobRef, *, cancelled: bool) -> str:
+    """Return a clause for a log: what became of a request to cancel a job; `cancelled` is the result of `cancel`."""
+    return f"{job} was cancelled" if cancelled else f"{job} has already ended and was not cancelled"
 
 
 def record_returned(dataset: Dataset, request: LoadRequest) -> None:

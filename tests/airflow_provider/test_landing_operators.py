@@ -248,7 +248,7 @@ def test_sensors_see_a_job_that_was_started_elsewhere(
 @proves(
     "O7",
     at="airflow_provider/src/airflow_provider_weblake/sensors/weblake.py",
-    line="self._named = named_pause(error)",
+    line="self._named = orchestration.named_pause(error)",
     becomes="pass",
     case="named-poke",
 )

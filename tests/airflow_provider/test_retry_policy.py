@@ -13,10 +13,11 @@ from catalogue import proves
 
 import weblake
 from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-from airflow_provider_weblake.retry_policy import FIRST_S, MOST_S, RETRY_AFTER_MOST_S, SPREAD, WeblakeRetryPolicy
+from airflow_provider_weblake.retry_policy import FIRST_S, MOST_S, WeblakeRetryPolicy
 from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
 from weblake import errors, orchestration
 from weblake.errors import WeblakeError
+from weblake.jobs.named_pauses import RETRY_AFTER_MOST_S, SPREAD
 from weblake.testing import WeblakeService
 
 
@@ -49,7 +50,7 @@ def test_a_refusal_ends_the_retries_and_the_reason_has_its_number(weblake_servic
 
 @proves(
     "O7",
-    at="airflow_provider/src/airflow_provider_weblake/retry_policy.py",
+    at="src/weblake/jobs/named_pauses.py",
     line="spread = 1 + SPREAD * random.random()",
     becomes="spread = 1",
     case="effect0",

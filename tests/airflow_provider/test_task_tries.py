@@ -89,7 +89,7 @@ def test_o1_a_try_after_one_that_landed_finds_its_load(
 def test_o2_a_clear_of_a_task_that_failed_after_its_load_had_landed_does_not_pay(
     weblake_connection: WeblakeService, site: GatedSite, batch: MakeOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had given nobody the load. The next Clear, of a task that has succeeded, asks for new pages and pays."""
+    """No consumer has received the load. The next Clear is of a task that has succeeded: it pays for new pages."""
     from airflow_provider_weblake import lineage
 
     ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=1)

@@ -22,11 +22,11 @@ from dagster_weblake import (
     WeblakeResource,
     build_weblake_assets,
     build_weblake_specs,
-    failures,
     landing,
     weblake_assets,
 )
 from weblake import orchestration
+from weblake.jobs import named_pauses
 from weblake.loads import publishing, recovery
 from weblake.testing import WeblakeService
 from weblake_service.server import LocalService
@@ -134,7 +134,7 @@ def test_only_the_failed_partitions_of_a_range_are_paid_again(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One job is cancelled by somebody, one start is put off: at the retry one is bought again and one at last."""
-    monkeypatch.setattr(failures, "RETRY_AFTER_MOST_S", 0.2)
+    monkeypatch.setattr(named_pauses, "RETRY_AFTER_MOST_S", 0.2)
     bench.service.faults({"match": {**START, "nth": 2}, "effect": {"status": 429, "retry_after": 90}})
     real = orchestration.start_load
     cancelled: list[str] = []
@@ -156,7 +156,7 @@ def test_only_the_failed_partitions_of_a_range_are_paid_again(
     run = bench.run(parts, partitions=("a", "c"))
     assert run.success
     (pause,) = run.retries()
-    assert 1.2 < pause <= 1.2 + 0.2 * failures.SPREAD
+    assert 1.2 < pause <= 1.2 + 0.2 * named_pauses.SPREAD
     assert (bench.started, bench.rows()) == (4, 6)
     assert set(bench.partitions("parts")) == {"a", "b", "c"}
 

@@ -72,7 +72,7 @@ def test_o1_o2_a_retry_of_a_landed_load_returns_its_receipt_and_a_clear_pays_aga
     becomes="return again",
 )
 def test_o2_a_clear_pays_again_once_the_load_was_returned(lab: TaskLab) -> None:
-    """A task that fails before gives nobody its load; a retry of the Clear that took up a running job is no Clear."""
+    """Before that, the task failed. A retry after a Clear that continued a running job does not count as a Clear."""
     lab.records_return = True
     lab.hold()
     job = lab.start(RETRY)

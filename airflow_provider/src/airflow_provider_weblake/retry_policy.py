@@ -20,6 +20,7 @@ from airflow_provider_weblake.features import (
     RetryDecision,
     RetryPolicy,
 )
+from weblake import orchestration
 from weblake.errors import (
     AskPerson,
     FixRequest,
@@ -35,12 +36,8 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Callable[..., object])
 
-#: Seconds before the first retry after network trouble, the maximum between two, and the maximum that is accepted from
-#: Retry-After: a task must not wait for a service that names a week.
-FIRST_S, MOST_S, RETRY_AFTER_MOST_S = 15.0, 900.0, 6 * 3600.0
-#: The maximum addition to the time that the service names, as a share of it: a thousand mapped tasks get the same time,
-#: each in a process of its own, and must not retry all at once.
-SPREAD = 0.25
+#: Seconds before the first retry after network trouble, and the maximum between two.
+FIRST_S, MOST_S = 15.0, 900.0
 #: Seconds for which a task pauses again and again for a busy service, before that counts as a failed try; only where
 #: Airflow has no retry policies.
 PAUSES_MOST_S = 24 * 3600.0
@@ -102,14 +99,6 @@ class TableSyncRetryPolicy(WeblakeRetryPolicy):
     def deserialize(cls, data: dict[str, object]) -> TableSyncRetryPolicy:
         """Return the policy, which has no settings."""
         return cls()
-
-
-def named_pause(error: RetryLater) -> float:
-    """Return the seconds to wait if the service named a time, with jitter; 0.0 if it named none."""
-    if error.retry_after is None:
-        return 0.0
-    spread = 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
-    return min(error.retry_after, RETRY_AFTER_MOST_S) * spread + 1.0  # plus a second, because both sides round
 
 
 def policy_argument(policy: RetryPolicy) -> dict[str, Any]:
@@ -184,7 +173,7 @@ def _weblake_error(exception: BaseException) -> WeblakeError | None:
 
 
 def _pause(error: RetryLater, try_number: int) -> float:
-    named = named_pause(error)
+    named = orchestration.named_pause(error)
     if isinstance(error, RateLimited) and error.retry_after is not None:
         return named
     backoff = min(MOST_S, FIRST_S * 2.0 ** min(max(0, try_number - 1), 16))

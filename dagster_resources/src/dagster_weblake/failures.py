@@ -13,7 +13,6 @@ the ledger and does not buy again what has been bought.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -21,15 +20,8 @@ from datetime import datetime, timedelta, timezone
 import dagster as dg
 
 from dagster_weblake.remedies import in_dagster_terms
+from weblake import orchestration
 from weblake.errors import JobEnded, RetryLater, WeblakeError
-
-#: The longest pause that is accepted from Retry-After: a worker must not wait for a service that names a week.
-RETRY_AFTER_MOST_S = 6 * 3600.0
-#: The maximum addition to that pause, as a share: a thousand partitions get the same time, each in a process of its
-#: own, and must not retry all at once.
-SPREAD = 0.25
-#: The longest pause that follows from both, in seconds.
-NAMED_MOST_S = RETRY_AFTER_MOST_S * (1 + SPREAD) + 1.0
 
 #: The default retry policy of this package's assets: after 15 s, 30 s and 60 s, with jitter.
 DEFAULT_RETRIES = dg.RetryPolicy(max_retries=3, delay=15, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
@@ -61,7 +53,7 @@ def as_failure(
     pause = error.retry_after if isinstance(error, RetryLater) else None
     policy = context.op_def.retry_policy
     if pause is not None and policy is not None and context.retry_number < policy.max_retries:
-        seconds = named_pause(error)
+        seconds = orchestration.named_pause(error)
         context.log.warning("%s Again in %.0f s.", error, seconds)
         return dg.RetryRequested(max_retries=policy.max_retries, seconds_to_wait=seconds)
     again = isinstance(error, (RetryLater, retried)) or (buys and isinstance(error, JobEnded))
@@ -69,14 +61,6 @@ def as_failure(
     if isinstance(error, RetryLater) and (policy is None or context.retry_number >= policy.max_retries):
         description = f"{description} {_later(pause, retried=policy is not None)}"
     return dg.Failure(description=description, metadata=_facts(error, job_url), allow_retries=again)
-
-
-def named_pause(error: WeblakeError) -> float:
-    """Return the seconds to wait if the service named a time, with jitter; 0.0 if it named none."""
-    if not isinstance(error, RetryLater) or error.retry_after is None:
-        return 0.0
-    spread = 1 + SPREAD * random.random()  # noqa: S311  # jitter, no secret
-    return min(error.retry_after, RETRY_AFTER_MOST_S) * spread + 1.0  # plus a second, because both sides round
 
 
 def _later(pause: float | None, *, retried: bool) -> str:

@@ -126,8 +126,8 @@ class Stopping:
                 job = self._job(client, load_id, load_request)
                 if job is not None:
                     cancelled = client.run(orchestration.cancel(job, client.retry))
-                    done = "was cancelled" if cancelled else "has already ended and was not cancelled"
-                    self.context.log.info(f"The {job} {done}: its run was terminated.")
+                    done = orchestration.describe_cancel(job, cancelled=cancelled)
+                    self.context.log.info(f"The {done}: its run was terminated.")
         except WeblakeError as error:
             self.context.log.warning(f"The job of load {load_id} could not be cancelled: {error}")
 

@@ -14,8 +14,8 @@ is a generation with its own load id. The newest generation in the ledger decide
     gone from the service            newest; raises JobGone              next; paid again
 
 The third row needs a task that records its returns. There, the occasion of the return decides in place of the newest
-generation's: a person may clear a task whose job still runs, and the load is returned for the Clear. A load without
-documents is no result to return: the task fails, and a Clear pays again.
+generation's: a person may clear a task whose job still runs, and the load is then returned for the Clear. A load
+without documents is never returned: the task fails, and a Clear pays again.
 
 A job that was cancelled because it passed a limit set by weblake is not paid again for the same occasion. A load whose
 refused file is kept is published from that file if `allow_partial` is set.

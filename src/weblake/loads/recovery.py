@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from weblake.dataset import layout, registered_tables
 from weblake.dataset.landed_loads import find_published, with_files
-from weblake.dataset.records import Intent
+from weblake.dataset.records import Done, Intent
 from weblake.dataset.root import Dataset, LandedLoad
 from weblake.dataset.slots import group_of_intent, rivals
 from weblake.loads.retirement import is_there, retire
@@ -16,11 +16,15 @@ from weblake.receipt import Receipt
 
 def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
     """Record a published load as done, retire the loads that it replaces, and return its receipt with its files."""
+    return Receipt.from_dict(_finish(dataset, intent, receipt).receipt)
+
+
+def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Done:
     ledger, tables = dataset.ledger, registered_tables.ids(dataset.storage)
     receipt = with_files(dataset, intent, receipt)
     registered_tables.mark_uncommitted(dataset.storage, tables, intent.load_id, registered_tables.ADDED)
     if intent.slot is None:
-        return Receipt.from_dict(ledger.record_done(intent.load_id, receipt.to_dict()).receipt)
+        return ledger.record_done(intent.load_id, receipt.to_dict())
     entry = dataset.slots.add(intent, receipt)
     older, newer = rivals(entry, dataset.slots.others(entry))
     if newer is not None:  # before the done record, because a run that finds that one relies on the records
@@ -31,7 +35,7 @@ def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
         retire(dataset, other, by=intent.load_id, tables=tables)
     if newer is not None:
         retire(dataset, entry, by=newer.load_id, tables=tables)
-    return Receipt.from_dict(done.receipt)
+    return done
 
 
 def recover(dataset: Dataset, load_id: str) -> LandedLoad | None:
@@ -48,11 +52,10 @@ def recover(dataset: Dataset, load_id: str) -> LandedLoad | None:
     landing = None if intent is None else find_published(dataset, intent)
     if intent is None or landing is None:
         return None
-    receipt = finish(dataset, intent, landing.receipt)
+    done = _finish(dataset, intent, landing.receipt)
     for table in layout.LOAD_TABLES:  # an interrupted promotion leaves its source files
         dataset.storage.delete(layout.refused_path(table, load_id))
-    done = dataset.ledger.done(load_id)
-    return LandedLoad(receipt, landing.landed_at if done is None else done.at)
+    return LandedLoad(Receipt.from_dict(done.receipt), done.at)
 
 
 def recover_job(dataset: Dataset, kind: str, job_id: str) -> LandedLoad | None:

@@ -66,8 +66,7 @@ class Killing:
         except errors.WeblakeError as error:
             self._log.warning("%s is not wanted (%s) and could not be cancelled: %s", self._job, why, error)
         else:
-            done = "was cancelled" if cancelled else "has already ended and was not cancelled"
-            self._log.info("The %s %s: %s.", self._job, done, why)
+            self._log.info("The %s: %s.", orchestration.describe_cancel(self._job, cancelled=cancelled), why)
 
     def _state(self) -> str | None:
         """Return the task's state from Airflow; in a thread, since the interrupted code may be sending a request."""

@@ -13,7 +13,7 @@ from airflow.triggers.base import StartTriggerArgs
 from airflow_provider_weblake.features import TASKS_IN_TRIGGERER, AirflowException, AirflowFailException, conf
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.remedies import in_airflow_terms
-from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, named_pause, policy_applied, policy_argument
+from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
 from airflow_provider_weblake.triggers.stored import check_interval, event_of
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
@@ -115,7 +115,7 @@ class JobSensor(BaseSensorOperator):
                 return PokeReturnValue(is_done=False)
             except errors.RetryLater as error:
                 self.log.warning("%s cannot be asked about now: %s", job, error)
-                self._named = named_pause(error)
+                self._named = orchestration.named_pause(error)
                 return PokeReturnValue(is_done=False)
         if not orchestration.is_over(head):
             return PokeReturnValue(is_done=False)

@@ -229,8 +229,7 @@ class WeblakeJobTrigger(BaseTrigger):
             said = f"no answer within {CANCEL_S:g} s" if isinstance(error, TimeoutError) else error_text(error)
             self.log.warning("%s is to be cancelled (%s), and could not be: %s", self._job, why, said)
         else:
-            done = "was cancelled" if cancelled else "has already ended and was not cancelled"
-            self.log.info("The %s %s: %s.", self._job, done, why)
+            self.log.info("The %s: %s.", orchestration.describe_cancel(self._job, cancelled=cancelled), why)
 
     def _left(self) -> float:
         """Return the seconds to the deadline."""

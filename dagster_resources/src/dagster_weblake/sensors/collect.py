@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
-from dagster_weblake.failures import NAMED_MOST_S, named_pause
 from dagster_weblake.landing import LOAD_TAG
 from dagster_weblake.remedies import DAGSTER, in_dagster_terms
 from dagster_weblake.sensors import ticks
@@ -194,7 +193,7 @@ class _Tick:
 
     def _tell(self, answers: orchestration.PollResults, asked: int) -> None:
         failed = [error for error in answers.errors.values() if not isinstance(error, JobGone)]
-        if named := max(map(named_pause, failed), default=0.0):
+        if named := max(map(orchestration.named_pause, failed), default=0.0):
             self.memory.ask_after = time.time() + named
         if failed:
             self.trouble = failed[-1]
@@ -205,7 +204,7 @@ class _Tick:
 
     def _must_wait(self, now: float) -> bool:
         """Return whether the service has named a time that has not come; one that it cannot have named is none."""
-        return now < self.memory.ask_after <= now + NAMED_MOST_S
+        return now < self.memory.ask_after <= now + orchestration.longest_named_pause()
 
     def _requests(self, jobs: list[tuple[_Pair, StartedJob]]) -> list[dg.RunRequest]:
         """Return run requests for the jobs that have not landed and for which no run was launched."""

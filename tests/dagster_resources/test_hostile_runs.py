@@ -37,7 +37,7 @@ pytestmark = pytest.mark.system
 @proves(
     "2.3",
     at="src/weblake/loads/recovery.py",
-    line="    older, newer = rivals(entry, dataset.slots.others(entry))",
+    line="    older, newer = rivals(entry, dataset.slots.others(entry, partial(recover, dataset)))",
     becomes="    older, newer = rivals(entry, [])",
 )
 def test_of_two_concurrent_runs_of_a_partition_one_load_remains(

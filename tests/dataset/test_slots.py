@@ -18,6 +18,7 @@ from weblake.arrow.parquet import ParquetFile
 from weblake.dataset import layout
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent
+from weblake.dataset.slots import Slots
 from weblake.errors import InvalidOption
 from weblake.loads import publishing, recovery
 from weblake.loads.accounting import Reconciler
@@ -158,6 +159,46 @@ def test_a_load_that_is_retired_as_it_lands_is_retired_by_the_next_run_if_that_w
     assert visible(tmp_path) == [old.load_id, new.load_id]
     assert recovery.recover(dataset, old.load_id) is not None
     assert visible(tmp_path) == [new.load_id]
+
+
+@proves(
+    "2.3",
+    at="src/weblake/dataset/slots.py",
+    line='            self.storage.create(layout.publishing_path(group_of_intent(intent), intent.load_id), b"{}")',
+    becomes="            pass",
+)
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)], ids=["older", "newer"])
+def test_a_load_whose_run_died_before_its_entry_is_finished_by_the_next_load_of_its_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[int, int]
+) -> None:
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    first, second = (intent(n, partition=True) for n in order)
+    with monkeypatch.context() as patch:
+        patch.setattr(Slots, "add", dies)
+        with pytest.raises(KeyboardInterrupt):
+            land(dataset, first)
+    assert visible(tmp_path) == [first.load_id]
+    land(dataset, second)
+    assert visible(tmp_path) == [f"{2:016x}"]
+    gone = {row.receipt.load_id: row.retired_by for row in publishing.history(dataset)}
+    assert gone == {f"{1:016x}": f"{2:016x}", f"{2:016x}": None}
+
+
+def test_a_load_whose_run_died_before_its_documents_stops_no_other_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    old, new = intent(1, partition=True), intent(2, partition=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            land(dataset, old)
+    land(dataset, new)
+    assert visible(tmp_path) == [new.load_id]
+    assert dataset.ledger.done(old.load_id) is None
+    land(dataset, old)
+    assert visible(tmp_path) == [new.load_id]
+    assert [row.receipt.load_id for row in publishing.history(dataset)] == [new.load_id, old.load_id]
 
 
 def test_a_second_generation_retires_a_first_one_that_an_early_version_landed(tmp_path: Path) -> None:

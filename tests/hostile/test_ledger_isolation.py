@@ -173,8 +173,7 @@ def test_an_entry_of_the_index_that_is_of_another_load_is_not_believed() -> None
     first, other = lab.request("task", "run-1"), lab.request("other", "run-1")
     for request in (first, other):
         lab.land(request)
-    (name,) = (each for each in lab.dataset.storage.list(layout.SLOTS) if first.load_id in each)
-    (theirs,) = (each for each in lab.dataset.storage.list(layout.SLOTS) if other.load_id in each)
+    name, theirs = (record_of(lab, request, "slot entry") for request in (first, other))
     data = lab.dataset.storage.read(theirs)
     assert data is not None
     overwrite(lab.dataset.storage, name, lambda _: data)

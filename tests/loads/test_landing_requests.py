@@ -15,7 +15,7 @@ from weblake import Terms, orchestration
 from weblake.dataset.root import open_dataset
 from weblake.loads import load
 
-MOST_REQUESTS = 42
+MOST_REQUESTS = 44
 FAST_POLLS = Terms(poll_s=0.2, timeout_s=60)
 
 

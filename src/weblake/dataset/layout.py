@@ -206,6 +206,11 @@ def slot_entry_path(group: str, load_id: str) -> str:
     return f"{SLOTS}/{checked_load_id(group)}/{checked_load_id(load_id)}.json"
 
 
+def publishing_path(group: str, load_id: str) -> str:
+    """Return the path of the note that a load of a group is being published, or was by a run that died meanwhile."""
+    return f"{SLOTS}/{checked_load_id(group)}/{checked_load_id(load_id)}.publishing"
+
+
 def retired_path(shard: int) -> str:
     """Return the path of one shard of the archived records of retired loads."""
     return f"{RETIRED}/{shard:05d}.json.gz"

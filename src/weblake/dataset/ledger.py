@@ -142,10 +142,31 @@ class Ledger:
         return {str(file["path"]) for files in listed if isinstance(files, list) for file in files}
 
     def record_done(
-        self, load_id: str, receipt: Mapping[str, object], *, retired: Sequence[str] = (), at: str | None = None
+        self,
+        load_id: str,
+        receipt: Mapping[str, object],
+        *,
+        retired: Sequence[str] = (),
+        at: str | None = None,
+        version: int | None = None,
     ) -> Done:
-        """Record that a load has landed and return the recorded record. `at`: default now."""
-        record = Done(load_id=load_id, at=at or utc_now(), receipt=dict(receipt), retired=tuple(retired))
+        """Record that a load has landed and return the recorded record.
+
+        Args:
+            load_id: The load.
+            receipt: Its receipt.
+            retired: The loads that it replaces.
+            at: When it landed; default: now.
+            version: The version of its own records; default: this one. The next load of a slot may record this of a
+                load whose run was of an older version and has died, or is only slow and then reads the record.
+        """
+        record = Done(
+            load_id=load_id,
+            version=version or VERSION,
+            at=at or utc_now(),
+            receipt=dict(receipt),
+            retired=tuple(retired),
+        )
         return self._record(record, ".done")[0]
 
     def returned(self, load_id: str) -> Returned | None:
@@ -172,9 +193,9 @@ class Ledger:
             seen.add(load_id)
         return load_id
 
-    def record_retired(self, load_id: str, by: str) -> Retired:
-        """Record that a later load has replaced this one; return the recorded retirement."""
-        return self._record(Retired(load_id=load_id, by=by, at=utc_now()), ".retired")[0]
+    def record_retired(self, load_id: str, by: str, *, version: int | None = None) -> Retired:
+        """Record that a later load has replaced this one, `version` as of `record_done`; return the recorded record."""
+        return self._record(Retired(load_id=load_id, version=version or VERSION, by=by, at=utc_now()), ".retired")[0]
 
     def record_retirement(self, load_id: str, receipt: Mapping[str, object], *, at: str, by: str, version: int) -> None:
         """Record that another load has landed and has been replaced, unless that is recorded already.

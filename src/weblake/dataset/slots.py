@@ -1,11 +1,14 @@
 """Index of the landed loads of each slot, so that landing a load reads only the records of its own slot.
 
-    _weblake/slots/<group>/<load_id>.json    a landed load that has not been retired
-    _weblake/slots/index.json                every landed load of the root is in the index
+    _weblake/slots/<group>/<load_id>.json         a landed load that has not been retired
+    _weblake/slots/<group>/<load_id>.publishing   a load that a run began to publish
+    _weblake/slots/index.json                     every landed load of the root is in the index
 
 A group holds the loads that may replace each other: all loads of a slot with a partition value, or the loads of one
 run in a slot without one. An entry is created after the documents are published and before the group is listed, so of
-two loads that land at the same time at least one sees the other. It is removed at the end of a retirement.
+two loads that land at the same time at least one sees the other. It is removed at the end of a retirement. The note
+that a load is being published is created before the documents, so the next load of the group finds a load whose run
+died before it created the entry.
 
 An entry holds all data that retiring its load needs. Later versions may add fields and never change the meaning of a
 field, so a load can be retired even if its other records are damaged or were written by a newer weblake
@@ -15,8 +18,10 @@ field, so a load can be retired even if its other records are damaged or were wr
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
@@ -31,6 +36,8 @@ from weblake.receipt import Receipt
 from weblake.storage import Storage
 
 _LOG = logging.getLogger("weblake.landing")
+_ENTRY, _PUBLISHING = ".json", ".publishing"
+T = TypeVar("T")
 
 
 class SlotEntry(Record, frozen=True, kw_only=True):
@@ -105,6 +112,11 @@ class Slots:
         name = layout.slot_entry_path(group_of_intent(intent), intent.load_id)
         return self.ledger.read_record(name, intent.load_id, SlotEntry)
 
+    def announce(self, intent: Intent) -> None:
+        """Note that a load is about to be published; nothing for a load without a slot."""
+        if intent.slot is not None:
+            self.storage.create(layout.publishing_path(group_of_intent(intent), intent.load_id), b"{}")
+
     def add(self, intent: Intent, receipt: Receipt) -> SlotEntry:
         """Create the entry of a load that has just been published, and return the entry in the index."""
         entry = _entry(intent, receipt.to_dict(), utc_now())
@@ -112,18 +124,28 @@ class Slots:
 
     def remove(self, entry: SlotEntry) -> None:
         """Remove the entry of a load whose retirement is complete."""
+        self.storage.delete(layout.publishing_path(entry.group, entry.load_id))
         self.storage.delete(entry.name)
 
-    def others(self, entry: SlotEntry) -> list[SlotEntry]:
+    def others(self, entry: SlotEntry, finish: Callable[[str], object]) -> list[SlotEntry]:
         """Return the other landed loads of a load's group.
 
         An unreadable load is left out with a warning that names the file, so that it does not stop other loads.
+
+        Args:
+            entry: The load's own entry.
+            finish: Called with the id of each load that a run began to publish and that has no entry. If the load was
+                published, it creates the entry.
         """
         # The first load of a run in a slot without a partition value has no older loads.
         unindexed = self._unindexed() if entry.slot_has_partition or entry.generation > 0 else ()
-        names = self.storage.list(f"{layout.SLOTS}/{entry.group}")
-        load_ids = {name.rpartition("/")[2].removesuffix(".json") for name in names} - {entry.load_id}
-        found = {load_id: self.find(entry.group, load_id) for load_id in sorted(load_ids)}
+        names = [name.rpartition("/")[2] for name in self.storage.list(f"{layout.SLOTS}/{entry.group}")]
+        landed, begun = (
+            {name.removesuffix(end) for name in names if name.endswith(end)} for end in (_ENTRY, _PUBLISHING)
+        )
+        for load_id in sorted(begun - landed):
+            self._skip_unreadable(load_id, finish)
+        found = {load_id: self.find(entry.group, load_id) for load_id in sorted((landed | begun) - {entry.load_id})}
         for load_id in unindexed:
             if load_id not in found and load_id != entry.load_id:
                 found[load_id] = self.from_readable_records(load_id)
@@ -160,8 +182,11 @@ class Slots:
 
     def from_readable_records(self, load_id: str) -> SlotEntry | None:
         """Return the same as `from_records`, or None with a warning if a record cannot be read."""
+        return self._skip_unreadable(load_id, self.from_records)
+
+    def _skip_unreadable(self, load_id: str, read: Callable[[str], T]) -> T | None:
         try:
-            return self.from_records(load_id)
+            return read(load_id)
         except StorageRefused as error:
             _LOG.warning("Load %s was not considered for retirement: %s", load_id, error.message)
             return None

@@ -1,8 +1,9 @@
 """Publish a staged load in one step, or keep a load that may not be published.
 
-The order lets the next run continue after a crash between any two steps: page_errors first (provisional until the
-documents exist), then the documents' file under its final name, which is the commit, then the steps of recovery.py:
-the entry in the slot index, the done record, the retirement of older loads of the slot.
+The order lets the next run continue after a crash between any two steps: the note in the slot index that the load is
+being published, page_errors (provisional until the documents exist), then the documents' file under its final name,
+which is the commit, then the steps of recovery.py: the entry in the slot index, the done record, the retirement of
+older loads of the slot.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
         landed = recover(dataset, intent.load_id)
         assert landed is not None
         return landed.receipt
+    if not there:
+        dataset.slots.announce(intent)
     before = None if there else storage.read(errors)
     if not there and staged.account.rows:
         storage.replace(errors, _write_errors(staged))
@@ -112,6 +115,8 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
         return None
     _claim_job(dataset, intent, receipt)
     there = receipt.stored > 0 and storage.settled(name)
+    if not there:
+        dataset.slots.announce(intent)
     before = None if there else storage.read(errors)
     with storage.scratch() as scratch:
         if not there and rows is not None:

@@ -1,9 +1,12 @@
 """Finish a published load: its entry in the slot index, its done record, the retirement of the loads that it replaces.
 
-Every step can be repeated, so the next run finishes what an interrupted run left undone.
+Every step can be repeated, so the next run of the load, or the next load of its slot, finishes what an interrupted run
+left undone.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from weblake.dataset import layout, registered_tables
 from weblake.dataset.landed_loads import find_published, with_files
@@ -24,13 +27,13 @@ def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Done:
     receipt = with_files(dataset, intent, receipt)
     registered_tables.mark_uncommitted(dataset.storage, tables, intent.load_id, registered_tables.ADDED)
     if intent.slot is None:
-        return ledger.record_done(intent.load_id, receipt.to_dict())
+        return ledger.record_done(intent.load_id, receipt.to_dict(), version=intent.version)
     entry = dataset.slots.add(intent, receipt)
-    older, newer = rivals(entry, dataset.slots.others(entry))
+    older, newer = rivals(entry, dataset.slots.others(entry, partial(recover, dataset)))
     if newer is not None:  # before the done record, because a run that finds that one relies on the records
-        ledger.record_retired(intent.load_id, newer.load_id)
+        ledger.record_retired(intent.load_id, newer.load_id, version=intent.version)
     replaced = [other.load_id for other in older]
-    done = ledger.record_done(intent.load_id, entry.receipt, retired=replaced, at=entry.at)
+    done = ledger.record_done(intent.load_id, entry.receipt, retired=replaced, at=entry.at, version=intent.version)
     for other in older:
         retire(dataset, other, by=intent.load_id, tables=tables)
     if newer is not None:

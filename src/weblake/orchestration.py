@@ -35,6 +35,7 @@ from weblake.dataset.root import Dataset as Dataset
 from weblake.dataset.root import LandedLoad as LandedLoad
 from weblake.dataset.root import open_dataset as open_dataset
 from weblake.jobs import ended_jobs, job_links
+from weblake.jobs.cancelling import cancel as cancel
 from weblake.jobs.ended_jobs import EndedJobs as EndedJobs
 from weblake.jobs.ended_jobs import ListedJob as ListedJob
 from weblake.jobs.ended_jobs import PollResults as PollResults
@@ -64,7 +65,6 @@ from weblake.loads.load_request import Naming as Naming
 from weblake.loads.load_request import ProgressCallbacks as ProgressCallbacks
 from weblake.loads.load_request import Task as Task
 from weblake.loads.load_request import Terms as Terms
-from weblake.loads.starts import cancel as cancel
 from weblake.observers import LoadTotals as LoadTotals
 from weblake.observers import Totals as Totals
 from weblake.observers import combine as combine

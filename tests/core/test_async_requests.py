@@ -16,8 +16,8 @@ from weblake import AsyncClient, aio, steps
 from weblake.errors import ServiceUnreachable
 from weblake.http.transport import MAX_CONNECTIONS, MAX_POLLS
 from weblake.jobs import polling
+from weblake.jobs.cancelling import cancel
 from weblake.jobs.polling import JobRef
-from weblake.loads.starts import cancel
 
 pytestmark = pytest.mark.system
 

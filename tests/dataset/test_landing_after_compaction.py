@@ -20,8 +20,9 @@ from weblake import Terms, errors
 from weblake.dataset import compacted_files, ledger_listing
 from weblake.dataset.ledger_listing import RETIRED
 from weblake.dataset.root import open_dataset
+from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef, get_status
-from weblake.loads import detached, generations, load, load_request, recovery, starts
+from weblake.loads import detached, generations, load, load_request, recovery
 from weblake.loads.generations import Task
 from weblake.loads.load_request import LoadRequest, Naming
 from weblake.loads.publishing import Dataset
@@ -95,7 +96,7 @@ def test_an_open_load_continues_after_compaction_without_payment(lab: LandingLab
     _, job, _ = load.start_load(lab.client, lab.dataset, refused)
     ref = JobRef("batch_scrape", job.job_id)
     until(lambda: lab.client.run(get_status(ref, lab.client.retry)).get("completed"))
-    lab.client.run(starts.cancel(JobRef("batch_scrape", job.job_id), lab.client.retry))
+    lab.client.run(cancelling.cancel(JobRef("batch_scrape", job.job_id), lab.client.retry))
     lab.web.held.clear()
     with pytest.raises(errors.WeblakeError):
         load.land(lab.client, lab.dataset, refused, FAST_POLLS)

@@ -12,8 +12,9 @@ import fake_web
 
 from weblake import Client, Terms, orchestration
 from weblake.dataset.root import open_dataset
+from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
-from weblake.loads import generations, intents, load, load_request, publishing, starts
+from weblake.loads import generations, intents, load, load_request, publishing
 from weblake.loads.generations import Task
 from weblake.loads.load_request import LoadRequest, Naming
 from weblake.loads.publishing import Dataset
@@ -63,7 +64,7 @@ class TaskLab:
         return JobRef(job.kind, job.job_id)
 
     def cancel(self, job: JobRef) -> None:
-        self.client.run(starts.cancel(job, self.client.retry))
+        self.client.run(cancelling.cancel(job, self.client.retry))
 
     def hold(self) -> None:
         self.web.held.add("*")

@@ -14,8 +14,9 @@ from weblake import Terms, errors
 from weblake.api import operations
 from weblake.api.operation import Operation
 from weblake.dataset import layout
+from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
-from weblake.loads import detached, load, load_request, starts
+from weblake.loads import detached, load, load_request
 from weblake.loads.load_request import LoadRequest, Naming
 
 URLS = [f"http://pages.test/{n}" for n in range(4)]
@@ -135,7 +136,7 @@ def test_a_job_that_is_cancelled_meanwhile_is_refused(lab: Lab) -> None:
     lab.web.held.add("*")
     request = lab.batch(URLS)
     _, job, _ = load.start_load(lab.client, lab.dataset, request)
-    lab.client.run(starts.cancel(JobRef(job.kind, job.job_id), lab.client.retry))
+    lab.client.run(cancelling.cancel(JobRef(job.kind, job.job_id), lab.client.retry))
     lab.web.held.clear()
     with pytest.raises(errors.JobEnded):
         detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS)

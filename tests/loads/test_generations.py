@@ -16,8 +16,9 @@ from catalogue import proves
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import Terms, errors
+from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef, get_status
-from weblake.loads import generations, intents, load, load_request, starts
+from weblake.loads import generations, intents, load, load_request
 from weblake.loads.generations import Task
 from weblake_service.page_failure import PageFailure
 
@@ -290,7 +291,7 @@ def test_a_job_is_cancelled_at_its_deadline_and_its_pages_are_kept(lab: TaskLab)
 def test_a_job_that_completes_as_it_is_cancelled_lands(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.hold()
     request = lab.placed(RETRY)
-    cancel = starts.cancel
+    cancel = cancelling.cancel
 
     def too_late(job: JobRef, retry: Any, policy: Any) -> Any:
         lab.release()
@@ -299,7 +300,7 @@ def test_a_job_that_completes_as_it_is_cancelled_lands(lab: TaskLab, monkeypatch
             assert time.monotonic() < deadline
         return cancel(job, retry, policy)
 
-    monkeypatch.setattr(starts, "cancel", too_late)
+    monkeypatch.setattr(cancelling, "cancel", too_late)
     landing = load.land(lab.client, lab.dataset, request, Terms(timeout_s=1.0, ends_job=True, poll_s=0.2))
     assert landing.receipt.complete
 

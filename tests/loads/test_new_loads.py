@@ -17,8 +17,9 @@ from polling import until
 
 import weblake
 from weblake import Terms, errors
+from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
-from weblake.loads import intents, load_request, starts
+from weblake.loads import intents, load_request
 from weblake.loads.load_request import Naming
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
@@ -38,7 +39,7 @@ class Lab(LandingLab):
 
     def cancel_with_two_pages(self, job_id: str) -> None:
         until(lambda: self.client.get_batch_scrape(job_id).completed == 2)
-        self.client.run(starts.cancel(JobRef("batch_scrape", job_id), self.client.retry))
+        self.client.run(cancelling.cancel(JobRef("batch_scrape", job_id), self.client.retry))
         self.web.held.clear()
 
 

@@ -21,8 +21,9 @@ from weblake import Client, Terms, errors
 from weblake.cli.orphans import advice
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.records import Start, new_nonce, utc_now
+from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
-from weblake.loads import generations, intents, load, load_request, orphans, starts
+from weblake.loads import generations, intents, load, load_request, orphans, preflight, starts
 from weblake.loads.generations import Task
 from weblake.loads.load_request import LoadRequest, Naming
 from weblake.loads.orphans import Orphan
@@ -38,7 +39,7 @@ class Lab(LandingLab):
     def lost(self, request: LoadRequest, *, arrives: bool, replay: bool = False) -> str:
         """A start whose process died before its answer was on record; returns the job, if it arrived."""
         ledger = self.dataset.ledger
-        intent = ledger.record_intent(intents.new_intent(request, self.client.service, starts.Preflight(replay)))
+        intent = ledger.record_intent(intents.new_intent(request, self.client.service, preflight.Preflight(replay)))
         assert request.start is not None
         key = starts.Plan(intent, request.start, request.endpoint).key(1)
         ledger.record_start(Start(load_id=request.load_id, n=1, key=key, at=utc_now(), writer=new_nonce()))
@@ -88,7 +89,7 @@ def test_a_job_on_record_is_named_with_its_state(lab: Lab) -> None:
     assert f"`weblake cancel batch {job_id}`" in said
     assert "run the same `weblake batch …` again" in said
     assert f"`weblake land batch {job_id} --to {lab.root}`" in said
-    lab.client.run(starts.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
+    lab.client.run(cancelling.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
     lab.web.held.clear()
     found = lab.find_open_loads()
     assert found.orphans == ()  # it was given up
@@ -171,7 +172,7 @@ def test_the_pages_of_a_cancelled_job_of_an_orchestrator_land_by_its_id_and_a_re
     lab.web.held.add(URLS[2])
     job_id = lab.begin(generations.place(a_batch(), task, 0))
     until(lambda: lab.client.get_batch_scrape(job_id).completed == 2)
-    lab.client.run(starts.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
+    lab.client.run(cancelling.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
     lab.web.held.clear()
     (found,) = lab.find_open_loads().cancelled
     assert f"`weblake land batch {job_id} --to {lab.root}`, with --allow-partial." in advice(found, lab.root)[0]
@@ -219,7 +220,7 @@ def test_a_refused_load_is_listed_separately_from_orphans(lab: Lab) -> None:
     lab.web.held.add("*")
     request = a_batch()
     job_id = lab.begin(request)
-    lab.client.run(starts.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
+    lab.client.run(cancelling.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
     lab.web.held.clear()
     with pytest.raises(errors.WeblakeError):
         load.land(lab.client, lab.dataset, request, FAST_POLLS)

@@ -23,10 +23,10 @@ from weblake.demo.site import DemoSite
 from weblake.embedded import needs_local
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.home import home
-from weblake.jobs import usage_reports
+from weblake.jobs import cancelling, usage_reports
 from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.usage_reports import Report
-from weblake.loads import load, load_request, publishing, starts, usage
+from weblake.loads import load, load_request, publishing, usage
 from weblake.loads.load_request import LoadRequest, Naming, Terms
 from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.receipt import LandedFile, Receipt
@@ -251,7 +251,7 @@ def _cancel_open_jobs(client: Client) -> None:
         if entry.endpoint in ("crawl", "batch_scrape") and entry.id:
             job = JobRef(entry.endpoint, entry.id)
             if not is_terminal(client.run(get_status(job, client.retry)).get("status")):
-                client.run(starts.cancel(job, client.retry))
+                client.run(cancelling.cancel(job, client.retry))
 
 
 def _counts(receipt: Receipt) -> str:

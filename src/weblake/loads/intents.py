@@ -17,6 +17,7 @@ from weblake.loads import list_sources, sent_lists, starts
 from weblake.loads.crawl_costs import find_possible_cost
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, check_cost, note
+from weblake.loads.preflight import Preflight, check_service
 from weblake.remedies import Remedy
 
 #: The result of `start_load`: the intent, the job, and the document if the start response contained it.
@@ -89,8 +90,8 @@ def _find_or_record_intent(
     if intent is not None:
         return intent, False
     dataset.preflight(request.partition, request.load_id)
-    asked = client.run(starts.preflight(client.retry, until)) if request.start is not None else None
-    ours = new_intent(request, client.service, asked)
+    preflight = client.run(check_service(client.retry, until)) if request.start is not None else None
+    ours = new_intent(request, client.service, preflight)
     intent = ledger.record_intent(ours)
     return intent, intent.writer == ours.writer
 
@@ -169,8 +170,8 @@ def _may_have_started(dataset: Dataset, request: LoadRequest) -> bool:
         return True
 
 
-def new_intent(request: LoadRequest, service: str, asked: starts.Preflight | None) -> Intent:
-    """Return the intent of a request; `asked` is what the service has shown, or None if no job will be started."""
+def new_intent(request: LoadRequest, service: str, preflight: Preflight | None) -> Intent:
+    """Return the intent of a request; `preflight` is None if no job will be started."""
     slot = request.slot
     return Intent(
         writer=new_nonce(),
@@ -191,6 +192,6 @@ def new_intent(request: LoadRequest, service: str, asked: starts.Preflight | Non
         occasion=slot.occasion if slot else None,
         task=slot.task if slot else (),
         new_key=request.new_key,
-        replay=None if asked is None else asked.replays,
-        clock_ahead_s=None if asked is None else asked.clock_ahead_s,
+        replay=None if preflight is None else preflight.replays,
+        clock_ahead_s=None if preflight is None else preflight.clock_ahead_s,
     )

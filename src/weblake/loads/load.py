@@ -20,6 +20,7 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.dataset import layout
 from weblake.dataset.records import Intent, Job
 from weblake.errors import DeadlineExceeded, JobGone, LoadIncomplete, RetryLater, StorageRefused, WeblakeError
+from weblake.jobs import cancelling
 from weblake.jobs.polling import SEEN_TRIES, JobRef, OverBudget, wait
 from weblake.jobs.retry import RetryPolicy, reworded
 from weblake.loads import list_sources, publishing, recovery, sent_lists, starts
@@ -293,7 +294,7 @@ def _wait_for_end(
 def _cancel(client: FlowRunner, ref: JobRef, until: float) -> None:
     """Cancel a job that has passed a limit, with as many tries as a poll has: until then it costs more."""
     try:
-        client.run(starts.cancel(ref, client.retry, RetryPolicy(tries=SEEN_TRIES, cap_s=30.0, until=until)))
+        client.run(cancelling.cancel(ref, client.retry, RetryPolicy(tries=SEEN_TRIES, cap_s=30.0, until=until)))
     except RetryLater as error:
         raise reworded(
             error,

@@ -20,10 +20,9 @@ from datetime import datetime, timezone
 from msgspec.structs import replace
 
 from weblake import events
-from weblake.api import models, responses
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.operation import Operation
-from weblake.api.operations import get_scrape, list_activity
+from weblake.api.operations import get_scrape
 from weblake.api.start_responses import Verdict
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
@@ -35,16 +34,14 @@ from weblake.errors import (
     OutcomeUnknown,
     RequestRejected,
     RetryLater,
-    ServiceUnavailable,
     ServiceUnreachable,
     WeblakeError,
 )
-from weblake.jobs.polling import JobRef
 from weblake.jobs.retry import MALFORMED_TRIES, SINGLE, Pause, Retry, RetryPolicy, RetryState
 from weblake.loads import lost_starts
 from weblake.loads.load_request import Endpoint, Started, read_started
 from weblake.remedies import Remedy
-from weblake.steps import Flow, Response, now, sleep
+from weblake.steps import Flow, now, sleep
 
 #: Seconds after its record within which a start is sent; later it is not sent.
 PROMPT_S = 5.0
@@ -56,18 +53,12 @@ CLOCKS_S = 3600.0
 BETWEEN_S = 2.0
 #: Maximum number of attempts for one intent, each after evidence that the previous one started no job.
 MAX_STARTS = 20
-#: HTTP status: the server does not have this operation.
-NOT_IMPLEMENTED = 501
 #: Maximum number of requests with the same key to a service that replays.
 REPEATS = 6
 
 #: Seconds for which the embedded service remembers the key of a start, less an hour: 30 days for a job, a day for a
 #: scrape or a file. Later the same key would start, and pay, once more.
 REPLAYED_S, REPLAYED_PAGE_S = (30 * 24 - 1) * 3600.0, 23 * 3600.0
-
-#: HTTP status of a cancel: the job has already ended.
-CONFLICT = 409
-
 
 #: A recorded job, and its document if the start response contained it; otherwise None.
 _Answer = tuple[Job, bytes | None]
@@ -105,34 +96,6 @@ class Plan:
         """
         attempt = 1 if self.intent.replay else n
         return str(uuid.uuid5(_KEYS, f"{self.intent.load_id}/{self.intent.writer}/{attempt}"))
-
-
-@dataclass(frozen=True, slots=True)
-class Preflight:
-    """What the request before a load's intent shows about the service."""
-
-    #: Whether it declares true replay.
-    replays: bool = False
-    #: Seconds by which its clock is ahead of this machine's; None if unknown.
-    clock_ahead_s: float | None = None
-
-
-def preflight(retry: Retry, until: float | None = None) -> Flow[Preflight]:
-    """Read one entry of the activity list.
-
-    This detects an API key that is not accepted, a service that is down, and an address that is not the service's (a
-    redirect, a login page) before anything is paid. `until` is the deadline in monotonic seconds.
-    """
-    operation = list_activity(limit=1)
-    try:
-        policy = RetryPolicy(until=until)
-        return (yield from retry.exchange(operation, lambda reply: _read_preflight(reply, operation), policy))
-    except ServiceUnavailable as error:
-        if error.status != NOT_IMPLEMENTED:
-            raise
-        return Preflight()
-    except (JobGone, RequestRejected):
-        return Preflight()  # a service without an activity list: after a lost start, a person has to decide
 
 
 def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | None]]:
@@ -378,17 +341,6 @@ def read_scrape(job_id: str, retry: Retry) -> Flow[bytes]:
     return document
 
 
-def cancel(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[bool]:
-    """Cancel a job and return True; return False if it has already ended, which leaves it unchanged."""
-    try:
-        yield from retry.call(JOB_KINDS[job.kind].cancel(job.job_id), policy)
-    except RequestRejected as error:
-        if error.status != CONFLICT:
-            raise
-        return False
-    return True
-
-
 def _refusal(error: WeblakeError) -> str:
     """Return the refusal for the record, without the service's message, which may contain anything."""
     return f"{type(error).__name__}{f' ({error.status})' if error.status else ''}"
@@ -397,9 +349,3 @@ def _refusal(error: WeblakeError) -> str:
 def _timestamp() -> Flow[str]:
     seconds = yield from now(wall=True)
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
-
-
-def _read_preflight(reply: Response, operation: Operation[models.ActivityPage]) -> Preflight:
-    responses.value_of(reply, operation.name)
-    replays = reply.headers.get("weblake-idempotency", "").strip().lower() == "replay"
-    return Preflight(replays, responses.clock_ahead_s(reply))

@@ -51,7 +51,7 @@ def test_a_dataset_in_memory_cannot_have_a_table() -> None:
 
 @proves(
     "2.10",
-    at="src/weblake/tables/__init__.py",
+    at="src/weblake/tables/registration.py",
     line="other = next((each for each in tables if each.uuid == lake.uuid and each.table != table), None)",
     becomes="other: RegisteredTable | None = None",
 )
@@ -67,7 +67,7 @@ def test_one_iceberg_table_cannot_have_the_loads_of_two(lab: TaskLab) -> None:
 
 @proves(
     "2.10",
-    at="src/weblake/tables/__init__.py",
+    at="src/weblake/tables/registration.py",
     line="if not known and lake.dataset not in (None, dataset.url):",
     becomes="if not known and lake.dataset not in (None, lake.dataset):",
 )

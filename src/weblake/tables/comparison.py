@@ -1,0 +1,136 @@
+"""Compare the tables of a dataset with its ledger and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weblake.dataset import layout, ledger_listing, registered_tables
+from weblake.dataset.identity import content_digest
+from weblake.dataset.registered_tables import RegisteredTable
+from weblake.dataset.root import Dataset, open_dataset
+from weblake.errors import StorageRefused
+from weblake.receipt import Receipt
+from weblake.storage import RootPath
+from weblake.tables.formats import TableResult, file_of
+from weblake.tables.registration import open_lake_table, select_tables
+from weblake.tables.replacing import files_of, read_files
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus(TableResult):
+    """A comparison of a table with the ledger of its dataset; for usage_periods and activity with its files.
+
+    Loads are named by id, files of the dataset by path.
+    """
+
+    #: Loads that have landed and were not retired, and have rows in this table of the dataset; or files.
+    loads: int
+    #: Rows of the table.
+    rows: int
+    #: Loads or files whose rows the table lacks; the next sync adds them, but for loads whose rows another program has
+    #: deleted from the table.
+    missing: tuple[str, ...]
+    #: Retired loads whose rows are still in the table; the next sync takes them out, but for those that another program
+    #: has brought back by restoring an older version.
+    retired: tuple[str, ...]
+    #: Loads that are in the table with another number of rows than in the dataset; files that are in the table with
+    #: another content, which the next sync replaces.
+    different: tuple[str, ...]
+    #: Load ids in the table that the ledger does not know; ids of files that the dataset does not have.
+    unknown: tuple[str, ...]
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the table has exactly the rows of the loads that count, or of the dataset's files."""
+        return not (self.missing or self.retired or self.different or self.unknown)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the status as a JSON-ready dict."""
+        return {**TableResult.to_dict(self), "in_step": self.in_step}
+
+
+def status(
+    root: RootPath,
+    *,
+    format: str | None = None,
+    name: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    table_options: Mapping[str, str] | None = None,
+) -> list[TableStatus]:
+    """Compare the tables of a dataset with its ledger, load by load; nothing is changed. Arguments as in `sync`.
+
+    The whole ledger is read, and the column load_id of the table; for usage_periods and activity, the dataset's files.
+
+    Raises:
+        InvalidOption: The dataset has no such table.
+        FeatureMissing: deltalake or pyiceberg is not installed.
+        StorageRefused: A table or a record cannot be read.
+    """
+    dataset = open_dataset(root, storage_options=storage_options)
+    wanted = select_tables(dataset, format, name)
+    tables = [table for table in wanted if table.table in layout.LOAD_TABLES]
+    rows: dict[str, dict[str, int]] = {table.table_id: {} for table in tables}
+    retired: set[str] = set()
+    for load in ledger_listing.loads_of(dataset.ledger, ledger_listing.steps(dataset.ledger)) if tables else ():
+        if load.unreadable is not None:
+            raise StorageRefused(load.unreadable, hint="Restore it from a backup.")
+        if load.retired is not None:
+            retired.add(load.load_id)
+        elif load.done is not None:
+            receipt = Receipt.from_dict(load.done.receipt)
+            for table in tables:
+                file = file_of(table, load.load_id, receipt)
+                if file.path is not None:
+                    rows[table.table_id][load.load_id] = file.rows
+    return [
+        _compare_loads(dataset, table, rows[table.table_id], retired, table_options)
+        if table in tables
+        else _compare_files(dataset, table, table_options)
+        for table in wanted
+    ]
+
+
+def _compare_loads(
+    dataset: Dataset,
+    table: RegisteredTable,
+    rows: Mapping[str, int],
+    retired: set[str],
+    options: Mapping[str, str] | None,
+) -> TableStatus:
+    lake = open_lake_table(dataset, table, options)
+    there = lake.loads()
+    return TableStatus(
+        format=table.format,
+        table=table.table,
+        identifier=table.identifier,
+        location=lake.location,
+        version=lake.version,
+        loads=len(rows),
+        rows=sum(there.values()),
+        missing=tuple(sorted(rows.keys() - there.keys())),
+        retired=tuple(sorted(there.keys() & retired)),
+        different=tuple(sorted(load for load, count in rows.items() if there.get(load, count) != count)),
+        unknown=tuple(sorted(there.keys() - rows.keys() - retired)),
+    )
+
+
+def _compare_files(dataset: Dataset, table: RegisteredTable, options: Mapping[str, str] | None) -> TableStatus:
+    lake = open_lake_table(dataset, table, options)
+    there = lake.contents()
+    paths = {registered_tables.file_id_of(path): path for path in files_of(dataset, table)}
+    digests = {path: content_digest(data) for path, data in read_files(dataset, list(paths.values()))}
+    found = {path: there[file_id] for file_id, path in paths.items() if file_id in there}
+    return TableStatus(
+        format=table.format,
+        table=table.table,
+        identifier=table.identifier,
+        location=lake.location,
+        version=lake.version,
+        loads=len(paths),
+        rows=lake.count_rows(),
+        missing=tuple(sorted(digests.keys() - found.keys())),
+        retired=(),
+        different=tuple(sorted(path for path, has in found.items() if has != (digests.get(path),))),
+        unknown=tuple(sorted(there.keys() - paths.keys())),
+    )

@@ -1,0 +1,67 @@
+"""Bring the tables of a dataset up to date, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from weblake.dataset import layout
+from weblake.dataset.registered_tables import RegisteredTable
+from weblake.dataset.root import open_dataset
+from weblake.errors import FeatureMissing, StorageRefused, WeblakeError
+from weblake.storage import RootPath
+from weblake.tables.committing import SyncResult, sync_table
+from weblake.tables.kept_files import delete_kept_files
+from weblake.tables.registration import open_lake_table, select_tables
+from weblake.tables.replacing import sync_files
+
+
+def sync(
+    root: RootPath,
+    *,
+    format: str | None = None,
+    name: str | None = None,
+    registered: RegisteredTable | None = None,
+    everything: bool = False,
+    storage_options: Mapping[str, object] | None = None,
+    table_options: Mapping[str, str] | None = None,
+) -> list[SyncResult]:
+    """Commit to the tables of a dataset what has landed and what was retired; return what was done, by table.
+
+    A sync can be repeated, killed and run several times at once: each load is added once, and of each file of
+    usage_periods and activity the table has the newest content. Files of retired loads that no table needs any more are
+    deleted.
+
+    Args:
+        root: The dataset.
+        format: Only tables of this format.
+        name: Only the table with this identifier, or of this table of the dataset.
+        registered: Only this table, as `list_tables` has returned it; `format` and `name` are not used.
+        everything: Look at each load of the ledger, not only at those that landed or were retired since the last sync;
+            for usage_periods and activity, at each file.
+        storage_options: As in `add`.
+        table_options: As in `add`.
+
+    Raises:
+        InvalidOption: The dataset has no such table.
+        FeatureMissing: deltalake or pyiceberg is not installed.
+        StorageRefused: A table or a record cannot be read or written; another program has changed a table so that files
+            cannot be added, or made it append-only and a load was replaced; or no attempt of a commit has succeeded.
+            The other tables, and the loads whose records can be read, are up to date all the same.
+    """
+    dataset = open_dataset(root, storage_options=storage_options)
+    wanted = [registered] if registered else select_tables(dataset, format, name)
+    done, opened = [], []
+    failed: WeblakeError | None = None
+    for each in wanted:
+        try:
+            lake = open_lake_table(dataset, each, table_options)
+            opened.append((each, lake))
+            sync_one = sync_files if each.table in layout.FIXED_KEYS else sync_table
+            done.append(sync_one(dataset, each, lake, everything=everything))
+        except (StorageRefused, FeatureMissing) as error:  # the other tables do not wait for this one
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    deleted = delete_kept_files(dataset, opened)
+    return [replace(done[0], deleted_files=deleted), *done[1:]]

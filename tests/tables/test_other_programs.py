@@ -17,7 +17,7 @@ from weblake import tables
 from weblake.dataset.registered_tables import TableRecords
 from weblake.errors import StorageRefused
 from weblake.storage.local import LocalStorage
-from weblake.tables import delta, iceberg
+from weblake.tables import delta, iceberg, synchronization
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
@@ -93,7 +93,7 @@ def test_an_older_version_that_is_restored_keeps_its_files(
     before = sync(lab, format).version
     new = land(lab, "run-2", "a")
     with monkeypatch.context() as patched:
-        patched.setattr(tables, "delete_kept_files", lambda *_: 0)
+        patched.setattr(synchronization, "delete_kept_files", lambda *_: 0)
         after = sync(lab, format).version
     restore(lab, format, before)
     assert sync(lab, format).deleted_files == 0

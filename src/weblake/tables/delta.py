@@ -11,11 +11,9 @@ application transaction, too, of version 1 at each replacement.
 
 from __future__ import annotations
 
-import json
-import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -27,25 +25,30 @@ from weblake.arrow import schemas
 from weblake.dataset import arrow_files, layout, parallel
 from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
-from weblake.remedies import Remedy
 from weblake.storage import Storage
 from weblake.tables.changes import refuse
+from weblake.tables.delta_actions import (
+    ADDED,
+    REMOVED,
+    add_action,
+    path_in_log,
+    remove_action,
+    transaction,
+    transaction_name,
+)
+from weblake.tables.delta_errors import translate_commit_errors, translate_read_errors
 from weblake.tables.delta_protocol import changes_of_table, is_append_only
-from weblake.tables.delta_statistics import PRUNED, read_footer, statistics_of
-from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line
+from weblake.tables.delta_statistics import PRUNED
+from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_ADDED, _REMOVED = 1, 2
 #: The table's property for the number of columns, from the first one, whose statistics readers use and writers collect;
 #: by default 32, which would leave out `loaded_at`. delta-rs does not read statistics of columns given by name.
 _INDEXED = "delta.dataSkippingNumIndexedCols"
 #: The table's property after whose time the log drops application transactions; tables do not have it by default.
 EXPIRY = "delta.setTransactionRetentionDuration"
-#: What deltalake's errors have that repeating does not help: of features that it lacks, for which it has a class and
-#: often raises another one; and of a table from which no row may be taken out.
-_FINAL = re.compile("Unsupported|not supported|append-only")
 #: Loads of a commit from which on a checkpoint follows. Without it a lookup in the log takes 16 ms after 5,000 loads,
 #: and with it 2 ms: the backlog of a large dataset took a time that grew with the square of its loads.
 _CHECKPOINT_FROM = 100
@@ -88,7 +91,7 @@ class DeltaLakeTable:
     def _open(self, create: bool) -> DeltaTable:
         from deltalake import DeltaTable
 
-        with self._errors():
+        with translate_read_errors(self.location):
             if create:
                 DeltaTable.create(
                     self.location,
@@ -100,46 +103,6 @@ class DeltaLakeTable:
                     storage_options=self._options or None,
                 )
             return DeltaTable(self.location, storage_options=self._options or None)
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Translate the errors of reading the table: the user sees what could not be done, and no traceback."""
-        from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
-
-        try:
-            yield
-        except TableNotFoundError:
-            raise StorageRefused(
-                f"{self.location} has no Delta Lake log.",
-                hint=Remedy("Remove it with {remove_table}, and add it again with {add_table}."),
-            ) from None
-        except (DeltaError, OSError, pa.ArrowException) as error:  # Arrow's error: of a query, such as a missing file
-            if isinstance(error, DeltaProtocolError) or _FINAL.search(str(error)):
-                raise StorageRefused(
-                    f"deltalake cannot read the Delta Lake table {self.location}: {first_line(error)}.",
-                    hint="Update deltalake, or drop the table's feature that it lacks (ALTER TABLE … DROP FEATURE).",
-                ) from error
-            raise StorageRefused(
-                f"The Delta Lake table {self.location} cannot be read: {first_line(error)}.",
-                hint="Check the settings of its storage in the environment, such as AWS_…, and whether another program "
-                "has changed the table.",
-            ) from error
-
-    @contextmanager
-    def _conflicts(self) -> Iterator[None]:
-        """Translate the errors of a commit: another program has committed first, or the outcome is unknown."""
-        from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
-
-        try:
-            yield
-        except (DeltaError, OSError) as error:
-            if isinstance(error, (DeltaProtocolError, SchemaMismatchError)) or _FINAL.search(str(error)):
-                raise StorageRefused(
-                    f"The Delta Lake table {self.location} does not take the files of the dataset: "
-                    f"{first_line(error)}.",
-                    hint="Its columns or features were changed by another program: change them back.",
-                ) from error
-            raise CommitConflict(first_line(error)) from error
 
     @property
     def uuid(self) -> str:
@@ -158,7 +121,7 @@ class DeltaLakeTable:
 
     def count_rows(self) -> int:
         """Return the number of rows of the table, from the statistics in the log."""
-        with self._errors():
+        with translate_read_errors(self.location):
             return self._table.count()
 
     def refresh(self) -> None:
@@ -179,7 +142,7 @@ class DeltaLakeTable:
                 f"dataset by {', '.join(self._keys)}: a commit would make the table unreadable.",
                 hint="Another program has changed it: restore an earlier version of the table.",
             )
-        with self._errors():
+        with translate_read_errors(self.location):
             changes = list(changes_of_table(self._table, self._schema, self._row_keys))
         refuse(f"The Delta Lake table {self.location}", changes)
         if self._add_columns(self._schema):
@@ -200,23 +163,23 @@ class DeltaLakeTable:
         known = self._columns().names
         missing = [field for field in wanted if field.name not in known]
         if missing:
-            with self._conflicts():
+            with translate_commit_errors(self.location):
                 self._table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
         return bool(missing)
 
     def added(self, load_ids: Iterable[str]) -> set[str]:
         """Return those of the loads that the log names as added; a removed load was added, too."""
-        return {load_id for load_id in load_ids if self._transaction(load_id) >= _ADDED}
+        return {load_id for load_id in load_ids if self._transaction(load_id) >= ADDED}
 
     def removed(self, load_ids: Iterable[str]) -> set[str]:
         """Return those of the loads that the log names as removed."""
-        return {load_id for load_id in load_ids if self._transaction(load_id) >= _REMOVED}
+        return {load_id for load_id in load_ids if self._transaction(load_id) >= REMOVED}
 
     def _transaction(self, load_id: str) -> int:
         # deltalake reads the log since its last checkpoint again for each of them.
         if load_id not in self._transactions:
-            with self._errors():
-                self._transactions[load_id] = self._table.transaction_version(f"weblake:{load_id}") or 0
+            with translate_read_errors(self.location):
+                self._transactions[load_id] = self._table.transaction_version(transaction_name(load_id)) or 0
         return self._transactions[load_id]
 
     def with_rows(self, load_ids: Sequence[str]) -> set[str]:
@@ -242,19 +205,18 @@ class DeltaLakeTable:
             CommitConflict: Another program has committed one of the loads, or the outcome is unknown.
         """
         from deltalake import CommitProperties
-        from deltalake.transaction import Transaction
 
         there = self._paths() if any(each.path for each in remove) else set()
         marked = self._with_deletion_vector() if there else set()
         rewritten = any(
-            each.path and (_relative(each.path, self._folder) not in there or _file_name(each.path) in marked)
+            each.path and (path_in_log(self._folder, each.path) not in there or _file_name(each.path) in marked)
             for each in remove
         )
-        loads = [Transaction(f"weblake:{each.load_id}", _ADDED) for each in add]
-        loads += [Transaction(f"weblake:{each.load_id}", _REMOVED) for each in remove]
+        loads = [transaction(each.load_id, ADDED) for each in add]
+        loads += [transaction(each.load_id, REMOVED) for each in remove]
         properties = CommitProperties(app_transactions=loads, max_commit_retries=0 if there else None)
         now = int(time.time() * 1000)
-        with self._conflicts():
+        with translate_commit_errors(self.location):
             if rewritten:
                 # The table's own maintenance has merged a file with others, or another program has deleted rows of it:
                 # the rows of the load are removed, not the file.
@@ -263,8 +225,9 @@ class DeltaLakeTable:
             else:
                 landed = [each for each in add if each.path is not None]
                 threads = parallel.readers(self._storage)
-                actions = list(parallel.in_order(landed, partial(self._add, now=now), threads=threads))
-                actions += [self._remove(each, now) for each in remove if each.path is not None]
+                add_file = partial(add_action, self._storage, self._folder, now=now)
+                actions: list[Any] = list(parallel.in_order(landed, add_file, threads=threads))
+                actions += [remove_action(self._folder, each, now=now) for each in remove if each.path is not None]
                 self._write(actions, properties)
             self.refresh()
         if len(loads) >= _CHECKPOINT_FROM:
@@ -303,7 +266,6 @@ class DeltaLakeTable:
             CommitConflict: Another program has committed one of the files, or the outcome is unknown.
         """
         from deltalake import CommitProperties
-        from deltalake.transaction import Transaction
 
         now = int(time.time() * 1000)
         old: dict[tuple[str, ...], list[LoadFile]] = {}
@@ -318,10 +280,11 @@ class DeltaLakeTable:
                 f"The Delta Lake table {self.location} has deletion vectors: only rows of a copy were deleted.",
                 hint="Rewrite these files (OPTIMIZE, or REORG TABLE … APPLY (PURGE)), and sync again.",
             )
-        transactions = [Transaction(f"weblake:{each.load_id}", _ADDED) for each in files]
+        transactions = [transaction(each.load_id, ADDED) for each in files]
         properties = CommitProperties(app_transactions=transactions, max_commit_retries=0)
-        actions = [*(self._add(each, now) for each in files), *(self._remove(each, now) for each in gone)]
-        with self._conflicts():
+        actions: list[Any] = [add_action(self._storage, self._folder, each, now=now) for each in files]
+        actions += [remove_action(self._folder, each, now=now) for each in gone]
+        with translate_commit_errors(self.location):
             self._write(actions, properties)
             self.refresh()
 
@@ -329,7 +292,7 @@ class DeltaLakeTable:
         return {unquote(path) for path in self._files().column("path").to_pylist()}
 
     def _files(self) -> pa.Table:
-        with self._errors():
+        with translate_read_errors(self.location):
             return pa.table(self._table.get_add_actions(flatten=True))
 
     def _with_deletion_vector(self) -> set[str]:
@@ -339,34 +302,9 @@ class DeltaLakeTable:
         """
         if "deletionVectors" not in (self._table.protocol().reader_features or ()):
             return set()
-        with self._errors():
+        with translate_read_errors(self.location):
             found = pa.table(self._table.deletion_vectors()).column("filepath").to_pylist()
         return {_file_name(unquote(path)) for path in found}
-
-    def _add(self, file: LoadFile, now: int) -> Any:
-        from deltalake.transaction import AddAction
-
-        assert file.path is not None
-        return AddAction(
-            path=_relative(file.path, self._folder),
-            size=file.bytes,
-            partition_values=dict(file.keys),
-            modification_time=now,
-            data_change=True,
-            stats=json.dumps(statistics_of(read_footer(self._storage, file))),
-        )
-
-    def _remove(self, file: LoadFile, now: int) -> Any:
-        from deltalake.transaction import RemoveAction
-
-        assert file.path is not None
-        return RemoveAction(
-            path=_relative(file.path, self._folder),
-            data_change=True,
-            deletion_timestamp=now,
-            size=file.bytes,
-            partition_values=dict(file.keys),
-        )
 
     def _rows_of(self, files: Sequence[LoadFile]) -> pa.Table:
         """Return the rows of files, with the columns of the table.
@@ -427,13 +365,8 @@ class DeltaLakeTable:
     def _query(self, sql: str) -> pa.Table:
         from deltalake import QueryBuilder
 
-        with self._errors():
+        with translate_read_errors(self.location):
             return pa.table(QueryBuilder().register("loads", self._table).execute(sql))
-
-
-def _relative(path: str, folder: str) -> str:
-    """Return a path relative to the table's folder; deltalake encodes it for the log itself."""
-    return path.removeprefix(f"{folder}/")
 
 
 def _file_name(path: str) -> str:

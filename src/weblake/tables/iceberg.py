@@ -9,9 +9,7 @@ keys are columns, and partition the table.
 
 from __future__ import annotations
 
-import logging
 import os
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,11 +22,11 @@ from weblake.arrow import schemas
 from weblake.dataset import arrow_files, layout
 from weblake.dataset.registered_tables import file_id_of
 from weblake.errors import FeatureMissing, StorageRefused
-from weblake.remedies import Remedy
 from weblake.storage import Storage
 from weblake.tables.changes import refuse
 from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line
 from weblake.tables.iceberg_columns import changes_of_table
+from weblake.tables.iceberg_errors import conflict_errors, translate_errors, without_warnings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -67,7 +65,7 @@ def open_table(
         from pyiceberg.catalog import load_catalog
     except ImportError:
         raise FeatureMissing("An Iceberg table needs pyiceberg.", hint="pip install 'weblake[iceberg]'") from None
-    with _errors(f"The Iceberg catalog {catalog!r}"):
+    with translate_errors(f"The Iceberg catalog {catalog!r}"):
         found = load_catalog(catalog, **_with_endpoint(catalog, options or {}))
         if create:
             _create(found, identifier, table, storage.url)
@@ -126,7 +124,7 @@ class IcebergTable:
             CommitConflict: Another program has changed the columns at the same time.
             StorageRefused: Another program has changed the table so that files cannot be added.
         """
-        with _errors(self._named):
+        with translate_errors(self._named):
             self._table = self._catalog.load_table(self._identifier)
             refuse(self._named, changes_of_table(self._table, self._schema, self._row_keys))
             try:
@@ -134,7 +132,7 @@ class IcebergTable:
                 if self._table.properties.get(_RETRIES) != "0":
                     with self._table.transaction() as change:
                         change.set_properties({_RETRIES: "0"})
-            except _conflicts() as error:
+            except conflict_errors() as error:
                 raise CommitConflict(first_line(error)) from error
             self._log = self._read_log()
 
@@ -171,7 +169,7 @@ class IcebergTable:
         )  # a table of format version 1 does not count its snapshots
         if not load_ids or (made is not None and len(metadata.snapshots) >= made):
             return set()
-        with _errors(self._named):
+        with translate_errors(self._named):
             found = self._table.scan(row_filter=_any_of(load_ids), selected_fields=("load_id",)).to_arrow()
         return set(found.column(0).unique().to_pylist())
 
@@ -209,13 +207,13 @@ class IcebergTable:
             CommitConflict: Another program has changed the table; the outcome is unknown; or the files have columns of
                 a newer weblake, which are added to the table now.
         """
-        with _errors(self._named):
+        with translate_errors(self._named):
             try:
-                with _without_warnings(), self._table.transaction() as change:
+                with without_warnings(), self._table.transaction() as change:
                     yield change
             except FileNotFoundError:  # of a load, say: no attempt would find it
                 raise
-            except _conflicts() as error:
+            except conflict_errors() as error:
                 raise CommitConflict(first_line(error)) from error
             except ValueError as error:  # pyiceberg refuses files with columns that the table lacks
                 landed = {field.name: field for file in files for field in self._columns_of(file)}
@@ -237,7 +235,7 @@ class IcebergTable:
         return contents_of(self._file_paths())
 
     def _file_paths(self) -> list[str]:
-        with _errors(self._named):
+        with translate_errors(self._named):
             return [task.file.file_path for task in self._table.scan().plan_files()]
 
     def copy(self, path: str, data: bytes) -> LoadFile:
@@ -248,7 +246,7 @@ class IcebergTable:
         pq.write_table(rows, written, compression="zstd")
         content = written.getvalue().to_pybytes()
         url = self._table.location_provider().new_data_location(copy_name(path, data))
-        with _errors(self._named), self._table.io.new_output(url).create() as file:
+        with translate_errors(self._named), self._table.io.new_output(url).create() as file:
             file.write(content)
         return LoadFile(file_id_of(path), url, rows.num_rows, len(content), keys)
 
@@ -276,7 +274,7 @@ class IcebergTable:
     def loads(self) -> dict[str, int]:
         """Return the rows of each load in the table; reads the column load_id of all files."""
         found: Counter[str] = Counter()
-        with _errors(self._named):
+        with translate_errors(self._named):
             for batch in self._table.scan(selected_fields=("load_id",)).to_arrow_batch_reader():
                 found.update({each["values"]: each["counts"] for each in batch.column(0).value_counts().to_pylist()})
         return dict(found)
@@ -324,70 +322,3 @@ def _create(catalog: Catalog, identifier: str, table: str, dataset: str) -> None
     except (TableAlreadyExistsError, CommitFailedException):  # another process was first
         if not catalog.table_exists(identifier):
             raise
-
-
-@contextmanager
-def _errors(what: str) -> Iterator[None]:
-    """Translate the errors of a catalog: the user sees what could not be done, and no traceback."""
-    from pyiceberg.exceptions import NoSuchTableError
-
-    try:
-        yield
-    except (StorageRefused, FeatureMissing, CommitConflict):
-        raise
-    except NoSuchTableError as error:
-        raise StorageRefused(
-            f"{what} cannot be used: {first_line(error)}.",
-            hint=Remedy(
-                "If another program has renamed it, rename it back; if it was dropped, remove it with {remove_table}, "
-                "and add it again with {add_table}."
-            ),
-        ) from error
-    except Exception as error:  # catalogs raise errors of their own, of HTTP clients and of databases
-        raise StorageRefused(
-            f"{what} cannot be used: {first_line(error)}.",
-            hint="Check its settings: .pyiceberg.yaml, or PYICEBERG_CATALOG__… in the environment.",
-        ) from error
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Suppress three warnings of pyiceberg: of columns without statistics, which the bodies are, because no query uses
-    theirs; of a replacement of rows that the table did not have yet; and of a table whose property asks for delete
-    files (`write.delete.mode`), in place of which it writes the other rows of a file again.
-    """
-    log = logging.getLogger("pyiceberg.io.pyarrow")
-
-    def wanted(record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith("PyArrow statistics missing")
-
-    log.addFilter(wanted)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Delete operation did not match any records")
-            warnings.filterwarnings("ignore", message="Merge on read is not yet supported")
-            yield
-    finally:
-        log.removeFilter(wanted)
-
-
-def _conflicts() -> tuple[type[Exception], ...]:
-    """Return the errors after which the table has to be looked at again: another program has committed first; or, of
-    the catalog, the network and a database, that it is unknown whether a commit took place.
-    """
-    from pyiceberg import exceptions
-
-    found = (
-        exceptions.CommitFailedException,
-        exceptions.CommitStateUnknownException,
-        exceptions.ValidationException,
-        # Of a REST catalog, or of a proxy before it, which may have passed the commit on.
-        exceptions.ServerError,
-        exceptions.ServiceUnavailableError,
-        OSError,
-    )
-    try:
-        from sqlalchemy.exc import OperationalError
-    except ImportError:
-        return found
-    return (*found, OperationalError)

@@ -73,8 +73,8 @@ def test_a_job_is_collected_when_it_is_over_and_once(bench: Bench, site: GatedSi
 
 @proves(
     "3.6",
-    at="dagster_resources/src/dagster_weblake/landing.py",
-    line="if self._is_reported(load_id, part):",
+    at="dagster_resources/src/dagster_weblake/collecting.py",
+    line="if _is_reported(step, load_id, part):",
     becomes="if False:",
 )
 def test_the_landing_asset_alone_fails_until_another_job_was_started(bench: Bench, site: GatedSite) -> None:

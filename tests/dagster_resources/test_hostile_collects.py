@@ -12,7 +12,7 @@ from hostile_runs import NOW, Assets, batches, killed, load_of, survived
 from in_process import Bench, Run
 from landed_loads import REFUSED_URL
 
-from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets, landing
+from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets, collecting
 from weblake.loads import recovery
 from weblake_service.server import LocalService
 
@@ -34,7 +34,7 @@ def test_an_older_job_that_is_collected_last_replaces_no_load(
     assert first != second
 
     def collected(load_id: str) -> bool:
-        return survived(lambda: bench.run(pages, "parts", partition="a", tags={landing.LOAD_TAG: load_id}))
+        return survived(lambda: bench.run(pages, "parts", partition="a", tags={collecting.LOAD_TAG: load_id}))
 
     assert collected(second)
     with monkeypatch.context() as patch:  # the older one's run dies before it has made way
@@ -49,7 +49,7 @@ def test_each_of_two_runs_collects_what_it_started(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = batches(site, wait="sensor", partitions_def=None)
-    real, inner = landing.collect, list[Run]()
+    real, inner = collecting.collect, list[Run]()
 
     def collect(*args: Any, **more: Any) -> Iterator[Any]:
         if not inner:
@@ -57,7 +57,7 @@ def test_each_of_two_runs_collects_what_it_started(
             inner.append(bench.run(pages))
         yield from real(*args, **more)
 
-    monkeypatch.setattr(landing, "collect", collect)
+    monkeypatch.setattr(collecting, "collect", collect)
     outer = bench.run(pages)
     assert load_of(outer, "parts") == load_of(outer, "parts_job") != load_of(inner[1], "parts")
     assert (bench.started, bench.rows()) == (2, 4)
@@ -67,14 +67,14 @@ def test_a_made_up_load_is_refused_and_not_retried(bench: Bench, site: GatedSite
     pages = batches(site, wait="sensor", retry_policy=NOW)
     assert bench.run(pages, "parts_job", partition="a").success
     for tag in ("nonsense", "../../etc/passwd", "0" * 16, "", "{partition_key}"):
-        run = bench.run(pages, "parts", partition="a", tags={landing.LOAD_TAG: tag})
+        run = bench.run(pages, "parts", partition="a", tags={collecting.LOAD_TAG: tag})
         assert run.failure().metadata["weblake/error"].value in ("InvalidOption", "AskPerson")
         assert (run.retries(), bench.rows()) == ([], 0)
 
 
 def test_a_load_of_another_partition_or_asset_is_refused(bench: Bench, site: GatedSite) -> None:
     pages, others = batches(site, wait="sensor"), batches(site, "others", wait="sensor")
-    tags = {landing.LOAD_TAG: load_of(bench.run(pages, "parts_job", partition="a"), "parts_job", "a")}
+    tags = {collecting.LOAD_TAG: load_of(bench.run(pages, "parts_job", partition="a"), "parts_job", "a")}
     for assets, name, partition in ((pages, "parts", "b"), (others, "others", "a")):
         run = bench.run(assets, name, partition=partition, tags=tags)
         assert f"was not started for {name}, partition {partition}" in str(run.failure().description)

@@ -12,7 +12,7 @@ from catalogue import proves
 from gated_site import GatedSite
 from in_process import Bench
 
-from dagster_weblake import BatchScrapeRequest, build_weblake_assets, identity, landing
+from dagster_weblake import BatchScrapeRequest, build_weblake_assets, identity, step
 from weblake.jobs import named_pauses
 from weblake.orchestration import Task
 from weblake.testing import WeblakeService
@@ -113,7 +113,7 @@ def test_a_lost_response_to_a_start_gives_one_job(bench: Bench, site: GatedSite)
 
 @proves(
     "O9",
-    at="dagster_resources/src/dagster_weblake/landing.py",
+    at="dagster_resources/src/dagster_weblake/step.py",
     line="task = replace(task, records_return=key is None)",
     becomes="pass",
 )
@@ -133,7 +133,7 @@ def test_o9_a_step_that_failed_after_its_load_had_landed_does_not_pay_again(
     )
     pages = build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(2)), retry_policy=None)
     with monkeypatch.context() as patched:
-        patched.setattr(landing.Step, "record_landing", Mock(side_effect=OSError("The event cannot be made.")))
+        patched.setattr(step.Step, "record_landing", Mock(side_effect=OSError("The event cannot be made.")))
         assert not bench.run(pages).success
     assert (bench.started, bench.rows()) == (1, 2)
     assert bench.run(pages).success

@@ -187,7 +187,10 @@ def test_a_run_terminated_during_a_start_finds_and_cancels_the_job(shell: Shell)
 
 
 @proves(
-    "3.6", at="dagster_resources/src/dagster_weblake/landing.py", line="stopping.open[load_id] = None", becomes="pass"
+    "3.6",
+    at="dagster_resources/src/dagster_weblake/collecting.py",
+    line="stopping.open[load_id] = None",
+    becomes="pass",
 )
 def test_a_terminated_landing_run_cancels_the_job_of_the_starting_run(shell: Shell) -> None:
     assert shell.materialize("starting").wait(DEADLINE_S) == 0

@@ -21,10 +21,9 @@ from functools import partial
 import dagster as dg
 from typing_extensions import Unpack
 
-from dagster_weblake import landing
+from dagster_weblake import collecting, landing
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
 from dagster_weblake.keywords import AssetOptions, SpecOptions, StepOptions, check_names, chosen
-from dagster_weblake.landing import Result
 from dagster_weblake.requests import (
     BatchScrapeRequest,
     JobRequest,
@@ -33,6 +32,7 @@ from dagster_weblake.requests import (
 )
 from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.specs import Named, Wait, build_weblake_specs, job_key, job_of
+from dagster_weblake.step import Result
 from dagster_weblake.validation import invalid
 from weblake.errors import InvalidOption
 
@@ -183,7 +183,7 @@ def run_step(
         return weblake.run(context, request, key=key, to=to)
     assert isinstance(request, LandingRequest)
     if key == data:
-        return landing.collect(context, weblake, request, key, to, job_key(key))
+        return collecting.collect(context, weblake, request, key, to, job_key(key))
     return landing.start(context, weblake, request, key, to, data)
 
 

@@ -45,18 +45,18 @@ def as_failure(
     error: WeblakeError,
     text: str | None = None,
     *,
-    buys: bool = True,
+    owns_job: bool = True,
     job_url: str = "",
     retried: type[WeblakeError] = RetryLater,
 ) -> Exception:
-    """Return the failure or the retry request for an error; an ended job is retried only in a step that buys."""
+    """Return the failure or the retry request for an error; an ended job is retried only by a step that `owns_job`."""
     pause = error.retry_after if isinstance(error, RetryLater) else None
     policy = context.op_def.retry_policy
     if pause is not None and policy is not None and context.retry_number < policy.max_retries:
         seconds = orchestration.named_pause(error)
         context.log.warning("%s Again in %.0f s.", error, seconds)
         return dg.RetryRequested(max_retries=policy.max_retries, seconds_to_wait=seconds)
-    again = isinstance(error, (RetryLater, retried)) or (buys and isinstance(error, JobEnded))
+    again = isinstance(error, (RetryLater, retried)) or (owns_job and isinstance(error, JobEnded))
     description = text or str(error)
     if isinstance(error, RetryLater) and (policy is None or context.retry_number >= policy.max_retries):
         description = f"{description} {_later(pause, retried=policy is not None)}"

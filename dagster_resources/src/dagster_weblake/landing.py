@@ -1,4 +1,4 @@
-"""The common flow of every asset that buys or lands pages: first run, retry or re-execution, one partition or many.
+"""The common flow of every asset that starts jobs: first run, retry or re-execution, one partition or many.
 
     which generation -> landed already? -> intent, start, job id on record -> wait -> land -> metadata
 
@@ -9,46 +9,21 @@ partition that fails does not keep the others from landing.
 
 from __future__ import annotations
 
-import hashlib
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from dagster_weblake import metadata
-from dagster_weblake.failures import as_failure, translate_errors
-from dagster_weblake.identity import Lineage
-from dagster_weblake.progress import Progress
-from dagster_weblake.remedies import in_dagster_terms
-from dagster_weblake.requests import BatchScrapeRequest
-from dagster_weblake.stopping import Stopping
+from dagster_weblake.failures import translate_errors
+from dagster_weblake.step import Metadata, Result, Step
 from dagster_weblake.templates import Part
-from dagster_weblake.upstream_partitions import urls_of_part
 from weblake import orchestration
-from weblake.errors import AskPerson, AuthenticationFailed, JobEnded, RetryLater, WeblakeError
 
 if TYPE_CHECKING:
     from dagster_weblake.requests import LandingRequest
     from dagster_weblake.resource import WeblakeResource
-    from weblake import Receipt
-    from weblake.orchestration import Dataset, Intent, Job, LandedLoad, LoadRequest
-
-T = TypeVar("T")
-
-#: The result has no value: the data are in the dataset.
-Result = dg.MaterializeResult[None]
-Metadata = Mapping[str, dg.MetadataValue]
-
-#: The run tag with which a sensor names the load to collect.
-LOAD_TAG = "weblake/load_id"
-#: Materializations that are searched for a load at most.
-TOLD = 32
+    from weblake.orchestration import LoadRequest
 
 
 def land(
@@ -59,7 +34,7 @@ def land(
     to: str | None,
 ) -> Iterator[Result]:
     """Land the request for each partition of this step: start its jobs, unless an earlier run did, and wait."""
-    step = Step(context, weblake, request, key, to, buys=request.owns_job)
+    step = Step(context, weblake, request, key, to, owns_job=request.owns_job)
     load_requests: dict[str | None, LoadRequest] = {}
     started_loads: dict[str | None, orchestration.StartedLoad] = {}
     waits: dict[str | None, orchestration.WaitingJob] = {}
@@ -77,7 +52,7 @@ def land(
                     on_message=context.log.warning,
                 )
                 intent, job, _ = started_loads[part.key]
-                step.say_started(intent, job)
+                step.log_job(intent, job)
                 waits[part.key] = step.waiting_job(intent, job, progress[part.key])
         return {}
 
@@ -95,8 +70,8 @@ def land(
 
     with translate_errors(context), step.stopping() as stopping:
         progress = step.progress(stopping)
-        unstarted = step.each(start_job).failed
-        outcome = step.each(finish, unstarted, waits)
+        unstarted = step.run_each(start_job).failed
+        outcome = step.run_each(finish, unstarted, waits)
     yield from step.results(outcome)
 
 
@@ -122,310 +97,12 @@ def start(
             on_message=context.log.warning,
         )
         stopping.open.pop(load_request.load_id)
-        url = step.say_started(intent, job)
+        url = step.log_job(intent, job)
         deadline = intent.created_seconds() + step.terms.timeout_s
         return metadata.started_metadata(
             step.dataset, intent, job, deadline=deadline, max_credits=step.terms.max_credits, job_url=url
         )
 
     with translate_errors(context), step.stopping() as stopping:
-        outcome = step.each(start_job)
+        outcome = step.run_each(start_job)
     yield from step.results(outcome)
-
-
-def collect(
-    context: dg.AssetExecutionContext,
-    weblake: WeblakeResource,
-    request: LandingRequest,
-    key: dg.AssetKey,
-    to: str | None,
-    job_key: dg.AssetKey,
-) -> Iterator[Result]:
-    """Land the jobs that the asset `job_key` started; wait for jobs that have not ended yet."""
-    step = Step(context, weblake, request, key, to, buys=False)
-    load_ids: dict[str | None, str] = {}
-    waits: dict[str | None, orchestration.WaitingJob] = {}
-
-    def find(part: Part) -> Metadata:
-        load_id = load_ids[part.key] = step.load_to_collect(part, job_key)
-        stopping.open[load_id] = None
-        state = orchestration.LoadState(step.dataset, load_id)
-        if len(step.parts) > 1 and state.landed is None:
-            intent, job = state.intent, state.job
-            if intent is not None and job is not None and intent.kind in orchestration.JOB_KINDS:
-                waits[part.key] = step.waiting_job(intent, job, progress[part.key])
-        return {}
-
-    def finish(part: Part) -> Metadata:
-        load_id = load_ids[part.key]
-        callbacks = progress[part.key].callbacks()
-        landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, callbacks)
-        stopping.open.pop(load_id)
-        return step.record_landing(landing, load_id)
-
-    with translate_errors(context), step.stopping() as stopping:
-        progress = step.progress(stopping)
-        unknown = step.each(find).failed
-        outcome = step.each(finish, unknown, waits)
-    yield from step.results(outcome)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The results and errors of the partitions of a step."""
-
-    found: dict[str | None, Metadata]
-    failed: dict[str | None, WeblakeError]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One execution of a step: the asset, its partitions, and the dataset of its loads."""
-
-    context: dg.AssetExecutionContext
-    weblake: WeblakeResource
-    request: LandingRequest
-    key: dg.AssetKey
-    to: str | None
-    #: Whether another try may start another job.
-    buys: bool = True
-
-    @cached_property
-    def dataset(self) -> Dataset:
-        """Return the dataset that the step lands in."""
-        return self.weblake.dataset_of_step(self.context, self.to)
-
-    @cached_property
-    def terms(self) -> orchestration.Terms:
-        """Return the tolerances and limits."""
-        return self.request.terms()
-
-    @cached_property
-    def lineage(self) -> Lineage:
-        """Return the runs and backfills that this run continues."""
-        return Lineage(self.context.instance, self.context.run)
-
-    @cached_property
-    def parts(self) -> list[Part]:
-        """Return the partitions of this step; one without a key if the asset has none."""
-        return parts_of(self.context, self.key)
-
-    def stopping(self) -> AbstractContextManager[Stopping]:
-        """Return the context manager that decides about the jobs when the step is stopped."""
-        return Stopping(self.context, self.weblake.get_client, self.dataset).watching()
-
-    def progress(self, stopping: Stopping) -> dict[str | None, Progress]:
-        """Return what logs the progress of each partition."""
-        return {part.key: Progress(self.context, part.key, stopping.check) for part in self.parts}
-
-    def waiting_job(self, intent: Intent, job: Job, progress: Progress) -> orchestration.WaitingJob:
-        """Return the job of a load with the deadline that applies to it."""
-        age_s = intent.age_s() if self.terms.ends_job else 0.0
-        until = time.monotonic() + self.terms.timeout_s - age_s
-        return orchestration.WaitingJob(orchestration.JobRef(job.kind, job.job_id), until, progress.callbacks().on_poll)
-
-    def load_request(self, part: Part, key: dg.AssetKey | None = None) -> LoadRequest:
-        """Return the load request for a partition of this asset, or of another one for which this one starts jobs."""
-        task = self.lineage.task(self.dataset, key or self.key, part.key, self.key)
-        task = replace(task, records_return=key is None)  # another asset lands what this one starts
-        try:
-            with in_dagster_terms():
-                load_request = self._request_of(part).load_request(part)
-        except WeblakeError as error:
-            # Such as a list of URLs that is gone. The job that was started with it is paid for.
-            found = orchestration.recorded_request(self.weblake.client, self.dataset, task, self.terms)
-            if found is None:
-                raise
-            self.context.log.warning(f"{error} The job of load {found.load_id} was started before, and lands.")
-            return found
-        return orchestration.place(self.weblake.client, self.dataset, load_request, task, self.terms)
-
-    def _request_of(self, part: Part) -> LandingRequest:
-        """Return the request of a partition, with its own URLs if an input has those of several partitions."""
-        if not isinstance(self.request, BatchScrapeRequest):
-            return self.request
-        given = self.request.urls
-        return replace(self.request, urls=urls_of_part(self.context, self.key, part, given, self.request.column))
-
-    def load_to_collect(self, part: Part, job_key: dg.AssetKey) -> str:
-        """Return the load that this run started, or that a sensor names, or the partition's newest started one."""
-        task, dataset = self.lineage.task(self.dataset, self.key, part.key, self.key), self.dataset
-        own = next(n for n in count() if orchestration.LoadState(dataset, task.load_id(n)).intent is None)
-        found = task.load_id(own - 1) if own else self._find_reported_load(part, job_key)
-        intent = orchestration.LoadState(dataset, found).intent
-        if intent is not None and intent.slot != task.slot(0, intent.partition).name:
-            raise AskPerson(
-                f"Load {found} was not started for {_named(self.key, part.key)}.",
-                hint=f"Materialize {job_key.to_user_string()}, or leave the run's tag {LOAD_TAG} out.",
-            )
-        return found
-
-    def _find_reported_load(self, part: Part, job_key: dg.AssetKey) -> str:
-        named = self.context.run.tags.get(LOAD_TAG)
-        if named is not None and len(self.parts) == 1:
-            return named
-        wanted = dg.AssetRecordsFilter(job_key, asset_partitions=None if part.key is None else [part.key])
-        for record in self.context.instance.fetch_materializations(wanted, limit=1).records:
-            load_id = metadata.load_named_by(record)
-            if load_id is None:
-                continue
-            if self._is_reported(load_id, part):
-                raise AskPerson(
-                    f"Load {load_id}, the newest that {job_key.to_user_string()} has started, has landed as "
-                    f"{_named(self.key, part.key)} before, and no other job was started since.",
-                    hint=f"Materialize {job_key.to_user_string()}, also in schedules: it starts a job, which lands as "
-                    f"{self.key.to_user_string()} when it has ended.",
-                )
-            return load_id
-        raise AskPerson(
-            f"Nothing has been started for {_named(self.key, part.key)}.",
-            hint=f"Materialize {job_key.to_user_string()} first.",
-        )
-
-    def _is_reported(self, load_id: str, part: Part) -> bool:
-        """Return whether another run has materialized this asset with the load, so that an event would be outdated."""
-        wanted = dg.AssetRecordsFilter(self.key, asset_partitions=None if part.key is None else [part.key])
-        events = self.context.instance.fetch_materializations(wanted, limit=TOLD).records
-        return any(
-            metadata.load_named_by(each) == load_id and not self.lineage.has_begun(each.run_id) for each in events
-        )
-
-    def say_started(self, intent: Intent, job: Job) -> str:
-        """Write the job's id and address to the log, and return the address."""
-        url = self.weblake.job_url(job.kind, job.job_id, has_console=bool(intent.replay))
-        self.context.log.info(f"Job {job.job_id} of load {job.load_id}: {url}")
-        return url
-
-    def job_url(self, receipt: Receipt) -> str:
-        """Return the address of a load's job; empty where it has none."""
-        if not receipt.job_id:
-            return ""
-        has_console = False
-        with suppress(WeblakeError):  # an unreadable record only costs the better address
-            intent = orchestration.LoadState(self.dataset, receipt.load_id).intent
-            # Only the embedded service says that it replays a start.
-            has_console = intent is not None and bool(intent.replay)
-        return self.weblake.job_url(receipt.kind, receipt.job_id, has_console=has_console)
-
-    def record_landing(self, landing: LandedLoad, load_id: str) -> Metadata:
-        """Log a landed load and return its metadata; `load_id` is the one that was to be landed."""
-        totals = self.weblake.totals_of(load_id)
-        if landing.landed_at is not None:
-            self.context.log.info(f"Load {landing.receipt.load_id} had landed before, at {landing.landed_at}.")
-        return metadata.load_metadata(
-            self.dataset,
-            landing,
-            partitioned=self.parts[0].key is not None,
-            job_url=self.job_url(landing.receipt),
-            totals=totals if landing.landed_at is None else None,
-        )
-
-    def each(
-        self,
-        work: Callable[[Part], Metadata],
-        but: Mapping[str | None, WeblakeError] = {},
-        waits: Mapping[str | None, orchestration.WaitingJob] = {},
-    ) -> Outcome:
-        """Call the work for each partition except those that have failed; a failure does not stop the others.
-
-        Partitions with a job in `waits` follow the others, in the order in which their jobs end. While the service
-        refuses every call, the remaining partitions fail with that error, and it is not asked again.
-        """
-        found: dict[str | None, Metadata] = {}
-        failed = dict(but)
-        refusal: WeblakeError | None = None
-        until = 0.0
-        left = sorted((part for part in self.parts if part.key not in failed), key=lambda part: part.key in waits)
-        while left:
-            if refusal is not None and time.monotonic() < until:
-                failed |= {part.key: refusal for part in left}
-                break
-            try:
-                left = self._wait_for_next(left, waits)
-                part = left.pop(0)
-                try:
-                    with in_dagster_terms():
-                        found[part.key] = work(part)
-                except WeblakeError as error:
-                    failed[part.key] = refusal = error
-                    until = time.monotonic() + _refused_for(error)
-            except dg.DagsterExecutionInterruptedError:
-                self.tell(found)  # the interrupted step returns no result for them
-                raise
-        return Outcome(self._in_order(found), self._in_order(failed))
-
-    def _wait_for_next(self, left: list[Part], waits: Mapping[str | None, orchestration.WaitingJob]) -> list[Part]:
-        """Return the partitions, rotated so that the next one to land is the first; wait until there is one.
-
-        Those without a job in `waits` come first.
-        """
-        if len(left) == 1 or left[0].key not in waits:
-            return left
-        jobs = [waits[part.key] for part in left]
-        client, terms = self.weblake.client, self.terms
-        index = client.run(
-            orchestration.wait_for_any(jobs, client.retry, poll_s=terms.poll_s, max_credits=terms.max_credits)
-        )
-        return left[index:] + left[:index]
-
-    def _in_order(self, values: Mapping[str | None, T]) -> dict[str | None, T]:
-        return {part.key: values[part.key] for part in self.parts if part.key in values}
-
-    def tell(self, found: Mapping[str | None, Metadata]) -> None:
-        """Report the partitions that succeeded to Dagster, in a step that fails."""
-        for partition, values in found.items():
-            if values:
-                self.context.log_event(dg.AssetMaterialization(self.key, partition=partition, metadata=values))
-
-    def results(self, outcome: Outcome) -> Iterator[Result]:
-        """Yield the results of the partitions that succeeded; raise for those that failed."""
-        if not outcome.failed:
-            yield result_of(self.context, self.key, outcome.found)
-            return
-        self.tell(outcome.found)
-        errors = sorted(outcome.failed.values(), key=_worth_a_retry, reverse=True)
-        text = None
-        if len(self.parts) > 1:
-            told_of = [f"{partition}: {error}" for partition, error in outcome.failed.items()]
-            text = f"{len(told_of)} of {len(self.parts)} partitions failed. " + " | ".join(told_of)[:4000]
-        receipt = errors[0].receipt
-        url = "" if receipt is None else self.job_url(receipt)
-        raise as_failure(self.context, errors[0], text, buys=self.buys, job_url=url) from errors[0]
-
-
-def result_of(context: dg.AssetExecutionContext, key: dg.AssetKey, found: Mapping[str | None, Metadata]) -> Result:
-    """Return one result for the step, with the metadata of each of its partitions."""
-    version = None
-    loads = [str(values["weblake/load_id"].value) for values in found.values() if "weblake/load_id" in values]
-    if loads:
-        # The same loads are the same data: assets downstream of a retry are not stale.
-        version = dg.DataVersion(hashlib.blake2b("+".join(loads).encode(), digest_size=8).hexdigest())
-    if len(found) == 1:
-        return dg.MaterializeResult(key, metadata=next(iter(found.values())), data_version=version)
-    for partition, values in found.items():
-        context.add_asset_metadata(values, key, partition)
-    return dg.MaterializeResult(key, data_version=version)
-
-
-def parts_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Part]:
-    """Return the partitions of a step, in order; one without a key if its asset has none."""
-    definition = context.assets_def.specs_by_key[key].partitions_def
-    if definition is None:
-        return [Part()]
-    return [Part.of(definition, name) for name in context.partition_keys]
-
-
-def _refused_for(error: WeblakeError) -> float:
-    """Return the seconds for which the service refuses every call of the step: 0 if the error is of one partition."""
-    if isinstance(error, AuthenticationFailed):
-        return math.inf
-    return (error.retry_after or 0.0) if isinstance(error, RetryLater) else 0.0
-
-
-def _worth_a_retry(error: WeblakeError) -> tuple[bool, float]:
-    """Return the sort key by which one error decides for a step with several: if one is worth a retry, the step is."""
-    return isinstance(error, RetryLater | JobEnded), getattr(error, "retry_after", None) or 0.0
-
-
-def _named(key: dg.AssetKey, partition: str | None) -> str:
-    return key.to_user_string() + ("" if partition is None else f", partition {partition}")

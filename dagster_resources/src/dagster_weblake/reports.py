@@ -12,7 +12,7 @@ import dagster as dg
 
 from dagster_weblake import metadata
 from dagster_weblake.failures import translate_errors
-from dagster_weblake.landing import Result, parts_of, result_of
+from dagster_weblake.step import Result, parts_of, result_of
 from weblake import orchestration
 
 if TYPE_CHECKING:

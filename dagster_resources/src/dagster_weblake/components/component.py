@@ -27,7 +27,7 @@ from dagster_weblake.validation import check
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from dagster_weblake.landing import Result
+    from dagster_weblake.step import Result
 
 
 class LandingComponent(dg.Component, Block, ABC):

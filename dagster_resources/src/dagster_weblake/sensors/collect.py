@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
-from dagster_weblake.landing import LOAD_TAG
+from dagster_weblake.collecting import LOAD_TAG
 from dagster_weblake.remedies import DAGSTER, in_dagster_terms
 from dagster_weblake.sensors import ticks
 from dagster_weblake.sensors.job_events import Followed, StartedJob, read_new, read_started

@@ -1,0 +1,111 @@
+"""The flow of an asset that lands the jobs that another asset has started, in an earlier run or in this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from dagster_weblake import metadata
+from dagster_weblake.failures import translate_errors
+from dagster_weblake.step import Metadata, Result, Step
+from dagster_weblake.templates import Part
+from weblake import orchestration
+from weblake.errors import AskPerson
+
+if TYPE_CHECKING:
+    from dagster_weblake.requests import LandingRequest
+    from dagster_weblake.resource import WeblakeResource
+
+#: The run tag with which a sensor names the load to collect.
+LOAD_TAG = "weblake/load_id"
+#: Maximum number of an asset's newest materializations that are searched for a load.
+SEARCHED_EVENTS = 32
+
+
+def collect(
+    context: dg.AssetExecutionContext,
+    weblake: WeblakeResource,
+    request: LandingRequest,
+    key: dg.AssetKey,
+    to: str | None,
+    job_key: dg.AssetKey,
+) -> Iterator[Result]:
+    """Land the jobs that the asset `job_key` started; wait for jobs that have not ended yet."""
+    step = Step(context, weblake, request, key, to, owns_job=False)
+    load_ids: dict[str | None, str] = {}
+    waits: dict[str | None, orchestration.WaitingJob] = {}
+
+    def find(part: Part) -> Metadata:
+        load_id = load_ids[part.key] = _load_to_collect(step, part, job_key)
+        stopping.open[load_id] = None
+        state = orchestration.LoadState(step.dataset, load_id)
+        if len(step.parts) > 1 and state.landed is None:
+            intent, job = state.intent, state.job
+            if intent is not None and job is not None and intent.kind in orchestration.JOB_KINDS:
+                waits[part.key] = step.waiting_job(intent, job, progress[part.key])
+        return {}
+
+    def finish(part: Part) -> Metadata:
+        load_id = load_ids[part.key]
+        callbacks = progress[part.key].callbacks()
+        landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, callbacks)
+        stopping.open.pop(load_id)
+        return step.record_landing(landing, load_id)
+
+    with translate_errors(context), step.stopping() as stopping:
+        progress = step.progress(stopping)
+        unknown = step.run_each(find).failed
+        outcome = step.run_each(finish, unknown, waits)
+    yield from step.results(outcome)
+
+
+def _load_to_collect(step: Step, part: Part, job_key: dg.AssetKey) -> str:
+    """Return the load that this run started, or that a sensor names, or the partition's newest started one."""
+    task, dataset = step.lineage.task(step.dataset, step.key, part.key, step.key), step.dataset
+    own = next(n for n in count() if orchestration.LoadState(dataset, task.load_id(n)).intent is None)
+    found = task.load_id(own - 1) if own else _find_reported_load(step, part, job_key)
+    intent = orchestration.LoadState(dataset, found).intent
+    if intent is not None and intent.slot != task.slot(0, intent.partition).name:
+        raise AskPerson(
+            f"Load {found} was not started for {_named(step.key, part.key)}.",
+            hint=f"Materialize {job_key.to_user_string()}, or leave the run's tag {LOAD_TAG} out.",
+        )
+    return found
+
+
+def _find_reported_load(step: Step, part: Part, job_key: dg.AssetKey) -> str:
+    """Return the load that the run's tag names, or the one in the newest materialization of the asset `job_key`."""
+    named = step.context.run.tags.get(LOAD_TAG)
+    if named is not None and len(step.parts) == 1:
+        return named
+    wanted = dg.AssetRecordsFilter(job_key, asset_partitions=None if part.key is None else [part.key])
+    for record in step.context.instance.fetch_materializations(wanted, limit=1).records:
+        load_id = metadata.load_named_by(record)
+        if load_id is None:
+            continue
+        if _is_reported(step, load_id, part):
+            raise AskPerson(
+                f"Load {load_id}, the newest that {job_key.to_user_string()} has started, has landed as "
+                f"{_named(step.key, part.key)} before, and no other job was started since.",
+                hint=f"Materialize {job_key.to_user_string()}, also in schedules: it starts a job, which lands as "
+                f"{step.key.to_user_string()} when it has ended.",
+            )
+        return load_id
+    raise AskPerson(
+        f"Nothing has been started for {_named(step.key, part.key)}.",
+        hint=f"Materialize {job_key.to_user_string()} first.",
+    )
+
+
+def _is_reported(step: Step, load_id: str, part: Part) -> bool:
+    """Return whether another run has materialized this asset with the load, so that an event would be outdated."""
+    wanted = dg.AssetRecordsFilter(step.key, asset_partitions=None if part.key is None else [part.key])
+    events = step.context.instance.fetch_materializations(wanted, limit=SEARCHED_EVENTS).records
+    return any(metadata.load_named_by(each) == load_id and not step.lineage.has_begun(each.run_id) for each in events)
+
+
+def _named(key: dg.AssetKey, partition: str | None) -> str:
+    return key.to_user_string() + ("" if partition is None else f", partition {partition}")

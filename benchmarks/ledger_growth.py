@@ -35,8 +35,7 @@ from weblake.dataset.identity import job_load_id
 from weblake.dataset.root import Dataset, open_dataset
 from weblake.dataset.slots import group_of
 from weblake.loads import generations, load, load_request
-from weblake.loads.generations import Task
-from weblake.loads.load_request import Naming
+from weblake.loads.load_request import Naming, Task
 from weblake.storage import Storage
 from weblake_service.server import LocalService
 

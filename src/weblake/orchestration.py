@@ -82,10 +82,10 @@ if TYPE_CHECKING:
 
     from weblake.api.models import ActivityEntry
     from weblake.client import Client
+    from weblake.dataset.history import HistoryEntry as HistoryEntry
     from weblake.dataset.records import Start
     from weblake.loads.intents import StartedLoad as StartedLoad
     from weblake.loads.orphans import Orphan
-    from weblake.loads.publishing import HistoryEntry as HistoryEntry
     from weblake.receipt import LandedFile
 
 #: The service's final statuses of a job.
@@ -291,9 +291,9 @@ def history(
     Raises:
         StorageRefused: The ledger cannot be listed; or load `since` has not landed.
     """
-    from weblake.loads import publishing
+    from weblake.dataset.history import history as landed_history
 
-    return publishing.history(dataset, since, unreadable=unreadable)
+    return landed_history(dataset, since, unreadable=unreadable)
 
 
 def land_report(found: Report, dataset: Dataset, only: Collection[str] | None = None) -> list[LandedFile]:

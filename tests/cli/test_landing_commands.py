@@ -277,7 +277,7 @@ def test_a_detached_load_is_started_within_its_credits(commands: Commands, monke
 
 def test_a_load_that_has_landed_is_not_started_by_detach(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     found = LandedLoad(Receipt(load_id(0), "batch_scrape", JOB), "2026-11-21T06:00:00+00:00")
-    monkeypatch.setattr("weblake.loads.publishing.find", lambda dataset, wanted: found)
+    monkeypatch.setattr("weblake.dataset.landed_loads.find", lambda dataset, wanted: found)
     out, err = commands.run("batch", URL, "--detach")
     assert (out, "has landed already" in err) == (f"{JOB}\n", True)
 

@@ -13,9 +13,8 @@ from compaction_lab import intent, land, load_id
 
 from weblake.cli.orphans import advice
 from weblake.dataset.records import Job
-from weblake.dataset.root import open_dataset
+from weblake.dataset.root import Dataset, open_dataset
 from weblake.loads.orphans import GONE, OPEN, STARTED, Orphan, UnknownJob, Unlanded, Unreadable
-from weblake.loads.publishing import Dataset
 
 NO_SERVICE = {"WEBLAKE_BASE_URL": "http://127.0.0.1:1/", "WEBLAKE_API_KEY": ""}
 JOB = "4d8b6c1e-0000-4000-8000-000000000001"

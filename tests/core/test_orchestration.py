@@ -89,7 +89,7 @@ def test_the_state_of_a_load_is_read_from_the_ledger(tmp_path: Path) -> None:
         ("land", "loads.load.land"),
         ("collect", "loads.detached.collect"),
         ("open_loads_of_slot", "loads.orphans.open_loads_of_slot"),
-        ("history", "loads.publishing.history"),
+        ("history", "dataset.history.history"),
         ("land_report", "loads.usage.land_report"),
         ("land_activity", "loads.usage.land_activity"),
         ("table_schema", "arrow.schemas.with_keys"),

@@ -26,6 +26,7 @@ from dagster_weblake import (
     weblake_assets,
 )
 from weblake import orchestration
+from weblake.dataset import root
 from weblake.jobs import named_pauses
 from weblake.loads import publishing, recovery
 from weblake.testing import WeblakeService
@@ -65,7 +66,7 @@ def test_two_processes_that_land_the_same_load_land_it_once(
 ) -> None:
     one_run(monkeypatch)
     parts = batches(site)
-    inner = inside(monkeypatch, publishing.Dataset, "path", lambda: bench.run(parts, partition="a"))
+    inner = inside(monkeypatch, root.Dataset, "path", lambda: bench.run(parts, partition="a"))
     outer = bench.run(parts, partition="a")
     (other,) = [each for each in inner if isinstance(each, Run)]
     assert load_of(outer, "parts", "a") == load_of(other, "parts", "a")

@@ -18,10 +18,9 @@ from weblake.dataset import layout, ledger_archive, ledger_listing
 from weblake.dataset.compaction_record import parquet_files
 from weblake.dataset.ledger import LEDGER, Ledger
 from weblake.dataset.records import Start
-from weblake.dataset.root import open_dataset
+from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import StorageRefused
 from weblake.loads import orphans
-from weblake.loads.publishing import Dataset
 from weblake.receipt import Receipt
 from weblake.storage import open_storage
 from weblake.storage.local import LocalStorage

@@ -25,12 +25,12 @@ import weblake
 from weblake.api.models import parse_time
 from weblake.arrow import parquet
 from weblake.cli.compaction import bytes_of
-from weblake.dataset import layout, ledger_listing, merging
+from weblake.dataset import history, landed_loads, layout, ledger_listing, merging
 from weblake.dataset.ledger import LEDGER
 from weblake.dataset.root import open_dataset
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.jobs.usage_reports import Report
-from weblake.loads import orphans, publishing
+from weblake.loads import orphans
 from weblake.loads.usage import land_activity, land_report
 from weblake.receipt import Receipt
 from weblake.storage import open_storage
@@ -93,7 +93,7 @@ def test_a_receipt_names_the_file_that_holds_the_rows(both_roots: tuple[str, str
     root = Path(both_roots[1])
     old, new = map(open_dataset, both_roots)
     for n in range(40):
-        was, landing = publishing.find(old, load_id(n)), publishing.find(new, load_id(n))
+        was, landing = landed_loads.find(old, load_id(n)), landed_loads.find(new, load_id(n))
         assert was is not None
         assert landing is not None
         assert landing.landed_at == was.landed_at
@@ -239,7 +239,7 @@ def refuses_to_be_used(root: Path) -> None:
         lambda: weblake.read(root).to_table(),
         lambda: weblake.read(root).to_polars_lazy(),
         lambda: dataset.preflight(None),
-        lambda: list(publishing.history(dataset)),
+        lambda: list(history.history(dataset)),
         lambda: ledger_listing.steps(dataset.ledger),
         lambda: orphans.open_loads(dataset),
         lambda: usage_of(dataset.storage),
@@ -488,9 +488,9 @@ def test_unrecorded_files_are_copied_unchanged(tmp_path: Path) -> None:
     assert len(gone) == 1
     assert sorted([*rows(new, "documents"), *gone]) == rows(old, "documents")
     assert done.open == (died,)
-    landing = publishing.find(open_dataset(new), died)
+    landing = landed_loads.find(open_dataset(new), died)
     assert landing is not None
-    assert landing.receipt == publishing.find(dataset, died).receipt  # type: ignore[union-attr]
+    assert landing.receipt == landed_loads.find(dataset, died).receipt  # type: ignore[union-attr]
 
 
 def test_a_load_that_a_killed_run_has_replaced_is_left_out(tmp_path: Path) -> None:
@@ -569,7 +569,7 @@ def test_a_load_without_a_document_is_on_record(tmp_path: Path) -> None:
     dataset = lake(tmp_path / "lake", 2)
     receipt = land(dataset, intent(5), documents=0, failed=2)
     weblake.compact(tmp_path / "lake", to=tmp_path / "new")
-    landing = publishing.find(open_dataset(tmp_path / "new"), load_id(5))
+    landing = landed_loads.find(open_dataset(tmp_path / "new"), load_id(5))
     assert isinstance(receipt, Receipt)
     assert landing is not None
     assert landing.receipt.failed == 2

@@ -19,13 +19,11 @@ import weblake
 from weblake import Terms, errors
 from weblake.dataset import compacted_files, ledger_listing
 from weblake.dataset.ledger_listing import RETIRED
-from weblake.dataset.root import open_dataset
+from weblake.dataset.root import Dataset, open_dataset
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import detached, generations, load, load_request, recovery
-from weblake.loads.generations import Task
-from weblake.loads.load_request import LoadRequest, Naming
-from weblake.loads.publishing import Dataset
+from weblake.loads.load_request import LoadRequest, Naming, Task
 from weblake.storage import Storage
 from weblake_service.page_failure import PageFailure
 

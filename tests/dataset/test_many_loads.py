@@ -14,9 +14,10 @@ import pytest
 from catalogue import proves
 
 from weblake.dataset import layout
+from weblake.dataset.history import history
+from weblake.dataset.landed_loads import find
 from weblake.dataset.records import Done, Intent
-from weblake.dataset.root import open_dataset
-from weblake.loads.publishing import Dataset, find, history
+from weblake.dataset.root import Dataset, open_dataset
 from weblake.receipt import Receipt
 from weblake.storage.local import LocalStorage
 

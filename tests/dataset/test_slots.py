@@ -15,14 +15,14 @@ import weblake
 from weblake.api.models import JobError, JobErrors
 from weblake.arrow import schemas
 from weblake.arrow.parquet import ParquetFile
-from weblake.dataset import layout
+from weblake.dataset import history, landed_loads, layout
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent
 from weblake.dataset.slots import Slots
+from weblake.dataset.root import Dataset
 from weblake.errors import InvalidOption
 from weblake.loads import publishing, recovery
 from weblake.loads.accounting import Reconciler
-from weblake.loads.publishing import Dataset
 from weblake.loads.staging import Identity, Staged, stage_document
 from weblake.receipt import Receipt
 from weblake.storage.local import LocalStorage
@@ -77,7 +77,7 @@ def test_a_load_retires_older_ones_of_its_own_slot_only(
     land(dataset, first)
     land(dataset, second)
     assert visible(tmp_path) == [f"{n:016x}" for n in left]
-    rows = [row.to_dict() for row in publishing.history(dataset)]
+    rows = [row.to_dict() for row in history.history(dataset)]
     gone = [f"{n:016x}" for n in (1, 2) if n not in left]
     assert [row["retired"] for row in rows] == [[], gone]
     assert [row["retired_by"] for row in rows] == [second.load_id if gone else None, None]
@@ -99,7 +99,7 @@ def test_a_load_that_lands_after_a_newer_one_of_its_slot_is_retired_at_once(
     for late_first in reversed(started):
         land(dataset, late_first)
     assert visible(tmp_path) == [f"{n:016x}" for n in left]
-    gone = {row.receipt.load_id: row.retired_by for row in publishing.history(dataset) if row.retired_by}
+    gone = {row.receipt.load_id: row.retired_by for row in history.history(dataset) if row.retired_by}
     assert gone.keys() == {each.load_id for each in started} - {f"{n:016x}" for n in left}
 
 
@@ -119,7 +119,7 @@ def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
         with pytest.raises(KeyboardInterrupt):
             land(dataset, new)
     assert visible(tmp_path) == [old.load_id, new.load_id]
-    assert publishing.find(dataset, new.load_id) is not None
+    assert landed_loads.find(dataset, new.load_id) is not None
     assert visible(tmp_path) == [old.load_id, new.load_id], "finding a load changes nothing"
     assert recovery.recover(dataset, new.load_id) is not None
     assert visible(tmp_path) == [new.load_id]

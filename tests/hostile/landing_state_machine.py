@@ -30,10 +30,10 @@ from requested_loads import ContentFactory, RequestedLoad, contents, urls_of
 from simulated_service import FAULTS, Content, SimulatedService
 from stepped_process import Process, SteppedClient, SteppedStorage
 
+from weblake.dataset.root import Dataset, LandedLoad
 from weblake.errors import JobEnded, LoadIncomplete, WeblakeError
 from weblake.jobs import usage_reports
 from weblake.loads import usage
-from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.storage import Storage, open_storage
 
 KINDS = ["batch", "batch", "crawl", "elsewhere", "detached", "task", "partition"]

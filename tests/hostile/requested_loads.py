@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from simulated_service import Content, Page, split_into_chunks
 from stepped_process import SteppedClient
 
+from weblake.dataset.root import Dataset, LandedLoad
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import detached, generations, load, load_request
-from weblake.loads.generations import Task
-from weblake.loads.load_request import LoadRequest, Naming, Terms
-from weblake.loads.publishing import Dataset, LandedLoad
+from weblake.loads.load_request import LoadRequest, Naming, Task, Terms
 
 TERMS = Terms(timeout_s=3600.0)
 #: Returns what the job of a requested load delivers, from its name and the number of its earlier jobs.

@@ -16,11 +16,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from simulated_service import Content, SimulatedClient, SimulatedService
 
 from weblake.dataset import layout, ledger, records
-from weblake.dataset.root import open_dataset
+from weblake.dataset.root import Dataset, open_dataset
 from weblake.loads import generations, load, load_request
-from weblake.loads.generations import Task
-from weblake.loads.load_request import LoadRequest, Naming, Terms
-from weblake.loads.publishing import Dataset
+from weblake.loads.load_request import LoadRequest, Naming, Task, Terms
 from weblake.storage import Storage
 from weblake.storage.objects import ObjectStorage
 

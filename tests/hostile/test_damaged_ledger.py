@@ -14,11 +14,10 @@ from scripted_job import url_of
 from simulated_service import Content, SimulatedClient, SimulatedService
 from tiers import examples
 
-from weblake.dataset.root import open_dataset
+from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import StorageRefused
 from weblake.loads import load, load_request
 from weblake.loads.load_request import LoadRequest, Naming, Terms
-from weblake.loads.publishing import Dataset
 
 URL = url_of(0)
 STEPS = ["", ".start-1", ".job", ".done"]

@@ -11,12 +11,11 @@ import pytest
 from catalogue import proves
 from slot_loads import DAMAGES, Lab, newer_weblake, overwrite, this_weblake
 
-from weblake.dataset import layout, ledger
+from weblake.dataset import history, landed_loads, layout, ledger
+from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
-from weblake.loads import generations, orphans, publishing, recovery
-from weblake.loads.generations import Task
-from weblake.loads.load_request import LoadRequest
-from weblake.loads.publishing import Dataset
+from weblake.loads import generations, orphans, recovery
+from weblake.loads.load_request import LoadRequest, Task
 from weblake.storage import Storage
 
 #: The steps at which the record of a load is damaged, and which of its records exist then.
@@ -246,7 +245,7 @@ def test_finding_a_load_changes_nothing() -> None:
             lab.land(second)
         storage = lab.dataset.storage
         before = {name: storage.read(name) for name in storage.list("")}
-        assert publishing.find(lab.dataset, second.load_id) is not None
+        assert landed_loads.find(lab.dataset, second.load_id) is not None
         assert {name: storage.read(name) for name in storage.list("")} == before
         assert recovery.recover(lab.dataset, second.load_id) is not None
         assert len(lab.visible) == 1
@@ -391,7 +390,7 @@ def test_lists_of_loads_name_the_unreadable_record_and_continue(step: str, damag
     spoilt = record_of(lab, request, step)
     overwrite(lab.dataset.storage, spoilt, DAMAGES[damage])
     told: dict[str, str] = {}
-    listed = {row.receipt.load_id for row in publishing.history(lab.dataset, unreadable=told.__setitem__)}
+    listed = {row.receipt.load_id for row in history.history(lab.dataset, unreadable=told.__setitem__)}
     assert listed >= {other.load_id for other in others}
     found = orphans.open_loads(lab.dataset)
     told |= {each.load_id: each.why for each in found.unreadable}

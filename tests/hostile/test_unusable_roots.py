@@ -15,11 +15,10 @@ from catalogue import proves
 from scripted_job import url_of
 from simulated_service import Content, SimulatedClient, SimulatedService
 
-from weblake.dataset.root import open_dataset
+from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import StorageRefused
 from weblake.loads import load, load_request
 from weblake.loads.load_request import Naming, Terms
-from weblake.loads.publishing import Dataset
 from weblake.storage.objects import ObjectStorage
 
 #: Directories of which one is usually on another file system than `tmp_path`.

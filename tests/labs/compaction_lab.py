@@ -12,11 +12,11 @@ from weblake.api.models import JobError, JobErrors
 from weblake.arrow import schemas
 from weblake.arrow.document_rows import DocumentBatches
 from weblake.arrow.parquet import ParquetFile
+from weblake.dataset import history
 from weblake.dataset.records import Intent, Job
-from weblake.dataset.root import open_dataset
+from weblake.dataset.root import Dataset, open_dataset
 from weblake.loads import publishing
 from weblake.loads.accounting import Reconciler
-from weblake.loads.publishing import Dataset
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
 
@@ -93,7 +93,7 @@ def same_rows(one: Path | str, other: Path | str) -> None:
 
 def histories(dataset: Dataset) -> list[Mapping[str, object]]:
     """Return the ledger's history of each load, without the places of its rows."""
-    return [{k: v for k, v in row.to_dict().items() if k != "files"} for row in publishing.history(dataset)]
+    return [{k: v for k, v in row.to_dict().items() if k != "files"} for row in history.history(dataset)]
 
 
 def tree(root: Path | str) -> dict[str, bytes]:

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import fake_web
 
 from weblake import Client
-from weblake.dataset.root import open_dataset
-from weblake.loads.publishing import Dataset
+from weblake.dataset.root import Dataset, open_dataset
 from weblake_service.server import LocalService
 
 

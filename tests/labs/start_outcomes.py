@@ -6,9 +6,9 @@ from typing import Any
 
 from start_schedules import Process, StartModel, State
 
+from weblake.dataset.root import Dataset
 from weblake.jobs.retry import Retry
 from weblake.loads.orphans import Orphan, find_open_loads
-from weblake.loads.publishing import Dataset
 from weblake.steps import NoResponse, Request, Response, run
 
 

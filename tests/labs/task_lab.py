@@ -11,13 +11,12 @@ from typing import Any
 import fake_web
 
 from weblake import Client, Terms, orchestration
-from weblake.dataset.root import open_dataset
+from weblake.dataset import root
+from weblake.dataset.root import Dataset, open_dataset
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
-from weblake.loads import generations, intents, load, load_request, publishing
-from weblake.loads.generations import Task
-from weblake.loads.load_request import LoadRequest, Naming
-from weblake.loads.publishing import Dataset
+from weblake.loads import generations, intents, load, load_request
+from weblake.loads.load_request import LoadRequest, Naming, Task
 from weblake_service.server import LocalService
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]
@@ -55,7 +54,7 @@ class TaskLab:
     def placed(self, occasion: str, terms: Terms | None = None) -> LoadRequest:
         return generations.place(self.request(), self.task(occasion), self.choose(occasion, terms))
 
-    def land(self, occasion: str, terms: Terms | None = None) -> publishing.LandedLoad:
+    def land(self, occasion: str, terms: Terms | None = None) -> root.LandedLoad:
         terms = terms or Terms(poll_s=0.2)
         return load.land(self.client, self.dataset, self.placed(occasion, terms), terms)
 

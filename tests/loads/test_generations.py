@@ -19,7 +19,7 @@ from weblake import Terms, errors
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import generations, intents, load, load_request
-from weblake.loads.generations import Task
+from weblake.loads.load_request import Task
 from weblake_service.page_failure import PageFailure
 
 

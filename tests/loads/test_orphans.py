@@ -24,8 +24,7 @@ from weblake.dataset.records import Start, new_nonce, utc_now
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
 from weblake.loads import generations, intents, load, load_request, orphans, preflight, starts
-from weblake.loads.generations import Task
-from weblake.loads.load_request import LoadRequest, Naming
+from weblake.loads.load_request import LoadRequest, Naming, Task
 from weblake.loads.orphans import Orphan
 
 URLS = [f"http://pages.test/{n}" for n in range(3)]

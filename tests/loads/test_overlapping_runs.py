@@ -12,8 +12,9 @@ from catalogue import proves
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import Client, Terms
+from weblake.dataset import root
 from weblake.dataset.root import open_dataset
-from weblake.loads import load, publishing
+from weblake.loads import load
 
 #: The other run, what made it ask, its path keys and those of the first; how many are bought, and how many stay.
 DAY, NEXT_DAY = {"day": "2026-11-20"}, {"day": "2026-11-21"}
@@ -74,7 +75,7 @@ def test_o6_a_backfill_that_overlaps_a_scheduled_run(lab: TaskLab, name: str) ->
 def test_o5_two_concurrent_tries_of_one_task_pay_once(lab: TaskLab) -> None:
     """A worker that nobody hears of any more, and the one that was started in its place, at the same moment."""
     lab.service.faults({"match": {"method": "POST"}, "times": None, "effect": {"latency_ms": 300}})
-    together, landed = threading.Barrier(2), list[publishing.LandedLoad]()
+    together, landed = threading.Barrier(2), list[root.LandedLoad]()
 
     def one_try() -> None:
         with Client(lab.service.url, lab.service.key) as client:

@@ -16,12 +16,14 @@ import pytest
 from catalogue import proves
 from crash_steps import dies
 
+from weblake.dataset import history
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Done, Intent
+from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
 from weblake.loads import publishing, recovery
 from weblake.loads.accounting import Reconciler
-from weblake.loads.publishing import Dataset, JobClaimed
+from weblake.loads.publishing import JobClaimed
 from weblake.loads.staging import Identity, Staged, stage_document
 from weblake.storage.local import LocalStorage
 
@@ -366,8 +368,8 @@ def test_an_interrupted_promotion_is_finished_and_leaves_nothing_behind(
 
 def test_the_history_since_a_load_has_the_later_ones_only(root: Root) -> None:
     first, second, third = (root.land(n) for n in (1, 2, 3))
-    assert [each.receipt.load_id for each in publishing.history(root.dataset)] == [first, second, third]
-    assert [each.receipt.load_id for each in publishing.history(root.dataset, first)] == [second, third]
-    assert [each.receipt.load_id for each in publishing.history(root.dataset, third)] == []
+    assert [each.receipt.load_id for each in history.history(root.dataset)] == [first, second, third]
+    assert [each.receipt.load_id for each in history.history(root.dataset, first)] == [second, third]
+    assert [each.receipt.load_id for each in history.history(root.dataset, third)] == []
     with pytest.raises(StorageRefused, match="has not landed here"):
-        list(publishing.history(root.dataset, "f" * 16))
+        list(history.history(root.dataset, "f" * 16))

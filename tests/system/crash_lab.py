@@ -23,8 +23,8 @@ from failpoint_runs import Runs, failpoint_runs
 from syscall_sweep import Call, TracedRun, run
 
 import weblake
+from weblake.dataset.history import history
 from weblake.dataset.root import open_dataset
-from weblake.loads.publishing import history
 
 WEBLAKE = (sys.executable, "-m", "weblake")
 FIXED_STAGING_NAMES = str(Path(__file__).with_name("fixed_staging_names.py"))

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from soak_lab import Measurement, ProcessResources, Soak
 
 import weblake
+from weblake.dataset.history import history
 from weblake.dataset.root import open_dataset
-from weblake.loads.publishing import history
 
 #: Growth of memory in bytes that is no leak: bounded lists, a day of activity that gets longer (docs/soak.md). A
 #: landing that kept its documents would show as 15 MB for each of them.

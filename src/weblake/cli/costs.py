@@ -13,8 +13,8 @@ from weblake.errors import FixRequest, InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
     from weblake.client import Client
+    from weblake.dataset.root import Dataset
     from weblake.loads.load_request import LoadRequest
-    from weblake.loads.publishing import Dataset
 
 #: Limits of reading the remaining credits, which the question can do without.
 _DEADLINE_S, _TRIES, _WAIT_S = 15.0, 2, 5.0

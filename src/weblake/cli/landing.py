@@ -35,8 +35,9 @@ from weblake.errors import FixRequest, InvalidOption, WeblakeError
 
 if TYPE_CHECKING:
     from weblake.client import Client
+    from weblake.dataset.history import HistoryEntry
+    from weblake.dataset.root import Dataset, LandedLoad
     from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
-    from weblake.loads.publishing import Dataset, HistoryEntry, LandedLoad
 
 Detach = Annotated[bool, typer.Option("--detach", help="Start the job, print its id, and exit without waiting.")]
 
@@ -158,8 +159,8 @@ def loads(
 ) -> None:
     """Lists the landed and the retired loads, oldest first."""
     from weblake.dataset import layout
+    from weblake.dataset.history import history
     from weblake.dataset.root import open_dataset
-    from weblake.loads.publishing import history
 
     dataset = open_dataset(root)
     layout.check_holds_dataset(dataset.storage)
@@ -269,7 +270,8 @@ def _interrupted(request: LoadRequest, job: Sequence[str], exit_code: object) ->
 
 
 def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms, as_json: bool) -> None:
-    from weblake.loads import intents, publishing
+    from weblake.dataset import landed_loads
+    from weblake.loads import intents
     from weblake.receipt import Receipt
 
     if client.is_embedded:
@@ -277,7 +279,7 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
             "--detach needs a service that keeps running: the embedded service ends with this command.",
             hint="Start a service with `weblake serve`, and set WEBLAKE_BASE_URL and WEBLAKE_API_KEY.",
         )
-    landing = publishing.find(dataset, request.load_id)
+    landing = landed_loads.find(dataset, request.load_id)
     if landing is not None:
         show_if_old(landing, request)
         receipt = landing.receipt

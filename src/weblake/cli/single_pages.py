@@ -78,12 +78,13 @@ def parse(
 
 
 def _land_each(client: Client, requests: Sequence[LoadRequest], to: str, terms: Terms, as_json: bool) -> None:
-    from weblake.loads import load, publishing
+    from weblake.dataset import landed_loads
+    from weblake.loads import load
     from weblake.loads.load_request import check_cost
 
     dataset = dataset_to_land_in(to)
     if terms.max_credits is not None:
-        due = [request for request in requests if publishing.find(dataset, request.load_id) is None]
+        due = [request for request in requests if landed_loads.find(dataset, request.load_id) is None]
         check_cost(len(due), requests[0].price, terms.max_credits)
     receipts: list[dict[str, object]] = []
     exit_code = 0

@@ -16,7 +16,8 @@ from weblake import output
 from weblake.api.models import is_terminal
 from weblake.api.options import BatchScrapeOptions, CrawlOptions
 from weblake.client import Client
-from weblake.dataset.root import open_dataset
+from weblake.dataset import history
+from weblake.dataset.root import Dataset, LandedLoad, open_dataset
 from weblake.demo import orchestrators
 from weblake.demo.orchestrators import AIRFLOW, DAGSTER, Lake, OrchestratorFailed
 from weblake.demo.site import DemoSite
@@ -26,9 +27,8 @@ from weblake.home import home
 from weblake.jobs import cancelling, usage_reports
 from weblake.jobs.polling import JobRef, get_status
 from weblake.jobs.usage_reports import Report
-from weblake.loads import load, load_request, publishing, usage
+from weblake.loads import load, load_request, usage
 from weblake.loads.load_request import LoadRequest, Naming, Terms
-from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.receipt import LandedFile, Receipt
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _demo(to: Path | None) -> Iterator[Demo]:
         from weblake_service.server import LocalService
     root = _root(to)
     dataset = open_dataset(root)
-    earlier = sum(1 for _ in publishing.history(dataset))
+    earlier = sum(1 for _ in history.history(dataset))
     _show("dataset", f"{escape(str(root))}/" + (f", where {earlier} loads have landed before" if earlier else ""))
     with ExitStack() as stack:
         site = stack.enter_context(DemoSite())

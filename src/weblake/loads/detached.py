@@ -6,11 +6,11 @@ The list of URLs that was sent is stored with the load (sent_lists.py), so the l
 from __future__ import annotations
 
 from weblake.api.job_kinds import JOB_KINDS, job_kind
+from weblake.dataset.root import Dataset, LandedLoad
 from weblake.errors import AskPerson, JobGone
 from weblake.loads import load
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
-from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.remedies import Remedy
 
 

@@ -28,15 +28,14 @@ from dataclasses import replace
 from typing import cast
 
 from weblake.api.job_kinds import JOB_KINDS
-from weblake.dataset import layout
+from weblake.dataset import landed_loads, layout, root
 from weblake.dataset.records import Intent, Job
+from weblake.dataset.root import Dataset
 from weblake.errors import AskPerson, JobGone
 from weblake.jobs.polling import JobRef, get_status, over_budget
-from weblake.loads import publishing, starts
+from weblake.loads import starts
 from weblake.loads.download import FlowRunner
-from weblake.loads.load_request import Kind, LoadRequest, Terms
-from weblake.loads.load_request import Task as Task
-from weblake.loads.publishing import Dataset
+from weblake.loads.load_request import Kind, LoadRequest, Task, Terms
 from weblake.remedies import Remedy
 
 #: Final statuses of a job that did not do its work.
@@ -60,7 +59,7 @@ def recorded(
     intent, job = dataset.ledger.intent(load_id), dataset.ledger.job(load_id)
     if intent is None or job is None:
         return None
-    if intent.kind not in JOB_KINDS and publishing.find(dataset, load_id) is None:
+    if intent.kind not in JOB_KINDS and landed_loads.find(dataset, load_id) is None:
         return None
     kind = cast("Kind", intent.kind)
     return place(LoadRequest(kind, load_id, job_id=job.job_id, partition=intent.partition), task, number)
@@ -87,15 +86,15 @@ def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, task: Task, t
     """Return whether the newest generation is over, so that another one may be paid for."""
     load_id = newest.load_id
     job = dataset.ledger.job(load_id)
-    landed = publishing.find(dataset, load_id)
+    landed = landed_loads.find(dataset, load_id)
     if landed is None and job is not None:
-        landed = publishing.find_job(dataset, job.kind, job.job_id)
+        landed = landed_loads.find_job(dataset, job.kind, job.job_id)
     if landed is not None:
         if not task.records_return or not landed.receipt.stored:
             return again
         returned = dataset.ledger.returned(load_id)
         return returned is not None and returned.occasion != task.occasion
-    if terms.allow_partial and dataset.storage.exists(layout.refused_path(publishing.DOCUMENTS, load_id)):
+    if terms.allow_partial and dataset.storage.exists(layout.refused_path(root.DOCUMENTS, load_id)):
         return False
     if job is None:
         return False  # landing that generation finds out whether its job was started; a new one could be paid twice

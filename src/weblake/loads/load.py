@@ -17,8 +17,9 @@ from pathlib import Path
 
 from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
-from weblake.dataset import layout
+from weblake.dataset import layout, root
 from weblake.dataset.records import Intent, Job
+from weblake.dataset.root import Dataset, LandedLoad
 from weblake.errors import DeadlineExceeded, JobGone, LoadIncomplete, RetryLater, StorageRefused, WeblakeError
 from weblake.jobs import cancelling
 from weblake.jobs.polling import SEEN_TRIES, JobRef, OverBudget, wait
@@ -29,7 +30,6 @@ from weblake.loads.completeness import afresh, completeness_error, limit_error, 
 from weblake.loads.download import FlowRunner
 from weblake.loads.intents import StartedLoad, complete_remedy, start_load
 from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
-from weblake.loads.publishing import Dataset, LandedLoad
 from weblake.loads.staging import Identity, Staged, stage_document, stage_job
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
@@ -136,7 +136,7 @@ def _recover_by_job(dataset: Dataset, request: LoadRequest) -> LandedLoad | None
 
 def _is_refused(dataset: Dataset, job: Job) -> bool:
     """Return whether a job that another load had claimed did not have the pages of the load that has adopted it."""
-    refused = dataset.storage.exists(layout.refused_path(publishing.DOCUMENTS, job.load_id))
+    refused = dataset.storage.exists(layout.refused_path(root.DOCUMENTS, job.load_id))
     return refused and dataset.ledger.owner(job.kind, job.job_id) != job.load_id
 
 

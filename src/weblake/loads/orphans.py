@@ -19,14 +19,13 @@ from weblake.compat import read_time
 from weblake.dataset import layout, ledger_listing, parallel
 from weblake.dataset.ledger_listing import DONE, INTENT
 from weblake.dataset.records import Intent, Job
-from weblake.dataset.root import open_dataset
+from weblake.dataset.root import DOCUMENTS, Dataset, open_dataset
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import lost_starts, starts
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import Endpoint
 from weblake.loads.lost_starts import Listing
-from weblake.loads.publishing import DOCUMENTS, Dataset
 from weblake.storage import RootPath
 
 #: States of a load in the ledger, in the order of a load's progress.

@@ -109,7 +109,7 @@ def land(client: Client, dataset: Dataset, url: str, run: str) -> None:
     """Land one run of a partitioned task, as an orchestrator does."""
     task, terms = Task(("benchmark", "dag", "task", -1), run, "try 1"), Terms(poll_s=0.05)
     request = load_request.batch([url], Naming(partition={"day": "2026-11-21"}))
-    request = generations.place(request, task, generations.choose(client, dataset, task, terms))
+    request = generations.place_generation(request, task, generations.choose(client, dataset, task, terms))
     load.land(client, dataset, request, terms)
 
 

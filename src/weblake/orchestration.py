@@ -123,7 +123,7 @@ def place(
         return replace(request, slot=task.slot(0, request.partition))
     if generation is None:
         generation = generations.choose(client, dataset, task, terms)
-    return generations.place(request, task, generation)
+    return generations.place_generation(request, task, generation)
 
 
 def describe_cancel(job: JobRef, *, cancelled: bool) -> str:
@@ -155,7 +155,7 @@ def recorded_request(
     """
     from weblake.loads import generations
 
-    return generations.recorded(client, dataset, task, terms, generation)
+    return generations.recorded_request(client, dataset, task, terms, generation)
 
 
 def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedLoad | None:

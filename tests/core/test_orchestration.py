@@ -84,7 +84,7 @@ def test_the_state_of_a_load_is_read_from_the_ledger(tmp_path: Path) -> None:
     ("function", "target"),
     [
         ("find_landed", "loads.load.find_landed"),
-        ("recorded_request", "loads.generations.recorded"),
+        ("recorded_request", "loads.generations.recorded_request"),
         ("start_load", "loads.intents.start_load"),
         ("land", "loads.load.land"),
         ("collect", "loads.detached.collect"),

@@ -38,14 +38,14 @@ pytestmark = pytest.mark.system
 @proves(
     "2.3",
     at="src/weblake/loads/recovery.py",
-    line="    older, newer = rivals(entry, dataset.slots.others(entry, partial(recover, dataset)))",
-    becomes="    older, newer = rivals(entry, [])",
+    line="    older, newer = replacements(entry, dataset.slots.others(entry, partial(recover, dataset)))",
+    becomes="    older, newer = replacements(entry, [])",
 )
 def test_of_two_concurrent_runs_of_a_partition_one_load_remains(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = batches(site)
-    inner = inside(monkeypatch, recovery, "rivals", lambda: bench.run(parts, partition="a"))
+    inner = inside(monkeypatch, recovery, "replacements", lambda: bench.run(parts, partition="a"))
     outer = bench.run(parts, partition="a")
     (other,) = [each for each in inner if isinstance(each, Run)]
     assert (outer.success, other.success) == (True, True)

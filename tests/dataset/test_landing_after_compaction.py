@@ -121,7 +121,9 @@ def test_an_open_load_continues_after_compaction_without_payment(lab: LandingLab
 def test_a_cleared_task_removes_its_older_load_from_the_merged_file(lab: LandingLab) -> None:
     def placed(occasion: str) -> LoadRequest:
         task = Task(("airflow", "dag", "task", -1), "run-1", occasion)
-        return generations.place(batch("task"), task, generations.choose(lab.client, lab.dataset, task, FAST_POLLS))
+        return generations.place_generation(
+            batch("task"), task, generations.choose(lab.client, lab.dataset, task, FAST_POLLS)
+        )
 
     load.land(lab.client, lab.dataset, batch("other"), FAST_POLLS)
     first = load.land(lab.client, lab.dataset, placed(RETRY), FAST_POLLS).receipt
@@ -171,7 +173,7 @@ def test_a_retirement_that_was_cut_off_is_finished(tmp_path: Path, monkeypatch: 
     dataset = slots(tmp_path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(compacted_files, "take_out", dies)
+        patch.setattr(compacted_files, "remove_loads", dies)
         with pytest.raises(KeyboardInterrupt):
             land(dataset, slotted(0, 100))
     assert load_id(0) in visible(tmp_path)
@@ -184,7 +186,7 @@ def test_a_retirement_that_was_cut_off_is_finished(tmp_path: Path, monkeypatch: 
 def test_a_compaction_finishes_a_retirement_that_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = slots(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(compacted_files, "take_out", lambda *_: None)
+        patch.setattr(compacted_files, "remove_loads", lambda *_: None)
         land(dataset, slotted(0, 100))
     assert len(visible(tmp_path)) == 21
     weblake.compact(tmp_path / "new", to=tmp_path / "newer")
@@ -238,7 +240,7 @@ def test_two_retirements_in_one_file_interleaved_at_any_step_lose_nothing(tmp_pa
 
     def retire(storage: Any, n: int) -> None:
         ledger.record_retired(load_id(n), load_id(99))
-        compacted_files.take_out(storage, name, retired)
+        compacted_files.remove_loads(storage, name, retired)
 
     def retired() -> set[str]:
         return {ledger_listing.id_of(n) for n, has in ledger_listing.steps(ledger).items() if has & RETIRED}

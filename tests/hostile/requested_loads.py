@@ -49,7 +49,7 @@ class RequestedLoad:
         request = self.request()
         if self.kind not in ("task", "partition"):
             return request
-        return generations.place(request, self.task, generations.choose(client, dataset, self.task, TERMS))
+        return generations.place_generation(request, self.task, generations.choose(client, dataset, self.task, TERMS))
 
     def land(self, client: SteppedClient, dataset: Dataset) -> LandedLoad:
         if self.kind == "detached":

@@ -55,7 +55,7 @@ class Lab:
 
     def request(self, task: str, run: str, day: str = "2026-11-21", url: str | None = None) -> LoadRequest:
         request = load_request.batch([url or f"https://site.test/{task}"], Naming(partition={"day": day}))
-        return generations.place(request, Task(("airflow", "dag", task, -1), run, "max_tries=1"), 0)
+        return generations.place_generation(request, Task(("airflow", "dag", task, -1), run, "max_tries=1"), 0)
 
     def land(self, request: LoadRequest) -> None:
         with self.world.clock.installed():

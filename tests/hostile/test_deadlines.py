@@ -184,5 +184,5 @@ def test_a_report_ends_within_the_deadline_of_a_call(behaviours: list[str], late
 def test_the_search_for_a_lost_start_ends(behaviours: list[str], latency_s: float) -> None:
     """As `weblake orphans` and a lost start do it."""
     service = EndlessService(behaviours, 2 * lost_starts.MAX_ACTIVITY_PAGES + 2 * RETRIES, latency_s)
-    ended(service, lambda client: client.run(lost_starts.listing("batch_scrape", client.retry)))
+    ended(service, lambda client: client.run(lost_starts.read_listing("batch_scrape", client.retry)))
     assert service.clock.passed <= lost_starts.LISTING_S + WAIT_S + SINGLE.tries * READ_S

@@ -160,12 +160,12 @@ def test_a_job_that_attempted_nothing_is_refused(service: ScriptedService, lake:
 
 
 @proves(
-    "H21", at="src/weblake/loads/accounting.py", line='_whole(head.get("total")) - known,', becomes="0,", case="5-3"
+    "H21", at="src/weblake/loads/accounting.py", line='_counter(head.get("total")) - known,', becomes="0,", case="5-3"
 )
 @proves(
     "H21",
     at="src/weblake/loads/accounting.py",
-    line='_whole(head.get("completed")) - account.stored - self._malformed,',
+    line='_counter(head.get("completed")) - account.stored - self._malformed,',
     becomes="0,",
     case="3-5",
 )

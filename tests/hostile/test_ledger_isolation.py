@@ -145,7 +145,7 @@ def test_a_root_without_a_slot_index_is_usable(again: bool) -> None:
     second = lab.request("task", "run-2")
     if again:
         task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=2")
-        second = generations.place(second, task, 1)
+        second = generations.place_generation(second, task, 1)
     lab.land(second)
     assert lab.visible == {second.load_id, other.load_id}
     lab.land(lab.request("other", "run-2"))

@@ -149,7 +149,7 @@ def test_the_last_poll_delivers_the_first_chunk(service: ScriptedService, lake: 
 def test_a_first_chunk_too_large_to_buffer_is_requested_again(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(polling, "MOST_KEPT", 300_000)
+    monkeypatch.setattr(polling, "MAX_KEPT_BYTES", 300_000)
     documents = long_pages(4)
     job = Job(service, documents)
     lake.land(job=JOB).landed(documents)
@@ -159,7 +159,7 @@ def test_a_first_chunk_too_large_to_buffer_is_requested_again(
 def test_a_large_first_chunk_with_its_status_after_the_documents_is_read_completely(
     service: ScriptedService, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(polling, "MOST_KEPT", 300_000)
+    monkeypatch.setattr(polling, "MAX_KEPT_BYTES", 300_000)
     documents = long_pages(4)
     job = Job(service, documents)
     job.chunks[0]["status"] = job.chunks[0].pop("status")

@@ -105,7 +105,7 @@ def test_h30_rejected_urls_of_the_wrong_type_are_ignored(service: ScriptedServic
 @proves(
     "H18",
     at="src/weblake/loads/submitted_urls.py",
-    line="return f\"{host}{port_text}{_plain(parts.path).rstrip('/')}{query}\"",
+    line="return f\"{host}{port_text}{_unescape(parts.path).rstrip('/')}{query}\"",
     becomes="return url",
     case="HTTPS://SITE.test:443/p%61ge/0#top",
 )

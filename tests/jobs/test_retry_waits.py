@@ -132,8 +132,8 @@ def test_h2_a_retry_after_beyond_a_minute_is_raised_to_the_caller() -> None:
 @proves(
     "H2",
     at="src/weblake/jobs/retry.py",
-    line="return wait < (yield from _left(policy))",
-    becomes="return wait < (yield from _left(policy)) and wait < 60",
+    line="return wait < (yield from _seconds_left(policy))",
+    becomes="return wait < (yield from _seconds_left(policy)) and wait < 60",
 )
 def test_h2_a_retry_after_within_a_job_is_obeyed_up_to_the_deadline_of_the_job() -> None:
     transport = ScriptedTransport([reply(429, {}, {"retry-after": "3600"}), reply()])

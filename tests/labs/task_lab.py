@@ -52,7 +52,7 @@ class TaskLab:
         return generations.choose(self.client, self.dataset, self.task(occasion), terms or Terms())
 
     def placed(self, occasion: str, terms: Terms | None = None) -> LoadRequest:
-        return generations.place(self.request(), self.task(occasion), self.choose(occasion, terms))
+        return generations.place_generation(self.request(), self.task(occasion), self.choose(occasion, terms))
 
     def land(self, occasion: str, terms: Terms | None = None) -> root.LandedLoad:
         terms = terms or Terms(poll_s=0.2)

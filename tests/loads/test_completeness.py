@@ -13,7 +13,13 @@ from weblake.dataset.identity import job_load_id
 from weblake.dataset.root import LandedLoad
 from weblake.errors import CreditsExhausted, DeadlineExceeded, JobEnded, JobGone, LoadIncomplete, WeblakeError
 from weblake.loads.accounting import Account, Reconciler
-from weblake.loads.completeness import afresh, completeness_error, limit_error, other_job, require_documents
+from weblake.loads.completeness import (
+    another_job_remedy,
+    completeness_error,
+    limit_error,
+    require_documents,
+    start_afresh_remedy,
+)
 from weblake.loads.load_request import Terms
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
@@ -79,9 +85,9 @@ def test_another_job_is_offered_only_if_the_load_has_started_its_job() -> None:
     """`weblake land` has no --new, and clearing the task that lands a job starts no other one."""
     own = Receipt(load_id=LOAD, kind="crawl", job_id=JOB, submitted=1, failed=1)
     elsewhere = replace(own, load_id=job_load_id("crawl", JOB))
-    assert (other_job(elsewhere).template, afresh(elsewhere).template) == ("", "")
-    assert other_job(own).words(PYTHON) == "If another job is to be paid, new=True starts one."
-    assert afresh(own).words(PYTHON) == "Then start afresh with new=True."
+    assert (another_job_remedy(elsewhere).template, start_afresh_remedy(elsewhere).template) == ("", "")
+    assert another_job_remedy(own).words(PYTHON) == "If another job is to be paid, new=True starts one."
+    assert start_afresh_remedy(own).words(PYTHON) == "Then start afresh with new=True."
     for receipt in (own, elsewhere):
         with pytest.raises(LoadIncomplete) as caught:
             require_documents(LandedLoad(receipt))

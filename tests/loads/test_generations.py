@@ -117,7 +117,7 @@ def test_o2_a_clear_returns_a_job_that_another_command_has_landed(lab: TaskLab) 
 @proves(
     "O2",
     at="src/weblake/loads/generations.py",
-    line='if str(head.get("status")).lower() not in _IN_VAIN:',
+    line='if str(head.get("status")).lower() not in _UNSUCCESSFUL:',
     becomes="if not again:",
 )
 def test_o2_a_clear_lands_a_running_or_ended_job_without_payment(lab: TaskLab) -> None:
@@ -132,8 +132,8 @@ def test_o2_a_clear_lands_a_running_or_ended_job_without_payment(lab: TaskLab) -
 @proves(
     "O2",
     at="src/weblake/loads/generations.py",
-    line='_IN_VAIN = frozenset({"failed", "cancelled"})',
-    becomes='_IN_VAIN = frozenset({"failed"})',
+    line='_UNSUCCESSFUL = frozenset({"failed", "cancelled"})',
+    becomes='_UNSUCCESSFUL = frozenset({"failed"})',
     case="max_tries=1",
 )
 @pytest.mark.parametrize("occasion", [RETRY, CLEAR])
@@ -149,8 +149,8 @@ def test_o2_after_a_cancelled_job_a_retry_and_a_clear_pay_again(lab: TaskLab, oc
 @proves(
     "O2",
     at="src/weblake/loads/generations.py",
-    line='_IN_VAIN = frozenset({"failed", "cancelled"})',
-    becomes='_IN_VAIN = frozenset({"cancelled"})',
+    line='_UNSUCCESSFUL = frozenset({"failed", "cancelled"})',
+    becomes='_UNSUCCESSFUL = frozenset({"cancelled"})',
     case="max_tries=1",
 )
 @pytest.mark.parametrize("occasion", [RETRY, CLEAR])
@@ -203,7 +203,7 @@ def test_a_refused_load_is_published_if_the_tolerances_allow_it_now(lab: TaskLab
     lab.hold()
     lab.cancel(lab.start(RETRY))
     lab.release()
-    request = generations.place(lab.request(), Task(("airflow", "dag", "task", -1), "run-1", RETRY), 0)
+    request = generations.place_generation(lab.request(), Task(("airflow", "dag", "task", -1), "run-1", RETRY), 0)
     with pytest.raises(errors.JobEnded):
         load.land(lab.client, lab.dataset, request, Terms(poll_s=0.2))
     assert lab.choose(CLEAR) == 1

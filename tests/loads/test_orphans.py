@@ -100,7 +100,7 @@ def test_a_job_on_record_is_named_with_its_state(lab: Lab) -> None:
 @proves(
     "3.7",
     at="src/weblake/loads/orphans.py",
-    line="candidates=tuple(lost_starts.candidates(intent, listed, self._dataset.ledger))",
+    line="candidates=tuple(lost_starts.find_candidates(intent, listed, self._dataset.ledger))",
     becomes="candidates=()",
 )
 def test_a_start_without_an_answer_is_looked_up_in_the_activity_list(lab: Lab) -> None:
@@ -152,7 +152,7 @@ RUN_ID = "0a6d52c3-7c55-4b4e-9d7c-7c6f5b2a1d10"
     ],
 )
 def test_the_remedy_for_a_load_of_an_orchestrator_names_its_task_or_asset(lab: Lab, task: Task, words: str) -> None:
-    lab.begin(generations.place(load_request.crawl(URLS[0], Naming(), limit=1), task, 0))
+    lab.begin(generations.place_generation(load_request.crawl(URLS[0], Naming(), limit=1), task, 0))
     found = lab.one()
     assert (found.kind, found.run, found.first_target) == ("crawl", task.run, URLS[0])
     assert words in advice(found, lab.root)[0]
@@ -169,7 +169,7 @@ def test_the_pages_of_a_cancelled_job_of_an_orchestrator_land_by_its_id_and_a_re
     """A retry with allow_partial would start another job."""
     task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=1")
     lab.web.held.add(URLS[2])
-    job_id = lab.begin(generations.place(a_batch(), task, 0))
+    job_id = lab.begin(generations.place_generation(a_batch(), task, 0))
     until(lambda: lab.client.get_batch_scrape(job_id).completed == 2)
     lab.client.run(cancelling.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
     lab.web.held.clear()
@@ -179,7 +179,9 @@ def test_the_pages_of_a_cancelled_job_of_an_orchestrator_land_by_its_id_and_a_re
     receipt = weblake.land("batch", job_id, to=lab.root, client=lab.client, terms=partial)
     assert (receipt.stored, receipt.complete) == (2, False)
     assert (lab.find_open_loads().cancelled, generations.choose(lab.client, lab.dataset, task, partial)) == ((), 0)
-    assert load.land(lab.client, lab.dataset, generations.place(a_batch(), task, 0), partial).receipt == receipt
+    assert (
+        load.land(lab.client, lab.dataset, generations.place_generation(a_batch(), task, 0), partial).receipt == receipt
+    )
     assert lab.service.counts()["batch_scrape_started"] == 1
 
 
@@ -239,7 +241,7 @@ def test_a_published_load_without_a_done_record_is_reported(lab: Lab) -> None:
 
 def test_the_remedy_for_a_published_load_of_an_airflow_task_does_not_pay(lab: Lab) -> None:
     task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=1", records_return=True)
-    request = generations.place(a_batch(), task, 0)
+    request = generations.place_generation(a_batch(), task, 0)
     landed = load.land(lab.client, lab.dataset, request, FAST_POLLS).receipt
     lab.dataset.storage.delete(f"_weblake/ledger/{request.load_id}.done.json")
     assert advice(lab.one(), lab.root) == [
@@ -247,7 +249,7 @@ def test_the_remedy_for_a_published_load_of_an_airflow_task_does_not_pay(lab: La
     ]
     cleared = replace(task, occasion="max_tries=2")
     number = generations.choose(lab.client, lab.dataset, cleared, FAST_POLLS)
-    again = load.land(lab.client, lab.dataset, generations.place(a_batch(), cleared, number), FAST_POLLS)
+    again = load.land(lab.client, lab.dataset, generations.place_generation(a_batch(), cleared, number), FAST_POLLS)
     assert (again.receipt, lab.find_open_loads().orphans) == (landed, ())
     assert lab.service.counts()["batch_scrape_started"] == 1
 

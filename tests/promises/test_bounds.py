@@ -26,8 +26,14 @@ BOUNDS: dict[str, dict[str, object]] = {
     "http.aiohttp_transport": {"MAX_FIELD": 100 << 10},
     "http.pools": {"MAX_IDLE": 20, "KEEPALIVE_S": 15.0},
     "http.transport": {"CONNECT_S": 10.0, "CONNECT_SHARE": 0.9, "MAX_CONNECTIONS": 100, "MAX_POLLS": 64},
-    "jobs.ended_jobs": {"AT_ONCE": 8, "ROUND_TRIES": 5, "GONE_POLLS": 3, "GONE_S": 30.0, "WINDOW_MS": 90_000_000},
-    "jobs.polling": {"UNSEEN_S": 10.0, "UNSEEN_TRIES": 8, "SEEN_TRIES": 20, "MOST_KEPT": 32 * MB},
+    "jobs.ended_jobs": {
+        "PARALLEL_POLLS": 8,
+        "ROUND_TRIES": 5,
+        "GONE_POLLS": 3,
+        "GONE_S": 30.0,
+        "WINDOW_MS": 90_000_000,
+    },
+    "jobs.polling": {"UNSEEN_S": 10.0, "UNSEEN_TRIES": 8, "SEEN_TRIES": 20, "MAX_KEPT_BYTES": 32 * MB},
     "jobs.result_pages": {"MAX_CHUNK": 256 * MB, "MAX_STALE": 200, "MAX_CHUNKS": 100_000},
     "jobs.retry": {
         "MALFORMED_TRIES": 3,

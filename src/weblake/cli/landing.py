@@ -76,7 +76,9 @@ def batch(
         raise InvalidOption("--column names a column of a file of URLs, and there is none.", hint="Give --urls FILE.")
     name, given = naming.naming(), pages.given()
     source = None if urls_file is None else list_sources.source_of(urls_file, column, name, given)
-    sent = None if source is None else list_sources.pending(open_dataset(to), source, allow_partial=terms.allow_partial)
+    sent = None
+    if source is not None:
+        sent = list_sources.pending_list(open_dataset(to), source, allow_partial=terms.allow_partial)
     listed = urls or _urls_of(str(urls_file), column, sent)
     request = replace(load_request.batch(listed, name, **given), source=source)
     _land(request, to, terms.terms(), service, detach=detach, as_json=as_json)

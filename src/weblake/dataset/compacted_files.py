@@ -21,7 +21,7 @@ _LOAD_ID = "load_id"
 #: Rows in memory at once while a file is rewritten.
 _ROWS = 1024
 #: Largest row group that is read in one call, in uncompressed bytes.
-_LITTLE = 1 << 20
+_SMALL_GROUP = 1 << 20
 #: How many times one run rewrites a file while other runs continue to retire loads of it.
 ROUNDS = 50
 
@@ -60,7 +60,7 @@ def _batches(
     # A row group that fits into a batch is read whole: Arrow needs half the time, which matters with many small files.
     if len(groups) == 1:
         group = file.metadata.row_group(groups[0])
-        if 0 < group.num_rows <= batch_size and group.total_byte_size <= _LITTLE and columns:
+        if 0 < group.num_rows <= batch_size and group.total_byte_size <= _SMALL_GROUP and columns:
             yield from file.read_row_group(groups[0], columns=list(columns), use_threads=False).to_batches()
             return
     yield from file.iter_batches(batch_size=batch_size, row_groups=list(groups), columns=list(columns))
@@ -74,7 +74,7 @@ def load_batches(
     return batches(file, columns, batch_size, loads=loads)
 
 
-def take_out(storage: Storage, name: str, retired: Callable[[], Collection[str]]) -> None:
+def remove_loads(storage: Storage, name: str, retired: Callable[[], Collection[str]]) -> None:
     """Rewrite a compacted file without the loads that are retired.
 
     The file is replaced in one atomic step. Several runs may do so at once: each run reads the retirements again after
@@ -92,14 +92,14 @@ def take_out(storage: Storage, name: str, retired: Callable[[], Collection[str]]
     for _ in range(ROUNDS):
         if not storage.exists(name):
             return  # deleted together with the last of its loads
-        with storage.open_input(name) as source, _opened(source, name) as file:
+        with storage.open_input(name) as source, _open(source, name) as file:
             held = parquet.read_loads(file.metadata) or {}
             gone = set(retired())
             kept = {each: rows for each, rows in held.items() if each not in gone}
             if len(kept) == len(held):
                 return
             if kept:
-                _keep(storage, name, file, kept)
+                _rewrite(storage, name, file, kept)
         if not kept:
             storage.delete(name)
     raise StorageRefused(
@@ -108,7 +108,7 @@ def take_out(storage: Storage, name: str, retired: Callable[[], Collection[str]]
     )
 
 
-def _keep(storage: Storage, name: str, file: pq.ParquetFile, kept: Mapping[str, int]) -> None:
+def _rewrite(storage: Storage, name: str, file: pq.ParquetFile, kept: Mapping[str, int]) -> None:
     schema = file.schema_arrow.remove_metadata()
     with storage.scratch() as scratch, parquet.ParquetFile(scratch / "kept.parquet", schema) as out:
         for batch in batches(file, schema.names, _ROWS, loads=kept):
@@ -116,7 +116,7 @@ def _keep(storage: Storage, name: str, file: pq.ParquetFile, kept: Mapping[str, 
         storage.replace(name, out.close(loads=kept).path)
 
 
-def _opened(source: IO[bytes], name: str) -> pq.ParquetFile:
+def _open(source: IO[bytes], name: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(source)
     except (OSError, pa.ArrowInvalid) as error:

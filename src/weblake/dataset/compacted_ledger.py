@@ -18,7 +18,7 @@ from weblake.dataset.compaction_record import changed
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.ledger_listing import INTENT, LATER_START, VOID, LoadRecords, id_of, names_of, read_each
-from weblake.dataset.merging import strange
+from weblake.dataset.merging import differs_error
 from weblake.storage import Storage
 
 #: Start records that a load can have.
@@ -115,14 +115,14 @@ class LedgerCopy:
         if name.endswith(".done.json") or (name.startswith(layout.SLOTS) and name != layout.SLOT_INDEX):
             data = _renamed(data, moved)
         if not self._target.create(name, data) and self._target.read(name) != data:
-            raise strange(self._target, name)
+            raise differs_error(self._target, name)
 
     def _publish(self, name: str, data: bytes) -> None:
         with self._target.scratch() as scratch:
             file = scratch / "shard"
             file.write_bytes(data)
             if not self._target.publish(file, name) and self._target.read(name) != data:
-                raise strange(self._target, name)
+                raise differs_error(self._target, name)
 
 
 def _renamed(data: bytes, moved: Mapping[str, tuple[str, int]]) -> bytes:

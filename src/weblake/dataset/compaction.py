@@ -31,7 +31,7 @@ from weblake.dataset.compaction_record import (
 )
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.ledger_listing import DONE, INTENT, id_of, read_each
-from weblake.dataset.merging import LedgerContents, Merge, Moved, copy_file, strange
+from weblake.dataset.merging import LedgerContents, Merge, Moved, copy_file, differs_error
 from weblake.dataset.records import utc_now
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import RootPath, Storage, open_storage
@@ -156,14 +156,14 @@ class _Compaction:
                 if name not in there:
                     copy_file(self._source, self._target, name, scratch)
                 if self._target.size(name) != self._source.size(name):
-                    raise strange(self._target, name)
+                    raise differs_error(self._target, name)
 
     def _copy_layout(self) -> None:
         data = self._source.read(layout.LAYOUT)
         if data is None:
             raise changed(self._source, self._target, [layout.LAYOUT])
         if not self._target.create(layout.LAYOUT, data) and self._target.read(layout.LAYOUT) != data:
-            raise strange(self._target, layout.LAYOUT)
+            raise differs_error(self._target, layout.LAYOUT)
 
     def _check_still(self) -> None:
         now = list_files(self._source)

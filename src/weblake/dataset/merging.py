@@ -101,17 +101,17 @@ class Merge:
                         yield Moved(each.name, each.bytes, None, 0, 0)
                     elif each.loads and set(each.loads) <= held.keys():
                         name = held[next(iter(each.loads))]
-                        yield self._placed(each, name, merged[name])
+                        yield self._locate(each, name, merged[name])
                     elif each.name in there or each.loads is None or (each.bytes >= self._size and not each.cut):
-                        yield self._copied(each, scratch, each.name in there)
+                        yield self._copy(each, scratch, each.name in there)
                     else:
                         if output is not None and not output.has_room(each, self._size):
-                            yield from self._closed(output, scratch)
+                            yield from self._close(output, scratch)
                             output = None
                         output = output or _Output(scratch / "merged.parquet", schema)
                         output.add(each, self._source)
                 if output is not None:
-                    yield from self._closed(output, scratch)
+                    yield from self._close(output, scratch)
             finally:
                 if output is not None:
                     output.file.abort()  # no effect on a closed file
@@ -120,13 +120,13 @@ class Merge:
         size = self._source.size(name)
         if size > WHOLE:
             with self._source.open_input(name) as source:
-                return self._described_by(name, size, _open(name, source), schema, keep=False)
+                return self._describe_file(name, size, _open(name, source), schema, keep=False)
         content = self._source.read(name)
         if content is None:
             raise StorageRefused(f"{name} is gone from {self._source.url}.", hint=_STOP_WRITERS)
-        return self._described_by(name, size, _open(name, pa.BufferReader(content)), schema, keep=True)
+        return self._describe_file(name, size, _open(name, pa.BufferReader(content)), schema, keep=True)
 
-    def _described_by(self, name: str, size: int, file: pq.ParquetFile, schema: pa.Schema, *, keep: bool) -> _Input:
+    def _describe_file(self, name: str, size: int, file: pq.ParquetFile, schema: pa.Schema, *, keep: bool) -> _Input:
         found: pq.FileMetaData = file.metadata
         compacted = parquet.read_loads(found) if layout.is_compacted(name) else None
         loads = compacted or {layout.load_id_in(name): found.num_rows}
@@ -137,7 +137,9 @@ class Merge:
             return _Input(name, size, found.num_rows)
         for each, rows in kept.items():
             if rows != self._landed.rows[name, each]:
-                raise _damaged(name, f"it has {rows} rows of load {each}, its receipt {self._landed.rows[name, each]}")
+                raise _damaged_error(
+                    name, f"it has {rows} rows of load {each}, its receipt {self._landed.rows[name, each]}"
+                )
         data = size - found.serialized_size
         return _Input(name, size, sum(kept.values()), kept, len(kept) < len(loads), data, file if keep else None)
 
@@ -145,13 +147,14 @@ class Merge:
         with self._target.open_input(name) as source:
             return parquet.read_loads(_open(name, source).metadata) or {}
 
-    def _placed(self, each: _Input, name: str, found: Mapping[str, int]) -> Moved:
+    def _locate(self, each: _Input, name: str, found: Mapping[str, int]) -> Moved:
         """Return the location of a file that an earlier run has merged."""
         if any(found.get(load_id) != rows for load_id, rows in (each.loads or {}).items()):
-            raise strange(self._target, name)
+            raise differs_error(self._target, name)
         return Moved(each.name, each.bytes, name, self._target.size(name), each.rows)
 
-    def _copied(self, each: _Input, scratch: Path, there: bool) -> Moved:
+    def _copy(self, each: _Input, scratch: Path, there: bool) -> Moved:
+        """Copy a file unchanged unless an earlier run has done it (`there`); return its location."""
         if not there:
             copied = copy_file(self._source, self._target, each.name, scratch)
             if copied != each.bytes:
@@ -160,18 +163,19 @@ class Merge:
                     hint=_STOP_WRITERS,
                 )
         if self._target.size(each.name) != each.bytes:
-            raise strange(self._target, each.name)
+            raise differs_error(self._target, each.name)
         return Moved(each.name, each.bytes, each.name, each.bytes, each.rows)
 
-    def _closed(self, output: _Output, scratch: Path) -> Iterator[Moved]:
+    def _close(self, output: _Output, scratch: Path) -> Iterator[Moved]:
+        """Publish a merged file; a single input that is merged whole is copied unchanged."""
         if len(output.inputs) == 1 and not output.inputs[0].cut:
             output.file.abort()
-            yield self._copied(output.inputs[0], scratch, there=False)
+            yield self._copy(output.inputs[0], scratch, there=False)
             return
         written = output.file.close(loads=output.loads)
         name = layout.compacted_path(output.inputs[0].name.rpartition("/")[0], next(iter(output.loads)))
         if not self._target.publish(written.path, name) and self._loads_of(name) != output.loads:
-            raise strange(self._target, name)
+            raise differs_error(self._target, name)
         written.path.unlink(missing_ok=True)
         for each in output.inputs:
             yield Moved(each.name, each.bytes, name, written.bytes, each.rows)
@@ -223,24 +227,24 @@ class _Output:
             self._arrow += batch.nbytes
             self.file.write(batch)
         if found != each.loads:
-            raise _damaged(each.name, "its rows are not those of the loads that it stands for")
+            raise _damaged_error(each.name, "its rows are not those of the loads that it stands for")
 
 
 def _open(name: str, source: IO[bytes] | pa.BufferReader) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(source)
     except (OSError, pa.ArrowInvalid) as error:
-        raise _damaged(name, f"it is no readable Parquet file ({error})") from error
+        raise _damaged_error(name, f"it is no readable Parquet file ({error})") from error
 
 
-def _damaged(name: str, why: str) -> StorageRefused:
+def _damaged_error(name: str, why: str) -> StorageRefused:
     return StorageRefused(
         f"{name} cannot be compacted: {why}.",
         hint="Restore it from a backup, or move it out of the table. Then compact again.",
     )
 
 
-def strange(target: Storage, name: str) -> StorageRefused:
+def differs_error(target: Storage, name: str) -> StorageRefused:
     """Return the error that the new root holds different content under this name."""
     return StorageRefused(
         f"{name} in {target.url} differs from the file that this compaction writes.",

@@ -234,7 +234,7 @@ def group_of_intent(intent: Intent) -> str:
     return group_of(intent.slot, intent.run, has_partition=intent.slot_has_partition)
 
 
-def rivals(entry: SlotEntry, others: list[SlotEntry]) -> tuple[list[SlotEntry], SlotEntry | None]:
+def replacements(entry: SlotEntry, others: list[SlotEntry]) -> tuple[list[SlotEntry], SlotEntry | None]:
     """Return the loads that this one replaces, and the load that replaces this one or None.
 
     The second exists if a job that was started later ended first.

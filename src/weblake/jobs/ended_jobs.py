@@ -31,7 +31,7 @@ T = TypeVar("T")
 #: The service's final statuses of a job, and weblake's own status for a job that the service no longer has.
 ENDS, GONE = ("completed", "failed", "cancelled"), "gone"
 #: Status polls at the same time.
-AT_ONCE = 8
+PARALLEL_POLLS = 8
 #: Failed status polls after which a round ends early; the next round continues.
 ROUND_TRIES = 5
 #: Rounds in a row in which the status of a job could not be read, after which the other jobs no longer wait for it.
@@ -45,7 +45,7 @@ MAX_PENDING, MAX_OVER = 600, 400
 WINDOW_MS = 25 * 3_600_000
 
 #: Errors about the job and not the service: there is no such job, or the client may not read it.
-_ABOUT_THE_JOB = (JobGone, PermissionDenied, FixRequest)
+_JOB_ERRORS = (JobGone, PermissionDenied, FixRequest)
 
 
 class AsyncFlowRunner(Protocol):
@@ -103,7 +103,7 @@ class PollResults:
 
 
 async def poll_all(
-    client: AsyncFlowRunner, jobs: Sequence[JobRef], *, at_once: int = AT_ONCE, until: float | None = None
+    client: AsyncFlowRunner, jobs: Sequence[JobRef], *, at_once: int = PARALLEL_POLLS, until: float | None = None
 ) -> PollResults:
     """Poll the status of each job once, a few at a time, without its documents, and return the results.
 
@@ -128,7 +128,7 @@ async def poll_all(
                 heads[job.job_id] = await client.run(get_status(job, client.retry, _policy(until)))
             except WeblakeError as error:
                 failed[job.job_id] = error
-                trouble += not isinstance(error, _ABOUT_THE_JOB)
+                trouble += not isinstance(error, _JOB_ERRORS)
 
     left = None if until is None else until - time.monotonic()
     with suppress(TimeoutError):
@@ -186,7 +186,7 @@ class EndedJobs:
         # Jobs whose status cannot be read come last: ROUND_TRIES of them would keep all later ones from being polled.
         job_ids.sort(key=lambda job_id: self._failed.get(job_id, 0))
         answers = await poll_all(client, [JobRef(self._kind, job_id) for job_id in job_ids], until=until)
-        missed = [job_id for job_id, error in answers.errors.items() if isinstance(error, _ABOUT_THE_JOB)]
+        missed = [job_id for job_id, error in answers.errors.items() if isinstance(error, _JOB_ERRORS)]
         for job_id in missed:
             self._miss(job_id)
         for job_id, head in answers.heads.items():

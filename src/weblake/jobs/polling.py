@@ -42,7 +42,7 @@ RETRY_AFTER_MOST_S = 3600.0
 HEAD_BYTES = 1 << 16
 
 #: Maximum size of a first chunk that a poll reads to its end, in bytes; most chunks have ten million.
-MOST_KEPT = 32 << 20
+MAX_KEPT_BYTES = 32 << 20
 
 Progress = Callable[[Mapping[str, object]], None]
 
@@ -125,7 +125,7 @@ def wait_for_any(
             try:
                 head = yield from _poll(
                     each.job,
-                    _heads(each.job),
+                    _head_operation(each.job),
                     retry,
                     None,
                     seen=index in seen,
@@ -216,7 +216,7 @@ def _poll_until_ended(
     progress: Progress | None,
     keep: Callable[[Response], None] | None,
 ) -> Flow[dict[str, object]]:
-    operation = _heads(job, keep)
+    operation = _head_operation(job, keep)
     path = operation.request.path
     asked: Query = ()
     pause, seen = limits.first_s, False
@@ -251,7 +251,7 @@ def _poll_until_ended(
                 operation = replace(operation, request=replace(operation.request, query=asked, enough=_head_is_there))
         left = limits.until - (yield from now())
         if left <= 0:
-            raise _too_late(job)
+            raise _deadline_error(job)
         yield from sleep(min(pause * (1 - SPREAD * retry.jitter()), left))
         pause = min(pause * POLL_GROWTH, max(limits.poll_s, limits.first_s))
 
@@ -269,7 +269,7 @@ def _poll(
     """Poll once and return the head of the response; None if the job is not there yet."""
     policy = RetryPolicy(tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until)
     try:
-        return (yield from retry.exchange(operation, partial(_head, operation.name, keep=keep), policy))
+        return (yield from retry.exchange(operation, partial(_read_head, operation.name, keep=keep), policy))
     except JobGone as error:
         if seen or error.status != NOT_FOUND or (yield from now()) >= unseen_until:
             raise
@@ -277,21 +277,21 @@ def _poll(
     except RetryLater as error:
         if error.retry_after is None:
             raise
-        raise _too_late(job, error) from error  # the service asks to retry only after the time limit
+        raise _deadline_error(job, error) from error  # the service asks to retry only after the time limit
     except DeadlineExceeded as error:
-        raise _too_late(job, error.__cause__) from error
+        raise _deadline_error(job, error.__cause__) from error
 
 
-def _heads(job: JobRef, keep: object = None) -> Operation[models.JobStatus]:
+def _head_operation(job: JobRef, keep: object = None) -> Operation[models.JobStatus]:
     """Return the status read, cut off before the first document; with `keep`, that of an ended job is read whole."""
     read = job.read()
-    return replace(read, request=replace(read.request, enough=_head_is_there if keep is None else _runs_still))
+    return replace(read, request=replace(read.request, enough=_head_is_there if keep is None else _is_running))
 
 
 def get_status(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[dict[str, object]]:
     """Return the fields of one status response, without its documents."""
-    operation = _heads(job)
-    head = yield from retry.exchange(operation, partial(_head, operation.name), policy)
+    operation = _head_operation(job)
+    head = yield from retry.exchange(operation, partial(_read_head, operation.name), policy)
     retry.observe(_polled(job, head.fields))
     return dict(head.fields)
 
@@ -306,7 +306,7 @@ def _polled(job: JobRef, head: Mapping[str, object]) -> events.StatusPolled:
     )
 
 
-def _seen(body: memoryview) -> response_json.Head | None:
+def _find_head(body: memoryview) -> response_json.Head | None:
     """Return the head of a response with documents as soon as it has arrived, or None."""
     head = response_json.read_head(body) if len(body) <= 2 * HEAD_BYTES else None
     # A response without documents ends a few bytes later. After reading it to its end, the next poll can reuse the
@@ -315,18 +315,19 @@ def _seen(body: memoryview) -> response_json.Head | None:
 
 
 def _head_is_there(body: memoryview) -> bool:
-    return _seen(body) is not None
+    return _find_head(body) is not None
 
 
-def _runs_still(body: memoryview) -> bool:
-    if len(body) > MOST_KEPT:
+def _is_running(body: memoryview) -> bool:
+    """Return whether the rest of a response need not be read: its job is running, or it is too large to keep."""
+    if len(body) > MAX_KEPT_BYTES:
         # Too large to keep. A head behind the documents is still waited for.
         return response_json.read_head(body[:HEAD_BYTES]) is not None
-    head = _seen(body)
+    head = _find_head(body)
     return head is not None and not models.is_terminal(head.fields.get("status"))
 
 
-def _head(what: str, reply: Response, *, keep: Callable[[Response], None] | None = None) -> response_json.Head:
+def _read_head(what: str, reply: Response, *, keep: Callable[[Response], None] | None = None) -> response_json.Head:
     found = response_json.read_head(reply.body)
     if found is None:
         chunk = response_json.read_chunk(bytes(reply.body))
@@ -338,7 +339,7 @@ def _head(what: str, reply: Response, *, keep: Callable[[Response], None] | None
     return found
 
 
-def _too_late(job: JobRef, last: BaseException | None = None) -> DeadlineExceeded:
+def _deadline_error(job: JobRef, last: BaseException | None = None) -> DeadlineExceeded:
     trouble = f" The last poll: {last.message}" if isinstance(last, WeblakeError) else ""
     return DeadlineExceeded(
         f"The time limit passed before {job} ended; it goes on at the service.{trouble}",

@@ -16,7 +16,7 @@ from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, MalformedReply, RetryLater, WeblakeError
 from weblake.jobs.polling import JobRef
-from weblake.jobs.retry import Retry, RetryPolicy, reworded
+from weblake.jobs.retry import Retry, RetryPolicy, with_message
 from weblake.remedies import Remedy
 from weblake.steps import Flow, Response, now, sleep
 
@@ -128,7 +128,7 @@ def with_read_errors(job: JobRef, flow: Flow[T]) -> Flow[T]:
             hint=Remedy("{run_again}, with a larger {timeout}; nothing is paid twice."),
         ) from error
     except RetryLater as error:
-        raise reworded(
+        raise with_message(
             error,
             f"Reading {job} was given up: {error.message}",
             Remedy("{run_again} later; nothing was published and nothing is paid twice."),

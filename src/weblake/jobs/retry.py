@@ -148,7 +148,7 @@ class Retry:
     def attempt(self, operation: Operation[T], read: Callable[[Response], U], state: RetryState) -> Flow[U | Pause]:
         """Try a call once and return its value, or a Pause if the caller may try again after it."""
         policy = state.policy
-        request = yield from _within(operation.request, state)
+        request = yield from _limit_deadline(operation.request, state)
         state.tries += 1
         if state.tries > 1:
             request = replace(request, attempt=state.tries)
@@ -158,8 +158,9 @@ class Retry:
         if error is None:
             self.budget.give()
             return value[0]
-        if isinstance(reply, NoResponse) and state.error is not None and (yield from _left(policy)) <= 0:
-            raise _over(state.error)  # the time limit cut off this try, so the error of the previous one is more useful
+        if isinstance(reply, NoResponse) and state.error is not None and (yield from _seconds_left(policy)) <= 0:
+            # The time limit cut off this try, so the error of the previous one is more useful.
+            raise _deadline_error(state.error)
         state.error = error
         state.verdict = verdict(reply, error)
         named = isinstance(error, RetryLater) and error.retry_after is not None
@@ -169,15 +170,15 @@ class Retry:
         spent = (
             state.malformed >= MALFORMED_TRIES or state.failures >= policy.tries or state.timeouts >= policy.timeouts
         )
-        if spent or not _again(reply, error, operation):
-            raise _final(reply, error, operation)
+        if spent or not _may_repeat(reply, error, operation):
+            raise _final_error(reply, error, operation)
         wait = self._wait(error, state)
         if not (yield from self._affordable(wait, state.waited, policy)):
             if policy.until is not None and not named:
-                raise _over(error)
-            raise _final(reply, error, operation)
+                raise _deadline_error(error)
+            raise _final_error(reply, error, operation)
         if not named and not self.budget.take():
-            raise _final(reply, error, operation)
+            raise _final_error(reply, error, operation)
         state.waited += wait
         if named:
             state.waited += (yield from now()) - begun  # the time counts, so that retries end
@@ -202,31 +203,31 @@ class Retry:
 
     def _affordable(self, wait: float, waited: float, policy: RetryPolicy) -> Flow[bool]:
         if policy.until is not None:
-            return wait < (yield from _left(policy))
+            return wait < (yield from _seconds_left(policy))
         return waited + wait <= policy.wait_s
 
 
-def reworded(error: RetryLater, message: str, hint: str | Remedy) -> RetryLater:
-    """Return an error of the same class, status and time with another text."""
+def with_message(error: RetryLater, message: str, hint: str | Remedy) -> RetryLater:
+    """Return an error of the same class, status and `retry_after` with another message and remedy."""
     return type(error)(message, hint=hint, status=error.status, code=error.code, retry_after=error.retry_after)
 
 
-def _left(policy: RetryPolicy) -> Flow[float]:
+def _seconds_left(policy: RetryPolicy) -> Flow[float]:
     """Return the seconds until the job's deadline: negative if it has passed, infinite if there is none."""
     return math.inf if policy.until is None else policy.until - (yield from now())
 
 
-def _within(request: Request, state: RetryState) -> Flow[Request]:
+def _limit_deadline(request: Request, state: RetryState) -> Flow[Request]:
     """Return the request with its deadline shortened to the job's; raise DeadlineExceeded if that has passed."""
-    left = yield from _left(state.policy)
+    left = yield from _seconds_left(state.policy)
     if left <= 0:
-        raise _over(state.error)
+        raise _deadline_error(state.error)
     if left >= request.deadline_s:
         return request
     return replace(request, deadline_s=left)
 
 
-def _over(error: WeblakeError | None) -> DeadlineExceeded:
+def _deadline_error(error: WeblakeError | None) -> DeadlineExceeded:
     """Return the error that the job's time limit passed; its message and cause contain the last meaningful error."""
     before = "" if error is None else f"; before that: {error.message}"
     over = DeadlineExceeded(f"The time limit passed{before or '.'}", hint="Give it more time, or try again.")
@@ -246,7 +247,7 @@ def _outcome(
         return (), error
 
 
-def _again(reply: Response | NoResponse, error: WeblakeError, operation: Operation[T]) -> bool:
+def _may_repeat(reply: Response | NoResponse, error: WeblakeError, operation: Operation[T]) -> bool:
     """Return whether sending the operation again is both useful and safe."""
     if isinstance(reply, NoResponse):
         return not reply.final and (operation.repeatable or not reply.sent)
@@ -257,7 +258,7 @@ def _again(reply: Response | NoResponse, error: WeblakeError, operation: Operati
     return isinstance(error, RetryLater) or (isinstance(error, MalformedReply) and reply.status < 300)
 
 
-def _final(reply: Response | NoResponse, error: WeblakeError, operation: Operation[T]) -> WeblakeError:
+def _final_error(reply: Response | NoResponse, error: WeblakeError, operation: Operation[T]) -> WeblakeError:
     """Return the error to raise: OutcomeUnknown for a start that may have had an effect, otherwise `error`."""
     if not operation.request.fresh or not open_outcome(reply, error):
         return error

@@ -156,8 +156,8 @@ class Reconciler:
                 account.add(row)
         # If the service merges a URL that was submitted twice, it returns one document: the other is a duplicate and
         # not missing. Two spellings count as merged only if the service's `total` is smaller than the submitted count.
-        lost = _whole(head.get("completed")) - self._stored - self._malformed
-        total = _whole(head.get("total"))
+        lost = _counter(head.get("completed")) - self._stored - self._malformed
+        total = _counter(head.get("total"))
         respelled = sent.count - total - len(account.rows) if total else 0
         unanswered: list[str] = []
         for each in sent.open():
@@ -199,8 +199,8 @@ class Reconciler:
         known = account.stored + account.failed + account.robots_blocked + account.rejected
         missing = max(
             0,
-            _whole(head.get("total")) - known,
-            _whole(head.get("completed")) - account.stored - self._malformed,
+            _counter(head.get("total")) - known,
+            _counter(head.get("completed")) - account.stored - self._malformed,
         )
         account.lose(missing)
         account.submitted = known + account.missing
@@ -216,6 +216,6 @@ def _page_errors(errors: JobErrors, rejected: Iterable[str]) -> Iterable[PageErr
         yield PageError(url, "rejected", None, "the service refused the URL at the start")
 
 
-def _whole(value: object) -> int:
+def _counter(value: object) -> int:
     """Return a counter of the service, or 0 if the value is not a valid counter."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else 0

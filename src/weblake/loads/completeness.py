@@ -21,21 +21,23 @@ from weblake.remedies import Remedy
 NAMED = 3
 
 
-def other_job(receipt: Receipt) -> Remedy:
-    """Return how to pay for another job in place of a load's; empty for a job that was started elsewhere."""
-    return Remedy("") if _is_elsewhere(receipt) else Remedy("If another job is to be paid, {another_job} starts one.")
+def another_job_remedy(receipt: Receipt) -> Remedy:
+    """Return the remedy that another job is started and paid; empty for a job that was started elsewhere."""
+    if _was_started_elsewhere(receipt):
+        return Remedy("")
+    return Remedy("If another job is to be paid, {another_job} starts one.")
 
 
-def afresh(receipt: Receipt) -> Remedy:
-    """Return how to pay for another job if the same task would take up this one; otherwise as `other_job`."""
-    return Remedy("") if _is_elsewhere(receipt) else Remedy("Then {start_afresh}.")
+def start_afresh_remedy(receipt: Receipt) -> Remedy:
+    """Return the same for a caller whose repeated call would continue with this job."""
+    return Remedy("") if _was_started_elsewhere(receipt) else Remedy("Then {start_afresh}.")
 
 
-def _publish_them(receipt: Receipt) -> Remedy:
+def _publish_remedy(receipt: Receipt) -> Remedy:
     return Remedy("{run_again}, with {allow_partial}, to publish them.") if receipt.stored else Remedy("")
 
 
-def _is_elsewhere(receipt: Receipt) -> bool:
+def _was_started_elsewhere(receipt: Receipt) -> bool:
     return receipt.job_id is not None and receipt.load_id == job_load_id(receipt.kind, receipt.job_id)
 
 
@@ -70,7 +72,7 @@ def completeness_error(staged: Staged, terms: Terms) -> WeblakeError | None:
         return JobGone(
             f"Job {receipt.job_id} expired while it was read, after {receipt.stored} documents. {staged.gone.message}",
             hint=Remedy("What had been read is kept. {run_again}, with {allow_partial}, to publish it.").followed_by(
-                other_job(receipt)
+                another_job_remedy(receipt)
             ),
             status=staged.gone.status,
             code=staged.gone.code,
@@ -79,7 +81,7 @@ def completeness_error(staged: Staged, terms: Terms) -> WeblakeError | None:
         return JobEnded(
             f"Job {receipt.job_id} ended as {receipt.status!r} with {receipt.stored} documents."
             + (f" The service says: {staged.said}" if staged.said else ""),
-            hint=_publish_them(receipt).followed_by(other_job(receipt)),
+            hint=_publish_remedy(receipt).followed_by(another_job_remedy(receipt)),
             job_status=receipt.status,
         )
     if account.foreign:
@@ -115,7 +117,7 @@ def require_documents(landing: LandedLoad) -> LandedLoad:
         error = LoadIncomplete(
             f"None of the {receipt.submitted} pages could be stored: {receipt.failed} failed, "
             f"{receipt.robots_blocked} blocked by robots.txt, {receipt.rejected} rejected, {receipt.missing} missing.",
-            hint=Remedy("The reasons are in page_errors.").followed_by(other_job(receipt)),
+            hint=Remedy("The reasons are in page_errors.").followed_by(another_job_remedy(receipt)),
         )
         error.receipt = receipt
         raise error

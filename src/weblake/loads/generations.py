@@ -39,15 +39,15 @@ from weblake.loads.load_request import Kind, LoadRequest, Task, Terms
 from weblake.remedies import Remedy
 
 #: Final statuses of a job that did not do its work.
-_IN_VAIN = frozenset({"failed", "cancelled"})
+_UNSUCCESSFUL = frozenset({"failed", "cancelled"})
 
 
-def place(request: LoadRequest, task: Task, generation: int) -> LoadRequest:
+def place_generation(request: LoadRequest, task: Task, generation: int) -> LoadRequest:
     """Return the request with the load id and slot of one generation of the task."""
     return replace(request, load_id=task.load_id(generation), slot=task.slot(generation, request.partition))
 
 
-def recorded(
+def recorded_request(
     client: FlowRunner, dataset: Dataset, task: Task, terms: Terms, generation: int | None = None
 ) -> LoadRequest | None:
     """Return the request for the load that the task has to land now, made from the ledger; raise as `choose` does.
@@ -62,7 +62,7 @@ def recorded(
     if intent.kind not in JOB_KINDS and landed_loads.find(dataset, load_id) is None:
         return None
     kind = cast("Kind", intent.kind)
-    return place(LoadRequest(kind, load_id, job_id=job.job_id, partition=intent.partition), task, number)
+    return place_generation(LoadRequest(kind, load_id, job_id=job.job_id, partition=intent.partition), task, number)
 
 
 def choose(client: FlowRunner, dataset: Dataset, task: Task, terms: Terms) -> int:
@@ -104,18 +104,23 @@ def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, task: Task, t
             hint=Remedy("Set {base_url} to the service that it was started at, or {start_afresh}."),
         )
     try:
-        return _in_vain(client, newest, job, terms, again=again)
+        return _has_failed(client, newest, job, terms, again=again)
     except JobGone:
         return again  # to a retry, landing that load raises JobGone
 
 
-def _in_vain(client: FlowRunner, newest: Intent, job: Job, terms: Terms, *, again: bool) -> bool:
+def _has_failed(client: FlowRunner, newest: Intent, job: Job, terms: Terms, *, again: bool) -> bool:
+    """Return whether a job has failed or was cancelled, other than by a limit of this occasion.
+
+    Raises:
+        JobGone: The service does not have the job.
+    """
     if newest.kind not in JOB_KINDS:
         if again and newest.kind == "scrape":
             client.run(starts.read_scrape(job.job_id, client.retry))
         return False
     head = client.run(get_status(JobRef(newest.kind, job.job_id), client.retry))
-    if str(head.get("status")).lower() not in _IN_VAIN:
+    if str(head.get("status")).lower() not in _UNSUCCESSFUL:
         return False
     return again or not _stopped_by_us(head, newest, terms)
 

@@ -26,7 +26,7 @@ from weblake.loads import sent_lists
 from weblake.loads.load_request import Naming
 
 #: Addresses whose content differs in each run: standard input, pipes of a shell. /dev/shm has ordinary files.
-_PASSING = re.compile("/proc/|/dev/(?!shm/)")
+_UNREPEATABLE = re.compile("/proc/|/dev/(?!shm/)")
 
 
 class ListSource(Record, frozen=True, kw_only=True):
@@ -39,13 +39,13 @@ def source_of(file: str, column: str | None, naming: Naming, options: Mapping[st
     None if a later run cannot be recognised as the same: for standard input and pipes.
     """
     address = file if "://" in file else str(home(file).absolute())
-    if file == "-" or _PASSING.match(address) or Path(address).is_fifo():
+    if file == "-" or _UNREPEATABLE.match(address) or Path(address).is_fifo():
         return None
     partition = None if naming.partition is None else list(naming.partition.items())
     return load_id_of("list", address, column, dict(options), naming.effective_key, partition)
 
 
-def pending(dataset: Dataset, source: str, *, allow_partial: bool = False) -> tuple[str, ...] | None:
+def pending_list(dataset: Dataset, source: str, *, allow_partial: bool = False) -> tuple[str, ...] | None:
     """Return the list that this file's last load was started with, or None if it has landed or was not started.
 
     Also None if the load was refused, unless `allow_partial` is to publish it: another list is another load.

@@ -23,10 +23,16 @@ from weblake.dataset.root import Dataset, LandedLoad
 from weblake.errors import DeadlineExceeded, JobGone, LoadIncomplete, RetryLater, StorageRefused, WeblakeError
 from weblake.jobs import cancelling
 from weblake.jobs.polling import SEEN_TRIES, JobRef, OverBudget, wait
-from weblake.jobs.retry import RetryPolicy, reworded
+from weblake.jobs.retry import RetryPolicy, with_message
 from weblake.loads import list_sources, publishing, recovery, sent_lists, starts
 from weblake.loads.accounting import Reconciler
-from weblake.loads.completeness import afresh, completeness_error, limit_error, other_job, require_documents
+from weblake.loads.completeness import (
+    another_job_remedy,
+    completeness_error,
+    limit_error,
+    require_documents,
+    start_afresh_remedy,
+)
 from weblake.loads.download import FlowRunner
 from weblake.loads.intents import StartedLoad, complete_remedy, start_load
 from weblake.loads.load_request import LoadRequest, ProgressCallbacks, Terms
@@ -87,7 +93,7 @@ def land(
         finally:
             observe(_end_event(known, landing, failure, time.monotonic() - begun))
             if isinstance(failure, JobGone) and failure.receipt is None and known.job_id is not None:
-                failure.remedy = failure.remedy.followed_by(other_job(known))
+                failure.remedy = failure.remedy.followed_by(another_job_remedy(known))
             if isinstance(failure, WeblakeError):
                 complete_remedy(failure, dataset, request, known.job_id)
                 failure.receipt = failure.receipt or known
@@ -296,7 +302,7 @@ def _cancel(client: FlowRunner, ref: JobRef, until: float) -> None:
     try:
         client.run(cancelling.cancel(ref, client.retry, RetryPolicy(tries=SEEN_TRIES, cap_s=30.0, until=until)))
     except RetryLater as error:
-        raise reworded(
+        raise with_message(
             error,
             f"{ref} has passed its limit and was not cancelled, so it goes on: {error.message}",
             Remedy("{run_again} to cancel it."),
@@ -319,7 +325,7 @@ def _publish_or_refuse(
     if account.submitted == 0 and account.stored == 0:
         raise LoadIncomplete(
             f"Job {staged.receipt.job_id} ended without attempting a single page; nothing was published.",
-            hint=Remedy("Check the URL and the limits of the crawl.").followed_by(afresh(staged.receipt)),
+            hint=Remedy("Check the URL and the limits of the crawl.").followed_by(start_afresh_remedy(staged.receipt)),
         )
     if trouble is not None and not terms.allow_partial:
         if publishing.refuse(dataset, intent, staged):

@@ -30,9 +30,9 @@ MAX_ACTIVITY_PAGES = 500
 LISTING_S = 900.0
 
 #: Remedies for a start whose outcome is unknown.
-AGAIN = Remedy("{run_again} when the service is up; or look for the job and land it with {land}.")
-AFRESH = Remedy("If it does not matter that it may be paid twice, {start_afresh}.")
-KNOWN = Remedy("If the job is known, land it with {land}; otherwise {start_afresh}.")
+RUN_AGAIN = Remedy("{run_again} when the service is up; or look for the job and land it with {land}.")
+START_AFRESH = Remedy("If it does not matter that it may be paid twice, {start_afresh}.")
+LAND_IF_KNOWN = Remedy("If the job is known, land it with {land}; otherwise {start_afresh}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Listing:
     ahead_s: float
 
 
-def listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[Listing]:
+def read_listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[Listing]:
     """Return the complete activity list of one endpoint.
 
     Raises:
@@ -70,7 +70,7 @@ def listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy = SINGLE) -> F
     raise MalformedReply("The activity list of the service does not end.")
 
 
-def candidates(intent: Intent, found: Listing, ledger: Ledger) -> list[str]:
+def find_candidates(intent: Intent, found: Listing, ledger: Ledger) -> list[str]:
     """Return the ids of listed jobs that this intent may have started, without those that another load has started.
 
     A job that was landed by its id may be the intent's: a person who knows the job lands it so.
@@ -80,7 +80,7 @@ def candidates(intent: Intent, found: Listing, ledger: Ledger) -> list[str]:
         StorageRefused: The owner of such a job cannot be read.
     """
     if found.at + found.ahead_s - _created(intent, found.ahead_s) > WINDOW_S:
-        raise unknown(intent, "it is too long ago for the activity list", KNOWN)
+        raise outcome_unknown(intent, "it is too long ago for the activity list", LAND_IF_KNOWN)
     jobs: dict[str, None] = {}
     for entry, ahead_s in found.entries:
         job_id = (entry.id or "").lower()
@@ -90,7 +90,9 @@ def candidates(intent: Intent, found: Listing, ledger: Ledger) -> list[str]:
         if owner not in (None, intent.load_id, job_load_id(intent.kind, job_id)):
             continue
         if uuid_problem(job_id) or entry.endpoint is None or models.parse_time(entry.created_at) is None:
-            raise unknown(intent, "the activity list has an entry that may be it and cannot be read", KNOWN)
+            raise outcome_unknown(
+                intent, "the activity list has an entry that may be it and cannot be read", LAND_IF_KNOWN
+            )
         jobs[job_id] = None
     return list(jobs)
 
@@ -129,6 +131,6 @@ def _activity(operation: Operation[models.ActivityPage], reply: Response) -> tup
     return page, responses.clock_ahead_s(reply) or 0.0
 
 
-def unknown(intent: Intent, why: str, remedy: Remedy) -> OutcomeUnknown:
+def outcome_unknown(intent: Intent, why: str, remedy: Remedy) -> OutcomeUnknown:
     """Return the error for an intent of which it is unknown whether its job was started."""
     return OutcomeUnknown(f"The start of load {intent.load_id} got no answer, and {why.rstrip('.')}.", hint=remedy)

@@ -35,7 +35,7 @@ GONE = "gone"
 #: The service's status of a cancelled job.
 CANCELLED = "cancelled"
 #: Status polls at the same time.
-AT_ONCE = 8
+PARALLEL_POLLS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def open_loads(dataset: Dataset) -> Unlanded:
     """Return the open loads from the ledger alone; needs no service."""
     known = ledger_listing.steps(dataset.ledger)
     unfinished = [ledger_listing.id_of(each) for each, has in known.items() if has & INTENT and not has & DONE]
-    found = [*ledger_listing.read_each(dataset.ledger, unfinished, lambda load_id: _found(dataset, load_id, known))]
+    found = [*ledger_listing.read_each(dataset.ledger, unfinished, lambda load_id: _classify(dataset, load_id, known))]
     orphans = (each for each in found if isinstance(each, Orphan))
     return Unlanded(
         orphans=tuple(sorted(orphans, key=lambda each: (read_time(each.created_at), each.load_id))),
@@ -181,7 +181,7 @@ def open_loads(dataset: Dataset) -> Unlanded:
     )
 
 
-def _found(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orphan | Unreadable | Intent | None:
+def _classify(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orphan | Unreadable | Intent | None:
     """Classify a load without a done record: open, unreadable, refused (its intent), or landed as another (None)."""
     ledger = dataset.ledger
     try:
@@ -234,7 +234,7 @@ class _ServiceLookup:
         """Return each orphan with the service's data; raise the error of a service that cannot be used at all."""
         for kind in sorted({each.kind for each in self._ours() if each.record == OPEN}):
             self._read(kind)
-        return tuple(parallel.in_order(self._known, self._asked, threads=AT_ONCE))
+        return tuple(parallel.in_order(self._known, self._with_service_data, threads=PARALLEL_POLLS))
 
     def unknown_jobs(self, orphans: Sequence[Orphan]) -> tuple[UnknownJob, ...]:
         """Return the listed jobs that no load of this root owns and that none of its open starts may have created."""
@@ -265,31 +265,31 @@ class _ServiceLookup:
             return OutcomeUnknown("the activity list does not have this kind of call")
         if kind not in self._listings:
             try:
-                self._listings[kind] = self._client.run(lost_starts.listing(endpoint, self._client.retry))
+                self._listings[kind] = self._client.run(lost_starts.read_listing(endpoint, self._client.retry))
             except (FixRequest, GiveUp) as error:  # the service has no such list, or returns an invalid one
                 self._listings[kind] = error
         return self._listings[kind]
 
-    def _asked(self, orphan: Orphan) -> Orphan:
+    def _with_service_data(self, orphan: Orphan) -> Orphan:
         if orphan.record not in (OPEN, STARTED):
             return orphan
         if orphan.service not in (None, self._client.service):
             why = f"not asked; the start went to another one ({orphan.service}, not {self._client.service})"
             return replace(orphan, why=why)
-        return self._looked_up(orphan) if orphan.record == OPEN else self._polled(orphan)
+        return self._with_candidates(orphan) if orphan.record == OPEN else self._with_status(orphan)
 
-    def _looked_up(self, orphan: Orphan) -> Orphan:
+    def _with_candidates(self, orphan: Orphan) -> Orphan:
         listed = self._read(orphan.kind)
         if isinstance(listed, WeblakeError):
             return replace(orphan, why=listed.message)
         intent = self._dataset.ledger.intent(orphan.load_id)
         assert intent is not None
         try:
-            return replace(orphan, candidates=tuple(lost_starts.candidates(intent, listed, self._dataset.ledger)))
+            return replace(orphan, candidates=tuple(lost_starts.find_candidates(intent, listed, self._dataset.ledger)))
         except (OutcomeUnknown, StorageRefused) as error:
             return replace(orphan, why=error.message)
 
-    def _polled(self, orphan: Orphan) -> Orphan:
+    def _with_status(self, orphan: Orphan) -> Orphan:
         job_id, retry = str(orphan.job_id), self._client.retry
         try:
             if orphan.kind not in JOB_KINDS:

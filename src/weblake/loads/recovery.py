@@ -12,8 +12,8 @@ from weblake.dataset import layout, registered_tables
 from weblake.dataset.landed_loads import find_published, with_files
 from weblake.dataset.records import Done, Intent
 from weblake.dataset.root import Dataset, LandedLoad
-from weblake.dataset.slots import group_of_intent, rivals
-from weblake.loads.retirement import is_there, retire
+from weblake.dataset.slots import group_of_intent, replacements
+from weblake.loads.retirement import files_exist, retire
 from weblake.receipt import Receipt
 
 
@@ -29,7 +29,7 @@ def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Done:
     if intent.slot is None:
         return ledger.record_done(intent.load_id, receipt.to_dict(), version=intent.version)
     entry = dataset.slots.add(intent, receipt)
-    older, newer = rivals(entry, dataset.slots.others(entry, partial(recover, dataset)))
+    older, newer = replacements(entry, dataset.slots.others(entry, partial(recover, dataset)))
     if newer is not None:  # before the done record, because a run that finds that one relies on the records
         ledger.record_retired(intent.load_id, newer.load_id, version=intent.version)
     replaced = [other.load_id for other in older]
@@ -83,6 +83,6 @@ def _finish_retirement(dataset: Dataset, intent: Intent, load_id: str, *, by: st
         return
     if entry is None:  # finished, or begun by an early version, which had no slot index
         entry = dataset.slots.from_readable_records(load_id)
-        if entry is None or not is_there(dataset, entry):
+        if entry is None or not files_exist(dataset, entry):
             return
     retire(dataset, entry, by=by, tables=registered_tables.ids(dataset.storage))

@@ -30,7 +30,7 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str, tables: Sequence[str]
     _keep(dataset, entry.load_id, files, [table for table in current if table not in tables])
     for name in () if current else files:
         if layout.is_compacted(name):
-            _take_out(dataset, name, entry.load_id, by)
+            _remove_rows(dataset, name, entry.load_id, by)
         else:
             storage.delete(name)
     if tables and not current:
@@ -45,7 +45,7 @@ def _keep(dataset: Dataset, load_id: str, files: Sequence[str], tables: Sequence
         registered_tables.keep_files(dataset.ledger, load_id, files)
 
 
-def is_there(dataset: Dataset, entry: SlotEntry) -> bool:
+def files_exist(dataset: Dataset, entry: SlotEntry) -> bool:
     """Return whether the files of a load exist, other than those that are kept for the dataset's tables."""
     exist = any(layout.is_compacted(name) or dataset.storage.exists(name) for name in _files(entry))
     return exist and registered_tables.TableRecords(dataset.ledger).kept(entry.load_id) is None
@@ -57,8 +57,8 @@ def _files(entry: SlotEntry) -> list[str]:
     return sorted({entry.path(DOCUMENTS), *listed}, key=lambda name: (not name.startswith(f"{DOCUMENTS}/"), name))
 
 
-def _take_out(dataset: Dataset, name: str, load_id: str, by: str) -> None:
+def _remove_rows(dataset: Dataset, name: str, load_id: str, by: str) -> None:
     """Remove a load's rows from a compacted file; other runs may remove other loads from it at the same time."""
     storage, folder = dataset.storage, layout.removed_folder(name)
     storage.create(f"{folder}/{load_id}", by.encode())
-    compacted_files.take_out(storage, name, lambda: {each.rpartition("/")[2] for each in storage.list(folder)})
+    compacted_files.remove_loads(storage, name, lambda: {each.rpartition("/")[2] for each in storage.list(folder)})

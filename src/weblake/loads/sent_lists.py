@@ -59,9 +59,9 @@ def read(storage: Storage, load_id: str, digest: str) -> tuple[str, ...]:
     name = layout.submitted_path(load_id, digest)
     urls = _read(storage, load_id, name)
     if urls is None:
-        raise lost(storage, load_id, name)
+        raise list_error(storage, load_id, name)
     if digest_of(urls) != digest:
-        raise lost(storage, load_id, name, "damaged")
+        raise list_error(storage, load_id, name, "damaged")
     return urls
 
 
@@ -84,10 +84,10 @@ def _read(storage: Storage, load_id: str, name: str) -> tuple[str, ...] | None:
         return None
     with suppress(OSError, EOFError, zlib.error, msgspec.DecodeError, ValueError):
         return msgspec.json.decode(gzip.decompress(data), type=tuple[str, ...])
-    raise lost(storage, load_id, name, "damaged")
+    raise list_error(storage, load_id, name, "damaged")
 
 
-def lost(storage: Storage, load_id: str, name: str | None = None, how: str = "gone") -> StorageRefused:
+def list_error(storage: Storage, load_id: str, name: str | None = None, how: str = "gone") -> StorageRefused:
     """Return the error for a list that is missing or damaged."""
     name = name or layout.submitted_path(load_id)
     return StorageRefused(
@@ -143,7 +143,7 @@ def _list_of_an_earlier_version(
             on_message(f"Load {request.load_id}: the list {CHANGED}.")
         return kept
     if request.submitted is None:
-        raise lost(dataset.storage, request.load_id)
+        raise list_error(dataset.storage, request.load_id)
     if intent.request_sha256 in ("", request.request_sha):
         return request.submitted
     on_message(

@@ -42,7 +42,7 @@ BATCH_BYTES, BATCHES_A_GROUP = 4 << 20, 2
 #: beginning for its first row group, or at the end for the other thread's last one.
 FIRST_GROUPS = 2
 #: Seconds after which progress is reported even if no row group is full.
-SEEN_S = 1.0
+REPORT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Staged:
 
 
 #: Row groups, and the number of documents taken so far.
-_Made: TypeAlias = tuple[Sequence[RowGroup], int]
+_Encoded: TypeAlias = tuple[Sequence[RowGroup], int]
 
 
 def stage_job(
@@ -114,7 +114,7 @@ def stage_job(
         return rows.close(errors, download.pager.head)
 
 
-def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]]:
+def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Encoded]]:
     """Yield functions that encode new documents as row groups of even size: small chunks joined, large ones split."""
     seen = time.monotonic()
     try:
@@ -128,8 +128,8 @@ def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Made]
                     yield rows.flush()
                     seen = time.monotonic()
             download.pager.record_new(rows.taken - before)
-            if time.monotonic() - seen >= SEEN_S:
-                yield partial(_made, [], rows.taken)
+            if time.monotonic() - seen >= REPORT_S:
+                yield partial(_encode, [], rows.taken)
                 seen = time.monotonic()
     except JobGone:
         yield rows.flush()  # the documents read so far may be all that can be saved
@@ -180,13 +180,13 @@ class _Rows:
         """Return whether there are enough batches for a row group; `last` says that no chunk follows."""
         return len(self._ready) >= (1 if last or self._groups < FIRST_GROUPS else BATCHES_A_GROUP)
 
-    def flush(self) -> Callable[[], _Made]:
+    def flush(self) -> Callable[[], _Encoded]:
         """Return a function, for any thread, that encodes the documents taken since the last call as row groups."""
         ready, self._ready = self._ready, []
         self._groups += 1
         if self._batches.pending_bytes:
             ready.append(self._batches.flush())
-        return partial(_made, ready, self.taken)
+        return partial(_encode, ready, self.taken)
 
     def write(self, groups: Iterable[RowGroup]) -> None:
         """Append row groups to the file."""
@@ -216,7 +216,7 @@ class _Rows:
         return Staged(written, account, receipt, one_line(said) if isinstance(said, str) else "", gone)
 
 
-def _made(ready: list[Callable[[], pa.RecordBatch]], taken: int) -> _Made:
+def _encode(ready: list[Callable[[], pa.RecordBatch]], taken: int) -> _Encoded:
     """Encode batches as row groups; each batch is removed from the list, so that its documents are freed early."""
     gathering, made = Gathering(GROUP_BYTES), list[RowGroup]()
     while ready:

@@ -283,13 +283,15 @@ def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answ
 def _candidates(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
     """Return the ids of jobs in the activity list that this intent may have started."""
     if plan.endpoint is None:
-        raise lost_starts.unknown(plan.intent, "the activity list does not have this kind of call", lost_starts.AFRESH)
+        raise lost_starts.outcome_unknown(
+            plan.intent, "the activity list does not have this kind of call", lost_starts.START_AFRESH
+        )
     try:
-        found = yield from lost_starts.listing(plan.endpoint, retry, RetryPolicy(wait_s=120, until=plan.until))
+        found = yield from lost_starts.read_listing(plan.endpoint, retry, RetryPolicy(wait_s=120, until=plan.until))
     except WeblakeError as error:
         why = f"the activity list cannot be read: {error.message}"
-        raise lost_starts.unknown(plan.intent, why, lost_starts.AGAIN) from error
-    return lost_starts.candidates(plan.intent, found, ledger)
+        raise lost_starts.outcome_unknown(plan.intent, why, lost_starts.RUN_AGAIN) from error
+    return lost_starts.find_candidates(plan.intent, found, ledger)
 
 
 def _record(

@@ -15,10 +15,10 @@ from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
 #: Escapes of characters that have another meaning unescaped: `/a%2Fb` is another page than `/a/b`.
-_MEANT = re.compile(r"(%(?:2[36BbFf]|3[BbDdFf]|25))")
+_RESERVED_ESCAPES = re.compile(r"(%(?:2[36BbFf]|3[BbDdFf]|25))")
 
 #: Matches nearly every URL: one that needs no normalisation beyond the groups of this pattern.
-_PLAIN = re.compile(r'https?://(?:www\.)?([a-z0-9.-]*[a-z0-9-])(?::80|:443)?(/[!"$&->@-~]*)?(\?[!"$&-~]+)?')
+_SIMPLE_URL = re.compile(r'https?://(?:www\.)?([a-z0-9.-]*[a-z0-9-])(?::80|:443)?(/[!"$&->@-~]*)?(\?[!"$&-~]+)?')
 
 
 @lru_cache(maxsize=1024)  # the URL of a document is looked up several times in succession
@@ -28,14 +28,14 @@ def url_key(url: str) -> str:
     Ignored: the scheme (http or https), `www.`, the default port, the fragment, a trailing slash, the case of the host,
     and percent-escapes of characters that need none. Compared: the case of the path, and the query.
     """
-    plain = _PLAIN.fullmatch(url)
+    plain = _SIMPLE_URL.fullmatch(url)
     if plain is None:
-        return long_key(url)
+        return url_key_slow(url)
     host, path, query = plain.groups("")
     return host + path.rstrip("/") + query
 
 
-def long_key(url: str) -> str:
+def url_key_slow(url: str) -> str:
     """Return the same key as `url_key` without the fast path; takes three times as long."""
     text = url.strip()
     if "://" not in text:
@@ -49,19 +49,19 @@ def long_key(url: str) -> str:
         host = host.encode("idna").decode("ascii")
     host = host.removeprefix("www.")
     port_text = "" if port in (None, 80, 443) else f":{port}"
-    query = f"?{_plain(parts.query)}" if parts.query else ""
-    return f"{host}{port_text}{_plain(parts.path).rstrip('/')}{query}"
+    query = f"?{_unescape(parts.query)}" if parts.query else ""
+    return f"{host}{port_text}{_unescape(parts.path).rstrip('/')}{query}"
 
 
-def _plain(text: str) -> str:
+def _unescape(text: str) -> str:
     if "%" not in text:
         return text
-    pieces = _MEANT.split(text)
+    pieces = _RESERVED_ESCAPES.split(text)
     return "".join(piece.upper() if number % 2 else unquote(piece) for number, piece in enumerate(pieces))
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class UnansweredUrl:
     """A URL with fewer results than the number of times it was sent."""
 
     url: str
@@ -108,7 +108,7 @@ class Submitted:
         self._arrived[key] += 1
         return True
 
-    def open(self) -> Iterator[Open]:
+    def open(self) -> Iterator[UnansweredUrl]:
         """Yield the URLs without enough results, in order; results in other spellings count for the first ones."""
         respelled = self._respelled.copy()
         for url, sent in self._sent.items():
@@ -118,4 +118,4 @@ class Submitted:
             respelled[key] -= stood_in
             if left > stood_in:
                 has = self._answered[url] + stood_in > 0
-                yield Open(url, left - stood_in, has, self._arrived[key] > 0)
+                yield UnansweredUrl(url, left - stood_in, has, self._arrived[key] > 0)

@@ -16,7 +16,7 @@ from weblake.errors import StorageRefused
 from weblake.remedies import Remedy
 
 #: Types that a format reads from files with a smaller one, as (of the files, of the table).
-Promoted = frozenset[tuple[pa.DataType, pa.DataType]]
+Promotions = frozenset[tuple[pa.DataType, pa.DataType]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def append_only_error(location: str, held: Collection[str]) -> StorageRefused:
 
 
 def changes_of_columns(
-    wanted: pa.Schema, found: pa.Schema, key: Iterable[str], promoted: Promoted = frozenset()
+    wanted: pa.Schema, found: pa.Schema, key: Iterable[str], promoted: Promotions = frozenset()
 ) -> Iterator[Change]:
     """Yield the changes of the columns of a table.
 
@@ -88,7 +88,7 @@ def changes_of_columns(
             )
 
 
-def _changes(path: str, wanted: pa.Field, found: pa.Field, promoted: Promoted) -> Iterator[Change]:
+def _changes(path: str, wanted: pa.Field, found: pa.Field, promoted: Promotions) -> Iterator[Change]:
     if wanted.nullable and not found.nullable:
         yield Change(
             f"has a column {path} that must not be null (NOT NULL), which is not checked for a file that is added as "
@@ -109,10 +109,10 @@ def _changes(path: str, wanted: pa.Field, found: pa.Field, promoted: Promoted) -
         yield from _changes(f"{path}.value", ours.item_field, theirs.item_field, promoted)
     elif _is_list(ours) and _is_list(theirs):
         yield from _changes(f"{path}.element", ours.value_field, theirs.value_field, promoted)
-    elif _plain(ours) != _plain(theirs) and (ours, theirs) not in promoted:
+    elif _normalized(ours) != _normalized(theirs) and (ours, theirs) not in promoted:
         yield Change(
-            f"has a column {path} of the type {_plain(theirs)}, and in the files of the dataset it is {_plain(ours)}: "
-            "another program has changed it, and engines could not read the files",
+            f"has a column {path} of the type {_normalized(theirs)}, and in the files of the dataset it is "
+            f"{_normalized(ours)}: another program has changed it, and engines could not read the files",
             "Change the type back, or restore an earlier version of the table",
         )
 
@@ -121,6 +121,6 @@ def _is_list(type: pa.DataType) -> bool:
     return bool(pa.types.is_list(type) or pa.types.is_large_list(type) or pa.types.is_list_view(type))
 
 
-def _plain(type: pa.DataType) -> pa.DataType:
+def _normalized(type: pa.DataType) -> pa.DataType:
     """Return the type without what only Arrow distinguishes: texts are the same in a table of each format."""
     return pa.string() if pa.types.is_large_string(type) or pa.types.is_string_view(type) else type

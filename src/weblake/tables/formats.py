@@ -19,7 +19,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 #: What an error of an HTTP client may show: user and password of a URL, and the credential of a refused header.
 _SECRET = re.compile(r"(?<=://)[^/\s@]+(?=@)|(?<=\bBearer )[^'\"\s]+|(?<=\bBasic )[^'\"\s]+")
 #: Characters of an error's text that a message has.
-_TOLD = 400
+_MAX_CHARS = 400
 _COPY = re.compile(r"([0-9a-f]{16})-([0-9a-f]{32})-[0-9a-f]{16}\.parquet")
 
 
@@ -194,4 +194,4 @@ def first_line(error: BaseException) -> str:
     if _CAUSE in text:
         text = ": ".join(" ".join(cause.split()) for cause in text.split(_CAUSE))
     line = (text.splitlines() or [type(error).__name__])[0]
-    return _SECRET.sub("***", line)[:_TOLD].rstrip(".")
+    return _SECRET.sub("***", line)[:_MAX_CHARS].rstrip(".")

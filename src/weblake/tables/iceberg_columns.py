@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from weblake.tables.changes import Change, Promoted, changes_of_columns
+from weblake.tables.changes import Change, Promotions, changes_of_columns
 from weblake.tables.formats import first_line
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.name_mapping import MappedField
 
 #: The promotions of types that the format allows.
-_PROMOTED: Promoted = frozenset({(pa.int32(), pa.int64()), (pa.float32(), pa.float64())})
+_PROMOTED: Promotions = frozenset({(pa.int32(), pa.int64()), (pa.float32(), pa.float64())})
 _MAPPING = "schema.name-mapping.default"
 
 

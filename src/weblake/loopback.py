@@ -23,7 +23,7 @@ IDLE_S = 30
 #: Seconds between two checks whether the server has to stop.
 _LOOK_S = 0.01
 #: Maximum bytes of a request body.
-_MOST_BODY = 64 << 20
+_MAX_BODY = 64 << 20
 #: Maximum number of connections that wait to be accepted: with the default of 5, a burst of connections waits for a
 #: second.
 _BACKLOG = 128
@@ -170,7 +170,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _respond(self) -> None:
         length = self.headers.get("content-length", "0")
-        if not (length.isascii() and length.isdigit()) or int(length) > _MOST_BODY:
+        if not (length.isascii() and length.isdigit()) or int(length) > _MAX_BODY:
             self.close_connection = True
             return
         headers = {name.lower(): value for name, value in self.headers.items()}

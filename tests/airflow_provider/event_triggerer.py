@@ -66,7 +66,7 @@ class Supervisor:
 @pytest.fixture
 def supervisor(monkeypatch: pytest.MonkeyPatch, weblake_connection: WeblakeService) -> Supervisor:
     """The other end of the accessors, with quick polls and a connection to the embedded service."""
-    monkeypatch.setattr(watching, "LEAST_INTERVAL_S", POLL_S)
+    monkeypatch.setattr(watching, "MIN_INTERVAL_S", POLL_S)
     supervisor = Supervisor()
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
     return supervisor

@@ -227,7 +227,7 @@ def test_o4_a_trigger_that_is_only_cancelled_leaves_the_job_otherwise(
 def test_a_watcher_without_shared_streams_polls_by_itself(
     weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "LEAST_INTERVAL_S", 0.05)
+    monkeypatch.setattr(watching, "MIN_INTERVAL_S", 0.05)
 
     async def story() -> None:
         await land(weblake_connection, *site.pages(1))

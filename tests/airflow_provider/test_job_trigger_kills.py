@@ -50,7 +50,7 @@ def test_o4_a_restarted_triggerer_neither_cancels_nor_loses_the_job(
 @proves(
     "O4",
     at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
-    line="return state in GOES_ON",
+    line="return state in ACTIVE_STATES",
     becomes="return False",
     case="one is stopped",
 )

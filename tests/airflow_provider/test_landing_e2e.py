@@ -360,7 +360,7 @@ def job_path(environment: Environment) -> str:
 @proves(
     "3.4",
     at="airflow_provider/src/airflow_provider_weblake/operators/killing.py",
-    line="if state in UNWANTED:",
+    line="if state in CANCELLING_STATES:",
     becomes="if True:",
 )
 def test_a_worker_that_is_shut_down_leaves_the_job_to_the_retry(environment: Environment) -> None:
@@ -473,7 +473,7 @@ def test_o4_a_triggerer_that_is_restarted_cancels_nothing(environment: Environme
 @proves(
     "O4",
     at="airflow_provider/src/airflow_provider_weblake/triggers/weblake.py",
-    line="return state in GOES_ON",
+    line="return state in ACTIVE_STATES",
     becomes="return False",
 )
 def test_o4_a_triggerer_that_hung_cancels_no_job_that_another_has_taken_over(environment: Environment) -> None:

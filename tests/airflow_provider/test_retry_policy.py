@@ -13,11 +13,11 @@ from catalogue import proves
 
 import weblake
 from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-from airflow_provider_weblake.retry_policy import FIRST_S, MOST_S, WeblakeRetryPolicy
+from airflow_provider_weblake.retry_policy import FIRST_S, MAX_BACKOFF_S, WeblakeRetryPolicy
 from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
 from weblake import errors, orchestration
 from weblake.errors import WeblakeError
-from weblake.jobs.named_pauses import RETRY_AFTER_MOST_S, SPREAD
+from weblake.jobs.named_pauses import MAX_RETRY_AFTER_S, SPREAD
 from weblake.testing import WeblakeService
 
 
@@ -80,7 +80,13 @@ def test_o7_failures_are_retried_with_growing_bounded_pauses(
     weblake_service: WeblakeService, effect: dict[str, object]
 ) -> None:
     error = caused_by(weblake_service, effect)
-    for try_number, most in [(1, FIRST_S), (2, 2 * FIRST_S), (4, 8 * FIRST_S), (30, MOST_S), (10_000, MOST_S)]:
+    for try_number, most in [
+        (1, FIRST_S),
+        (2, 2 * FIRST_S),
+        (4, 8 * FIRST_S),
+        (30, MAX_BACKOFF_S),
+        (10_000, MAX_BACKOFF_S),
+    ]:
         pauses = {seconds(decide(error, try_number)) for _ in range(50)}
         assert min(pauses) >= most / 2
         assert max(pauses) <= most
@@ -95,7 +101,7 @@ def test_an_unavailable_service_is_not_requested_before_its_retry_after(weblake_
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_distant_retry_after_is_not_waited_for(weblake_service: WeblakeService, status: int) -> None:
     decision = decide(caused_by(weblake_service, {"status": status, "retry_after": 999_999_999_999}))
-    assert seconds(decision) <= RETRY_AFTER_MOST_S * (1 + SPREAD) + 1
+    assert seconds(decision) <= MAX_RETRY_AFTER_S * (1 + SPREAD) + 1
     latest = datetime(2200, 1, 1, tzinfo=timezone.utc)
     assert datetime.now(timezone.utc) + (decision.retry_delay or timedelta()) < latest
 

@@ -536,7 +536,7 @@ def test_spellings_of_a_connection_use_bounded_memory(monkeypatch: pytest.Monkey
 
     from airflow_provider_weblake.webhooks import signing
 
-    monkeypatch.setattr(signing, "KEPT_MOST", 100)
+    monkeypatch.setattr(signing, "MAX_CACHED", 100)
     clock, looked_up = Clock(), Counter[str]()
 
     def read(conn_id: str) -> Any:
@@ -553,7 +553,7 @@ def test_spellings_of_a_connection_use_bounded_memory(monkeypatch: pytest.Monkey
 
     asyncio.run(follow())
     assert len(found) == 100
-    assert looked_up["used"] <= 1 + 400 / signing.KEPT_S
+    assert looked_up["used"] <= 1 + 400 / signing.CACHE_S
 
 
 def test_warnings_about_spellings_of_a_connection_use_bounded_memory() -> None:

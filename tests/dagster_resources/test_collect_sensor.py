@@ -19,7 +19,7 @@ from sensor_bench import Tick, Ticker, counted, ended, start, until
 from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_collect_sensor, build_weblake_assets
 from dagster_weblake.progress import Progress
 from dagster_weblake.sensors import collect, job_events, ticks
-from dagster_weblake.sensors.job_events import Followed, read_new
+from dagster_weblake.sensors.job_events import FollowedJobs, read_new
 from weblake import orchestration
 from weblake.errors import InvalidOption
 
@@ -234,7 +234,7 @@ def test_each_partition_is_collected_as_that_partition(bench: Bench, site: Gated
 def test_hundreds_of_jobs_are_polled_within_bounds(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collect, "LOOKS", 70)
+    monkeypatch.setattr(collect, "POLLS_PER_TICK", 70)
     docs = waiting([f"{site.url}/"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)
     quick = [start(bench.service, [f"{site.url}/page/{number}"]) for number in range(23)]
@@ -418,22 +418,22 @@ def test_an_event_that_is_seen_late_is_not_lost(bench: Bench, monkeypatch: pytes
     monkeypatch.setattr(job_events, "OVERLAP", 3)
     for _ in range(4):
         report_started(bench, "00000000-0000-4000-8000-000000000000")
-    key, memory = dg.AssetKey("docs_job"), Followed()
+    key, memory = dg.AssetKey("docs_job"), FollowedJobs()
     read_new(bench.instance, key, memory)
     events = list(memory.pending["docs_job"])
     assert events == list(range(events[0], events[0] + 4))
-    later = Followed(after={"docs_job": events[3]}, recent={"docs_job": [events[3]]})
+    later = FollowedJobs(after={"docs_job": events[3]}, recent={"docs_job": [events[3]]})
     read_new(bench.instance, key, later)
     assert later.pending["docs_job"] == events[1:3], "the first one is further behind than a database shows late"
     read_new(bench.instance, key, memory)
     assert memory.pending["docs_job"] == events
-    assert Followed.read(json.loads(json.dumps(memory.write()))).write() == memory.write()
+    assert FollowedJobs.read(json.loads(json.dumps(memory.write()))).write() == memory.write()
 
 
 def test_a_sensor_with_many_open_jobs_reads_no_further_events(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagster_weblake.sensors.job_events.MOST", 3)
+    monkeypatch.setattr("dagster_weblake.sensors.job_events.MAX_FOLLOWED", 3)
     loads = [report_started(bench, "00000000-0000-4000-8000-000000000000") for _ in range(5)]
-    key, memory = dg.AssetKey("docs_job"), Followed()
+    key, memory = dg.AssetKey("docs_job"), FollowedJobs()
     read_new(bench.instance, key, memory)
     first = list(memory.pending["docs_job"])
     assert len(first) == 3

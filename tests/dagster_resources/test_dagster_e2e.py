@@ -243,8 +243,8 @@ def test_o9_terminating_a_run_cancels_its_job(environment: Environment, held: Ca
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/identity.py",
-    line="root, asked = self.run.root_run_id or self.run.run_id, self._asked_by",
-    becomes="root, asked = self.run.run_id, self._asked_by",
+    line="root, asked = self.run.root_run_id or self.run.run_id, self._requested_by",
+    becomes="root, asked = self.run.run_id, self._requested_by",
     case="killed",
 )
 @pytest.mark.parametrize("how", ["evicted", "killed"])
@@ -270,8 +270,8 @@ def test_o9_after_an_evicted_worker_the_next_one_lands_the_same_job(
 @proves(
     "3.5",
     at="dagster_resources/src/dagster_weblake/identity.py",
-    line="root, asked = self.run.root_run_id or self.run.run_id, self._asked_by",
-    becomes="root, asked = self.run.run_id, self._asked_by",
+    line="root, asked = self.run.root_run_id or self.run.run_id, self._requested_by",
+    becomes="root, asked = self.run.run_id, self._requested_by",
 )
 def test_o9_the_step_of_a_killed_worker_lands_and_the_retry_finds_its_load(
     environment: Environment, held: Callable[[], None]
@@ -290,7 +290,7 @@ def test_o9_the_step_of_a_killed_worker_lands_and_the_retry_finds_its_load(
 @proves(
     "3.5",
     at="dagster_resources/src/dagster_weblake/identity.py",
-    line="if run.parent_run_id is None or not _goes_on(run):",
+    line="if run.parent_run_id is None or not _continues_parent(run):",
     becomes="if run.parent_run_id is None:",
 )
 def test_o9_re_executing_all_steps_after_success_pays_again_and_replaces_the_load(environment: Environment) -> None:

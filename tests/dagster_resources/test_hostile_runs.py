@@ -135,7 +135,7 @@ def test_only_the_failed_partitions_of_a_range_are_paid_again(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One job is cancelled by somebody, one start is put off: at the retry one is bought again and one at last."""
-    monkeypatch.setattr(named_pauses, "RETRY_AFTER_MOST_S", 0.2)
+    monkeypatch.setattr(named_pauses, "MAX_RETRY_AFTER_S", 0.2)
     bench.service.faults({"match": {**START, "nth": 2}, "effect": {"status": 429, "retry_after": 90}})
     real = orchestration.start_load
     cancelled: list[str] = []

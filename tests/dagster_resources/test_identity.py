@@ -43,7 +43,7 @@ def task(instance: dg.DagsterInstance, run: dg.DagsterRun, partition: str | None
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/identity.py",
-    line="if run.parent_run_id is None or not _goes_on(run):",
+    line="if run.parent_run_id is None or not _continues_parent(run):",
     becomes="if True:",
 )
 @pytest.mark.parametrize("how", [FROM_FAILURE, OF_ASSETS, BY_DAEMON, {**BY_DAEMON, **FROM_FAILURE}])
@@ -58,7 +58,7 @@ def test_o9_a_retry_is_the_same_load_and_generation(instance: dg.DagsterInstance
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/identity.py",
-    line="if run.parent_run_id is None or not _goes_on(run):",
+    line="if run.parent_run_id is None or not _continues_parent(run):",
     becomes="if run.parent_run_id is None:",
 )
 def test_o9_re_executing_all_steps_is_a_new_generation_of_the_same_load(instance: dg.DagsterInstance) -> None:
@@ -73,8 +73,8 @@ def test_o9_re_executing_all_steps_is_a_new_generation_of_the_same_load(instance
 @proves(
     "O6",
     at="dagster_resources/src/dagster_weblake/identity.py",
-    line="root, asked = self.run.root_run_id or self.run.run_id, self._asked_by",
-    becomes='root, asked = "run", self._asked_by',
+    line="root, asked = self.run.root_run_id or self.run.run_id, self._requested_by",
+    becomes='root, asked = "run", self._requested_by',
 )
 def test_o6_another_run_is_another_load(instance: dg.DagsterInstance) -> None:
     one, two = a_run(instance, None), a_run(instance, None)

@@ -80,7 +80,7 @@ def test_permanent_errors_are_not_retried(bench: Bench, site: GatedSite, status:
 def test_o7_a_long_retry_after_is_obeyed_up_to_a_limit(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(named_pauses, "RETRY_AFTER_MOST_S", 0.5)
+    monkeypatch.setattr(named_pauses, "MAX_RETRY_AFTER_S", 0.5)
     bench.service.faults({"match": START, "times": 1, "effect": {"status": 429, "retry_after": 90}})
     run = bench.run(build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(1)), retry_policy=NOW))
     (pause,) = run.retries()

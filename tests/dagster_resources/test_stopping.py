@@ -106,8 +106,8 @@ def shell(weblake_service: WeblakeService, site: GatedSite, tmp_path: Path) -> I
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/identity.py",
-    line="root, asked = self.run.root_run_id or self.run.run_id, self._asked_by",
-    becomes="root, asked = self.run.run_id, self._asked_by",
+    line="root, asked = self.run.root_run_id or self.run.run_id, self._requested_by",
+    becomes="root, asked = self.run.run_id, self._requested_by",
     case="SIGKILL",
 )
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)

@@ -19,7 +19,7 @@ BOUNDS: dict[str, dict[str, object]] = {
     "api.options.rules": {"DEFAULT_TIMEOUT": 60_000, "MAX_ACTIONS": 50, "MAX_WAIT": 60_000},
     "api.options.values": {"MAX_FILE": 50 * MB, "MAX_DEPTH": 100},
     "dataset.compacted_files": {"ROUNDS": 50},
-    "dataset.compacted_ledger": {"_MOST_STARTS": 20},  # as many as MAX_STARTS of loads.starts
+    "dataset.compacted_ledger": {"_MAX_STARTS": 20},  # as many as MAX_STARTS of loads.starts
     "dataset.compaction": {"FILE_SIZE": 256_000_000},
     "dataset.layout": {"MAX_VALUE": 200, "MAX_SEGMENT": 255},
     "embedded": {"FOUND_WITHIN_S": 10.0},

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Callable[..., object])
 
 #: Seconds before the first retry after network trouble, and the maximum between two.
-FIRST_S, MOST_S = 15.0, 900.0
+FIRST_S, MAX_BACKOFF_S = 15.0, 900.0
 #: Seconds for which a task pauses again and again for a busy service, before that counts as a failed try; only where
 #: Airflow has no retry policies.
-PAUSES_MOST_S = 24 * 3600.0
+MAX_TOTAL_PAUSE_S = 24 * 3600.0
 
 
 class WeblakeRetryPolicy(RetryPolicy):
@@ -130,7 +130,7 @@ def policy_applied(method: M) -> M:
             except Exception as error:  # a policy may decide about any
                 seconds = _pause_after(error, operator, context)
                 since = since or time.time()
-                if seconds is None or time.time() + seconds - since > PAUSES_MOST_S:
+                if seconds is None or time.time() + seconds - since > MAX_TOTAL_PAUSE_S:
                     raise
             if getattr(operator, "deferrable", False):
                 _defer(operator, seconds, since)
@@ -176,7 +176,7 @@ def _pause(error: RetryLater, try_number: int) -> float:
     named = orchestration.named_pause(error)
     if isinstance(error, RateLimited) and error.retry_after is not None:
         return named
-    backoff = min(MOST_S, FIRST_S * 2.0 ** min(max(0, try_number - 1), 16))
+    backoff = min(MAX_BACKOFF_S, FIRST_S * 2.0 ** min(max(0, try_number - 1), 16))
     return max(named, backoff * (0.5 + 0.5 * random.random()))  # noqa: S311
 
 

@@ -35,7 +35,7 @@ Settings = dict[str, Any]
 #: Maximum number of load ids of a table that go into XCom and asset events; and with a receipt, which stays small.
 NAMED, NAMED_IN_RECEIPT = 50, 10
 #: Maximum number of characters of an error in XCom and asset events.
-TOLD = 500
+MAX_ERROR_CHARS = 500
 #: Seconds that a landing task waits for its tables. pyiceberg sends requests to a REST catalog without a timeout.
 WAIT_S = 600.0
 #: The field of a connection's extra that holds settings for deltalake and pyiceberg.
@@ -43,7 +43,7 @@ TABLE_OPTIONS = "table_options"
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class SyncOutcome:
     """What came of a sync: the tables that are up to date now, and the errors of the others."""
 
     tables: list[dict[str, object]] = field(default_factory=list)
@@ -57,7 +57,7 @@ def sync(
     table_name: str | None = None,
     catalog_conn_id: str | None = None,
     everything: bool = False,
-) -> Synced:
+) -> SyncOutcome:
     """Sync each of the chosen tables of a dataset, also if another one fails; without tables, the result is empty.
 
     Raises:
@@ -66,7 +66,7 @@ def sync(
     """
     from weblake import tables
 
-    found = Synced()
+    found = SyncOutcome()
     wanted = [
         each
         for each in tables.list_tables(root)
@@ -83,7 +83,7 @@ def sync(
                     catalog = catalog_settings(catalog_conn_id) if catalog is None else catalog
                     options = {**storage, **catalog}
                 (done,) = tables.sync(root, registered=table, everything=everything, table_options=options)
-                found.tables.append(_shown(done))
+                found.tables.append(_xcom_summary(done))
         except Exception as error:  # noqa: BLE001  # the libraries of the formats raise errors of their own
             if isinstance(error, WeblakeError):
                 error.message = orchestration.without_secrets(error.message, orchestration.secrets_in(options))
@@ -98,11 +98,11 @@ def sync_after_landing(to: LakePath, catalog_conn_id: str | None = None) -> dict
     """
     try:
         with in_airflow_terms():
-            found = _within(WAIT_S, lambda: sync(root_path(to), catalog_conn_id=catalog_conn_id))
+            found = _run_within(WAIT_S, lambda: sync(root_path(to), catalog_conn_id=catalog_conn_id))
     except AirflowTaskTimeout:
-        found = Synced(errors=[DeadlineExceeded("The task's execution_timeout ended the sync.")])
+        found = SyncOutcome(errors=[DeadlineExceeded("The task's execution_timeout ended the sync.")])
     except Exception as error:  # noqa: BLE001  # no error of a table may fail a task that has landed
-        found = Synced(errors=[error])
+        found = SyncOutcome(errors=[error])
     told: dict[str, object] = {}
     if found.tables or found.errors:
         told["tables"] = [
@@ -119,7 +119,7 @@ def error_text(error: Exception) -> str:
     text = " ".join(str(error).split())
     if not isinstance(error, WeblakeError):
         text = f"{type(error).__name__}: {text}"
-    return str(redact(text))[:TOLD]
+    return str(redact(text))[:MAX_ERROR_CHARS]
 
 
 def storage_settings(root: object) -> Settings:
@@ -230,7 +230,7 @@ def _mask(settings: Mapping[str, object]) -> None:
         mask_secret(secret)
 
 
-def _within(seconds: float, work: Callable[[], T]) -> T:
+def _run_within(seconds: float, work: Callable[[], T]) -> T:
     """Return what `work` returns, within some time; it runs in a thread, so that the task's own time limit ends it.
 
     After that the thread is left alone: a sync that ends at any point commits each load once.
@@ -254,7 +254,7 @@ def _within(seconds: float, work: Callable[[], T]) -> T:
     return done.result()
 
 
-def _shown(result: SyncResult) -> dict[str, object]:
+def _xcom_summary(result: SyncResult) -> dict[str, object]:
     shown = result.to_dict()
     del shown["deleted_files"]
     return {

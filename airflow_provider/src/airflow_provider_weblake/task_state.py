@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 #: States of a task that still uses its job, or will take it up again.
-GOES_ON = frozenset({"running", "deferred", "up_for_retry", "up_for_reschedule"})
+ACTIVE_STATES = frozenset({"running", "deferred", "up_for_retry", "up_for_reschedule"})
 
 
 class TaskInstance(Protocol):

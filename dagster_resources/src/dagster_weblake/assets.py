@@ -37,12 +37,12 @@ from dagster_weblake.validation import invalid
 from weblake.errors import InvalidOption
 
 #: A function that returns a request; its parameters are like those of a function under `@dg.asset`.
-Asks = Callable[..., Request]
+RequestFunction = Callable[..., Request]
 #: A function that returns the request of a step, from its context and inputs.
 _Request = Callable[[dg.AssetExecutionContext, Mapping[str, object]], Request]
 #: A function that replaces the body of every step of an asset. In a step that only collects, only the limits of the
 #: request count, since the job has been started already.
-Executes = Callable[[dg.AssetExecutionContext, WeblakeResource, Request], Iterator[Result]]
+StepBody = Callable[[dg.AssetExecutionContext, WeblakeResource, Request], Iterator[Result]]
 
 
 class JobConfig(dg.Config):
@@ -59,7 +59,7 @@ def build_weblake_assets(
     wait: Wait = "step",
     to: str | None = None,
     partitions_def: dg.PartitionsDefinition[str] | None = None,
-    execute: Executes | None = None,
+    execute: StepBody | None = None,
     **options: Unpack[AssetOptions],
 ) -> list[dg.AssetsDefinition]:
     """Return assets that land a request.
@@ -100,7 +100,7 @@ def build_weblake_assets(
         asset, request, wait=wait, to=to, partitions_def=partitions_def, **chosen(options, SpecOptions)
     )
     terms = request if isinstance(request, LandingRequest) else None
-    return _Maker(ask, parameters, ins, wait, to, terms, chosen(options, StepOptions), execute).make(specs)
+    return _AssetBuilder(ask, parameters, ins, wait, to, terms, chosen(options, StepOptions), execute).make(specs)
 
 
 def weblake_assets(
@@ -112,7 +112,7 @@ def weblake_assets(
     ins: Mapping[str, dg.AssetIn] | None = None,
     terms: LandingRequest | None = None,
     **options: Unpack[AssetOptions],
-) -> Callable[[Asks], list[dg.AssetsDefinition]]:
+) -> Callable[[RequestFunction], list[dg.AssetsDefinition]]:
     """Make assets from a function that returns a request; its parameters are its inputs, as in `@dg.asset`.
 
     The function is called once for a run, in the step that starts; it may take `context`, upstream assets, resources
@@ -136,7 +136,7 @@ def weblake_assets(
     if callable(asset):
         raise TypeError("weblake_assets takes its arguments first: write @weblake_assets() with parentheses.")
 
-    def decorate(asks: Asks) -> list[dg.AssetsDefinition]:
+    def decorate(asks: RequestFunction) -> list[dg.AssetsDefinition]:
         named = asks.__name__ if asset is None else asset
         signature = inspect.signature(asks)
         hints = inspect.get_annotations(asks, eval_str=True)
@@ -159,7 +159,7 @@ def weblake_assets(
         if not specs[-1].description:
             text = inspect.getdoc(asks) or f"Pages of the request that `{asks.__name__}` returns."
             specs = [*specs[:-1], specs[-1].replace_attributes(description=text)]
-        return _Maker(ask, parameters, inputs, wait, to, terms, chosen(options, StepOptions)).make(specs)
+        return _AssetBuilder(ask, parameters, inputs, wait, to, terms, chosen(options, StepOptions)).make(specs)
 
     return decorate
 
@@ -188,7 +188,7 @@ def run_step(
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
+class _AssetBuilder:
     """Makes the ops of an asset, or of a job asset and the asset that lands its data."""
 
     ask: _Request
@@ -199,7 +199,7 @@ class _Maker:
     to: str | None
     terms: LandingRequest | None
     step: StepOptions
-    execute: Executes | None = None
+    execute: StepBody | None = None
 
     def make(self, specs: list[dg.AssetSpec]) -> list[dg.AssetsDefinition]:
         # The first op depends on the assets that it takes as inputs.

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from weblake.orchestration import Dataset, Task
 
 #: Tags of a run that continues the work of its parent.
-_GOES_ON = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
+_RESUME_TAGS = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
 _RETRY_NUMBER = "dagster/retry_number"
 #: Tags of a run of a backfill: that backfill; the one that it repeats; the first of them.
 _BACKFILL, _REPEATED, _FIRST = "dagster/backfill", "dagster/parent_backfill_id", "dagster/root_backfill_id"
 _PARTITION = "dagster/partition"
 #: The maximum of parents, runs and events that are looked up; no chain of retries is that long.
-_MOST = 64
+_MAX_LOOKUPS = 64
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Lineage:
         by_run = self._by_run(("dagster", key.to_user_string()), partition)
         if not self._backfills:
             return [by_run]
-        first, asked = self._backfills[-1], self._asked_by
+        first, asked = self._backfills[-1], self._requested_by
         if asked is not None and asked.parent_run_id is not None:  # all steps of a run were executed again
             return [replace(by_run, run=first), by_run]
-        occasion = self._asked_in(reported_key, partition)
+        occasion = self._requesting_backfill(reported_key, partition)
         found = [replace(by_run, run=first, occasion=occasion), by_run]
         for run in self._runs_repeated(partition):
             earlier = Lineage(self.instance, run)._by_run(by_run.names, partition)
@@ -97,7 +97,7 @@ class Lineage:
 
     def _by_run(self, names: tuple[str | int, ...], partition: str | None) -> Task:
         """Return the work under the name of the first run."""
-        root, asked = self.run.root_run_id or self.run.run_id, self._asked_by
+        root, asked = self.run.root_run_id or self.run.run_id, self._requested_by
         return orchestration.Task(names, root, root if asked is None else asked.run_id, partition)
 
     @cached_property
@@ -107,11 +107,11 @@ class Lineage:
         return self.run if root is None or root == self.run.run_id else self.instance.get_run_by_id(root)
 
     @cached_property
-    def _asked_by(self) -> dg.DagsterRun | None:
+    def _requested_by(self) -> dg.DagsterRun | None:
         """Return the run that requested the work, at the beginning of a chain of retries; None if it was deleted."""
         run = self.run
-        for _ in range(_MOST):
-            if run.parent_run_id is None or not _goes_on(run):
+        for _ in range(_MAX_LOOKUPS):
+            if run.parent_run_id is None or not _continues_parent(run):
                 break
             parent = self.instance.get_run_by_id(run.parent_run_id)
             if parent is None:
@@ -130,7 +130,7 @@ class Lineage:
             return []
         found, first = [tags[_BACKFILL]], tags.get(_FIRST)
         repeated = tags.get(_REPEATED)
-        while repeated is not None and repeated not in found and len(found) < _MOST:
+        while repeated is not None and repeated not in found and len(found) < _MAX_LOOKUPS:
             found.append(repeated)
             backfill = None if repeated == first else self.instance.get_backfill(repeated)
             repeated = None if backfill is None else backfill.tags.get(_REPEATED)
@@ -138,11 +138,11 @@ class Lineage:
             found.append(first)
         return found
 
-    def _asked_in(self, reported_key: dg.AssetKey, partition: str | None) -> str:
+    def _requesting_backfill(self, reported_key: dg.AssetKey, partition: str | None) -> str:
         """Return the backfill that requested the partition: after the newest that materialized it, or the first."""
         if len(self._backfills) > 1:
             wanted = dg.AssetRecordsFilter(reported_key, asset_partitions=None if partition is None else [partition])
-            records = self.instance.fetch_materializations(wanted, limit=_MOST).records
+            records = self.instance.fetch_materializations(wanted, limit=_MAX_LOOKUPS).records
             if run_ids := list({record.run_id for record in records if record.run_id}):
                 within = dg.RunsFilter(run_ids=run_ids, tags={_BACKFILL: self._backfills[1:]})
                 told_in = {run.tags[_BACKFILL] for run in self.instance.get_runs(within)}
@@ -157,10 +157,10 @@ class Lineage:
             return []
         within: dict[str, str | Sequence[str]] = {_BACKFILL: self._backfills[1:]}
         if partition is not None:
-            one = self.instance.get_runs(dg.RunsFilter(tags={**within, _PARTITION: partition}), limit=_MOST)
+            one = self.instance.get_runs(dg.RunsFilter(tags={**within, _PARTITION: partition}), limit=_MAX_LOOKUPS)
             if one:
                 return one
-        several = self.instance.get_runs(dg.RunsFilter(tags=within), limit=_MOST)
+        several = self.instance.get_runs(dg.RunsFilter(tags=within), limit=_MAX_LOOKUPS)
         return [run for run in several if _PARTITION not in run.tags]
 
     def _check_nothing_is_open(self, dataset: Dataset, task: Task) -> None:
@@ -179,5 +179,5 @@ class Lineage:
             )
 
 
-def _goes_on(run: dg.DagsterRun) -> bool:
-    return _RETRY_NUMBER in run.tags or any(run.tags.get(tag) == "true" for tag in _GOES_ON)
+def _continues_parent(run: dg.DagsterRun) -> bool:
+    return _RETRY_NUMBER in run.tags or any(run.tags.get(tag) == "true" for tag in _RESUME_TAGS)

@@ -31,7 +31,7 @@ Wait = Literal["step", "sensor"]
 #: The name of an asset: a key in any of Dagster's forms, or a spec with more.
 Named = dg.AssetSpec | dg.AssetKey | str | Sequence[str]
 
-#: The kind of an asset that starts a job for another one.
+#: The ending of the key of an asset that starts jobs for another one.
 JOB_SUFFIX = "_job"
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
 
@@ -100,7 +100,13 @@ def build_weblake_specs(
     )
     if wait == "step":
         return [data]
-    job = dg.AssetSpec(
+    job = _job_spec(data, spec, table, to)
+    return [job, data.replace_attributes(deps=[job.key], automation_condition=None)]
+
+
+def _job_spec(data: dg.AssetSpec, spec: dg.AssetSpec, table: str, to: str | None) -> dg.AssetSpec:
+    """Return the spec of the asset that starts the jobs of `data`; what requests runs of `spec` requests runs of it."""
+    return dg.AssetSpec(
         job_key(data.key),
         deps=spec.deps,
         description=f"The job whose pages land as {data.key.to_user_string()}.",
@@ -113,7 +119,6 @@ def build_weblake_specs(
         partitions_def=data.partitions_def,
         metadata=metadata.definition_metadata(table, to=to, starts=data.key.to_user_string()),
     )
-    return [job, data.replace_attributes(deps=[job.key], automation_condition=None)]
 
 
 def job_of(request: Request) -> CrawlRequest | BatchScrapeRequest:

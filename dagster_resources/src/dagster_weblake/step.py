@@ -19,7 +19,7 @@ from dagster_weblake.identity import Lineage
 from dagster_weblake.progress import Progress
 from dagster_weblake.remedies import in_dagster_terms
 from dagster_weblake.requests import BatchScrapeRequest
-from dagster_weblake.stopping import Stopping
+from dagster_weblake.stopping import InterruptHandler
 from dagster_weblake.templates import Part
 from dagster_weblake.upstream_partitions import urls_of_part
 from weblake import orchestration
@@ -78,11 +78,11 @@ class Step:
         """Return the partitions of this step; one without a key if the asset has none."""
         return parts_of(self.context, self.key)
 
-    def stopping(self) -> AbstractContextManager[Stopping]:
+    def stopping(self) -> AbstractContextManager[InterruptHandler]:
         """Return the context manager that decides about the jobs when the step is stopped."""
-        return Stopping(self.context, self.weblake.get_client, self.dataset).watching()
+        return InterruptHandler(self.context, self.weblake.get_client, self.dataset).watching()
 
-    def progress(self, stopping: Stopping) -> dict[str | None, Progress]:
+    def progress(self, stopping: InterruptHandler) -> dict[str | None, Progress]:
         """Return what logs the progress of each partition."""
         return {part.key: Progress(self.context, part.key, stopping.check) for part in self.parts}
 

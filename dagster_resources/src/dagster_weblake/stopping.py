@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 #: Seconds in which an interrupted start is looked up again: a pod has thirty until it is killed.
 FIND_S = 15.0
 #: Seconds between two looks at the run's status, a query of Dagster's database by each step that waits.
-LOOK_S = 30.0
+STATUS_CHECK_S = 30.0
 _UNWANTED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 #: The signals of which Dagster makes interrupts.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(slots=True)
-class Stopping:
+class InterruptHandler:
     """Cancels the jobs of a step when they are not wanted any more."""
 
     context: dg.AssetExecutionContext
@@ -59,7 +59,7 @@ class Stopping:
     _looked: float = field(default_factory=time.monotonic)
 
     @contextmanager
-    def watching(self) -> Iterator[Stopping]:
+    def watching(self) -> Iterator[InterruptHandler]:
         """Return a context manager that decides about the jobs if its block is interrupted, and re-raises."""
         try:
             with self._signals_recorded():
@@ -76,7 +76,7 @@ class Stopping:
         """
         if self._interrupted:
             raise dg.DagsterExecutionInterruptedError()
-        if time.monotonic() - self._looked >= LOOK_S:
+        if time.monotonic() - self._looked >= STATUS_CHECK_S:
             self._looked = time.monotonic()
             run = self._run()
             if run is not None and run.status in _UNWANTED:

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from weblake import output
 from weblake.cli.interrupts import INTERRUPTED
-from weblake.cli.orphans import MOST, in_place_of_new, unreadable_text
+from weblake.cli.orphans import MAX_CHARS, in_place_of_new, unreadable_text
 from weblake.cli.tree import (
     ContractOptions,
     Interrupted,
@@ -100,7 +100,7 @@ def _urls_of(file: str, column: str | None, sent: Sequence[str] | None) -> Seque
             return listed
         said = f"{file}: the list {CHANGED}"
     again = "Run the command again for the current list; --new starts it at once."
-    output.note(f"weblake: {escape(one_line(said, MOST))} ({len(sent)} URLs). {again}")
+    output.note(f"weblake: {escape(one_line(said, MAX_CHARS))} ({len(sent)} URLs). {again}")
     return sent
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: The id of a run of Dagster; that of a backfill is eight letters.
 _RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: Maximum characters of a line: a target may be any text.
-MOST = 1000
+MAX_CHARS = 1000
 
 
 def orphans(
@@ -224,7 +224,9 @@ def _show(found: Unlanded, root: str) -> None:
             if load_id in found.refused_keys:
                 output.note(f"weblake: load {load_id} goes on {in_place_of_new(found.refused_keys[load_id])}.")
     for each_unreadable in found.unreadable:
-        output.note(f"weblake: {escape(one_line(unreadable_text(each_unreadable.load_id, each_unreadable.why), MOST))}")
+        output.note(
+            f"weblake: {escape(one_line(unreadable_text(each_unreadable.load_id, each_unreadable.why), MAX_CHARS))}"
+        )
     if found.unknown_jobs is not None:
         rows = [(each.created_at, each.kind, each.job_id, each.target) for each in found.unknown_jobs]
         if not rows:
@@ -237,4 +239,4 @@ def _show(found: Unlanded, root: str) -> None:
 
 def _show_line(text: str) -> None:
     """Print one line, which may contain text of a page or a service."""
-    output.show_text(f"  {one_line(text, MOST)}")
+    output.show_text(f"  {one_line(text, MAX_CHARS)}")

@@ -22,7 +22,7 @@ from weblake.dataset.merging import differs_error
 from weblake.storage import Storage
 
 #: Start records that a load can have.
-_MOST_STARTS = 20
+_MAX_STARTS = 20
 
 
 class LedgerCopy:
@@ -75,8 +75,8 @@ class LedgerCopy:
         """Return all records of an id by their names below the ledger, or None if one of them is damaged."""
         found: dict[str, bytes] = {}
         has = self._known[number]
-        later = range(2, _MOST_STARTS + 1) if has & LATER_START else ()
-        voids = range(1, _MOST_STARTS + 1) if has & VOID else ()
+        later = range(2, _MAX_STARTS + 1) if has & LATER_START else ()
+        voids = range(1, _MAX_STARTS + 1) if has & VOID else ()
         maybe = [*(f".start-{n}" for n in later), *(f".start-{n}.void" for n in voids)]
         for step in chain(names_of(has), maybe):
             name = f"{id_of(number)}{step}.json"

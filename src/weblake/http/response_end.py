@@ -15,7 +15,7 @@ _LENGTH = re.compile(rb"\ncontent-length:[ \t]*(\d+)[ \t]*\r?\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\ntransfer-encoding:[^\n]*chunked[ \t]*\r?\n", re.IGNORECASE)
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,16})")
 #: Maximum bytes of an incomplete head or chunk-size line that are kept.
-_MOST_HELD = 200 << 10
+_MAX_HELD = 200 << 10
 
 
 class ResponseEnd:
@@ -96,5 +96,5 @@ class ResponseEnd:
 
     def _hold(self, data: bytes, at: int) -> int:
         self._held = data[at:]
-        self.exceeded = len(self._held) > _MOST_HELD
+        self.exceeded = len(self._held) > _MAX_HELD
         return len(data)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from weblake import events
 from weblake.api import models, response_json, responses
 from weblake.api.job_kinds import JOB_KINDS
-from weblake.api.models.lenient import MOST
+from weblake.api.models.lenient import MAX_NUMBER
 from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
@@ -37,7 +37,7 @@ NOT_FOUND = 404
 #: Maximum failed polls in a row before and after the first success: about one and about four minutes.
 UNSEEN_TRIES, SEEN_TRIES = 8, 20
 #: Maximum pause before another poll, in seconds, if the service names a time after the deadline.
-RETRY_AFTER_MOST_S = 3600.0
+MAX_RETRY_AFTER_S = 3600.0
 #: Maximum size of a response head that is read without the rest, in bytes.
 HEAD_BYTES = 1 << 16
 
@@ -53,7 +53,7 @@ class OverBudget(Exception):
     def __init__(self, job: JobRef, used: object) -> None:
         super().__init__(f"{job} has used {used} credits")
         #: The credits that the job had used; a service may send more digits than fit into a float.
-        self.used = float(min(used, MOST)) if isinstance(used, int | float) else 0.0
+        self.used = float(min(used, MAX_NUMBER)) if isinstance(used, int | float) else 0.0
 
 
 def over_budget(head: Mapping[str, object], max_credits: float | None) -> bool:
@@ -230,8 +230,8 @@ def _poll_until_ended(
             left = limits.until - (yield from now())
             if not limits.until_deadline or left <= 0:
                 raise
-            yield from sleep(min(left, RETRY_AFTER_MOST_S))
-            if left <= RETRY_AFTER_MOST_S:
+            yield from sleep(min(left, MAX_RETRY_AFTER_S))
+            if left <= MAX_RETRY_AFTER_S:
                 raise
             continue
         if head is not None:

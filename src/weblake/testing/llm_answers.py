@@ -9,7 +9,7 @@ from typing import Any
 
 _CONTENT = re.compile(r"<content-([0-9a-f]+)>\n(.*?)\n</content-\1>", re.DOTALL)
 _SCALARS: dict[str, object] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "null": None}
-_MOST_DEPTH = 30
+_MAX_DEPTH = 30
 
 
 def default_answer(messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
@@ -25,7 +25,7 @@ def default_answer(messages: Sequence[Mapping[str, str]], schema: Mapping[str, A
 
 def shaped(schema: Any, root: Mapping[str, Any], text: str, depth: int = 0) -> Any:
     """Return a value that fits the types, enums, bounds and references of a schema."""
-    if not isinstance(schema, Mapping) or depth > _MOST_DEPTH:
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return None
     if "$ref" in schema:
         found: Any = root

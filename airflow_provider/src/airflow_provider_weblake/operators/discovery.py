@@ -27,12 +27,12 @@ T = TypeVar("T", dict[str, object], list[str])
 #: Bytes of JSON that a task may put into XCom: the metadata database stores them, and every heartbeat sends them.
 XCOM_BYTES = 48_000
 #: Characters of the output of a page's code that an error message includes.
-TOLD = 300
+MAX_ERROR_CHARS = 300
 
 #: Characters that a page's URL must not bring into a list: it has one URL a line and `#` for comments.
 _BREAKS_LINES = re.compile(r"[\s\x00-\x1f\x7f\x85\u2028\u2029]")
 #: Fields of a response that give access to the browser without an API key.
-_DOORS = frozenset({"liveViewUrl", "interactiveLiveViewUrl", "cdpUrl"})
+_BROWSER_ADDRESSES = frozenset({"liveViewUrl", "interactiveLiveViewUrl", "cdpUrl"})
 
 
 class WeblakeMapOperator(WeblakeOperator):
@@ -78,7 +78,7 @@ class WeblakeMapOperator(WeblakeOperator):
             refuse_none("`url`", self.url)
             found = client.map_site(self.url, **mapping_of("options", self.options))
             if found.warning:
-                self.log.warning("The service says of the map of %s: %s", self.url, found.warning[:TOLD])
+                self.log.warning("The service says of the map of %s: %s", self.url, found.warning[:MAX_ERROR_CHARS])
             urls = [url for link in found.links if (url := _one_line(link.url))]
             self.log.info("%s has %d URLs.", self.url, len(urls))
             if file is None:
@@ -168,8 +168,8 @@ class WeblakeInteractOperator(WeblakeOperator):
                 if stop:
                     closed = self._end_browser(client)
                 self._closer = None
-            trouble = _trouble(reply)
-            done = {"scrape_id": self.scrape_id} | _kept(reply, file) | closed
+            trouble = _failure_of(reply)
+            done = {"scrape_id": self.scrape_id} | _xcom_part(reply, file) | closed
             if file is not None:
                 lineage.outlets_changed(context, done)
             if trouble and self.fail_on_error:
@@ -200,9 +200,9 @@ class WeblakeInteractOperator(WeblakeOperator):
         except (errors.OutcomeUnknown, errors.ServiceUnavailable, errors.MalformedReply) as error:
             if error.status is not None and (error.status == 503 or 300 <= error.status < 400):
                 raise  # refused before it reached a browser
-            raise _unknown(error.message, error) from error
+            raise _outcome_unknown(error.message, error) from error
         if not isinstance(raw, dict):
-            raise _unknown("The reply is no JSON object")
+            raise _outcome_unknown("The reply is no JSON object")
         return raw
 
     def _end_browser(self, client: Client) -> dict[str, object]:
@@ -221,7 +221,7 @@ class WeblakeInteractOperator(WeblakeOperator):
             return {"stopped": False}
         if closed.success is False:
             self.log.warning(
-                "The browser of scrape %s was not stopped: %s", self.scrape_id, (closed.error or "")[:TOLD]
+                "The browser of scrape %s was not stopped: %s", self.scrape_id, (closed.error or "")[:MAX_ERROR_CHARS]
             )
             return {"stopped": False}
         ms = closed.session_duration_ms
@@ -242,7 +242,7 @@ def _file_of(to: str | ObjectStoragePath | None) -> SmallFile | None:
     return small_file(to)
 
 
-def _unknown(why: str, error: errors.WeblakeError | None = None) -> errors.OutcomeUnknown:
+def _outcome_unknown(why: str, error: errors.WeblakeError | None = None) -> errors.OutcomeUnknown:
     return errors.OutcomeUnknown(
         f"interact: no definite response was received ({why.rstrip('.')}), so it may have run, and been paid.",
         hint="Look at the page; to try again, clear the task that scraped it together with this one.",
@@ -257,9 +257,9 @@ def _one_line(url: str | None) -> str:
     return "" if text.startswith("#") else text
 
 
-def _kept(reply: Mapping[str, object], file: SmallFile | None) -> dict[str, object]:
+def _xcom_part(reply: Mapping[str, object], file: SmallFile | None) -> dict[str, object]:
     """Return the part of a response for XCom; write all of it but the browser's addresses to the file."""
-    reply = {name: value for name, value in reply.items() if name not in _DOORS and value is not None}
+    reply = {name: value for name, value in reply.items() if name not in _BROWSER_ADDRESSES and value is not None}
     names = {"exitCode": "exit_code"}
     if file is None:
         return {names.get(name, name): value for name, value in reply.items()}
@@ -269,7 +269,7 @@ def _kept(reply: Mapping[str, object], file: SmallFile | None) -> dict[str, obje
     return {names.get(name, name): value for name, value in small.items()} | {"file": file.name, "bytes": len(data)}
 
 
-def _trouble(reply: Mapping[str, object]) -> str:
+def _failure_of(reply: Mapping[str, object]) -> str:
     """Return the error in the browser, if any; `success` can be true all the same."""
     code = reply.get("exitCode")
     parts = []
@@ -279,7 +279,7 @@ def _trouble(reply: Mapping[str, object]) -> str:
         parts.append(f"exit code {code}")
     if reply.get("success") is False or parts or reply.get("error"):
         said = reply.get("error") or reply.get("stderr") or "the service does not say why"
-        parts.append(" ".join(str(said).split())[:TOLD])
+        parts.append(" ".join(str(said).split())[:MAX_ERROR_CHARS])
     return ", ".join(parts)
 
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 ANSWER_S = 3.0
 
 #: States that a user, or the time limit of the run, has set; None is a task that was cleared.
-UNWANTED = frozenset({"failed", "upstream_failed", "success", "skipped", "removed", "restarting", None})
+CANCELLING_STATES = frozenset({"failed", "upstream_failed", "success", "skipped", "removed", "restarting", None})
 
 
-class Killing:
+class KillHandler:
     """Cancels a job when its task is killed for good.
 
     Created when the job is known: in the signal handler, nothing may be looked up that needs a lock which the
@@ -54,7 +54,7 @@ class Killing:
             self._log.warning("This task is being stopped, and Airflow does not say why: %s goes on.", self._job)
             self._log.debug("The state of the task is not known: %s", type(error).__name__)
             return
-        if state in UNWANTED:
+        if state in CANCELLING_STATES:
             self._cancel(f"its task is {state or 'cleared'}")
         else:
             self._log.info("This task is stopped as %s: %s goes on, and a retry lands it.", state, self._job)

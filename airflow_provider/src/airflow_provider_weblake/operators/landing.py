@@ -22,7 +22,7 @@ from airflow_provider_weblake.features import conf, has_asset_partitions
 from airflow_provider_weblake.lineage import partitions_of
 from airflow_provider_weblake.links.weblake import JOB_URL_KEY, WeblakeJobLink
 from airflow_provider_weblake.operators.base import DatasetOperator, mapping_of, number_of, refuse_none, required_number
-from airflow_provider_weblake.operators.killing import Killing
+from airflow_provider_weblake.operators.killing import KillHandler
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import policy_applied
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 #: Seconds by which Airflow's timeout of the deferral follows the trigger's own deadline; it only acts if the trigger
 #: fails.
-NET_S = 900.0
+TIMEOUT_MARGIN_S = 900.0
 #: Seconds after the start in which the service may not find the job yet.
 UNSEEN_S = 10.0
 #: Seconds before a triggerer that could not use the connection reads it again: a worker, which can use it, would
@@ -189,7 +189,7 @@ class JobOperator(LandingOperator):
         self.deferrable = deferrable
         self.wait_for_completion = wait_for_completion
         self.cancel_on_kill = cancel_on_kill
-        self._killing: Killing | None = None
+        self._kill_handler: KillHandler | None = None
         #: Whether Airflow has stopped this process before the job was known.
         self._stopped = False
         #: Whether the triggerer could not ask about the job.
@@ -229,8 +229,8 @@ class JobOperator(LandingOperator):
     def on_kill(self) -> None:
         """Cancel the job if Airflow reports that it is not wanted any more; a job being started, when it is known."""
         self._stopped = True
-        if self._killing is not None:
-            self._killing.decide()
+        if self._kill_handler is not None:
+            self._kill_handler.decide()
 
     def terms(self) -> Terms:
         """Return the terms of every load, and the deadline."""
@@ -264,7 +264,7 @@ class JobOperator(LandingOperator):
                 orchestration.record_returned(load.dataset, load.request)
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
             ends_at = intent.created_seconds() + load.terms.timeout_s
-            if self.deferrable and time.time() < ends_at and self._goes_on(client, load, job):
+            if self.deferrable and time.time() < ends_at and self._is_running(client, load, job):
                 self._wait_in_triggerer(load, job, ends_at)
             terms = load.terms
             if not self.owns_job:  # its time runs over all tries, too, and only the waiting ends with it
@@ -275,9 +275,9 @@ class JobOperator(LandingOperator):
         """Put the job's id and page into XCom and the log at once, while the task still waits."""
         if self.cancel_on_kill:
             ref = orchestration.JobRef(job.kind, job.job_id)
-            self._killing = Killing(ref, self.hook, context["ti"], self.log)
+            self._kill_handler = KillHandler(ref, self.hook, context["ti"], self.log)
             if self._stopped:
-                self._killing.decide()
+                self._kill_handler.decide()
         self._report_job(context, intent, job.kind, job.job_id)
 
     def _report_landed_job(self, context: Context, dataset: Dataset, landing: LandedLoad) -> None:
@@ -294,7 +294,7 @@ class JobOperator(LandingOperator):
         context["ti"].xcom_push(key="job_id", value=job_id)
         context["ti"].xcom_push(key=JOB_URL_KEY, value=url)
 
-    def _goes_on(self, client: Client, load: Load, job: Job) -> bool:
+    def _is_running(self, client: Client, load: Load, job: Job) -> bool:
         """Return whether the job still runs; one check here avoids a deferral for a job that has ended."""
         try:
             head = client.run(orchestration.get_status(orchestration.JobRef(job.kind, job.job_id), client.retry))
@@ -326,7 +326,7 @@ class JobOperator(LandingOperator):
             ),
             method_name="execute_complete",
             kwargs={"generation": load.request.slot.generation},
-            timeout=timedelta(seconds=ends_at - time.time() + NET_S),
+            timeout=timedelta(seconds=ends_at - time.time() + TIMEOUT_MARGIN_S),
         )
 
 

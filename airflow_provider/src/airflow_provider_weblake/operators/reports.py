@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weblake.orchestration import Report
 
 #: Periods that go into XCom: one year.
-NEWEST = 12
+MAX_PERIODS = 12
 
 
 class WeblakeUsageOperator(DatasetOperator):
@@ -78,12 +78,12 @@ class WeblakeUsageOperator(DatasetOperator):
                 "report": found.name,
                 "periods": [
                     {"period": month, "total": sum(months[month]), "rows": len(months[month])}
-                    for month in sorted(months, reverse=True)[:NEWEST]
+                    for month in sorted(months, reverse=True)[:MAX_PERIODS]
                 ],
                 "total_current": current,
                 "over_budget": over,
                 "split": found.split,
-                "files": [asdict(file) for file in reversed(files[-NEWEST:])],
+                "files": [asdict(file) for file in reversed(files[-MAX_PERIODS:])],
             }
             if over:
                 self._over(current, budget)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weblake.orchestration import JobRef
 
 #: The largest number that is accepted as a count.
-MOST = 1 << 53
+MAX_COUNT = 1 << 53
 
 
 def check_interval(name: str, seconds: float) -> None:
@@ -56,6 +56,6 @@ def event_of(job: JobRef, status: str, head: Mapping[str, object]) -> dict[str, 
 
 def _number(value: object) -> float | int | None:
     """Return a count that a database accepts: JSON has no infinity, and a service may send any digits."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MOST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MAX_COUNT:
         return None
     return value

@@ -45,17 +45,17 @@ MAX_FAILURES = 10
 #: Seconds before the first retry of a failed poll; it doubles up to the watcher's own interval.
 FIRST_REPEAT_S = 30.0
 #: The longest pause that is accepted from Retry-After, in seconds.
-RETRY_AFTER_MOST_S = 3600.0
+MAX_RETRY_AFTER_S = 3600.0
 #: Seconds that the state store may take for one write: it no longer answers a triggerer that shuts down.
 WRITE_S = 15.0
 #: The minimum interval between two polls, in seconds.
-LEAST_INTERVAL_S = 1.0
+MIN_INTERVAL_S = 1.0
 #: Errors of the connection, the service or the network that end one poll.
-_TROUBLE = (WeblakeError, AirflowException, AirflowRuntimeError, OSError, TimeoutError)
+_POLL_ERRORS = (WeblakeError, AirflowException, AirflowRuntimeError, OSError, TimeoutError)
 
 
 @dataclass
-class Look(Generic[S]):
+class PollResult(Generic[S]):
     """The result of one poll, as each watcher gets it."""
 
     seen: S
@@ -80,7 +80,7 @@ class Polls(SharedStreamProducer, Generic[S]):
     poll_interval: float
     ask: Question[S]
 
-    async def open_stream(self) -> AsyncIterator[tuple[Look[S], Look[S]]]:
+    async def open_stream(self) -> AsyncIterator[tuple[PollResult[S], PollResult[S]]]:
         """Yield each result twice: for the watchers, and for `advance`."""
         failures = 0
         while True:
@@ -88,8 +88,8 @@ class Polls(SharedStreamProducer, Generic[S]):
                 async with shared_client(
                     self.weblake_conn_id
                 ) as client:  # read for each poll, so that a changed key is used
-                    look = Look(await self.ask(client))
-            except _TROUBLE as error:
+                    look = PollResult(await self.ask(client))
+            except _POLL_ERRORS as error:
                 failures += 1
                 if failures >= MAX_FAILURES:
                     raise
@@ -111,7 +111,7 @@ class Polls(SharedStreamProducer, Generic[S]):
     def _repeat_after(self, error: BaseException, failures: int) -> float:
         pause = _jittered(min(self.poll_interval, FIRST_REPEAT_S * 2.0 ** (failures - 1)))
         asked = error.retry_after if isinstance(error, RetryLater) else None
-        return max(pause, min(asked or 0.0, RETRY_AFTER_MOST_S))
+        return max(pause, min(asked or 0.0, MAX_RETRY_AFTER_S))
 
 
 class Watcher(BaseEventTrigger, Generic[S]):
@@ -122,9 +122,9 @@ class Watcher(BaseEventTrigger, Generic[S]):
 
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        if not self.poll_interval >= LEAST_INTERVAL_S:
+        if not self.poll_interval >= MIN_INTERVAL_S:
             raise InvalidOption(
-                f"poll_interval is {self.poll_interval}; the minimum is {LEAST_INTERVAL_S:.0f} second.",
+                f"poll_interval is {self.poll_interval}; the minimum is {MIN_INTERVAL_S:.0f} second.",
                 hint="Give a number of seconds.",
             )
         #: The content of the state store, as far as it is known.
@@ -171,7 +171,7 @@ class Watcher(BaseEventTrigger, Generic[S]):
         """Return the poll that watchers with one key share."""
         return cls(**kwargs)._polls()  # its own serialised arguments
 
-    async def filter_shared_stream(self, shared_stream: AsyncIterator[Look[S]]) -> AsyncIterator[TriggerEvent]:
+    async def filter_shared_stream(self, shared_stream: AsyncIterator[PollResult[S]]) -> AsyncIterator[TriggerEvent]:
         """Yield the events of each result that are new to this watcher."""
         memory = self._kept = await self._read()
         async for look in shared_stream:

@@ -19,7 +19,7 @@ from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 from airflow_provider_weblake.features import TRIGGERS_HEAR_KILLS
 from airflow_provider_weblake.hooks.shared import shared_client
 from airflow_provider_weblake.remedies import in_airflow_terms
-from airflow_provider_weblake.task_state import GOES_ON, astate_of
+from airflow_provider_weblake.task_state import ACTIVE_STATES, astate_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
 from airflow_provider_weblake.triggers.stored import check_interval, error_text, event_of, serialized
 from weblake import aio, errors, orchestration
@@ -215,9 +215,9 @@ class WeblakeJobTrigger(BaseTrigger):
             self.log.warning("This trigger is stopped, and Airflow does not say why: %s goes on.", self._job)
             self.log.debug("The state of the task is not known: %s", type(error).__name__)
             return True
-        if state in GOES_ON:
+        if state in ACTIVE_STATES:
             self.log.info("This trigger is stopped, and its task is %s: %s goes on.", state, self._job)
-        return state in GOES_ON
+        return state in ACTIVE_STATES
 
     async def _cancel(self, why: str) -> None:
         """Cancel the job; log a cancel that fails or takes too long."""

@@ -25,10 +25,10 @@ from airflow_provider_weblake.assets.jobs import JOBS_URI
 from weblake import webhooks
 
 #: Seconds for which a found secret, or its absence, is used.
-KEPT_S = 30.0
+CACHE_S = 30.0
 #: How many secrets are kept: an environment variable has a secret for each spelling of its connection's id in upper and
 #: lower case.
-KEPT_MOST = 1000
+MAX_CACHED = 1000
 #: Look-ups of connections without a known secret: so many at once, and so many a second in the long run.
 BURST, RATE = 20.0, 2.0
 _HEADER_NAME = re.compile(r"[A-Za-z0-9\-]{1,100}")
@@ -95,7 +95,7 @@ def _check_database() -> None:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CacheEntry:
     signing: Signing | None
     until: float
 
@@ -118,14 +118,14 @@ class SigningSecrets:
     ) -> None:
         self._read, self._clock, self._burst, self._read_named = read, clock, burst, named
         self._named, self._named_until = frozenset[str](), clock()
-        self._kept: dict[str, _Kept] = {}
+        self._cache: dict[str, _CacheEntry] = {}
         self._reading: dict[str, asyncio.Future[Signing | None]] = {}
         self._threads = ThreadPoolExecutor(2, "weblake-webhook-secrets")
         self._allowed, self._refilled = burst, clock()
 
     async def find(self, conn_id: str) -> Signing | None:
         """Return the signing of a connection, or None; raise Unavailable as `read_signing` does, or over the rate."""
-        kept = self._kept.get(conn_id)
+        kept = self._cache.get(conn_id)
         if kept is not None and self._clock() < kept.until:
             return kept.signing
         if conn_id not in self._reading and (kept is None or kept.signing is None) and not self._take():
@@ -141,16 +141,16 @@ class SigningSecrets:
     async def _look_up(self, conn_id: str) -> Signing | None:
         found = await asyncio.get_running_loop().run_in_executor(self._threads, self._read, conn_id)
         now = self._clock()
-        self._kept = {name: kept for name, kept in self._kept.items() if kept.signing or now < kept.until}
-        self._kept.pop(conn_id, None)  # so that the first one is the oldest
-        while len(self._kept) >= KEPT_MOST:
-            del self._kept[next(iter(self._kept))]
-        self._kept[conn_id] = _Kept(found, now + KEPT_S)
+        self._cache = {name: kept for name, kept in self._cache.items() if kept.signing or now < kept.until}
+        self._cache.pop(conn_id, None)  # so that the first one is the oldest
+        while len(self._cache) >= MAX_CACHED:
+            del self._cache[next(iter(self._cache))]
+        self._cache[conn_id] = _CacheEntry(found, now + CACHE_S)
         return found
 
     def __len__(self) -> int:
         """Return how many secrets are kept."""
-        return len(self._kept)
+        return len(self._cache)
 
     def _end(self, conn_id: str, done: asyncio.Future[Signing | None]) -> None:
         del self._reading[conn_id]
@@ -170,7 +170,7 @@ class SigningSecrets:
     async def _check_named(self, conn_id: str) -> None:
         """Raise Unavailable if no DAG names an asset of the connection, as far as was known in the last half minute."""
         if self._clock() >= self._named_until:
-            self._named_until = self._clock() + KEPT_S  # before the wait: one look for all requests
+            self._named_until = self._clock() + CACHE_S  # before the wait: one look for all requests
             self._named = await asyncio.get_running_loop().run_in_executor(self._threads, self._read_named)
         if conn_id not in self._named:
             raise Unavailable("Too many unknown connections were asked for.")

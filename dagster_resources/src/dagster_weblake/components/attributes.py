@@ -11,13 +11,13 @@ import dagster as dg
 from dagster.components.resolved import core_models as core
 from pydantic import ValidationError
 
-from dagster_weblake.components.block import Block, filled_in, mistake
+from dagster_weblake.components.block import Block, fill_templates, resolution_error
 from dagster_weblake.resource import WeblakeResource
 
 _DURATION = re.compile(r"(?:([\d.]+)d)?(?:([\d.]+)h)?(?:([\d.]+)m)?(?:([\d.]+)s?)?")
 
 
-def about(description: str, example: object) -> dg.Resolver:
+def doc(description: str, example: object) -> dg.Resolver:
     """Return Dagster's default resolver with a description and an example of the attribute."""
     resolver: dg.Resolver = dg.Resolver.default(description=description, examples=[example])
     return resolver
@@ -47,20 +47,21 @@ def _resource_of(context: dg.ResolutionContext, value: Mapping[str, object] | No
     if value is None:
         return None
     given = {
-        name: filled_in(context.at_path(name), each, late=name != "storage_options") for name, each in value.items()
+        name: fill_templates(context.at_path(name), each, late=name != "storage_options")
+        for name, each in value.items()
     }
     try:
         return WeblakeResource(**{name: each for name, each in given.items() if each is not None})
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        raise mistake(context, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise resolution_error(context, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def _deadline_of(context: dg.ResolutionContext, value: object) -> timedelta:
     try:
         return duration(value)
     except ValueError as error:
-        raise mistake(context, str(error)) from None
+        raise resolution_error(context, str(error)) from None
 
 
 def duration(value: object) -> timedelta:

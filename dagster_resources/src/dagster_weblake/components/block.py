@@ -1,6 +1,6 @@
 """Blocks of a defs.yaml: errors with the line that they are about, and templates that leave secrets to the run.
 
-Dagster resolves every text, and reads the result as a Python literal: `"2026"` would become a number. `filled_in`
+Dagster resolves every text, and reads the result as a Python literal: `"2026"` would become a number. `fill_templates`
 resolves only texts that hold a template. A variable that is not set is an error that names it: Dagster itself reads it
 as null, so that a limit would be lost.
 """
@@ -47,10 +47,10 @@ class Block(dg.Resolvable, dg.Model):
         named = [word] if word in model.model_fields_set else ["options"] if isinstance(cause, InvalidOption) else []
         for part in first["loc"] or named:
             context = context.at_path(part)
-        raise mistake(context, text)
+        raise resolution_error(context, text)
 
 
-def mistake(context: dg.ResolutionContext, text: str) -> Exception:
+def resolution_error(context: dg.ResolutionContext, text: str) -> Exception:
     """Return the error of a value that has to be corrected: its line and the text.
 
     Dagster adds a traceback to every error that is raised while it resolves an attribute, except to its own.
@@ -80,10 +80,12 @@ def check_variables(context: dg.ResolutionContext, value: object) -> None:
         for name in _VARIABLE.findall(value):
             if name not in os.environ:
                 attribute = next((part for part in reversed(context.path) if isinstance(part, str)), "the component")
-                raise mistake(context, f"The environment variable {name} is not set, and {attribute} needs it.")
+                raise resolution_error(
+                    context, f"The environment variable {name} is not set, and {attribute} needs it."
+                )
 
 
-def filled_in(context: dg.ResolutionContext, value: object, *, late: bool = False) -> object:
+def fill_templates(context: dg.ResolutionContext, value: object, *, late: bool = False) -> object:
     """Return the value with its templates filled in, at any depth.
 
     With `late`, and in headers, a text that is only `{{ env.NAME }}` becomes an EnvVar, which the run looks up: it may
@@ -94,11 +96,11 @@ def filled_in(context: dg.ResolutionContext, value: object, *, late: bool = Fals
     """
     if isinstance(value, Mapping):
         return {
-            name: filled_in(context.at_path(str(name)), each, late=late or name == "headers")
+            name: fill_templates(context.at_path(str(name)), each, late=late or name == "headers")
             for name, each in value.items()
         }
     if isinstance(value, list | tuple):
-        return [filled_in(context.at_path(index), each, late=late) for index, each in enumerate(value)]
+        return [fill_templates(context.at_path(index), each, late=late) for index, each in enumerate(value)]
     if not isinstance(value, str) or not _TEMPLATE.search(value):
         return value
     alone = _VARIABLE.fullmatch(value.strip())

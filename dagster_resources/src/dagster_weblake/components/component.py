@@ -16,7 +16,7 @@ from dagster_weblake.components.attributes import (
     ResolvedBackfillPolicy,
     ResolvedResource,
     ResolvedRetryPolicy,
-    about,
+    doc,
 )
 from dagster_weblake.components.block import Block
 from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
@@ -36,14 +36,14 @@ class LandingComponent(dg.Component, Block, ABC):
     asset: ResolvedAsset
     to: Annotated[
         str | None,
-        about("The dataset's root, if it is not the resource's: a path or a storage URL.", "s3://lake/web"),
+        doc("The dataset's root, if it is not the resource's: a path or a storage URL.", "s3://lake/web"),
     ] = None
-    pool: Annotated[str | None, about("The concurrency pool of the steps that call the service.", "weblake")] = None
+    pool: Annotated[str | None, doc("The concurrency pool of the steps that call the service.", "weblake")] = None
     retry_policy: ResolvedRetryPolicy = DEFAULT_RETRIES
     backfill_policy: ResolvedBackfillPolicy = None
     resource_key: Annotated[
         str | None,
-        about(
+        doc(
             "The key of the project's WeblakeResource, default `weblake`; or the key under which other definitions can "
             "use the component's own resource, default none.",
             "weblake",

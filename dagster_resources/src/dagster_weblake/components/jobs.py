@@ -13,8 +13,8 @@ import dagster as dg
 from pydantic import Field, field_validator, model_validator
 
 from dagster_weblake.checks import build_document_checks
-from dagster_weblake.components.attributes import ResolvedDeadline, about, duration
-from dagster_weblake.components.block import Block, filled_in
+from dagster_weblake.components.attributes import ResolvedDeadline, doc, duration
+from dagster_weblake.components.block import Block, fill_templates
 from dagster_weblake.components.component import LandingComponent
 from dagster_weblake.components.option_schema import options_schema
 from dagster_weblake.components.scaffolding import BatchScrapeScaffolder, CrawlScaffolder
@@ -49,7 +49,7 @@ class JobComponent(LandingComponent, ABC):
 
     wait: Annotated[
         Wait,
-        about(
+        doc(
             "step: the step waits for its job. sensor: `<key>_job` starts it, and a sensor requests the run of `<key>` "
             "that lands it when it has ended, so that no process waits.",
             "sensor",
@@ -58,31 +58,31 @@ class JobComponent(LandingComponent, ABC):
     partition: Annotated[
         dict[str, str] | None,
         dg.Resolver(
-            filled_in,
+            fill_templates,
             model_field_type=dict[str, str] | None,
             inject_before_resolve=False,
             description="Path keys of the dataset instead of load_date, the same for all assets of a root.",
             examples=[{"day": "{partition_key}"}],
         ),
     ] = None
-    allow_partial: Annotated[bool, about("Stores the available pages of an incomplete load.", example=True)] = False
-    missing_ratio: Annotated[float, about("The share of submitted URLs that may be missing.", 0.05)] = 0.0
-    fail_ratio: Annotated[float, about("The share of pages that may fail before the load is refused.", 0.2)] = 1.0
+    allow_partial: Annotated[bool, doc("Stores the available pages of an incomplete load.", example=True)] = False
+    missing_ratio: Annotated[float, doc("The share of submitted URLs that may be missing.", 0.05)] = 0.0
+    fail_ratio: Annotated[float, doc("The share of pages that may fail before the load is refused.", 0.2)] = 1.0
     max_credits: Annotated[
-        float | None, about("Refuses to start a job that would cost more, and cancels a job that exceeds it.", 500)
+        float | None, doc("Refuses to start a job that would cost more, and cancels a job that exceeds it.", 500)
     ] = None
     deadline: ResolvedDeadline = timedelta(hours=24)
-    poll_interval: Annotated[float, about("The maximum interval between status polls, in seconds.", 10)] = 10.0
+    poll_interval: Annotated[float, doc("The maximum interval between status polls, in seconds.", 10)] = 10.0
     checks: Annotated[
         DocumentChecksBlock | None,
-        about(
+        doc(
             "Checks of the landed documents; none by default, all of them with {}.",
             {"min_rows": 100, "max_error_ratio": 0.05},
         ),
     ] = None
     sensor: Annotated[
         SensorBlock | None,
-        about(
+        doc(
             "The collect sensor of wait: sensor. null: none, if a sensor of your own collects for several assets.",
             {"minimum_interval_seconds": 60},
         ),
@@ -118,7 +118,7 @@ class JobComponent(LandingComponent, ABC):
 
 def _options(form: type, description: str, examples: list[Mapping[str, object]]) -> dg.Resolver:
     return dg.Resolver(
-        filled_in,
+        fill_templates,
         model_field_type=dict[str, Any],
         inject_before_resolve=False,
         description=description,
@@ -150,7 +150,7 @@ class WeblakeCrawlComponent(JobComponent):
 
     url: Annotated[
         str,
-        about("The start URL; may contain the partition.", "https://docs.example.com/"),
+        doc("The start URL; may contain the partition.", "https://docs.example.com/"),
     ]
     options: Annotated[
         dict[str, object],
@@ -169,7 +169,7 @@ class WeblakeCrawlComponent(JobComponent):
 
 def _urls_of(context: dg.ResolutionContext, value: object) -> object:
     """Return a list of URLs, or a file of them; a relative path is resolved beside the defs.yaml."""
-    found = filled_in(context, value)
+    found = fill_templates(context, value)
     if not isinstance(found, str) or "://" in found:
         return found
     return str(context.resolve_source_relative_path(found))
@@ -213,7 +213,7 @@ class WeblakeBatchScrapeComponent(JobComponent):
     ] = None
     column: Annotated[
         str | None,
-        about("The column of a table, or of a CSV or Parquet file; default url.", "url"),
+        doc("The column of a table, or of a CSV or Parquet file; default url.", "url"),
     ] = None
     options: Annotated[
         dict[str, object],

@@ -10,7 +10,7 @@ from pydantic import field_validator, model_validator
 from typing_extensions import Self
 
 from dagster_weblake.checks import build_usage_checks
-from dagster_weblake.components.attributes import ResolvedBackfillPolicy, about
+from dagster_weblake.components.attributes import ResolvedBackfillPolicy, doc
 from dagster_weblake.components.block import Block
 from dagster_weblake.components.component import LandingComponent
 from dagster_weblake.components.scaffolding import UsageScaffolder
@@ -39,15 +39,15 @@ class WeblakeUsageComponent(LandingComponent):
     ```
     """
 
-    report: Annotated[Literal["credits", "tokens"], about("What is counted.", "tokens")] = "credits"
-    by_api_key: Annotated[bool, about("Splits the report by API key.", example=True)] = False
+    report: Annotated[Literal["credits", "tokens"], doc("What is counted.", "tokens")] = "credits"
+    by_api_key: Annotated[bool, doc("Splits the report by API key.", example=True)] = False
     budget: Annotated[
         float | None,
-        about("Credits or tokens that a month may use; adds the check usage_under_budget.", 100000),
+        doc("Credits or tokens that a month may use; adds the check usage_under_budget.", 100000),
     ] = None
     start_date: Annotated[
         str | None,
-        about(
+        doc(
             "The first month: the asset gets monthly partitions, which include the current month. Without it, each "
             "materialization lands all months.",
             "2026-01-01",
@@ -56,7 +56,7 @@ class WeblakeUsageComponent(LandingComponent):
     backfill_policy: ResolvedBackfillPolicy = dg.BackfillPolicy.single_run()
     checks: Annotated[
         UsageChecksBlock | None,
-        about("The severity and blocking of the check of the budget.", {"severity": "WARN"}),
+        doc("The severity and blocking of the check of the budget.", {"severity": "WARN"}),
     ] = None
 
     threshold = "budget"

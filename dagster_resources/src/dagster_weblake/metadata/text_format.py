@@ -19,14 +19,14 @@ import dagster as dg
 MAX_TEXT, MAX_CELL = 1000, 200
 
 #: Unicode categories that a page would not show, or that would change how other text is shown (bidi overrides).
-_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-_STAND_INS = str.maketrans({"`": "'", "|": "¦"})
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+_REPLACEMENTS = str.maketrans({"`": "'", "|": "¦"})
 
 
 def plain(value: object, most: int = MAX_TEXT) -> str:
     """Return the text of a value on one line, without invisible characters, `most` characters at most."""
     text = str(value)[: most * 4]
-    text = "".join(" " if unicodedata.category(c) in _UNSEEN else c for c in text)
+    text = "".join(" " if unicodedata.category(c) in _INVISIBLE else c for c in text)
     text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
@@ -57,7 +57,7 @@ def cell(value: object) -> str:
         return ""
     if isinstance(value, int | float):
         return number(value)
-    shown = plain(value, MAX_CELL).translate(_STAND_INS)
+    shown = plain(value, MAX_CELL).translate(_REPLACEMENTS)
     return f"`{shown}`" if shown else ""
 
 

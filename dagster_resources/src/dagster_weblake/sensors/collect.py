@@ -23,7 +23,7 @@ import dagster as dg
 from dagster_weblake.collecting import LOAD_TAG
 from dagster_weblake.remedies import DAGSTER, in_dagster_terms
 from dagster_weblake.sensors import ticks
-from dagster_weblake.sensors.job_events import Followed, StartedJob, read_new, read_started
+from dagster_weblake.sensors.job_events import FollowedJobs, StartedJob, read_new, read_started
 from dagster_weblake.sensors.own_runs import OwnRun, OwnRuns
 from dagster_weblake.sensors.ticks import CallableSensor
 from dagster_weblake.specs import job_key
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 #: An asset: its definition, its spec or its key, as text `prefix/name`.
 Asset = dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey | str
 #: Concurrent status polls, and concurrent reads of the ledger.
-AT_ONCE = 16
+PARALLEL_POLLS = 16
 #: Jobs that one tick polls. The others are polled in the next ticks.
-LOOKS = 1000
+POLLS_PER_TICK = 1000
 #: Seconds of a tick that are reserved for reads of the ledger.
 LEDGER_S = 15.0
 #: Seconds in which "not found" is tolerated: a job just started may not be found yet.
@@ -134,7 +134,7 @@ class _Tick:
     resource: WeblakeResource
     pairs: Sequence[_Pair]
     sensor: str
-    memory: Followed = field(init=False)
+    memory: FollowedJobs = field(init=False)
     until: float = field(default_factory=lambda: time.monotonic() + ticks.TICK_S)
     #: The reason why a poll or a read failed, if one did.
     trouble: WeblakeError | None = None
@@ -142,7 +142,7 @@ class _Tick:
     states: dict[str, object] = field(default_factory=dict)
 
     def run(self) -> dg.SensorResult:
-        self.memory = Followed.read(ticks.remembered(self.context))
+        self.memory = FollowedJobs.read(ticks.remembered(self.context))
         for pair in self.pairs:
             read_new(self.context.instance, pair.job, self.memory)
         asked, pending = self._jobs(self.memory.asked), self._jobs(self.memory.pending)
@@ -157,7 +157,7 @@ class _Tick:
     def _jobs(self, events: Mapping[str, list[int]]) -> list[tuple[_Pair, StartedJob]]:
         """Return the jobs of the first events of each asset, without repeated starts of the same load."""
         found: dict[str, tuple[_Pair, StartedJob]] = {}
-        most = max(1, LOOKS // len(self.pairs))
+        most = max(1, POLLS_PER_TICK // len(self.pairs))
         for pair in self.pairs:
             ids = events.get(pair.job.to_user_string(), [])[:most]
             started = read_started(self.context.instance, pair.job, ids)
@@ -189,7 +189,7 @@ class _Tick:
         if not jobs:
             return orchestration.PollResults({}, {})
         async with self.resource.get_async_client() as client:
-            return await orchestration.poll_all(client, jobs, at_once=AT_ONCE, until=self.until - LEDGER_S)
+            return await orchestration.poll_all(client, jobs, at_once=PARALLEL_POLLS, until=self.until - LEDGER_S)
 
     def _tell(self, answers: orchestration.PollResults, asked: int) -> None:
         failed = [error for error in answers.errors.values() if not isinstance(error, JobGone)]
@@ -252,7 +252,7 @@ class _Tick:
                 # A temporary failure of the storage must not cause a run; a permanent one is reported by the run.
                 return True if job.is_late(time.time()) else None
 
-        with ThreadPoolExecutor(AT_ONCE) as readers:
+        with ThreadPoolExecutor(PARALLEL_POLLS) as readers:
             return dict(zip((job.load_id for _, job in jobs), readers.map(look, jobs), strict=True))
 
     def _drop(self, pair: _Pair, job: StartedJob) -> None:

@@ -16,7 +16,7 @@ LOOK_BACK_S = 7 * 24 * 3600.0
 #: Events are numbered before they are visible: a later one may be seen first. So these last numbers are read again.
 OVERLAP = 200
 #: Jobs that one sensor follows; others wait in the event log until there is room. Numbers of 3000 events are 36 KB.
-MOST = 3000
+MAX_FOLLOWED = 3000
 _PAGE = 500
 
 
@@ -50,7 +50,7 @@ class StartedJob:
 
 
 @dataclass(slots=True)
-class Followed:
+class FollowedJobs:
     """The state of a sensor: numbers of events, by the key of the asset that started the jobs."""
 
     #: The highest number that was read.
@@ -82,7 +82,7 @@ class Followed:
     @property
     def free_slots(self) -> int:
         """Return how many more jobs it can follow."""
-        return max(0, MOST - sum(len(ids) for each in (self.pending, self.asked) for ids in each.values()))
+        return max(0, MAX_FOLLOWED - sum(len(ids) for each in (self.pending, self.asked) for ids in each.values()))
 
     def follow(self, key: dg.AssetKey, event: int) -> None:
         """Add a job, unless it is known."""
@@ -118,7 +118,7 @@ class Followed:
                 line.remove(event)
 
 
-def read_new(instance: dg.DagsterInstance, key: dg.AssetKey, memory: Followed) -> None:
+def read_new(instance: dg.DagsterInstance, key: dg.AssetKey, memory: FollowedJobs) -> None:
     """Add the jobs that an asset has started since the last tick, as far as there is room for them.
 
     If the last event that was read is gone, the numbers may be those of another event log: one that was deleted,

@@ -71,7 +71,7 @@ def _empty(value: object) -> bool:
 
 
 #: Limit of the absolute value of numbers, so that they fit into a float; larger ones are kept in `extra`.
-MOST = 1e300
+MAX_NUMBER = 1e300
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
@@ -109,7 +109,7 @@ class _Part:
     def _one(self, value: object) -> object:
         if self.model is not None:
             return self.model.decode(value) if isinstance(value, dict) else None
-        if isinstance(value, int | float) and not -MOST < value < MOST:
+        if isinstance(value, int | float) and not -MAX_NUMBER < value < MAX_NUMBER:
             return None
         try:
             return msgspec.convert(value, self.hint, strict=True)

@@ -89,17 +89,22 @@ def make(directory: Path, name: str, seed: int = 7) -> Path:
     (lake / layout.LAYOUT).write_bytes(msgspec.json.encode({"version": 1, "tables": keys}))
     for n in range(shape.loads):
         created = BEGAN + timedelta(days=n * shape.days // shape.loads, seconds=n)
-        load = Intent(
-            load_id=f"{rng.getrandbits(64):016x}",
-            kind="batch_scrape",
-            endpoint="batch_scrape",
-            created_at=created.isoformat(),
-            request_sha256="ab" * 16,
-            submitted=shape.documents,
-        )
+        load = batch_intent(rng, created, shape.documents)
         land(lake, load, str(uuid.UUID(int=rng.getrandbits(128), version=4)), n * shape.documents, shape, pool, rng)
     (lake / "made").write_text("whole")
     return lake
+
+
+def batch_intent(rng: random.Random, created: datetime, documents: int) -> Intent:
+    """The intent of a batch of so many documents."""
+    return Intent(
+        load_id=f"{rng.getrandbits(64):016x}",
+        kind="batch_scrape",
+        endpoint="batch_scrape",
+        created_at=created.isoformat(),
+        request_sha256="ab" * 16,
+        submitted=documents,
+    )
 
 
 def land(lake: Path, load: Intent, job: str, first: int, shape: Shape, pool: list[str], rng: random.Random) -> None:

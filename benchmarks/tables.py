@@ -32,7 +32,6 @@ from ledger_growth import s3_server
 from made_lakes import BEGAN, Shape
 
 from weblake import read, tables
-from weblake.dataset.records import Intent
 from weblake.dataset.registered_tables import ADDED, mark_uncommitted
 from weblake.dataset.root import open_dataset
 
@@ -89,14 +88,7 @@ def one_more(place: Place, table_id: str, number: int) -> None:
     """Land one more load, as a landing leaves it: its file, its records and its entry for the table."""
     rng = random.Random(number)
     created = BEGAN + timedelta(days=1, seconds=number)
-    load = Intent(
-        load_id=f"{rng.getrandbits(64):016x}",
-        kind="batch_scrape",
-        endpoint="batch_scrape",
-        created_at=created.isoformat(),
-        request_sha256="ab" * 16,
-        submitted=DOCUMENTS,
-    )
+    load = made_lakes.batch_intent(rng, created, DOCUMENTS)
     dataset = open_dataset(place.root)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "_weblake/ledger").mkdir(parents=True)

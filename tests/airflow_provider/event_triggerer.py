@@ -125,6 +125,15 @@ async def triggerer(**options: Any) -> AsyncIterator[Triggerer]:
         await running.stop()
 
 
+@asynccontextmanager
+async def one_watcher(supervisor: Supervisor, trigger: BaseEventTrigger, asset: str) -> AsyncIterator[Triggerer]:
+    """Run a triggerer with one watcher of an asset, from the first state that it stores on."""
+    async with triggerer() as running:
+        running.watch(trigger, asset)
+        await until(lambda: supervisor.of(asset), watched=running)
+        yield running
+
+
 async def wait_for_polls(service: WeblakeService, more: int, *, path: str = "/v2/team/activity") -> None:
     """Wait until the service has received `more` further requests for the path."""
     before = count_calls(service, path)

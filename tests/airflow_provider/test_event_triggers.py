@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from airflow.sdk import Asset
 from airflow.sdk.execution_time.context import AssetStateStoreAccessor, AssetStateStoreAccessors
 from async_jobs import land, run_in_loop, start, until
-from event_triggerer import POLL_S, Supervisor, batches, count_calls, supervisor, triggerer, wait_for_polls
+from event_triggerer import POLL_S, Supervisor, batches, count_calls, one_watcher, supervisor, triggerer, wait_for_polls
 from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
@@ -24,9 +24,7 @@ def test_a_job_that_completes_fires_once_and_earlier_ones_do_not(
     async def story() -> None:
         await land(weblake_service, f"{site.url}/page/0")
         held = await start(weblake_service, site.held(1)[0])  # runs when the watcher begins
-        async with triggerer() as running:
-            running.watch(batches(), "scraped")
-            await until(lambda: supervisor.of("scraped"), watched=running)
+        async with one_watcher(supervisor, batches(), "scraped") as running:
             job_id = await land(weblake_service, f"{site.url}/page/1?token=abc", f"{site.url}/page/2")
             await until(lambda: running.fired, watched=running)
             site.release()
@@ -48,9 +46,7 @@ def test_a_restart_neither_repeats_nor_loses_events(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
 ) -> None:
     async def story() -> None:
-        async with triggerer() as before:
-            before.watch(batches(), "scraped")
-            await until(lambda: supervisor.of("scraped"), watched=before)
+        async with one_watcher(supervisor, batches(), "scraped") as before:
             first = await land(weblake_service, f"{site.url}/page/1")
             await until(lambda: before.fired, watched=before)
             held = await start(weblake_service, site.held(1)[0])
@@ -78,9 +74,8 @@ def test_an_event_that_airflow_did_not_store_is_repeated(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
 ) -> None:
     async def story() -> None:
-        async with triggerer() as before:
-            before.watch(batches(), "scraped")
-            await until(lambda: supervisor.of("scraped"), watched=before)
+        async with one_watcher(supervisor, batches(), "scraped"):
+            pass
         async with triggerer(confirms=False) as killed:
             killed.watch(batches(), "scraped")
             job_id = await land(weblake_service, f"{site.url}/page/1")
@@ -101,9 +96,7 @@ def test_a_state_that_cannot_be_written_is_written_after_the_next_poll(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
 ) -> None:
     async def story() -> None:
-        async with triggerer() as running:
-            running.watch(batches(), "scraped")
-            await until(lambda: supervisor.of("scraped"), watched=running)
+        async with one_watcher(supervisor, batches(), "scraped") as running:
             # The connection comes from the environment: only the state is out of reach.
             supervisor.broken = True
             job_id = await land(weblake_service, f"{site.url}/page/1")
@@ -142,9 +135,7 @@ def test_cancelled_jobs_fire_on_request_only(
 
 def test_a_target_filters_the_jobs(weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite) -> None:
     async def story() -> None:
-        async with triggerer() as running:
-            running.watch(batches(target=f"{site.url}/shop/*"), "shop")
-            await until(lambda: supervisor.of("shop"), watched=running)
+        async with one_watcher(supervisor, batches(target=f"{site.url}/shop/*"), "shop") as running:
             await land(weblake_service, f"{site.url}/news/1")
             wanted = await land(weblake_service, f"{site.url}/shop/1")
             await until(lambda: running.fired, watched=running)
@@ -158,9 +149,7 @@ def test_a_watcher_of_crawls_ignores_batches(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite
 ) -> None:
     async def story() -> None:
-        async with triggerer() as running:
-            running.watch(batches(kind="crawl"), "crawled")
-            await until(lambda: supervisor.of("crawled"), watched=running)
+        async with one_watcher(supervisor, batches(kind="crawl"), "crawled") as running:
             await land(weblake_service, f"{site.url}/page/1")
             with weblake_service.client() as client:
                 crawl = await asyncio.to_thread(client.start_crawl, f"{site.url}/", limit=1)
@@ -215,9 +204,7 @@ def test_one_trigger_for_two_assets_keeps_its_state_with_both(
     """Airflow makes one trigger of equal ones, and its accessor refuses to choose between their assets."""
 
     async def story() -> None:
-        async with triggerer() as running:
-            running.watch(batches(), "first")
-            await until(lambda: supervisor.of("first"), watched=running)
+        async with one_watcher(supervisor, batches(), "first") as running:
             job_id = await land(weblake_service, f"{site.url}/page/1")
             await until(lambda: job_id in supervisor.of("first")[0]["over"], watched=running)
         async with triggerer() as after:

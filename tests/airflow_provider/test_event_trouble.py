@@ -11,7 +11,7 @@ from airflow.serialization.decoders import smart_decode_trigger_kwargs
 from airflow.serialization.encoders import encode_trigger
 from airflow.triggers.base import BaseEventTrigger
 from async_jobs import land, run_in_loop, start, until
-from event_triggerer import Supervisor, batches, count_calls, supervisor, triggerer
+from event_triggerer import Supervisor, batches, count_calls, one_watcher, supervisor, triggerer
 from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers import watching
@@ -27,9 +27,7 @@ def test_temporary_failures_are_waited_out(
     weblake_service: WeblakeService, supervisor: Supervisor, site: GatedSite, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
-        async with triggerer() as running:
-            running.watch(batches(), "scraped")
-            await until(lambda: supervisor.of("scraped"), watched=running)
+        async with one_watcher(supervisor, batches(), "scraped") as running:
             weblake_service.faults(
                 {"match": {"path": "/v2/team/activity"}, "times": 3, "effect": {"status": 400}},
                 {"match": {"method": "GET", "path": "/v2/batch/scrape/"}, "times": 1, "effect": {"drop_before": True}},

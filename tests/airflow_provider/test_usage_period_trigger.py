@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from async_jobs import land, run_in_loop, until
-from event_triggerer import POLL_S, Supervisor, supervisor, triggerer, wait_for_polls
+from event_triggerer import POLL_S, Supervisor, one_watcher, supervisor, triggerer, wait_for_polls
 from gated_site import GatedSite
 
 from airflow_provider_weblake.triggers import events
@@ -33,9 +33,7 @@ def test_a_usage_period_fires_once_when_it_has_closed(
     async def story() -> None:
         await land(weblake_service, f"{site.url}/page/1", f"{site.url}/page/2")
         month = f"{datetime.now(timezone.utc):%Y-%m}"
-        async with triggerer() as before:
-            before.watch(usage(), "usage")
-            await until(lambda: supervisor.of("usage"), watched=before)
+        async with one_watcher(supervisor, usage(), "usage") as before:
             await wait_for_polls(weblake_service, 2, path=REPORT)
             assert before.fired == []
             weblake_service.advance(MONTH)
@@ -73,9 +71,7 @@ def test_a_new_watcher_records_or_fires_the_newest_closed_period(
             await land(weblake_service, f"{site.url}/page/{number}")
             weblake_service.advance(MONTH)
         await land(weblake_service, f"{site.url}/page/9")
-        async with triggerer() as running:
-            running.watch(usage(report="tokens", fire_latest=fire_latest), "usage")
-            await until(lambda: supervisor.of("usage"), watched=running)
+        async with one_watcher(supervisor, usage(report="tokens", fire_latest=fire_latest), "usage") as running:
             await wait_for_polls(weblake_service, 2, path="/v2/team/token-usage/historical")
         periods = [event["period"] for _, event in running.fired]
         assert len(periods) == (1 if fire_latest else 0)
@@ -98,9 +94,7 @@ def test_a_period_also_closes_by_the_clock_without_a_later_one(
 
     async def story() -> None:
         await land(weblake_service, f"{site.url}/page/1")
-        async with triggerer() as running:
-            running.watch(usage(), "usage")
-            await until(lambda: supervisor.of("usage"), watched=running)
+        async with one_watcher(supervisor, usage(), "usage") as running:
             assert running.fired == []
             monkeypatch.setattr(events, "datetime", Later)
             await until(lambda: running.fired, watched=running)

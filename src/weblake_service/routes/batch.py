@@ -17,8 +17,9 @@ from weblake_service.feature_checks import check_page_options
 from weblake_service.jobs import job_records, page_queue
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response
+from weblake_service.responses import ErrorResponse, bad_request, encode
 from weblake_service.routes.idempotency import IdempotencyTicket
+from weblake_service.routes.job_starts import record_and_launch
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.request_options import (
     check_queue,
@@ -67,7 +68,7 @@ class BatchRoutes:
         pages, plan, most = page_options(asked), _plan(asked), len(urls)
         shown = None if is_private(pages) else urls[0]
 
-        def work(db: Connection) -> tuple[str, bytes]:
+        def record(db: Connection) -> tuple[str, bytes]:
             needed = len(urls) * page_price(asked)
             accounts.require_credits(db, access.team, needed, parts.config.plan(access.team).credits, now)
             check_queue(job_records.waiting(db, access.team), len(urls), parts.config.plan(access.team), now)
@@ -83,10 +84,7 @@ class BatchRoutes:
             ticket.save(db, 200, encoded)
             return new_id, encoded
 
-        new_id, encoded = await parts.store.write(work)
-        parts.delivery.wake()
-        await parts.jobs.launch(new_id)
-        return encoded_json_response(encoded)
+        return await record_and_launch(parts, record)
 
     def _urls(self, asked: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
         """Return the URLs to scrape, and the invalid ones to report; None if invalid URLs are not tolerated."""

@@ -21,8 +21,9 @@ from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.llm.crawl_params import generate
 from weblake_service.page_failure import PageFailure
-from weblake_service.responses import bad_request, encode, encoded_json_response, json_response
+from weblake_service.responses import bad_request, encode, json_response
 from weblake_service.routes.idempotency import IdempotencyTicket
+from weblake_service.routes.job_starts import record_and_launch
 from weblake_service.routes.jobs import JobRoutes, job_address
 from weblake_service.routes.request_options import (
     check_queue,
@@ -108,7 +109,7 @@ class CrawlRoutes:
         assert isinstance(limit, int)
         plan = {name: value for name, value in asked.items() if name not in _NOT_PLAN} | {"limit": limit}
 
-        def work(db: Connection) -> tuple[str, bytes]:
+        def record(db: Connection) -> tuple[str, bytes]:
             accounts.require_credits(
                 db, access.team, limit * page_price(pages), parts.config.plan(access.team).credits, now
             )
@@ -122,10 +123,7 @@ class CrawlRoutes:
             ticket.save(db, 200, encoded)
             return new_id, encoded
 
-        new_id, encoded = await parts.store.write(work)
-        parts.delivery.wake()
-        await parts.jobs.launch(new_id)
-        return encoded_json_response(encoded)
+        return await record_and_launch(parts, record)
 
 
 def _check_patterns(asked: Mapping[str, object]) -> None:

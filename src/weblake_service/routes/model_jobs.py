@@ -18,11 +18,11 @@ from weblake_service.responses import (
     ErrorResponse,
     bad_request,
     encode,
-    encoded_json_response,
     json_response,
     read_job_id,
 )
 from weblake_service.routes.idempotency import IdempotencyTicket
+from weblake_service.routes.job_starts import record_and_launch
 from weblake_service.store import accounts
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ async def start(
     """
     plan = parts.config.plan(job.access.team).credits
 
-    def work(db: Connection) -> tuple[str, bytes]:
+    def record(db: Connection) -> tuple[str, bytes]:
         accounts.require_credits(db, job.access.team, needed, plan, job.at)
         new_id = parts.ids.start(db)
         encoded = encode({"success": True, "id": new_id, **more})
@@ -71,10 +71,7 @@ async def start(
         ticket.save(db, 200, encoded)
         return new_id, encoded
 
-    new_id, encoded = await parts.store.write(work)
-    parts.delivery.wake()
-    await parts.jobs.launch(new_id)
-    return encoded_json_response(encoded)
+    return await record_and_launch(parts, record)
 
 
 async def read(parts: ServiceComponents, request: Request, name: str, what: str, kinds: tuple[str, ...]) -> Response:

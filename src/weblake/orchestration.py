@@ -270,7 +270,7 @@ class LoadState:
     @property
     def current(self) -> LoadState:
         """The load that is current for this one: itself, or the last in its chain of replacements."""
-        return LoadState(self.dataset, self.dataset.ledger.standing(self.load_id))
+        return LoadState(self.dataset, self.dataset.ledger.current_load(self.load_id))
 
 
 def open_loads_of_slot(dataset: Dataset, slot: str) -> list[Orphan]:

@@ -84,8 +84,8 @@ def test_a_root_that_is_compacted_again_and_again_keeps_what_it_knows(
     ledger = open_dataset(root).ledger
     for n in (10, 14, 22, 43):
         job = f"00000000-0000-4000-8000-{load_id(n)[:12]}"
-        assert ledger.lander("batch_scrape", job) == load_id(n)
-        assert ledger.standing(load_id(n)) == load_id(44)
+        assert ledger.landing_load("batch_scrape", job) == load_id(n)
+        assert ledger.current_load(load_id(n)) == load_id(44)
 
 
 @pytest.fixture

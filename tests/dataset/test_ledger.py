@@ -158,8 +158,8 @@ def test_loads_come_in_the_order_in_which_they_landed(ledger: Ledger) -> None:
 def test_a_job_of_any_kind_has_one_owner(ledger: Ledger) -> None:
     for kind in ("batch_scrape", "scrape"):
         assert ledger.owner(kind, "job-1") is None
-        assert ledger.own(kind, "JOB-1", LOAD) == LOAD
-        assert ledger.own(kind, "job-1", OTHER) == ledger.owner(kind, "job-1") == LOAD
+        assert ledger.claim_job(kind, "JOB-1", LOAD) == LOAD
+        assert ledger.claim_job(kind, "job-1", OTHER) == ledger.owner(kind, "job-1") == LOAD
 
 
 def test_foreign_files_in_the_ledger_are_ignored(ledger: Ledger, storage: Storage) -> None:
@@ -301,19 +301,19 @@ def test_a_scrape_is_landed_as_its_own_load_whatever_its_job_id(tmp_path: Path) 
     """Only batches and crawls can be landed by job id, so nothing is claimed for other kinds."""
     ledger = Ledger(open_storage(tmp_path))
     for load_id in (LOAD, OTHER):
-        assert ledger.land_as("scrape", job().job_id, load_id) == load_id
-        assert ledger.land_as("batch_scrape", job().job_id, load_id) == LOAD
-    assert ledger.lander("scrape", job().job_id) is None
-    assert ledger.lander("batch_scrape", job().job_id) == LOAD
+        assert ledger.claim_landing("scrape", job().job_id, load_id) == load_id
+        assert ledger.claim_landing("batch_scrape", job().job_id, load_id) == LOAD
+    assert ledger.landing_load("scrape", job().job_id) is None
+    assert ledger.landing_load("batch_scrape", job().job_id) == LOAD
 
 
 def test_a_cycle_of_replacements_ends(tmp_path: Path) -> None:
     """Only a damaged ledger has one; each load is then replaced by the other."""
     ledger = Ledger(open_storage(tmp_path))
     ledger.record_retired(LOAD, OTHER)
-    assert ledger.standing(LOAD) == OTHER
+    assert ledger.current_load(LOAD) == OTHER
     ledger.record_retired(OTHER, LOAD)
-    assert {ledger.standing(LOAD), ledger.standing(OTHER)} == {LOAD, OTHER}
+    assert {ledger.current_load(LOAD), ledger.current_load(OTHER)} == {LOAD, OTHER}
 
 
 def test_ids_stay_the_same_in_every_version() -> None:

@@ -103,7 +103,7 @@ def test_two_commands_that_land_one_job_at_the_same_moment_land_it_once(lab: Lan
 @proves("2.6", at="src/weblake/loads/load.py", line="by = other.load_id", becomes="by = intent.load_id")
 def test_a_job_whose_claiming_process_died_is_landed_as_that_load(lab: LandingLab) -> None:
     intent, job, _ = load.start_load(lab.client, lab.dataset, batch())
-    assert lab.dataset.ledger.land_as(job.kind, job.job_id, intent.load_id) == intent.load_id  # its last act
+    assert lab.dataset.ledger.claim_landing(job.kind, job.job_id, intent.load_id) == intent.load_id  # its last act
     by_id = load.land(lab.client, lab.dataset, load_request.existing_job("batch", job.job_id), FAST_POLLS)
     assert by_id.receipt.load_id == intent.load_id
     again = load.land(lab.client, lab.dataset, batch(), FAST_POLLS)

@@ -207,7 +207,7 @@ def test_documents_of_another_job_under_the_same_load_id_are_refused(root: Root)
     with pytest.raises(StorageRefused, match=r"holds job .*1 and not .*2"):
         publishing.publish(root.dataset, intent, other)
     assert root.rows("documents") == 1
-    assert root.dataset.ledger.lander("batch_scrape", JOB[:-1] + "2") is None, "it can be landed by its id"
+    assert root.dataset.ledger.landing_load("batch_scrape", JOB[:-1] + "2") is None, "it can be landed by its id"
 
 
 def test_a_file_of_somebody_else_under_the_name_of_a_load_is_not_overwritten(root: Root) -> None:
@@ -223,7 +223,7 @@ def test_a_file_of_somebody_else_under_the_name_of_a_load_is_not_overwritten(roo
 
 def test_a_job_that_another_load_has_claimed_is_not_published(root: Root) -> None:
     intent, other = root.intent(1, "batch_scrape"), root.intent(2, "batch_scrape")
-    assert root.dataset.ledger.land_as("batch_scrape", JOB, other.load_id) == other.load_id
+    assert root.dataset.ledger.claim_landing("batch_scrape", JOB, other.load_id) == other.load_id
     publishing.refuse(root.dataset, intent, root.staged(intent))
     for land in (
         lambda: publishing.publish(root.dataset, intent, root.staged(intent)),
@@ -278,7 +278,7 @@ def test_a_load_that_is_refused_again_without_missing_pages_keeps_no_page_errors
 @proves(
     "2.1",
     at="src/weblake/loads/publishing.py",
-    line="if _has_errors(receipt) and not _is_of(rows, receipt):",
+    line="if _has_errors(receipt) and not _belongs_to(rows, receipt):",
     becomes="if False:",
 )
 def test_a_load_whose_second_refusal_was_cut_off_is_not_published_with_the_page_errors_of_it(

@@ -92,7 +92,7 @@ def test_a_start_without_an_answer_is_resolved_by_the_request_that_was_sent(
     first = lab.placed(RETRY)
     with (
         mock.patch.object(Ledger, "record_job", side_effect=KeyboardInterrupt),
-        mock.patch.object(Ledger, "own", side_effect=lambda kind, job_id, load_id: load_id),
+        mock.patch.object(Ledger, "claim_job", side_effect=lambda kind, job_id, load_id: load_id),
         pytest.raises(KeyboardInterrupt),
     ):
         load.start_load(lab.client, lab.dataset, first)

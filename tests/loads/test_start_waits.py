@@ -255,7 +255,7 @@ def test_a_listed_job_is_of_the_intent_if_it_is_not_older_by_the_clock_of_the_se
 @pytest.mark.parametrize("by_id", [True, False])
 def test_a_job_that_was_landed_by_its_id_may_be_of_the_intent(ledger: Ledger, *, by_id: bool) -> None:
     """The message for a lost start says to land the job so. A job that another load has started cannot be its own."""
-    ledger.own("batch_scrape", JOB, job_load_id("batch_scrape", JOB) if by_id else "b" * 16)
+    ledger.claim_job("batch_scrape", JOB, job_load_id("batch_scrape", JOB) if by_id else "b" * 16)
     service = Service([LOST, reply(200, {"success": True, "id": OTHER})], listed=[entry(BEGAN)])
     assert start(ledger, service).job_id == (JOB if by_id else OTHER)
 

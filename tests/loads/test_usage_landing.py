@@ -161,7 +161,7 @@ def test_old_records_are_merged_and_dropped_also_those_of_a_run_that_died(
     storage.create(f"{PENDING}/not ours", b"left alone")
     assert storage.list("activity") == [layout.activity_path(DAY)]
 
-    monkeypatch.setattr(usage, "KEPT", timedelta(seconds=-2))
+    monkeypatch.setattr(usage, "RECORD_LIFETIME", timedelta(seconds=-2))
     files = land_activity([], storage)
     assert [file.path for file in files] == [layout.activity_path(OTHER)]
     assert ids(storage) == ["a"]

@@ -62,8 +62,8 @@ def staged(storage: Storage, name: str, data: bytes) -> bool:
 @proves(
     "P5",
     at="src/weblake/storage/objects.py",
-    line="            self._fs.put_file(str(local_file), path, mode=mode, **_UPLOAD[self._backend])",
-    becomes="            self._fs.put_file(str(local_file), path, **_UPLOAD[self._backend])",
+    line="            self._fs.put_file(str(local_file), path, mode=mode, **_UPLOAD_OPTIONS[self._backend])",
+    becomes="            self._fs.put_file(str(local_file), path, **_UPLOAD_OPTIONS[self._backend])",
     case="s3-publish",
 )
 @pytest.mark.parametrize("what", ["create", "publish"])
@@ -282,7 +282,7 @@ def test_memory_is_used_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch,
     call = getattr(MemoryFileSystem, step)
 
     def watched(self: MemoryFileSystem, *args: object, **kwargs: object) -> object:
-        held.append(objects._MEMORY.locked())
+        held.append(objects._MEMORY_LOCK.locked())
         return call(self, *args, **kwargs)
 
     monkeypatch.setattr(MemoryFileSystem, step, watched)

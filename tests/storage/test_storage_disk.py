@@ -253,7 +253,7 @@ def test_p2_everything_is_synced_before_it_is_named(local_root: str, monkeypatch
 
 
 def _age(*paths: Path) -> None:
-    old = time.time() - scratch.LITTER_AGE - 60
+    old = time.time() - scratch.ABANDONED_S - 60
     for path in paths:
         os.utime(path, (old, old))
 
@@ -261,7 +261,7 @@ def _age(*paths: Path) -> None:
 @proves(
     "P14",
     at="src/weblake/storage/scratch.py",
-    line="    if time.time() - _touched(entry) < age_s:",
+    line="    if time.time() - _last_change(entry) < age_s:",
     becomes="    if True:",
 )
 @proves(

@@ -17,7 +17,7 @@ from weblake.storage import local, scratch
 def use_fixed_names(run: int) -> None:
     """Make the names of this process `<run>-<counter>`, and a counter where there is only a nonce."""
     count = itertools.count(1)
-    scratch._mark = lambda: f"{run}-{next(count):016x}"  # type: ignore[attr-defined]
+    scratch._unique_name = lambda: f"{run}-{next(count):016x}"  # type: ignore[attr-defined]
     local.secrets = SimpleNamespace(token_hex=lambda size: f"{next(count):0{2 * size}x}")  # type: ignore[assignment]
 
 

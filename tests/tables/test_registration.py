@@ -147,8 +147,8 @@ def test_a_root_whose_path_the_library_would_change_is_refused(
 @proves(
     "2.10",
     at="src/weblake/loads/retirement.py",
-    line="current = registered_tables.ids(storage)",
-    becomes="current = list(tables) or registered_tables.ids(storage)",
+    line="current = registered_tables.table_ids(storage)",
+    becomes="current = list(tables) or registered_tables.table_ids(storage)",
 )
 def test_a_table_that_is_removed_while_a_load_is_replaced(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The landing has listed the tables before, and the removal has deleted kept files before."""

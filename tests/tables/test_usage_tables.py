@@ -169,7 +169,7 @@ def test_readers_find_the_rows_of_the_dataset(lab: UsageLab) -> None:
 @proves(
     "2.11",
     at="src/weblake/dataset/registered_tables.py",
-    line='return announced == digest or when < f"{now - REPLACEMENT:{_WHEN}}"',
+    line='return announced == digest or when < f"{now - REPLACEMENT:{_TIME_FORMAT}}"',
     becomes="return True",
 )
 @pytest.mark.parametrize("format", ["delta"])
@@ -428,9 +428,9 @@ def test_tables_of_loads_and_of_usage_do_not_meet(lab: UsageLab, tmp_path: Path)
     """Neither kind has entries or kept files of the other; and a compaction takes neither along."""
     lab.land(1)
     lab.add()
-    assert registered_tables.ids(lab.dataset.storage) == []
+    assert registered_tables.table_ids(lab.dataset.storage) == []
     tables.add(lab.root, "delta")
-    assert len(registered_tables.ids(lab.dataset.storage)) == 1
+    assert len(registered_tables.table_ids(lab.dataset.storage)) == 1
     lab.land(2)
     assert len(lab.dataset.storage.list("_weblake/uncommitted")) == 1
     assert [each.table for each in tables.sync(lab.root)] == ["usage_periods", "documents"]

@@ -14,7 +14,7 @@ from itertools import chain
 import msgspec
 
 from weblake.dataset import layout, ledger_archive, parallel
-from weblake.dataset.compaction_record import changed
+from weblake.dataset.compaction_record import changed_error
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.ledger_listing import INTENT, LATER_START, VOID, LoadRecords, id_of, names_of, read_each
@@ -84,7 +84,7 @@ class LedgerCopy:
             if data is None and step in maybe:
                 continue
             if data is None:
-                raise changed(self._source, self._target, [name])
+                raise changed_error(self._source, self._target, [name])
             try:
                 msgspec.json.decode(data)
             except (msgspec.DecodeError, ValueError, RecursionError):
@@ -111,7 +111,7 @@ class LedgerCopy:
     def _copy_one(self, name: str, moved: Mapping[str, tuple[str, int]]) -> None:
         data = self._source.read(name)
         if data is None:
-            raise changed(self._source, self._target, [name])
+            raise changed_error(self._source, self._target, [name])
         if name.endswith(".done.json") or (name.startswith(layout.SLOTS) and name != layout.SLOT_INDEX):
             data = _renamed(data, moved)
         if not self._target.create(name, data) and self._target.read(name) != data:

@@ -20,10 +20,10 @@ from weblake.dataset import layout, ledger_listing
 from weblake.dataset.compacted_ledger import LedgerCopy
 from weblake.dataset.compaction_record import (
     Compacted,
-    Held,
+    RootListing,
     TableFiles,
     begin_compaction,
-    changed,
+    changed_error,
     folder_of,
     list_files,
     parquet_files,
@@ -31,7 +31,7 @@ from weblake.dataset.compaction_record import (
 )
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.ledger_listing import DONE, INTENT, id_of, read_each
-from weblake.dataset.merging import LedgerContents, Merge, Moved, copy_file, differs_error
+from weblake.dataset.merging import LedgerContents, Merge, MovedFile, copy_file, differs_error
 from weblake.dataset.records import utc_now
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import RootPath, Storage, open_storage
@@ -75,7 +75,7 @@ def compact(
         )
     source = open_storage(root, storage_options=storage_options)
     target = open_storage(to, storage_options=to_storage_options)
-    _check_apart(source, target)
+    _check_separate(source, target)
     layout.check_whole(source)
     held = list_files(source)
     if not held.names() and not held.records and not held.layout:
@@ -88,7 +88,7 @@ class _Compaction:
     """One run of a compaction."""
 
     def __init__(
-        self, source: Storage, target: Storage, held: Held, file_size: int, progress: Callable[[int, int], None]
+        self, source: Storage, target: Storage, held: RootListing, file_size: int, progress: Callable[[int, int], None]
     ) -> None:
         self._source, self._target, self._held, self._size = source, target, held, file_size
         self._progress = progress
@@ -104,18 +104,18 @@ class _Compaction:
         try:
             return self._run()
         except StorageRefused:
-            self._check_still()  # a file that has gone is missing because a load was replaced meanwhile
+            self._check_unchanged()  # a file that has gone is missing because a load was replaced meanwhile
             raise
 
     def _run(self) -> Compacted:
         tables = self._tables()
-        self._copy_beside()
+        self._copy_other_files()
         shards = self._ledger.archive()
         self._ledger.copy(self._moved)
         if self._held.layout:
             self._copy_layout()
         still_open = self._open()
-        self._check_still()
+        self._check_unchanged()
         done = Compacted(
             root=self._source.url,
             to=self._target.url,
@@ -148,7 +148,7 @@ class _Compaction:
             found[table] = count_of.to_table_files()
         return found
 
-    def _copy_beside(self) -> None:
+    def _copy_other_files(self) -> None:
         """Copy refused files and lists of URLs, one at a time through disk because they may be large."""
         there = set(self._target.list("_weblake"))
         with self._target.scratch() as scratch:
@@ -161,14 +161,14 @@ class _Compaction:
     def _copy_layout(self) -> None:
         data = self._source.read(layout.LAYOUT)
         if data is None:
-            raise changed(self._source, self._target, [layout.LAYOUT])
+            raise changed_error(self._source, self._target, [layout.LAYOUT])
         if not self._target.create(layout.LAYOUT, data) and self._target.read(layout.LAYOUT) != data:
             raise differs_error(self._target, layout.LAYOUT)
 
-    def _check_still(self) -> None:
+    def _check_unchanged(self) -> None:
         now = list_files(self._source)
         if now.digest != self._held.digest:
-            raise changed(self._source, self._target, sorted(now.names() ^ self._held.names()))
+            raise changed_error(self._source, self._target, sorted(now.names() ^ self._held.names()))
 
     def _landed(self) -> LedgerContents:
         """Return the files and loads on record in the ledger; mark the loads that can be archived."""
@@ -199,7 +199,7 @@ class _Compaction:
         def is_open(load_id: str) -> tuple[str, bool]:
             try:
                 job = ledger.job(load_id)
-                by = ledger.lander(job.kind, job.job_id) if job is not None else None
+                by = ledger.landing_load(job.kind, job.job_id) if job is not None else None
                 return load_id, by is None or not ledger_listing.has_landed(ledger, self._known, by)
             except StorageRefused as error:
                 self._unreadable[load_id] = error.message
@@ -215,7 +215,7 @@ class _Count:
         self._rows = self._files = self._bytes = 0
         self._new: dict[str, int] = {}
 
-    def add(self, moved: Moved) -> None:
+    def add(self, moved: MovedFile) -> None:
         self._rows += moved.rows
         self._files += 1
         self._bytes += moved.old_bytes
@@ -232,7 +232,7 @@ class _Count:
         )
 
 
-def _check_apart(source: Storage, target: Storage) -> None:
+def _check_separate(source: Storage, target: Storage) -> None:
     """Raise StorageRefused if one of the two roots is within the other."""
     ways = []
     for storage in (source, target):

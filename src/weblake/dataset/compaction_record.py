@@ -23,9 +23,9 @@ from weblake.remedies import Remedy
 from weblake.storage import Storage
 
 #: Folders that are copied unchanged, beside the ledger.
-_BESIDE = (layout.REFUSED, layout.SUBMITTED, layout.LISTS, layout.PENDING_ACTIVITY)
+_COPIED_FOLDERS = (layout.REFUSED, layout.SUBMITTED, layout.LISTS, layout.PENDING_ACTIVITY)
 #: Folders whose files may be replaced under the same name: their size is part of the digest, to detect a change.
-_REPLACED = ("usage_periods", "activity", layout.REFUSED, layout.SUBMITTED, layout.LISTS)
+_REPLACED_FOLDERS = ("usage_periods", "activity", layout.REFUSED, layout.SUBMITTED, layout.LISTS)
 _VERSION = 1
 #: Maximum number of file names in an error message.
 _NAMED = 3
@@ -82,7 +82,7 @@ T = TypeVar("T", CompactionStart, Compacted)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RootListing:
     """Listing of the old root: file names, number of records and a digest."""
 
     tables: Mapping[str, list[str]]
@@ -98,7 +98,7 @@ class Held:
         return {*self.beside, *(name for names in self.tables.values() for name in names)}
 
 
-def begin_compaction(source: Storage, target: Storage, held: Held, file_size: int) -> Compacted | None:
+def begin_compaction(source: Storage, target: Storage, held: RootListing, file_size: int) -> Compacted | None:
     """Record the start of a compaction unless it is on record; return its result if it has finished, else None.
 
     Raises:
@@ -126,27 +126,27 @@ def begin_compaction(source: Storage, target: Storage, held: Held, file_size: in
     if started.snapshot == held.digest:
         return done
     if done is None:
-        raise changed(source, target, [])
+        raise changed_error(source, target, [])
     raise StorageRefused(
         f"{target.url} holds what {done.root} held at {done.at}, and {source.url} holds something else.",
         hint="Compact into another root; that one is complete, and loads may have landed in it since.",
     )
 
 
-def list_files(storage: Storage) -> Held:
+def list_files(storage: Storage) -> RootListing:
     """Return the listing of a root that a compaction reads."""
     tables = {table: parquet_files(storage, table) for table in schemas.TABLES}
-    beside = [name for folder in _BESIDE for name in storage.list(folder)]
+    beside = [name for folder in _COPIED_FOLDERS for name in storage.list(folder)]
     digest = 0
     for name in chain(beside, *tables.values()):
-        size = storage.size(name) if name.startswith(tuple(f"{folder}/" for folder in _REPLACED)) else 0
+        size = storage.size(name) if name.startswith(tuple(f"{folder}/" for folder in _REPLACED_FOLDERS)) else 0
         digest ^= _digest_of(name, size)
     records = 0
     for page in chain(storage.pages(layout.LEDGER), storage.pages(layout.RETIRED)):
         records += len(page)
         for name in page:
             digest ^= _digest_of(name)
-    return Held(tables, beside, records, storage.exists(layout.LAYOUT), f"{digest:032x}")
+    return RootListing(tables, beside, records, storage.exists(layout.LAYOUT), f"{digest:032x}")
 
 
 def _digest_of(name: str, size: int = 0) -> int:
@@ -186,7 +186,7 @@ def read(storage: Storage, name: str, kind: type[T]) -> T | None:
     return found
 
 
-def changed(source: Storage, target: Storage, names: list[str]) -> StorageRefused:
+def changed_error(source: Storage, target: Storage, names: list[str]) -> StorageRefused:
     """Return the error that the old root has changed since the compaction began, with the names of changed files."""
     which = f" ({', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''})" if names else ""
     return StorageRefused(

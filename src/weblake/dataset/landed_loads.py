@@ -41,7 +41,7 @@ def find_published(dataset: Dataset, intent: Intent) -> LandedLoad | None:
 
 def find_job(dataset: Dataset, kind: str, job_id: str) -> LandedLoad | None:
     """Return the load as which a batch or crawl was landed, or None if it has not landed."""
-    by = dataset.ledger.lander(kind, job_id)
+    by = dataset.ledger.landing_load(kind, job_id)
     return None if by is None else find(dataset, by)
 
 

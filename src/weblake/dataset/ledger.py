@@ -97,11 +97,11 @@ class Ledger:
         """Record the job of a load and return the recorded one."""
         return self._record(job, ".job")[0]
 
-    def own(self, kind: str, job_id: str, load_id: str) -> str:
+    def claim_job(self, kind: str, job_id: str, load_id: str) -> str:
         """Record that a job belongs to a load unless it has an owner; return the id of the owner."""
         return self._claim(kind, job_id, load_id, ".owner")
 
-    def land_as(self, kind: str, job_id: str, load_id: str) -> str:
+    def claim_landing(self, kind: str, job_id: str, load_id: str) -> str:
         """Record that a job is landed as this load unless another load is recorded; return the id of the recorded load.
 
         Only batches and crawls can be landed by job id; for any other kind nothing is recorded.
@@ -120,8 +120,8 @@ class Ledger:
             return None
         return self._decoded(name, data, Owner).owner
 
-    def lander(self, kind: str, job_id: str) -> str | None:
-        """Return the id of the load as which a job is landed, or None if unclaimed. Kinds as in `land_as`."""
+    def landing_load(self, kind: str, job_id: str) -> str | None:
+        """Return the id of the load as which a job is landed, or None if unclaimed. Kinds as in `claim_landing`."""
         if kind not in JOB_KINDS:
             return None
         found = self._read(job_load_id(kind, job_id), ".lander", Owner)
@@ -185,7 +185,7 @@ class Ledger:
         """Return whether a load was retired before the root was compacted; only its records are left then."""
         return self.archive.read(_record_name(load_id, ".retired")) is not None
 
-    def standing(self, load_id: str) -> str:
+    def current_load(self, load_id: str) -> str:
         """Return the id of the load that is current for this one: itself, or the last in its chain of replacements."""
         seen = {load_id}
         while (retired := self.retired(load_id)) is not None and retired.by not in seen:

@@ -36,7 +36,7 @@ _STOP_WRITERS = "Stop the programs that change this root, and compact again."
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedFile:
     """The new location of the rows of an old file."""
 
     old: str
@@ -79,7 +79,7 @@ class Merge:
     def __init__(self, source: Storage, target: Storage, landed: LedgerContents, file_size: int) -> None:
         self._source, self._target, self._landed, self._size = source, target, landed, file_size
 
-    def folder(self, names: Sequence[str], schema: pa.Schema, there: Collection[str]) -> Iterator[Moved]:
+    def folder(self, names: Sequence[str], schema: pa.Schema, there: Collection[str]) -> Iterator[MovedFile]:
         """Merge the files of one folder; yield the new location of each old file once it is published.
 
         Args:
@@ -98,7 +98,7 @@ class Merge:
             try:
                 for each in parallel.in_order(names, lambda name: self._describe(name, schema), most=AHEAD):
                     if each.loads is not None and not each.loads:
-                        yield Moved(each.name, each.bytes, None, 0, 0)
+                        yield MovedFile(each.name, each.bytes, None, 0, 0)
                     elif each.loads and set(each.loads) <= held.keys():
                         name = held[next(iter(each.loads))]
                         yield self._locate(each, name, merged[name])
@@ -147,13 +147,13 @@ class Merge:
         with self._target.open_input(name) as source:
             return parquet.read_loads(_open(name, source).metadata) or {}
 
-    def _locate(self, each: _Input, name: str, found: Mapping[str, int]) -> Moved:
+    def _locate(self, each: _Input, name: str, found: Mapping[str, int]) -> MovedFile:
         """Return the location of a file that an earlier run has merged."""
         if any(found.get(load_id) != rows for load_id, rows in (each.loads or {}).items()):
             raise differs_error(self._target, name)
-        return Moved(each.name, each.bytes, name, self._target.size(name), each.rows)
+        return MovedFile(each.name, each.bytes, name, self._target.size(name), each.rows)
 
-    def _copy(self, each: _Input, scratch: Path, there: bool) -> Moved:
+    def _copy(self, each: _Input, scratch: Path, there: bool) -> MovedFile:
         """Copy a file unchanged unless an earlier run has done it (`there`); return its location."""
         if not there:
             copied = copy_file(self._source, self._target, each.name, scratch)
@@ -164,9 +164,9 @@ class Merge:
                 )
         if self._target.size(each.name) != each.bytes:
             raise differs_error(self._target, each.name)
-        return Moved(each.name, each.bytes, each.name, each.bytes, each.rows)
+        return MovedFile(each.name, each.bytes, each.name, each.bytes, each.rows)
 
-    def _close(self, output: _Output, scratch: Path) -> Iterator[Moved]:
+    def _close(self, output: _Output, scratch: Path) -> Iterator[MovedFile]:
         """Publish a merged file; a single input that is merged whole is copied unchanged."""
         if len(output.inputs) == 1 and not output.inputs[0].cut:
             output.file.abort()
@@ -178,7 +178,7 @@ class Merge:
             raise differs_error(self._target, name)
         written.path.unlink(missing_ok=True)
         for each in output.inputs:
-            yield Moved(each.name, each.bytes, name, written.bytes, each.rows)
+            yield MovedFile(each.name, each.bytes, name, written.bytes, each.rows)
 
 
 def copy_file(source: Storage, target: Storage, name: str, scratch: Path) -> int:

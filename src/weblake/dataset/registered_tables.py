@@ -37,7 +37,7 @@ ADDED, REMOVED = "added", "removed"
 #: How long a replacement may take from its entry to its end, with a wide margin. Until then, a sync that has not seen
 #: the new content keeps the entry.
 REPLACEMENT = timedelta(hours=24)
-_WHEN = "%Y%m%dT%H%M%S%f"
+_TIME_FORMAT = "%Y%m%dT%H%M%S%f"
 
 
 class RegisteredTable(Record, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ def table_id_of(format_: str, table: str, uuid: str) -> str:
     return load_id_of("table", format_, table, uuid)
 
 
-def ids(storage: Storage) -> list[str]:
+def table_ids(storage: Storage) -> list[str]:
     """Return the ids of the tables to which loads are committed; one listing, no record is read."""
     return [table_id for table_id, table in _names(storage) if not table]
 
@@ -113,7 +113,7 @@ def file_id_of(path: str) -> str:
 def mark_replaced(storage: Storage, path: str, digest: str) -> None:
     """Note for each table of a file's table that the file is about to be replaced by content with this digest."""
     tables = [table_id for table_id, table in _names(storage) if table == path.partition("/")[0]]
-    mark_uncommitted(storage, tables, file_id_of(path), f"{datetime.now(timezone.utc):{_WHEN}}-{digest}")
+    mark_uncommitted(storage, tables, file_id_of(path), f"{datetime.now(timezone.utc):{_TIME_FORMAT}}-{digest}")
 
 
 def is_replacement_done(entry: str, digest: str | None, now: datetime) -> bool:
@@ -122,7 +122,7 @@ def is_replacement_done(entry: str, digest: str | None, now: datetime) -> bool:
     If the digest is another one, the replacement may be still to come; after a day it is not.
     """
     when, _, announced = entry.partition("-")
-    return announced == digest or when < f"{now - REPLACEMENT:{_WHEN}}"
+    return announced == digest or when < f"{now - REPLACEMENT:{_TIME_FORMAT}}"
 
 
 def mark_uncommitted(storage: Storage, table_ids: Iterable[str], load_id: str, what: str) -> None:

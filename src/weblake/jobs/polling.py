@@ -137,7 +137,7 @@ def wait_for_any(
             if head is None:
                 continue
             seen.add(index)
-            retry.observe(_polled(each.job, head.fields))
+            retry.observe(_polled_event(each.job, head.fields))
             each.progress(head.fields)
             if is_over(head.fields, max_credits):
                 return index
@@ -199,13 +199,13 @@ def wait(
     try:
         head = yield from _poll_until_ended(job, retry, limits, progress, keep)
     except (WeblakeError, OverBudget) as error:
-        retry.observe(_waited(job, type(error).__name__, (yield from now()) - begun))
+        retry.observe(_wait_event(job, type(error).__name__, (yield from now()) - begun))
         raise
-    retry.observe(_waited(job, events.known_status(head.get("status")), (yield from now()) - begun))
+    retry.observe(_wait_event(job, events.known_status(head.get("status")), (yield from now()) - begun))
     return head
 
 
-def _waited(job: JobRef, outcome: str, seconds: float) -> events.WaitFinished:
+def _wait_event(job: JobRef, outcome: str, seconds: float) -> events.WaitFinished:
     return events.WaitFinished(kind=job.kind, job_id=job.job_id, outcome=outcome, seconds=seconds)
 
 
@@ -236,7 +236,7 @@ def _poll_until_ended(
             continue
         if head is not None:
             seen = True
-            retry.observe(_polled(job, head.fields))
+            retry.observe(_polled_event(job, head.fields))
             if progress is not None:
                 progress(head.fields)
             if models.is_terminal(head.fields.get("status")):
@@ -292,11 +292,11 @@ def get_status(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[
     """Return the fields of one status response, without its documents."""
     operation = _head_operation(job)
     head = yield from retry.exchange(operation, partial(_read_head, operation.name), policy)
-    retry.observe(_polled(job, head.fields))
+    retry.observe(_polled_event(job, head.fields))
     return dict(head.fields)
 
 
-def _polled(job: JobRef, head: Mapping[str, object]) -> events.StatusPolled:
+def _polled_event(job: JobRef, head: Mapping[str, object]) -> events.StatusPolled:
     return events.StatusPolled(
         kind=job.kind,
         job_id=job.job_id,

@@ -191,7 +191,7 @@ class Retry:
                 pause_s=wait,
             )
         )
-        return Pause(wait, error, open_outcome(reply, error))
+        return Pause(wait, error, may_have_effect(reply, error))
 
     def _wait(self, error: WeblakeError, state: RetryState) -> float:
         if isinstance(error, RetryLater) and error.retry_after is not None:
@@ -260,7 +260,7 @@ def _may_repeat(reply: Response | NoResponse, error: WeblakeError, operation: Op
 
 def _final_error(reply: Response | NoResponse, error: WeblakeError, operation: Operation[T]) -> WeblakeError:
     """Return the error to raise: OutcomeUnknown for a start that may have had an effect, otherwise `error`."""
-    if not operation.request.fresh or not open_outcome(reply, error):
+    if not operation.request.fresh or not may_have_effect(reply, error):
         return error
     return OutcomeUnknown(
         f"{operation.name}: no definite response was received ({error.message.rstrip('.')}), so it may have been "
@@ -271,6 +271,6 @@ def _final_error(reply: Response | NoResponse, error: WeblakeError, operation: O
     )
 
 
-def open_outcome(reply: Response | NoResponse, error: WeblakeError) -> bool:
+def may_have_effect(reply: Response | NoResponse, error: WeblakeError) -> bool:
     """Return whether a start with this outcome may have had an effect: true without evidence of the contrary."""
     return verdict(reply, error) in (Verdict.OPEN, Verdict.STOPPED)

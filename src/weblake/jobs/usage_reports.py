@@ -73,13 +73,13 @@ def report(what: str, retry: Retry, *, by_api_key: bool = False, budget: float |
     rows: dict[tuple[str | None, str | None], UsagePeriod] = {}
     for row in history.periods:
         same = rows.get((row.start_date, row.api_key))
-        rows[row.start_date, row.api_key] = row if same is None else _added(same, row)
+        rows[row.start_date, row.api_key] = row if same is None else _add(same, row)
     found = Report(name, tuple(rows.values()), datetime.now(timezone.utc))
     retry.observe(UsageReported(report=name, used=found.used, budget=budget))
     return found
 
 
-def _added(one: UsagePeriod, other: UsagePeriod) -> UsagePeriod:
+def _add(one: UsagePeriod, other: UsagePeriod) -> UsagePeriod:
     return structs.replace(
         one,
         end_date=max(one.end_date, other.end_date) if one.end_date and other.end_date else one.end_date,

@@ -49,7 +49,7 @@ def start_load(
         if request.start is None:
             assert request.job_id is not None
             at = utc_now()
-            ledger.own(request.kind, request.job_id, request.load_id)
+            ledger.claim_job(request.kind, request.job_id, request.load_id)
             job = Job(load_id=request.load_id, job_id=request.job_id, kind=request.kind, at=at, writer=new_nonce())
             return intent, ledger.record_job(job), None
         plan = starts.Plan(

@@ -186,7 +186,7 @@ def _classify(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orpha
     ledger = dataset.ledger
     try:
         intent, job = ledger.intent(load_id), ledger.job(load_id)
-        by = ledger.lander(job.kind, job.job_id) if job is not None else None
+        by = ledger.landing_load(job.kind, job.job_id) if job is not None else None
         if intent is None or (by is not None and ledger_listing.has_landed(ledger, known, by)):
             return None
         if dataset.storage.exists(layout.refused_path(DOCUMENTS, load_id)):

@@ -69,7 +69,7 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
             _restore_errors(storage, errors, before, other, staged.written.path.with_name("page_errors-before.parquet"))
         _check_same_job(name, other, receipt)
         receipt = other
-    elif staged.account.rows and not _is_of(storage.read(errors), receipt):
+    elif staged.account.rows and not _belongs_to(storage.read(errors), receipt):
         storage.replace(errors, _write_errors(staged))  # a second writer with a different account replaced them
     return finish(dataset, intent, receipt)
 
@@ -103,7 +103,7 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
     receipt = receipt_of(dataset, kept)  # from the footer, as a run that finishes an interrupted one reads it
     name, errors = dataset.path(DOCUMENTS, intent), dataset.path(PAGE_ERRORS, intent)
     rows = storage.read(kept_errors)
-    if _has_errors(receipt) and not _is_of(rows, receipt):
+    if _has_errors(receipt) and not _belongs_to(rows, receipt):
         return None
     _claim_job(dataset, intent, receipt)
     there = receipt.stored > 0 and storage.settled(name)
@@ -135,7 +135,7 @@ def _check_same_job(name: str, there: Receipt, receipt: Receipt) -> None:
 def _claim_job(dataset: Dataset, intent: Intent, receipt: Receipt) -> None:
     """Claim the job for this load, so that no other load can publish it; raise JobClaimed if another one has it."""
     if receipt.job_id is not None:
-        by = dataset.ledger.land_as(receipt.kind, receipt.job_id, intent.load_id)
+        by = dataset.ledger.claim_landing(receipt.kind, receipt.job_id, intent.load_id)
         if by != intent.load_id:
             raise JobClaimed(by)
 
@@ -148,7 +148,7 @@ def _write_errors(staged: Staged) -> Path:
     return parquet.write_table(path, arrays.table(schemas.PAGE_ERRORS, rows), footer).path
 
 
-def _is_of(errors: bytes | None, receipt: Receipt) -> bool:
+def _belongs_to(errors: bytes | None, receipt: Receipt) -> bool:
     """Return whether this file of page errors was written with a load that has this receipt."""
     found = None if errors is None else parquet.read_receipt(BytesIO(errors))
     return found is not None and Receipt.from_dict(found) == replace(receipt, files=())
@@ -163,9 +163,9 @@ def _restore_errors(storage: Storage, errors: str, before: bytes | None, winner:
 
     `ready` is the path of a scratch file, which does not exist yet.
     """
-    if _is_of(storage.read(errors), winner):
+    if _belongs_to(storage.read(errors), winner):
         return
-    if before is not None and _is_of(before, winner):
+    if before is not None and _belongs_to(before, winner):
         _replace(storage, errors, ready, before)
     elif not _has_errors(winner):
         storage.delete(errors)

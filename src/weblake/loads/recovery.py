@@ -23,7 +23,7 @@ def finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
 
 
 def _finish(dataset: Dataset, intent: Intent, receipt: Receipt) -> Done:
-    ledger, tables = dataset.ledger, registered_tables.ids(dataset.storage)
+    ledger, tables = dataset.ledger, registered_tables.table_ids(dataset.storage)
     receipt = with_files(dataset, intent, receipt)
     registered_tables.mark_uncommitted(dataset.storage, tables, intent.load_id, registered_tables.ADDED)
     if intent.slot is None:
@@ -63,7 +63,7 @@ def recover(dataset: Dataset, load_id: str) -> LandedLoad | None:
 
 def recover_job(dataset: Dataset, kind: str, job_id: str) -> LandedLoad | None:
     """Return the load as which a batch or crawl has landed, finished as by `recover`; None if it has not landed."""
-    by = dataset.ledger.lander(kind, job_id)
+    by = dataset.ledger.landing_load(kind, job_id)
     return None if by is None else recover(dataset, by)
 
 
@@ -85,4 +85,4 @@ def _finish_retirement(dataset: Dataset, intent: Intent, load_id: str, *, by: st
         entry = dataset.slots.from_readable_records(load_id)
         if entry is None or not files_exist(dataset, entry):
             return
-    retire(dataset, entry, by=by, tables=registered_tables.ids(dataset.storage))
+    retire(dataset, entry, by=by, tables=registered_tables.table_ids(dataset.storage))

@@ -26,7 +26,7 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str, tables: Sequence[str]
     dataset.ledger.record_retirement(entry.load_id, entry.receipt, at=entry.at, by=by, version=entry.version)
     # A table that was registered meanwhile may have added the load before this record existed. Where no table is left,
     # the removal of the last one may not have seen the kept files.
-    current = registered_tables.ids(storage)
+    current = registered_tables.table_ids(storage)
     _keep(dataset, entry.load_id, files, [table for table in current if table not in tables])
     for name in () if current else files:
         if layout.is_compacted(name):

@@ -60,10 +60,10 @@ REPEATS = 6
 #: scrape or a file. Later the same key would start, and pay, once more.
 REPLAYED_S, REPLAYED_PAGE_S = (30 * 24 - 1) * 3600.0, 23 * 3600.0
 
-#: A recorded job, and its document if the start response contained it; otherwise None.
-_Answer = tuple[Job, bytes | None]
+#: A recorded job, and its document if the start response contained it, or None.
+_StartedJob = tuple[Job, bytes | None]
 
-_KEYS = uuid.UUID("6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11")
+_KEY_NAMESPACE = uuid.UUID("6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Plan:
         At a service that replays, all attempts have the same key, so repeating an earlier attempt starts no second job.
         """
         attempt = 1 if self.intent.replay else n
-        return str(uuid.uuid5(_KEYS, f"{self.intent.load_id}/{self.intent.writer}/{attempt}"))
+        return str(uuid.uuid5(_KEY_NAMESPACE, f"{self.intent.load_id}/{self.intent.writer}/{attempt}"))
 
 
 def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | None]]:
@@ -157,7 +157,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
 
 def _send_start(
     plan: Plan, operation: Operation[object], record: Start, ledger: Ledger, retry: Retry, state: RetryState
-) -> Flow[_Answer | None]:
+) -> Flow[_StartedJob | None]:
     """Send attempt N once and return its job; None if its outcome is open or another attempt may follow."""
     if (yield from now(wall=True)) - record.at_seconds() > PROMPT_S:
         # A search for this start counts from its record. Sent this late, the start could take effect after the search.
@@ -191,13 +191,15 @@ def _send_start(
     return None
 
 
-def _resolve_lost(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: float | None) -> Flow[_Answer | None]:
+def _resolve_lost(
+    plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: float | None
+) -> Flow[_StartedJob | None]:
     """Do the same as `_resolve`, and report what was found out."""
     begun = yield from now()
     try:
         found = yield from _resolve(plan, last, ledger, retry, sent_at)
     except OutcomeUnknown:
-        retry.observe(_resolved(plan, None, "unknown", (yield from now()) - begun))
+        retry.observe(_resolved_event(plan, None, "unknown", (yield from now()) - begun))
         raise
     if found is None:
         outcome = "not_started"
@@ -205,16 +207,16 @@ def _resolve_lost(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at
         outcome = "adopted"
     else:
         outcome = "replayed" if plan.intent.replay else "recorded"
-    retry.observe(_resolved(plan, found and found[0], outcome, (yield from now()) - begun))
+    retry.observe(_resolved_event(plan, found and found[0], outcome, (yield from now()) - begun))
     return found
 
 
-def _resolved(plan: Plan, job: Job | None, outcome: str, seconds: float) -> events.LostStartResolved:
+def _resolved_event(plan: Plan, job: Job | None, outcome: str, seconds: float) -> events.LostStartResolved:
     job_id = None if job is None else job.job_id
     return events.LostStartResolved(kind=plan.intent.kind, job_id=job_id, outcome=outcome, seconds=seconds)
 
 
-def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: float | None) -> Flow[_Answer | None]:
+def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: float | None) -> Flow[_StartedJob | None]:
     """Return the job of a start that got no response; None if it certainly started no job.
 
     `sent_at` is when this process has sent it, in monotonic seconds; None if another process has recorded it.
@@ -260,7 +262,7 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: flo
     return None
 
 
-def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Answer | None]:
+def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_StartedJob | None]:
     """Send the same key again: the service replays the first start's response, or starts the job now."""
     operation = replace(plan.build(last.key), repeatable=True)
     try:
@@ -296,7 +298,7 @@ def _candidates(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
 
 def _record(
     plan: Plan, start: Start, started: Started, ledger: Ledger, *, adopted: bool = False
-) -> Flow[_Answer | None]:
+) -> Flow[_StartedJob | None]:
     """Record the job as this load's and return it; None if it was adopted and another load has claimed it meanwhile.
 
     Raises:
@@ -305,7 +307,7 @@ def _record(
     at, load_id, kind = (yield from _timestamp()), plan.intent.load_id, plan.intent.kind
     job_id = started.job_id or start.key
     # The claim comes first, so that a job recorded for this load belongs to it.
-    owner = ledger.own(kind, job_id, load_id)
+    owner = ledger.claim_job(kind, job_id, load_id)
     if owner not in (load_id, job_load_id(kind, job_id)) and (adopted or kind in JOB_KINDS):
         if adopted:
             return None

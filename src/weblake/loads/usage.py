@@ -30,12 +30,12 @@ from weblake.storage import Storage
 #: Folder of the records with the rows of a day that a run has read: `<day>.<when>-<nonce>.json`.
 PENDING = layout.PENDING_ACTIVITY
 #: How long such a record is kept: longer than any run takes between reading a day's file and replacing it.
-KEPT = timedelta(hours=24)
+RECORD_LIFETIME = timedelta(hours=24)
 #: Maximum number of merges of a day in one run while other runs add records to it.
 ROUNDS = 50
 
-_WHEN = "%Y%m%dT%H%M%S"
-_OURS = re.compile(r"/\d{4}-\d{2}-\d{2}\.\d{8}T\d{6}-[0-9a-f]{16}\.json$")
+_TIME_FORMAT = "%Y%m%dT%H%M%S"
+_RECORD_NAME = re.compile(r"/\d{4}-\d{2}-\d{2}\.\d{8}T\d{6}-[0-9a-f]{16}\.json$")
 Rows = dict[str, dict[str, object]]
 
 
@@ -88,10 +88,10 @@ def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[La
         known = {_key(row): row for row in _existing(storage, layout.activity_path(day))}
         new = {key: row for key, row in rows.items() if known.get(key) != row}
         if new:
-            name = f"{PENDING}/{day}.{now:{_WHEN}}-{secrets.token_hex(8)}.json"
+            name = f"{PENDING}/{day}.{now:{_TIME_FORMAT}}-{secrets.token_hex(8)}.json"
             storage.create(name, msgspec.json.encode(new))
-    old = f"{now - KEPT:{_WHEN}}"
-    left = {_day(name) for name in storage.list(PENDING) if _OURS.search(name) and _when(name) < old}
+    old = f"{now - RECORD_LIFETIME:{_TIME_FORMAT}}"
+    left = {_day(name) for name in storage.list(PENDING) if _RECORD_NAME.search(name) and _written_at(name) < old}
     files = []
     for day in sorted(days.keys() | left):
         landed = _merge(storage, day, old, replace=day in days)
@@ -105,10 +105,10 @@ def _merge(storage: Storage, day: str, old: str, *, replace: bool) -> LandedFile
     landed: LandedFile | None = None
     merged: set[str] = set()
     for _ in range(ROUNDS):
-        pending = [record for record in storage.list(PENDING) if _OURS.search(record) and _day(record) == day]
+        pending = [record for record in storage.list(PENDING) if _RECORD_NAME.search(record) and _day(record) == day]
         if merged and merged.issuperset(pending):
             for record in sorted(merged):
-                if _when(record) < old:
+                if _written_at(record) < old:
                     storage.delete(record)
             return landed
         rows: Rows = {}
@@ -139,7 +139,7 @@ def _day(record: str) -> str:
     return record.rpartition("/")[2].partition(".")[0]
 
 
-def _when(record: str) -> str:
+def _written_at(record: str) -> str:
     return record.rpartition("/")[2].partition(".")[2].partition("-")[0]
 
 

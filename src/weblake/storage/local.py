@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from weblake.errors import StorageRefused
-from weblake.storage.rules import TMP, checked_name, missing, translate_errors
+from weblake.storage.rules import TMP, checked_name, not_a_directory, translate_errors
 from weblake.storage.scratch import part_name, scratch_in, sweep
 
 #: Maximum bytes of a path on Linux, including the terminating null byte.
@@ -234,7 +234,7 @@ class LocalStorage:
 
     def _prove(self, folder: Path) -> None:
         if not folder.is_dir():
-            raise missing(folder)
+            raise not_a_directory(folder)
         _prove_one_filesystem(self._root / TMP, folder)
         # Creating an empty directory proves write permission, and readers of the table never see a file. The name is
         # fixed, so the next run removes the directory that a killed run has left, which proves the same.
@@ -271,7 +271,7 @@ class LocalStorage:
             directory.mkdir()
         except FileExistsError:
             if not directory.is_dir():
-                raise missing(directory) from None
+                raise not_a_directory(directory) from None
             if directory == self._root:
                 return  # its parent may be unreadable for this user
         # Also if another process has just created it: this process must not continue before it is durable.

@@ -37,16 +37,16 @@ BLOCK = 1 << 20
 #: Bytes of read-ahead: reading a Parquet footer should not transfer 50 MB, the default of s3fs.
 READ_AHEAD = 4 << 20
 
-_UPLOAD: dict[str, dict[str, object]] = {
+_UPLOAD_OPTIONS: dict[str, dict[str, object]] = {
     "s3": {"chunksize": PART, "max_concurrency": PARALLEL},
     "gcs": {"chunksize": PART},
     "azure": {"max_concurrency": PARALLEL},
     "memory": {},
 }
 #: Arguments to read an object with one request: s3fs asks for its size first if it may send requests in parallel.
-_WHOLE: dict[str, dict[str, object]] = {"s3": {"max_concurrency": 1}, "gcs": {}, "azure": {}, "memory": {}}
-_MEMORY = threading.Lock()
-_HOPELESS = (PermissionError, FileNotFoundError, NotImplementedError)
+_READ_OPTIONS: dict[str, dict[str, object]] = {"s3": {"max_concurrency": 1}, "gcs": {}, "azure": {}, "memory": {}}
+_MEMORY_LOCK = threading.Lock()
+_PERMANENT_ERRORS = (PermissionError, FileNotFoundError, NotImplementedError)
 
 
 class FileSystem(Protocol):
@@ -84,7 +84,7 @@ class FileSystem(Protocol):
         """Discard cached listings."""
 
 
-def _accepted(fs: FileSystem, options: dict[str, object]) -> dict[str, object]:
+def _accepted_options(fs: FileSystem, options: dict[str, object]) -> dict[str, object]:
     """Return the options of a read that the file system takes; an older s3fs reads in one request and has none."""
     read = getattr(fs, "_cat_file", None)
     taken = signature(read).parameters if read is not None else options
@@ -100,8 +100,8 @@ class ObjectStorage:
         self._prefix = path.rstrip("/")
         self._url = url
         self._hidden = hidden
-        self._whole = _accepted(fs, _WHOLE[backend])
-        self._alone: AbstractContextManager[object] = _MEMORY if backend == "memory" else nullcontext()
+        self._read_options = _accepted_options(fs, _READ_OPTIONS[backend])
+        self._lock: AbstractContextManager[object] = _MEMORY_LOCK if backend == "memory" else nullcontext()
         self._swept = False
 
     @property
@@ -114,7 +114,7 @@ class ObjectStorage:
         path = self._path(name)
         with self._translate_errors(f"read {name}"):
             try:
-                return self._fs.cat_file(path, **self._whole)
+                return self._fs.cat_file(path, **self._read_options)
             except FileNotFoundError:
                 return None
 
@@ -146,22 +146,22 @@ class ObjectStorage:
         """
         for attempt in range(1, TRIES + 1):
             try:
-                with self._alone:
+                with self._lock:
                     put()
                 return True
             except Exception as error:  # some backends report a refusal and a lost response alike: look it up
-                with self._doubt(doing, error):
+                with self._prefer_write_error(doing, error):
                     found = is_ours()
                     if found is not None:
                         return found
-                    if attempt == TRIES or isinstance(error, _HOPELESS):
+                    if attempt == TRIES or isinstance(error, _PERMANENT_ERRORS):
                         raise
         raise AssertionError("the last attempt returns or raises")
 
     def replace(self, name: str, local_file: Path) -> None:
         """Upload a finished scratch file over the object of this name; readers see the old or the new object."""
         path = self._path(name)
-        with self._translate_errors(f"replace {name}"), self._alone:
+        with self._translate_errors(f"replace {name}"), self._lock:
             self._upload(local_file, path, mode="overwrite")
 
     def move(self, name: str, new_name: str) -> bool:
@@ -177,7 +177,7 @@ class ObjectStorage:
                         return False
                     raise
             # Equal bytes under the new name are the result of an interrupted move.
-            if not self.publish(copy, new_name) and not self._same(copy, new_name):
+            if not self.publish(copy, new_name) and not self._has_content_of(copy, new_name):
                 return False
         self.delete(name)
         return True
@@ -185,7 +185,7 @@ class ObjectStorage:
     def delete(self, name: str) -> None:
         """Delete an object if it exists."""
         path = self._path(name)
-        with self._translate_errors(f"delete {name}"), suppress(FileNotFoundError), self._alone:
+        with self._translate_errors(f"delete {name}"), suppress(FileNotFoundError), self._lock:
             self._fs.rm_file(path)
 
     def delete_folder(self, name: str, known: Sequence[str] = ()) -> None:
@@ -224,7 +224,7 @@ class ObjectStorage:
         """Yield the same names in pages."""
         top = self._path(prefix.rstrip("/")) if prefix else self._prefix
         cut = len(self._prefix) + 1
-        paths = self._s3_pages(top) if self._s3_call() is not None else self._found(top)
+        paths = self._s3_pages(top) if self._s3_call() is not None else self._find_pages(top)
         while True:
             with self._translate_errors(f"list {prefix or 'the root'}"):
                 page = next(paths, None)
@@ -233,10 +233,10 @@ class ObjectStorage:
             names = (path[cut:] for path in page if path.startswith(f"{top}/") and not path.endswith("/"))
             yield [name for name in names if not name.startswith(f"{TMP}/")]
 
-    def _found(self, top: str) -> Iterator[Sequence[str]]:
+    def _find_pages(self, top: str) -> Iterator[Sequence[str]]:
         self._fs.invalidate_cache()
         found: Sequence[str] = ()
-        with suppress(FileNotFoundError), self._alone:  # memory is one dictionary, which must not change meanwhile
+        with suppress(FileNotFoundError), self._lock:  # memory is one dictionary, which must not change meanwhile
             found = self._fs.find(top)
         yield found
 
@@ -330,9 +330,9 @@ class ObjectStorage:
         if self._backend == "memory":
             self._fs.pipe_file(path, local_file.read_bytes(), mode=mode)
         else:
-            self._fs.put_file(str(local_file), path, mode=mode, **_UPLOAD[self._backend])
+            self._fs.put_file(str(local_file), path, mode=mode, **_UPLOAD_OPTIONS[self._backend])
 
-    def _same(self, local_file: Path, name: str) -> bool:
+    def _has_content_of(self, local_file: Path, name: str) -> bool:
         """Return whether an object holds the same bytes as a local file."""
         if self.size(name) != local_file.stat().st_size:
             return False
@@ -370,7 +370,7 @@ class ObjectStorage:
         return translate_errors(doing, self._url, self._hidden)
 
     @contextmanager
-    def _doubt(self, doing: str, error: Exception) -> Iterator[None]:
+    def _prefer_write_error(self, doing: str, error: Exception) -> Iterator[None]:
         """Raise the error of a failed write if the lookup of its outcome, in the block, fails too."""
         try:
             yield

@@ -97,6 +97,6 @@ def _hint(error: BaseException) -> str | Remedy:
     return "Check that the root is right and reachable, and run it again: it goes on from there."
 
 
-def missing(path: os.PathLike[str] | str) -> NotADirectoryError:
+def not_a_directory(path: os.PathLike[str] | str) -> NotADirectoryError:
     """Return the error for a path that should be a directory and is not."""
     return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))

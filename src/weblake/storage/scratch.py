@@ -18,22 +18,22 @@ from functools import partial
 from pathlib import Path
 
 #: Minimum age in seconds at which abandoned files and directories are deleted.
-LITTER_AGE = 24 * 3600.0
+ABANDONED_S = 24 * 3600.0
 
 _OWNER = "owner.lock"
 _PART = ".part"
-_OURS = re.compile(r"\d+-[0-9a-f]{16}(\.part)?")
+_SCRATCH_NAME = re.compile(r"\d+-[0-9a-f]{16}(\.part)?")
 
 
 def part_name() -> str:
     """Return a unique name for one file that is being written."""
-    return f"{_mark()}{_PART}"
+    return f"{_unique_name()}{_PART}"
 
 
 @contextmanager
 def scratch_in(parent: Path, prefix: str = "") -> Iterator[Path]:
     """Create a private directory below the existing directory `parent`; removed with its content at the end."""
-    directory = parent / f"{prefix}{_mark()}"
+    directory = parent / f"{prefix}{_unique_name()}"
     drop = partial(shutil.rmtree, directory, ignore_errors=True)
     owner: int | None = None
     try:  # mkdir is inside the try block because a signal may arrive right after it
@@ -52,18 +52,18 @@ def scratch_in(parent: Path, prefix: str = "") -> Iterator[Path]:
             raise
 
 
-def sweep(parent: Path, prefix: str = "", *, age_s: float = LITTER_AGE) -> None:
+def sweep(parent: Path, prefix: str = "", *, age_s: float = ABANDONED_S) -> None:
     """Delete abandoned files and directories below `parent` older than `age_s` seconds; OSErrors are ignored."""
     with suppress(OSError):
         for entry in list(parent.iterdir()):
             name = entry.name.removeprefix(prefix)
-            if entry.name.startswith(prefix) and _OURS.fullmatch(name):
+            if entry.name.startswith(prefix) and _SCRATCH_NAME.fullmatch(name):
                 with suppress(OSError):
                     _sweep_one(entry, age_s)
 
 
 def _sweep_one(entry: Path, age_s: float) -> None:
-    if time.time() - _touched(entry) < age_s:
+    if time.time() - _last_change(entry) < age_s:
         return
     if entry.is_symlink() or not entry.is_dir():
         entry.unlink(missing_ok=True)
@@ -80,7 +80,7 @@ def _sweep_one(entry: Path, age_s: float) -> None:
         os.close(owner)
 
 
-def _touched(entry: Path) -> float:
+def _last_change(entry: Path) -> float:
     """Return the time of the last change to an entry or to a file in it, in seconds since the epoch."""
     newest = entry.lstat().st_mtime
     if entry.is_dir() and not entry.is_symlink():
@@ -89,5 +89,5 @@ def _touched(entry: Path) -> float:
     return newest
 
 
-def _mark() -> str:
+def _unique_name() -> str:
     return f"{os.getpid()}-{secrets.token_hex(8)}"

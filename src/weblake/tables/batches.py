@@ -55,7 +55,7 @@ def with_entry(dataset: Dataset, table: RegisteredTable, lake: LakeTable, entrie
 def _current(dataset: Dataset, load_id: str) -> str:
     """Return the load that is in the place of a replaced one; itself if a record cannot be read."""
     try:
-        return dataset.ledger.standing(load_id)
+        return dataset.ledger.current_load(load_id)
     except StorageRefused:
         return load_id
 

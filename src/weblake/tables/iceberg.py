@@ -38,12 +38,12 @@ _DATASET = "weblake.dataset"
 _RETRIES = "commit.retry.num-retries"
 _ENDPOINT = "s3.endpoint"
 #: The column whose day partitions the table, where the dataset's table has it.
-_TIME = "loaded_at"
+_PARTITION_COLUMN = "loaded_at"
 #: Columns whose whole minimum and maximum the manifests hold. By default they hold the first 16 characters of a text,
 #: in which the URLs of a site do not differ.
-_WHOLE = ("url", "source_url")
+_FULL_METRICS = ("url", "source_url")
 #: Most values of a set for which pyiceberg looks at the statistics of a file; with more, it reads every file.
-_SKIPPED_BY = 200
+_MAX_IN_SET = 200
 
 
 def open_table(
@@ -283,7 +283,7 @@ class IcebergTable:
 def _any_of(load_ids: Sequence[str]) -> str:
     """Return a condition for the rows of these loads, with which pyiceberg skips the files of other loads."""
     named = [f"'{load_id}'" for load_id in load_ids]
-    parts = (named[start : start + _SKIPPED_BY] for start in range(0, len(named), _SKIPPED_BY))
+    parts = (named[start : start + _MAX_IN_SET] for start in range(0, len(named), _MAX_IN_SET))
     return " or ".join(f"load_id in ({', '.join(part)})" for part in parts)
 
 
@@ -311,12 +311,12 @@ def _create(catalog: Catalog, identifier: str, table: str, dataset: str) -> None
     catalog.create_namespace_if_not_exists(catalog.namespace_from(identifier))
     schema = _schema_of(table)
     properties = {_RETRIES: "0", _DATASET: dataset}
-    properties |= {f"write.metadata.metrics.column.{name}": "full" for name in _WHOLE if name in schema.names}
+    properties |= {f"write.metadata.metrics.column.{name}": "full" for name in _FULL_METRICS if name in schema.names}
     try:
         new = catalog.create_table_transaction(identifier, schema=schema, properties=properties)
         with new as change, change.update_spec() as spec:
-            if _TIME in schema.names:
-                spec.add_field(_TIME, DayTransform(), "load_date")
+            if _PARTITION_COLUMN in schema.names:
+                spec.add_field(_PARTITION_COLUMN, DayTransform(), "load_date")
             for key in layout.FIXED_KEYS.get(table, ()):
                 spec.add_identity(key)
     except (TableAlreadyExistsError, CommitFailedException):  # another process was first

@@ -34,7 +34,7 @@ from weblake.tables.formats import CommitConflict, LakeTable, LoadFile
 
 
 @dataclass(slots=True)
-class _Done:
+class _Progress:
     """What a sync has seen and committed."""
 
     #: Digest of the content that the table has, by file id.
@@ -67,7 +67,7 @@ def sync_files(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
         {file_id_of(path): path for path in files_of(dataset, table)} if entries or everything or not complete else {}
     )
     waiting = iter([path for each, path in paths.items() if each in entries or everything or not complete])
-    done = _Done()
+    done = _Progress()
     while batch := list(islice(waiting, LOADS_PER_COMMIT)):
         _commit(dataset, table, lake, batch, done)
     records.forget_uncommitted(
@@ -101,7 +101,7 @@ def files_of(dataset: Dataset, table: RegisteredTable) -> list[str]:
     return [name for name in dataset.storage.list(table.table) if layout.is_data(name)]
 
 
-def _commit(dataset: Dataset, table: RegisteredTable, lake: LakeTable, paths: Sequence[str], done: _Done) -> None:
+def _commit(dataset: Dataset, table: RegisteredTable, lake: LakeTable, paths: Sequence[str], done: _Progress) -> None:
     """Commit those files of a batch whose content the table does not have."""
     copies: dict[tuple[str, str], LoadFile] = {}  # an attempt can commit what an earlier one has copied
     attempts = Attempts(table, lake)

@@ -55,7 +55,7 @@ class Account:
         setattr(self, row.outcome, getattr(self, row.outcome) + 1)
         self.rows.append(row)
 
-    def lose(self, pages: int) -> None:
+    def add_missing(self, pages: int) -> None:
         """Count missing pages whose URLs are not known."""
         self.missing += pages
         self.rows += [_MISSING] * min(pages, MAX_NAMELESS)
@@ -168,9 +168,9 @@ class Reconciler:
             lost -= kept
             account.duplicates += folded - kept
             unanswered += [each.url] * (each.times - folded + kept)
-        self._settle(account, unanswered, nameless)
+        self._match_unnamed(account, unanswered, nameless)
 
-    def _settle(self, account: Account, unanswered: list[str], nameless: list[PageError]) -> None:
+    def _match_unnamed(self, account: Account, unanswered: list[str], nameless: list[PageError]) -> None:
         """Match URLs that have neither a document nor an error with results that name no URL.
 
         If there are fewer such results than URLs, the number of missing pages is exact, but their URLs are a guess.
@@ -202,7 +202,7 @@ class Reconciler:
             _counter(head.get("total")) - known,
             _counter(head.get("completed")) - account.stored - self._malformed,
         )
-        account.lose(missing)
+        account.add_missing(missing)
         account.submitted = known + account.missing
 
 

@@ -80,7 +80,7 @@ def completeness_error(staged: Staged, terms: Terms) -> WeblakeError | None:
     if receipt.status != "completed":
         return JobEnded(
             f"Job {receipt.job_id} ended as {receipt.status!r} with {receipt.stored} documents."
-            + (f" The service says: {staged.said}" if staged.said else ""),
+            + (f" The service says: {staged.service_message}" if staged.service_message else ""),
             hint=_publish_remedy(receipt).followed_by(another_job_remedy(receipt)),
             job_status=receipt.status,
         )

@@ -63,7 +63,7 @@ class Staged:
     account: Account
     receipt: Receipt
     #: The service's error message for the job, on one line; empty if there is none.
-    said: str = ""
+    service_message: str = ""
     #: The error, if the job expired during the download; otherwise None.
     gone: JobGone | None = None
 
@@ -212,8 +212,8 @@ class _Rows:
             credits_used=_amount(credits_used),
         )
         written = self.file.close(json.dumps(receipt.to_dict(files=False)).encode())
-        said = head.get("error")
-        return Staged(written, account, receipt, one_line(said) if isinstance(said, str) else "", gone)
+        error = head.get("error")
+        return Staged(written, account, receipt, one_line(error) if isinstance(error, str) else "", gone)
 
 
 def _encode(ready: list[Callable[[], pa.RecordBatch]], taken: int) -> _Encoded:

@@ -84,7 +84,7 @@ def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[La
         days.setdefault((created or now).date().isoformat(), {})[_key(row)] = row
     for day, rows in days.items():
         # A row in the file has a record of the run that added it. With all rows in each record, the records of a day
-        # grew with the square of its calls, and each run read all of them.
+        # would grow with the square of its calls, and each run reads all of them.
         known = {_key(row): row for row in _existing(storage, layout.activity_path(day))}
         new = {key: row for key, row in rows.items() if known.get(key) != row}
         if new:

@@ -187,7 +187,7 @@ def test_options_of_six_characters_and_more_are_in_no_error(monkeypatch: pytest.
     """Shorter ones are words of messages, such as a region or a profile."""
     options = {"secret": "abcdef", "project": "abcde", "anon": False}
     fs = mock.Mock(cat_file=mock.Mock(side_effect=RuntimeError("abcde has no key abcdef")))
-    monkeypatch.setattr("weblake.storage._connect", lambda *_: (fs, "bucket/lake"))
+    monkeypatch.setattr("weblake.storage.opening._connect", lambda *_: (fs, "bucket/lake"))
     with pytest.raises(StorageRefused, match=r"abcde has no key \*\*\*"):
         open_storage("gs://bucket/lake", storage_options=options).read("a")
 

@@ -18,8 +18,8 @@ from weblake.arrow.parquet import ParquetFile
 from weblake.dataset import history, landed_loads, layout
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent
-from weblake.dataset.slots import Slots
 from weblake.dataset.root import Dataset
+from weblake.dataset.slots import Slots
 from weblake.errors import InvalidOption
 from weblake.loads import publishing, recovery
 from weblake.loads.accounting import Reconciler
@@ -180,7 +180,7 @@ def test_a_load_whose_run_died_before_its_entry_is_finished_by_the_next_load_of_
     assert visible(tmp_path) == [first.load_id]
     land(dataset, second)
     assert visible(tmp_path) == [f"{2:016x}"]
-    gone = {row.receipt.load_id: row.retired_by for row in publishing.history(dataset)}
+    gone = {row.receipt.load_id: row.retired_by for row in history.history(dataset)}
     assert gone == {f"{1:016x}": f"{2:016x}", f"{2:016x}": None}
 
 
@@ -198,7 +198,7 @@ def test_a_load_whose_run_died_before_its_documents_stops_no_other_load(
     assert dataset.ledger.done(old.load_id) is None
     land(dataset, old)
     assert visible(tmp_path) == [new.load_id]
-    assert [row.receipt.load_id for row in publishing.history(dataset)] == [new.load_id, old.load_id]
+    assert [row.receipt.load_id for row in history.history(dataset)] == [new.load_id, old.load_id]
 
 
 def test_a_second_generation_retires_a_first_one_that_an_early_version_landed(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from dagster_weblake import (
     WeblakeResource,
     build_weblake_assets,
     build_weblake_specs,
-    landing,
+    step,
     weblake_assets,
 )
 from weblake import orchestration
@@ -103,7 +103,7 @@ def test_the_retry_reports_the_materialization_of_a_landed_load(
     one_run(monkeypatch)
     parts = batches(site)
     with monkeypatch.context() as patch:
-        patch.setattr(landing, "result_of", killed)
+        patch.setattr(step, "result_of", killed)
         assert not survived(lambda: bench.run(parts, partition="a"))
     assert (bench.rows(), bench.partitions("parts")) == (2, [])
     asked = len(bench.service.requests())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import json
 import logging
 import select
@@ -307,7 +309,7 @@ def test_an_invalid_delivery_id_is_omitted(bench: Bench, webhook_id: str) -> Non
 @proves(
     "S4",
     at="airflow_provider/src/airflow_provider_weblake/webhooks/app.py",
-    line="if len(body) + len(chunk) > MAX_BODY:",
+    line="if size > MAX_BODY:",
     becomes="if False:",
 )
 def test_s4_a_large_webhook_is_refused_before_it_is_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,10 +357,108 @@ def test_s4_forged_bodies_that_fill_the_memory_do_not_keep_out_a_webhook(
         assert sender.deliver(completed(data=["x" * (60 << 10)])) == (200, {"outcome": "accepted"})
 
 
+def one_signed() -> tuple[Any, Any]:
+    """A receiver in which each connection has a secret, and its app without a server."""
+    from airflow_provider_weblake.webhooks.app import Receiver, receiver_app
+    from airflow_provider_weblake.webhooks.signing import Signing, SigningSecrets
+
+    receiver = Receiver(SigningSecrets(lambda conn_id: Signing("s")))
+    return receiver, receiver_app(receiver)
+
+
+def scope() -> dict[str, Any]:
+    """The ASGI scope of a forged webhook."""
+    headers = [(SIGNATURE.lower().encode(), b"sha256=" + b"0" * 64)]
+    return {"type": "http", "method": "POST", "path": "/webhooks/one", "headers": headers, "query_string": b""}
+
+
+class _Chunk(bytes):
+    """A part of a body; the class counts those that are in memory."""
+
+    alive = 0
+
+    def __init__(self, *_: object) -> None:
+        _Chunk.alive += 1
+
+    def __del__(self) -> None:
+        _Chunk.alive -= 1
+
+
+@pytest.mark.parametrize(
+    ("status", "limits"),
+    [(401, {}), (408, {"DEADLINE_S": 0.05}), (413, {"MAX_BODY": 150}), (503, {"MAX_BUFFERED": 150, "SMALL_BODY": 0})],
+)
+def test_the_body_of_a_refused_webhook_leaves_the_memory_at_once(
+    monkeypatch: pytest.MonkeyPatch, airflow_db: None, status: int, limits: dict[str, float]
+) -> None:
+    """And not when the garbage collector comes, because it does not count towards the bound any more."""
+    for name, limit in limits.items():
+        monkeypatch.setattr(f"airflow_provider_weblake.webhooks.app.{name}", limit)
+    _, app = one_signed()
+    sent = list[Any]()
+
+    async def deliver() -> None:
+        received = iter(range(2))
+
+        async def receive() -> dict[str, Any]:
+            number = next(received, None)
+            if number is None:
+                await asyncio.sleep(60)  # the rest of the body never comes
+            more = number == 0 or status == 408
+            return {"type": "http.request", "body": _Chunk(b"x" * 100), "more_body": more}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await app(scope(), receive, send)
+
+    gc.disable()
+    try:
+        asyncio.run(deliver())
+        assert (sent[0]["status"], _Chunk.alive) == (status, 0)
+    finally:
+        gc.enable()
+        gc.collect()
+    assert type(sent[0]["status"]) is int, "or Airflow's access log has the text of the enumeration"
+
+
 def test_a_slow_webhook_is_refused_at_the_deadline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_weblake.webhooks.app.DEADLINE_S", 0.1)
     sender = bench.sender(asset=False)
     assert sender.head((SIGNATURE, "sha256=" + "0" * 64), ("Content-Length", "10"), chunk=b"{") == 408
+
+
+def test_a_webhook_ends_at_the_deadline_if_its_cancellation_is_swallowed(
+    monkeypatch: pytest.MonkeyPatch, airflow_db: None
+) -> None:
+    """Starlette's BaseHTTPMiddleware, which Airflow's API server has, does so if a chunk comes at the same moment."""
+    monkeypatch.setattr("airflow_provider_weblake.webhooks.app.DEADLINE_S", 0.05)
+    monkeypatch.setattr("airflow_provider_weblake.webhooks.app.SMALL_BODY", 0)
+    statuses, chunks = list[int](), iter([b"x" * 100])
+
+    async def deliver() -> None:
+        answered = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            for chunk in chunks:
+                return {"type": "http.request", "body": chunk, "more_body": True}
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            await answered.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            statuses.append(message.get("status"))
+            answered.set()
+
+        receiver, app = one_signed()
+        await asyncio.wait_for(app(scope(), receive, send), 20)
+        assert statuses[0] == 408
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not others or not (await asyncio.wait(others, timeout=20))[1]
+        assert receiver._buffered == 0
+
+    asyncio.run(deliver())
 
 
 @proves(
@@ -510,7 +610,6 @@ class Clock:
 
 
 def test_a_changed_secret_is_used_after_half_a_minute() -> None:
-    import asyncio
 
     from airflow_provider_weblake.webhooks.signing import Signing, SigningSecrets
 
@@ -532,7 +631,6 @@ def test_a_changed_secret_is_used_after_half_a_minute() -> None:
 
 def test_spellings_of_a_connection_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment variable is the connection of every spelling of its id, in upper and lower case."""
-    import asyncio
 
     from airflow_provider_weblake.webhooks import signing
 

@@ -131,21 +131,26 @@ class Receiver:
         length = request.headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or int(length[:20]) > MAX_BODY:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        body, counted = bytearray(), 0
+        # Chunks, because a buffer that grows by reallocation leaves holes in the memory of the process.
+        chunks, size, counted = list[bytes](), 0, 0
         try:
             async for chunk in request.stream():
-                if len(body) + len(chunk) > MAX_BODY:
+                size += len(chunk)
+                if size > MAX_BODY:
                     raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-                more = max(len(body) + len(chunk) - SMALL_BODY, 0) - counted
+                more = max(size - SMALL_BODY, 0) - counted
                 if self._buffered + more > MAX_BUFFERED:
                     raise Refused(HTTPStatus.SERVICE_UNAVAILABLE)
                 self._buffered, counted = self._buffered + more, counted + more
-                body += chunk
+                chunks.append(chunk)
+            return b"".join(chunks)
         except ClientDisconnect:
             raise Refused(HTTPStatus.BAD_REQUEST) from None
         finally:
+            # An exception keeps this frame until the garbage collector runs, but not what is not counted any more.
+            chunks.clear()
+            chunk = b""
             self._buffered -= counted
-        return bytes(body)
 
     async def _event(self, conn_id: str, end: JobEnd) -> str:
         known = (conn_id, end)
@@ -186,14 +191,23 @@ def receiver_app(receiver: Receiver | None = None) -> FastAPI:
             return JSONResponse({"outcome": await receiving.receive(conn_id, request)})
         except Refused as refused:
             # The rest of the body is not read: the connection ends with the response.
-            return JSONResponse({"detail": str(refused)}, refused.status, {"connection": "close"})
+            return JSONResponse({"detail": str(refused)}, refused.status.value, {"connection": "close"})
 
     return app
 
 
 async def _within(until: float, doing: Coroutine[object, object, T], status: HTTPStatus) -> T:
-    """Return a coroutine's result; raise Refused with the status if it is not there at a time of the event loop."""
+    """Return a coroutine's result; raise Refused with the status if it is not there at a time of the event loop.
+
+    It does not wait for the end of what it cancels, as `asyncio.wait_for` does: reading the body passes through
+    middleware of Airflow whose cancel scopes can swallow a cancellation. The reading ends with the connection then.
+    """
+    task = asyncio.ensure_future(doing)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # marks it as retrieved
     try:
-        return await asyncio.wait_for(doing, max(until - asyncio.get_running_loop().time(), 0))
-    except asyncio.TimeoutError:
-        raise Refused(status) from None
+        await asyncio.wait({task}, timeout=max(until - asyncio.get_running_loop().time(), 0))
+        if not task.done():
+            raise Refused(status)
+        return task.result()
+    finally:
+        task.cancel()

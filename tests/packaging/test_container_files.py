@@ -14,6 +14,7 @@ import pytest
 import typer
 import yaml
 
+import weblake
 from weblake.cli.local import serve
 
 REPOSITORY = Path(__file__).parents[2]
@@ -72,3 +73,14 @@ def test_the_environment_variables_are_read() -> None:
 def test_the_service_selects_the_pod() -> None:
     assert SERVICE["spec"]["selector"].items() <= STATEFUL_SET["spec"]["template"]["metadata"]["labels"].items()
     assert SERVICE["spec"]["ports"][0]["targetPort"] == POD["ports"][0]["name"]
+
+
+def test_a_client_accepts_the_address_that_the_page_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (REPOSITORY / "docs/containers.md").read_text()
+    (clients,) = re.findall(r"^.*Clients use .*$", page, re.MULTILINE)
+    settings = dict(re.findall(r"`(WEBLAKE_\w+)=([^`]+)`", clients))
+    assert settings["WEBLAKE_BASE_URL"].split(".")[0] == f"http://{SERVICE['metadata']['name']}"
+    for name, value in {**settings, "WEBLAKE_API_KEY": "a-key"}.items():
+        monkeypatch.setenv(name, value)
+    with weblake.Client():
+        pass

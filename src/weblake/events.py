@@ -159,14 +159,17 @@ class ChunkRead(Event, frozen=True, kw_only=True):
 
 
 class LoadAccounted(Event, frozen=True, kw_only=True):
-    """The pages of an ended job were counted by outcome; once for each load, also if it is then refused."""
+    """The pages of an ended job were counted by outcome.
+
+    Once for each load: by the run that publishes it, or refuses it for the first time.
+    """
 
     #: The counts, and the credits that the job used; None if the service does not report them.
     receipt: Receipt
 
 
 class FilesPublished(Event, frozen=True, kw_only=True):
-    """The files of a load were published."""
+    """This run has published the files of a load."""
 
     #: Paths relative to the root.
     paths: tuple[str, ...]

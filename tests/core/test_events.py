@@ -102,6 +102,24 @@ def test_a_refused_load_is_reported_and_its_pages_are_counted_once(lab: Observed
     assert lab.seen(events.FilesPublished) == []
 
 
+def test_a_load_that_two_runs_land_is_counted_by_the_one_that_publishes_it(lab: ObservedLab) -> None:
+    """So that the counters of credits and pages are those of the service, also if a task is executed twice."""
+    first = list[Event]()
+
+    def observe(event: Event) -> None:
+        lab.events.append(event)
+        if isinstance(event, events.ChunkRead) and not first:
+            lab.land("1", "2", observer=first.append)
+
+    receipt = lab.land("1", "2", observer=observe)
+    steps = ["LoadStarted", "WaitFinished", "ChunkRead"]
+    assert names(first) == [*steps, "LoadAccounted", "FilesPublished", "LoadFinished"]
+    assert names(lab.events) == ["LoadStarted", "JobStarted", "WaitFinished", "ChunkRead", "LoadFinished"]
+    for seen in (first, lab.events):
+        assert isinstance(seen[-1], events.LoadFinished)
+        assert (seen[-1].outcome, seen[-1].receipt) == ("landed", receipt)
+
+
 def test_a_load_that_fails_names_its_error_and_its_job(lab: ObservedLab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "ELSEWHERE_S", 0.0)
     job_id = "11111111-2222-4333-8444-555555555555"

@@ -67,7 +67,7 @@ def land(dataset: Dataset, what: Intent, documents: int = 3, failed: int = 1, te
             written = file.close(json.dumps(receipt.to_dict(files=False)).encode())
         errors = JobErrors(errors=[JobError(url=url, code="GONE", error="gone") for url in pages[documents:]])
         staged = Staged(written, reconciler.close(errors, {}), receipt)
-        return publishing.publish(dataset, what, staged)
+        return publishing.publish(dataset, what, staged).receipt
 
 
 def lake(root: Path | str, count: int = 40, **more: object) -> Dataset:

@@ -59,7 +59,7 @@ class Root:
 
     def land(self, n: int) -> str:
         intent = self.intent(n)
-        return publishing.publish(self.dataset, intent, self.staged(intent)).load_id
+        return publishing.publish(self.dataset, intent, self.staged(intent)).receipt.load_id
 
     def file(self, table: str, intent: Intent) -> Path:
         return self.path / self.dataset.path(table, intent)
@@ -98,7 +98,7 @@ def test_a_second_writer_returns_the_receipt_of_the_first_which_died(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intent = publish_cut_off_at(publishing, "finish", root, monkeypatch, missing=1)
-    receipt = publishing.publish(root.dataset, intent, root.staged(intent))
+    receipt = publishing.publish(root.dataset, intent, root.staged(intent)).receipt
     assert (receipt.missing, receipt.submitted, len(receipt.files)) == (1, 2, 2)
     assert (root.rows("documents"), root.rows("page_errors")) == (1, 1)
     done = root.dataset.ledger.done(intent.load_id)
@@ -144,7 +144,7 @@ def test_a_writer_that_comes_second_leaves_the_page_errors_of_the_first(
     """The first one commits between this writer's page errors and its documents."""
     root, other, third = make_root("lake"), make_root("other"), make_root("third")
     intent = root.intent()
-    first = publishing.publish(other.dataset, other.intent(), other.staged(intent, missing=winner))
+    first = publishing.publish(other.dataset, other.intent(), other.staged(intent, missing=winner)).receipt
     if before is not None:
         publishing.publish(third.dataset, third.intent(), third.staged(intent, missing=before))
         root.dataset.storage.create(
@@ -157,7 +157,7 @@ def test_a_writer_that_comes_second_leaves_the_page_errors_of_the_first(
         return publish(storage, local_file, name)
 
     monkeypatch.setattr(LocalStorage, "publish", second)
-    receipt = publishing.publish(root.dataset, intent, root.staged(intent, missing=2))
+    receipt = publishing.publish(root.dataset, intent, root.staged(intent, missing=2)).receipt
     assert (receipt.missing, receipt.submitted) == (first.missing, first.submitted) == (winner, 1 + winner)
     assert (root.rows("documents"), root.rows("page_errors")) == (1, left)
 
@@ -188,14 +188,14 @@ def test_the_first_writer_repairs_page_errors_that_another_has_replaced(
         return won
 
     monkeypatch.setattr(LocalStorage, "publish", first)
-    assert publishing.publish(root.dataset, intent, root.staged(intent, missing=1)).missing == 1
+    assert publishing.publish(root.dataset, intent, root.staged(intent, missing=1)).receipt.missing == 1
     assert root.rows("page_errors") == 1
 
 
 def test_page_errors_of_a_run_that_died_go_with_the_next_run(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     intent = publish_cut_off_at(LocalStorage, "publish", root, monkeypatch, missing=2)
     assert root.rows("page_errors") == 2
-    receipt = publishing.publish(root.dataset, intent, root.staged(intent))
+    receipt = publishing.publish(root.dataset, intent, root.staged(intent)).receipt
     assert (root.rows("page_errors"), receipt.missing, len(receipt.files)) == (0, 0, 1)
 
 

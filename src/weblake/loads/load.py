@@ -333,14 +333,15 @@ def _publish_or_refuse(
         trouble.receipt = staged.receipt
         raise trouble
     begun = time.monotonic()
-    receipt = publishing.publish(dataset, intent, staged)
-    observe(events.LoadAccounted(receipt=receipt))
-    observe(
-        events.FilesPublished(
-            paths=tuple(file.path for file in receipt.files),
-            rows=sum(file.rows for file in receipt.files),
-            bytes=sum(file.bytes for file in receipt.files),
-            seconds=time.monotonic() - begun,
+    receipt, is_first = publishing.publish(dataset, intent, staged)
+    if is_first:  # otherwise the run that has published the load reports it
+        observe(events.LoadAccounted(receipt=receipt))
+        observe(
+            events.FilesPublished(
+                paths=tuple(file.path for file in receipt.files),
+                rows=sum(file.rows for file in receipt.files),
+                bytes=sum(file.bytes for file in receipt.files),
+                seconds=time.monotonic() - begun,
+            )
         )
-    )
     return require_documents(LandedLoad(receipt))

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 from weblake.api import models
 from weblake.arrow import arrays, parquet, schemas
@@ -37,8 +38,16 @@ class JobClaimed(Exception):
         self.load_id = load_id
 
 
-def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
-    """Publish a staged load and return its receipt; two writers of one load both return the receipt of the first.
+class Published(NamedTuple):
+    """A load that has been published."""
+
+    receipt: Receipt
+    #: Whether this writer has published it; False if another one was faster.
+    is_first: bool
+
+
+def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Published:
+    """Publish a staged load; two writers of one load both return the receipt of the first.
 
     Raises:
         JobClaimed: Another load publishes the job; nothing was published here.
@@ -63,7 +72,8 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
         storage.replace(errors, _write_errors(staged))
     elif before is not None:
         storage.delete(errors)  # from a run that died before its commit and had a different account
-    if there or (receipt.stored and not storage.publish(staged.written.path, name)):
+    is_first = not there and (not receipt.stored or storage.publish(staged.written.path, name))
+    if not is_first:
         other = receipt_of(dataset, name)
         if not there:
             _restore_errors(storage, errors, before, other, staged.written.path.with_name("page_errors-before.parquet"))
@@ -71,7 +81,7 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Receipt:
         receipt = other
     elif staged.account.rows and not _belongs_to(storage.read(errors), receipt):
         storage.replace(errors, _write_errors(staged))  # a second writer with a different account replaced them
-    return finish(dataset, intent, receipt)
+    return Published(finish(dataset, intent, receipt), is_first)
 
 
 def refuse(dataset: Dataset, intent: Intent, staged: Staged) -> bool:

@@ -46,13 +46,13 @@ def intent(
     )
 
 
-def land(dataset: Dataset, what: Intent, missing: Sequence[str] = ()) -> None:
+def land(dataset: Dataset, what: Intent, missing: Sequence[str] = ()) -> publishing.Published:
     dataset.ledger.record_intent(what)
     url = f"http://a.test/{what.load_id}"
     with dataset.storage.scratch() as scratch:
         identity = Identity(what.load_id, f"job-{what.load_id}", what.kind, what.created())
         raw = f'{{"markdown": "x", "metadata": {{"sourceURL": "{url}"}}}}'.encode()
-        publishing.publish(dataset, what, stage_document(identity, Reconciler([url, *missing]), scratch, raw))
+        return publishing.publish(dataset, what, stage_document(identity, Reconciler([url, *missing]), scratch, raw))
 
 
 def visible(root: Path) -> list[str]:
@@ -141,8 +141,9 @@ def test_a_second_writer_of_a_load_that_was_replaced_meanwhile_publishes_nothing
     land(dataset, new)
     with monkeypatch.context() as patch:
         patch.setattr(publishing, "finish", lambda dataset, intent, receipt: receipt)  # it dies before
-        land(dataset, old)
+        receipt, is_first = land(dataset, old)
     assert visible(tmp_path) == [new.load_id]
+    assert (receipt.load_id, is_first) == (old.load_id, False)
 
 
 def test_a_load_that_is_retired_as_it_lands_is_retired_by_the_next_run_if_that_was_cut_off(

@@ -64,7 +64,7 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Published:
         # Another run has landed the load since this one began, and a later load has replaced it.
         landed = recover(dataset, intent.load_id)
         assert landed is not None
-        return landed.receipt
+        return Published(landed.receipt, is_first=False)
     if not there:
         dataset.slots.announce(intent)
     before = None if there else storage.read(errors)

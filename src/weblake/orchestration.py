@@ -273,11 +273,11 @@ class LoadState:
         return LoadState(self.dataset, self.dataset.ledger.current_load(self.load_id))
 
 
-def open_loads_of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
-    """Return the loads of one slot that have not landed, from the ledger alone; reads the whole ledger."""
+def open_loads_of_task(dataset: Dataset, task: Task) -> list[Orphan]:
+    """Return the loads of a task, of any run, that have not landed, oldest first; reads the whole ledger."""
     from weblake.loads import orphans
 
-    return orphans.open_loads_of_slot(dataset, slot)
+    return orphans.open_loads_of_task(dataset, task)
 
 
 def history(

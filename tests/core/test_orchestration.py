@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,7 +59,8 @@ def test_the_state_of_a_load_is_read_from_the_ledger(tmp_path: Path) -> None:
     dataset = open_dataset(tmp_path)
     receipt = land(dataset, intent(0))
     land(dataset, intent(1))
-    open_one = dataset.ledger.record_intent(intent(2, slot="s", run="r"))
+    task = orchestration.Task(("graph", "task"), "r", "r")
+    open_one = dataset.ledger.record_intent(intent(2, slot=task.slot(0, None).name, run="r"))
     dataset.ledger.record_start(Start(load_id=load_id(2), n=1, key="k", at=open_one.created_at, writer="w"))
     dataset.ledger.record_retired(load_id(0), load_id(1))
     first, last, began, none = (orchestration.LoadState(dataset, load_id(n)) for n in (0, 1, 2, 3))
@@ -73,8 +75,8 @@ def test_the_state_of_a_load_is_read_from_the_ledger(tmp_path: Path) -> None:
     assert began.last_start is not None
     assert (began.last_start.key, began.job, began.landed) == ("k", None, None)
     assert (none.intent, none.last_start, none.job, none.landed, none.is_replaced) == (None, None, None, None, False)
-    assert [each.load_id for each in orchestration.open_loads_of_slot(dataset, "s")] == [load_id(2)]
-    assert orchestration.open_loads_of_slot(dataset, "another") == []
+    assert [each.load_id for each in orchestration.open_loads_of_task(dataset, task)] == [load_id(2)]
+    assert orchestration.open_loads_of_task(dataset, replace(task, names=("another",))) == []
     landed = [(row.receipt.load_id, row.retired_by) for row in orchestration.history(dataset)]
     assert landed == [(load_id(0), load_id(1)), (load_id(1), None)]
     assert [row.receipt.load_id for row in orchestration.history(dataset, load_id(0))] == [load_id(1)]
@@ -88,7 +90,7 @@ def test_the_state_of_a_load_is_read_from_the_ledger(tmp_path: Path) -> None:
         ("start_load", "loads.intents.start_load"),
         ("land", "loads.load.land"),
         ("collect", "loads.detached.collect"),
-        ("open_loads_of_slot", "loads.orphans.open_loads_of_slot"),
+        ("open_loads_of_task", "loads.orphans.open_loads_of_task"),
         ("history", "dataset.history.history"),
         ("land_report", "loads.usage.land_report"),
         ("land_activity", "loads.usage.land_activity"),

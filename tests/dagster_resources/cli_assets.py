@@ -17,6 +17,7 @@ from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_a
 REQUEST = BatchScrapeRequest(urls=os.environ.get("TEST_URLS", "").split(","), poll_interval=0.2)
 
 held = build_weblake_assets("held", REQUEST, retry_policy=None)
+retried = build_weblake_assets("retried", REQUEST, retry_policy=dg.RetryPolicy(max_retries=2))
 later = build_weblake_assets("later", REQUEST, wait="sensor", retry_policy=None)
 
 
@@ -43,10 +44,12 @@ def interrupting(context: dg.InitLoggerContext) -> logging.Logger:
 
 
 defs = dg.Definitions(
-    assets=[*held, *later],
+    assets=[*held, *retried, *later],
     jobs=[
         dg.define_asset_job("landing", selection="held"),
         dg.define_asset_job("losing_an_interrupt", selection="held", config={"loggers": {"interrupting": {}}}),
+        dg.define_asset_job("retrying", selection="retried"),
+        dg.define_asset_job("retrying_in_processes", selection="retried", executor_def=dg.multiprocess_executor),
         dg.define_asset_job("starting", selection="later_job"),
         dg.define_asset_job("collecting", selection="later"),
     ],

@@ -181,8 +181,21 @@ def test_o9_a_run_that_may_have_belonged_to_a_backfill_stops_at_an_open_load(ben
     lineage = Lineage(bench.instance, follows)
     with pytest.raises(AskPerson) as raised:
         lineage.task(dataset, key, "a", key)
-    (open_load,) = orchestration.open_loads_of_slot(dataset, lineage.tasks(key, "a", key)[0].slot(0, None).name)
+    (open_load,) = orchestration.open_loads_of_task(dataset, lineage.tasks(key, "a", key)[0])
     for named in (f"Load {open_load.load_id} of parts, partition a", f"job {open_load.job_id}", "run gone"):
         assert named in raised.value.message
     # Where nothing is open nothing can be bought twice.
     assert lineage.task(dataset, key, "b", key).run == "gone"
+
+
+def test_an_open_load_in_a_partition_of_the_path_is_found(bench: Bench, site: GatedSite) -> None:
+    """The slot of an asset without partitions depends on the path keys of its request."""
+    request = BatchScrapeRequest(urls=site.pages(1), poll_interval=0.2, partition={"source": "web"})
+    pages = build_weblake_assets("pages", request, wait="sensor", retry_policy=None)
+    assert bench.run(pages, "pages_job").success
+    key = dg.AssetKey("pages")
+    follows = dg.DagsterRun(
+        job_name="job", root_run_id="gone", parent_run_id="gone", tags={"dagster/retry_number": "1"}
+    )
+    with pytest.raises(AskPerson, match=r"Load .* of pages is open"):
+        Lineage(bench.instance, follows).task(bench.resource.dataset(), key, None, key)

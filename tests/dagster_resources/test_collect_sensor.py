@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from hostile_runs import killed, survived
 from in_process import Bench
 from sensor_bench import Tick, Ticker, counted, ended, start, until
 
-from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_collect_sensor, build_weblake_assets
+from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_collect_sensor, build_weblake_assets, landing
 from dagster_weblake.progress import Progress
 from dagster_weblake.sensors import collect, job_events, ticks
 from dagster_weblake.sensors.job_events import FollowedJobs, read_new
@@ -91,6 +92,54 @@ def test_the_landing_asset_alone_fails_until_another_job_was_started(bench: Benc
     assert bench.run(docs, "docs_job").success
     assert bench.run(docs, "docs").success
     assert (bench.started, bench.rows()) == (2, 4)
+
+
+@proves(
+    "3.6",
+    at="dagster_resources/src/dagster_weblake/collecting.py",
+    line="_check_nothing_is_open(step, part, job_key, task)",
+    becomes="pass",
+    case="deleted-None",
+)
+@proves(
+    "3.6",
+    at="dagster_resources/src/dagster_weblake/collecting.py",
+    line="_check_nothing_is_open(step, part, job_key, task, since=load_id)",
+    becomes="pass",
+    case="killed-a",
+)
+@pytest.mark.parametrize("partition", [None, "a"])
+@pytest.mark.parametrize("run", ["killed", "deleted"])
+def test_a_paid_job_that_no_event_names_is_named_by_the_landing_asset(
+    bench: Bench, site: GatedSite, run: str, partition: str | None
+) -> None:
+    """The remedy lands it. To materialize `docs_job`, as after a load that has landed, would pay for another job."""
+    how = {} if partition is None else {"partitions_def": dg.StaticPartitionsDefinition(["a", "b"])}
+    docs = waiting(site.held(2) if run == "deleted" else site.pages(2), retry_policy=None, **how)
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    if run == "killed":  # an earlier load has landed
+        assert bench.run(docs, partition=partition).success
+        assert ticker.until(lambda tick: tick.said == "No jobs are pending.").requests == []
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(landing, "result_of", killed)
+            assert not survived(lambda: bench.run(docs, "docs_job", partition=partition))
+    else:
+        begun = bench.run(docs, "docs_job", partition=partition)
+        assert ticker.tick().said == "1 job is pending."
+        bench.instance.delete_run(begun.result.run_id)
+        site.release()
+    paid, rows = bench.started, bench.rows()
+    assert ticker.tick().requests == []
+    assert ("paid and have not landed" in str(ticker.log)) == (run == "deleted")
+    failure = bench.run(docs, "docs", partition=partition).failure()
+    assert re.search("not landed .started, job .* was killed before its end, or is deleted", str(failure.description))
+    remedy = str(failure.metadata["weblake/what_to_do"].value)
+    named = re.search(r"materialize docs.* with the run tag (weblake/load_id)=([0-9a-f]{16})\. To pay for", remedy)
+    assert named is not None, remedy
+    assert bench.run(docs, "docs", partition=partition, tags={named[1]: named[2]}).success
+    assert (bench.started, bench.rows() - rows) == (paid, 2 if run == "deleted" or partition is None else 0)
+    last = bench.run(docs, "docs", partition=partition).failure()
+    assert "Materialize docs_job" in str(last.metadata["weblake/what_to_do"].value)
 
 
 def test_a_load_that_landed_elsewhere_is_reported_once(bench: Bench, site: GatedSite) -> None:

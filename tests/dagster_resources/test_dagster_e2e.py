@@ -224,8 +224,8 @@ def test_a_backfill_re_executed_from_failure_lands_the_jobs_of_the_first_one(env
 @proves(
     "3.5",
     at="dagster_resources/src/dagster_weblake/stopping.py",
-    line="except dg.DagsterExecutionInterruptedError:",
-    becomes="except ZeroDivisionError:",
+    line="except dg.DagsterExecutionInterruptedError as interrupt:",
+    becomes="except ZeroDivisionError as interrupt:",
 )
 def test_o9_terminating_a_run_cancels_its_job(environment: Environment, held: Callable[[], None]) -> None:
     dagster, before = environment.dagster, environment.started()

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 import threading
-from unittest.mock import Mock
+from unittest.mock import DEFAULT, Mock
 
 import dagster as dg
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
+from hostile_runs import Killed, survived
 from in_process import Bench
 
-from dagster_weblake import BatchScrapeRequest, build_weblake_assets, identity, step
+from dagster_weblake import BatchScrapeRequest, build_weblake_assets, identity, step, stopping
+from weblake import orchestration
 from weblake.jobs import named_pauses
 from weblake.orchestration import Task
 from weblake.testing import WeblakeService
 
+FIRST_RUN = "00000000-0000-4000-8000-000000000000"
 NOW = dg.RetryPolicy(max_retries=2, delay=0)
 START = {"method": "POST", "path": "/v2/batch/scrape$"}
 
@@ -113,24 +116,46 @@ def test_a_lost_response_to_a_start_gives_one_job(bench: Bench, site: GatedSite)
 
 @proves(
     "O9",
+    at="dagster_resources/src/dagster_weblake/stopping.py",
+    line="self._check_run()  # it may have waited in a queue",
+    becomes="pass",
+)
+def test_o9_a_step_that_begins_after_its_run_was_terminated_starts_no_job(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited in the queue of an executor that does not take it out."""
+    pages = build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(2)), retry_policy=NOW)
+    terminated = dg.DagsterRun(job_name="job", status=dg.DagsterRunStatus.CANCELED)
+    with monkeypatch.context() as patched:
+        patched.setattr(stopping.InterruptHandler, "_run", lambda self: terminated)
+        assert not survived(lambda: bench.run(pages))
+    assert (bench.started, bench.files()) == (0, [])
+
+
+def all_steps_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes each run a re-execution of all steps of one first run."""
+    monkeypatch.setattr(
+        identity.Lineage, "_by_run", lambda self, names, partition: Task(names, FIRST_RUN, self.run.run_id, partition)
+    )
+
+
+@proves(
+    "O9",
     at="dagster_resources/src/dagster_weblake/step.py",
     line="task = replace(task, records_return=key is None)",
     becomes="pass",
 )
 @proves(
     "O9",
-    at="dagster_resources/src/dagster_weblake/landing.py",
-    line="orchestration.record_returned(step.dataset, load_request)",
+    at="dagster_resources/src/dagster_weblake/step.py",
+    line="orchestration.record_returned(self.dataset, load_request)",
     becomes="pass",
 )
 def test_o9_a_step_that_failed_after_its_load_had_landed_does_not_pay_again(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor if a person executes all steps again; after a step that has succeeded, that pays."""
-    first = "00000000-0000-4000-8000-000000000000"
-    monkeypatch.setattr(  # each run is a re-execution of all steps of one first run
-        identity.Lineage, "_by_run", lambda self, names, partition: Task(names, first, self.run.run_id, partition)
-    )
+    all_steps_again(monkeypatch)
     pages = build_weblake_assets("page", BatchScrapeRequest(urls=site.pages(2)), retry_policy=None)
     with monkeypatch.context() as patched:
         patched.setattr(step.Step, "record_landing", Mock(side_effect=OSError("The event cannot be made.")))
@@ -140,6 +165,41 @@ def test_o9_a_step_that_failed_after_its_load_had_landed_does_not_pay_again(
     assert bench.started == 1
     assert bench.run(pages).success
     assert (bench.started, bench.rows()) == (2, 2)
+
+
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/landing.py",
+    line="return step.record_landing(landing, load_request.load_id)",
+    becomes="return (step.record_landing(landing, load_request.load_id), "
+    "orchestration.record_returned(step.dataset, load_request))[0]",
+)
+@pytest.mark.parametrize("killed", ["while the other job runs", "before the event"])
+def test_o9_a_run_over_partitions_that_is_killed_before_its_events_does_not_pay_again(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    """Nor if a person executes all steps again; a load has been returned when Dagster has its event."""
+    all_steps_again(monkeypatch)
+    request = BatchScrapeRequest(urls=site.pages(2), poll_interval=0.2)
+    parts = build_weblake_assets(
+        "parts",
+        request,
+        partitions_def=dg.StaticPartitionsDefinition(["a", "b"]),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        retry_policy=None,
+    )
+    with monkeypatch.context() as patched:
+        if killed == "before the event":
+            patched.setattr(step, "result_of", Mock(side_effect=Killed))
+        else:
+            first_lands = Mock(wraps=orchestration.land, side_effect=[DEFAULT, Killed])
+            patched.setattr(orchestration, "land", first_lands)
+        assert not survived(lambda: bench.run(parts, partitions=("a", "b")))
+    assert (bench.started, bench.partitions("parts")) == (2, [])
+    assert bench.run(parts, partitions=("a", "b")).success
+    assert (bench.started, bench.rows(), sorted(map(str, bench.partitions("parts")))) == (2, 4, ["a", "b"])
+    assert bench.run(parts, partitions=("a", "b")).success
+    assert (bench.started, bench.rows()) == (4, 4)
 
 
 def test_remedies_name_assets(bench: Bench, site: GatedSite) -> None:

@@ -99,7 +99,7 @@ def shell(weblake_service: WeblakeService, site: GatedSite, tmp_path: Path) -> I
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/stopping.py",
-    line="if run is None or run.status not in _UNWANTED:",
+    line="if not self._is_terminated(run):",
     becomes="if False:",
     case="SIGTERM",
 )
@@ -146,8 +146,8 @@ def test_o9_an_interrupt_that_python_discards_ends_the_step_at_the_next_poll(she
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/stopping.py",
-    line="except dg.DagsterExecutionInterruptedError:",
-    becomes="except ZeroDivisionError:",
+    line="except dg.DagsterExecutionInterruptedError as interrupt:",
+    becomes="except ZeroDivisionError as interrupt:",
 )
 def test_o9_a_terminated_run_cancels_its_job(shell: Shell) -> None:
     process = shell.materialize()
@@ -164,6 +164,45 @@ def test_o9_a_terminated_run_cancels_its_job(shell: Shell) -> None:
     assert retry.wait(DEADLINE_S) == 0, retry.communicate()[0]
     retry.communicate()
     assert (shell.started, len(shell.landed)) == (2, 1)
+
+
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/stopping.py",
+    line="run.run_id, of_type=dg.DagsterEventType.RUN_CANCELING",
+    becomes="run.run_id, of_type=dg.DagsterEventType.RUN_CANCELED",
+)
+def test_o9_a_run_over_its_time_limit_cancels_its_job(shell: Shell) -> None:
+    """The daemon reports such a run as failed as soon as it has sent the signal."""
+    process = shell.materialize()
+    until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
+    shell.instance.report_run_canceling(shell.run(), "Canceling due to exceeding maximum runtime of 6 seconds.")
+    shell.instance.report_run_failed(shell.run(), "Exceeded maximum runtime of 6 seconds.")
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate(timeout=DEADLINE_S)[0]
+    assert "its run was terminated" in output
+    assert (shell.job_status(), shell.landed) == ("cancelled", [])
+
+
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/stopping.py",
+    line="raise Terminated(str(interrupt)) from interrupt",
+    becomes="raise",
+    case="retrying",
+)
+@pytest.mark.parametrize("job", ["retrying", "retrying_in_processes"])
+def test_o9_a_step_of_a_terminated_run_is_not_retried(shell: Shell, job: str) -> None:
+    """Dagster applies the retry policy of a step to its interrupt, and the retry would pay for another job."""
+    process = shell.materialize(job)
+    until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
+    shell.instance.report_run_canceling(shell.run())
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate(timeout=DEADLINE_S)[0]
+    assert "its run was terminated" in output
+    assert (shell.job_status(), shell.started, shell.landed) == ("cancelled", 1, [])
+    assert shell.run().status == dg.DagsterRunStatus.CANCELED
+    assert "STEP_UP_FOR_RETRY" not in output
 
 
 @proves(

@@ -69,7 +69,7 @@ def test_o1_o2_a_retry_of_a_landed_load_returns_its_receipt_and_a_clear_pays_aga
 @proves(
     "O2",
     at="src/weblake/loads/generations.py",
-    line="return returned is not None and returned.occasion != task.occasion",
+    line="return again and returned is not None and returned.occasion != task.occasion",
     becomes="return again",
 )
 def test_o2_a_clear_pays_again_once_the_load_was_returned(lab: TaskLab) -> None:
@@ -87,6 +87,24 @@ def test_o2_a_clear_pays_again_once_the_load_was_returned(lab: TaskLab) -> None:
     assert (landed.job_id, lab.started) == (job.job_id, 1)
     assert lab.land("max_tries=4").receipt.job_id != job.job_id
     assert lab.started == 2
+
+
+@proves(
+    "O2",
+    at="src/weblake/loads/generations.py",
+    line="return again and returned is not None and returned.occasion != task.occasion",
+    becomes="return returned is not None and returned.occasion != task.occasion",
+)
+def test_o2_a_late_retry_of_the_first_request_does_not_pay_for_what_a_clear_has_landed(lab: TaskLab) -> None:
+    """A daemon retries a run that a person has executed again meanwhile."""
+    lab.records_return = True
+    lab.hold()
+    lab.start(RETRY)
+    lab.release()
+    landed = lab.land(CLEAR).receipt
+    lab.returns(lab.placed(CLEAR))
+    assert lab.land(RETRY).receipt == landed
+    assert lab.started == 1
 
 
 @proves(

@@ -142,11 +142,12 @@ RUN_ID = "0a6d52c3-7c55-4b4e-9d7c-7c6f5b2a1d10"
         (Task(("airflow", "dag", "task", 3), "run-1", "max_tries=1"), "task dag.task (map index 3) in its run run-1"),
         (
             Task(("dagster", "web/docs"), RUN_ID, RUN_ID),
-            f"re-execute Dagster's run {RUN_ID} of the asset web/docs from failure",
+            f"re-execute Dagster's run {RUN_ID} of the asset web/docs from failure (all of it, if it has succeeded)",
         ),
         (
             Task(("dagster", "web/docs"), "jvhmbxai", "jvhmbxai", "2026-11"),
-            "re-execute Dagster's backfill jvhmbxai of the asset web/docs, partition 2026-11, from failure",
+            "re-execute Dagster's backfill jvhmbxai of the asset web/docs, partition 2026-11, from failure "
+            "(all of it, if it has succeeded)",
         ),
         (Task((), "run-1", "x"), "retry what requested it, in its run run-1"),  # on record since an earlier version
     ],

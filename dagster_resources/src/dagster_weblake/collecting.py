@@ -66,7 +66,7 @@ def _load_to_collect(step: Step, part: Part, job_key: dg.AssetKey) -> str:
     """Return the load that this run started, or that a sensor names, or the partition's newest started one."""
     task, dataset = step.lineage.task(step.dataset, step.key, part.key, step.key), step.dataset
     own = next(n for n in count() if orchestration.LoadState(dataset, task.load_id(n)).intent is None)
-    found = task.load_id(own - 1) if own else _find_reported_load(step, part, job_key)
+    found = task.load_id(own - 1) if own else _find_reported_load(step, part, job_key, task)
     intent = orchestration.LoadState(dataset, found).intent
     if intent is not None and intent.slot != task.slot(0, intent.partition).name:
         raise AskPerson(
@@ -76,7 +76,7 @@ def _load_to_collect(step: Step, part: Part, job_key: dg.AssetKey) -> str:
     return found
 
 
-def _find_reported_load(step: Step, part: Part, job_key: dg.AssetKey) -> str:
+def _find_reported_load(step: Step, part: Part, job_key: dg.AssetKey, task: orchestration.Task) -> str:
     """Return the load that the run's tag names, or the one in the newest materialization of the asset `job_key`."""
     named = step.context.run.tags.get(LOAD_TAG)
     if named is not None and len(step.parts) == 1:
@@ -87,6 +87,7 @@ def _find_reported_load(step: Step, part: Part, job_key: dg.AssetKey) -> str:
         if load_id is None:
             continue
         if _is_reported(step, load_id, part):
+            _check_nothing_is_open(step, part, job_key, task, since=load_id)
             raise AskPerson(
                 f"Load {load_id}, the newest that {job_key.to_user_string()} has started, has landed as "
                 f"{_named(step.key, part.key)} before, and no other job was started since.",
@@ -94,10 +95,38 @@ def _find_reported_load(step: Step, part: Part, job_key: dg.AssetKey) -> str:
                 f"{step.key.to_user_string()} when it has ended.",
             )
         return load_id
+    _check_nothing_is_open(step, part, job_key, task)
     raise AskPerson(
         f"Nothing has been started for {_named(step.key, part.key)}.",
         hint=f"Materialize {job_key.to_user_string()} first.",
     )
+
+
+def _check_nothing_is_open(
+    step: Step, part: Part, job_key: dg.AssetKey, task: orchestration.Task, since: str | None = None
+) -> None:
+    """Raise AskPerson if the ledger has a job, begun after load `since`, that no event in Dagster's log names.
+
+    The run that started it was killed before its event, or was deleted. This reads the whole ledger.
+    """
+    intent = None if since is None else orchestration.LoadState(step.dataset, since).intent
+    for load in reversed(orchestration.open_loads_of_task(step.dataset, task)):
+        if load.job_id is None and load.starts == 0:
+            continue  # nothing was paid
+        if intent is not None and load.age_s >= intent.age_s():
+            return
+        job = "" if load.job_id is None else f", job {load.job_id}"
+        alone = "" if part.key is None else ", for this partition alone,"
+        remedy = f"re-execute the run or backfill {load.run} from failure (`weblake orphans` says what else helps)"
+        if load.job_id is not None:
+            remedy = f"materialize {step.key.to_user_string()}{alone} with the run tag {LOAD_TAG}={load.load_id}"
+        raise AskPerson(
+            f"Load {load.load_id} of {_named(step.key, part.key)} has not landed ({load.record}{job}), and the "
+            f"newest materialization of {job_key.to_user_string()} does not name it: the run or backfill "
+            f"{load.run}, which requested it, was killed before its end, or is deleted.",
+            hint=f"To land it without payment, {remedy}. To pay for another job, materialize "
+            f"{job_key.to_user_string()}.",
+        )
 
 
 def _is_reported(step: Step, load_id: str, part: Part) -> bool:

@@ -164,11 +164,11 @@ class Lineage:
         return [run for run in several if _PARTITION not in run.tags]
 
     def _check_nothing_is_open(self, dataset: Dataset, task: Task) -> None:
-        """Raise AskPerson if a load of the task's slot is open: the first run, which would identify it, is deleted.
+        """Raise AskPerson if a load of the task is open: the first run, which would identify it, is deleted.
 
-        Unlike the rest of this module this reads the whole ledger, because only the slot identifies the load.
+        Unlike the rest of this module this reads the whole ledger, because nothing else identifies the load.
         """
-        for load in orchestration.open_loads_of_slot(dataset, task.slot(0, None).name):
+        for load in orchestration.open_loads_of_task(dataset, task):
             job = "" if load.job_id is None else f", job {load.job_id}"
             of = "" if task.partition is None else f", partition {task.partition}"
             raise AskPerson(

@@ -23,7 +23,6 @@ from weblake import orchestration
 if TYPE_CHECKING:
     from dagster_weblake.requests import LandingRequest
     from dagster_weblake.resource import WeblakeResource
-    from weblake.orchestration import LoadRequest
 
 
 def land(
@@ -35,7 +34,7 @@ def land(
 ) -> Iterator[Result]:
     """Land the request for each partition of this step: start its jobs, unless an earlier run did, and wait."""
     step = Step(context, weblake, request, key, to, owns_job=request.owns_job)
-    load_requests: dict[str | None, LoadRequest] = {}
+    load_requests = step.load_requests
     started_loads: dict[str | None, orchestration.StartedLoad] = {}
     waits: dict[str | None, orchestration.WaitingJob] = {}
 
@@ -64,9 +63,7 @@ def land(
             weblake.client, step.dataset, load_request, step.terms, callbacks, started_load=known
         )
         stopping.open.pop(load_request.load_id, None)
-        found = step.record_landing(landing, load_request.load_id)
-        orchestration.record_returned(step.dataset, load_request)
-        return found
+        return step.record_landing(landing, load_request.load_id)
 
     with translate_errors(context), step.stopping() as stopping:
         progress = step.progress(stopping)

@@ -7,14 +7,14 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import dagster as dg
 
 from dagster_weblake import metadata
-from dagster_weblake.failures import as_failure
+from dagster_weblake.failures import as_failure, translate_errors
 from dagster_weblake.identity import Lineage
 from dagster_weblake.progress import Progress
 from dagster_weblake.remedies import in_dagster_terms
@@ -57,6 +57,8 @@ class Step:
     to: str | None
     #: Whether the step starts the job that it lands, so that a retry may start another one.
     owns_job: bool = True
+    #: The placed requests that this step lands, by partition. Their returns are recorded.
+    load_requests: dict[str | None, LoadRequest] = field(default_factory=dict)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -201,11 +203,23 @@ class Step:
         for partition, values in found.items():
             if values:
                 self.context.log_event(dg.AssetMaterialization(self.key, partition=partition, metadata=values))
+        self._record_returned(found)
+
+    def _record_returned(self, found: Mapping[str | None, Metadata]) -> None:
+        """Record that Dagster has the events of the loads: until then, no re-execution pays for them again."""
+        with translate_errors(self.context):
+            for partition in found:
+                if load_request := self.load_requests.get(partition):
+                    orchestration.record_returned(self.dataset, load_request)
 
     def results(self, outcome: Outcome) -> Iterator[Result]:
         """Yield the results of the partitions that succeeded; raise for those that failed."""
         if not outcome.failed:
-            yield result_of(self.context, self.key, outcome.found)
+            result = result_of(self.context, self.key, outcome.found)
+            try:
+                yield result
+            finally:  # the event is stored; or an asset's own body has taken the result and does not continue
+                self._record_returned(outcome.found)
             return
         self.report(outcome.found)
         errors = sorted(outcome.failed.values(), key=_worth_a_retry, reverse=True)

@@ -2,16 +2,16 @@
 
 Dagster interrupts a step when a user terminates its run or the run's time is up, and also when the machine is taken
 away (a pod is evicted, a worker shuts down). Only the first two are a reason to cancel a paid job: after the others a
-retry continues with it. The signal is the same, so the run's status is read: CANCELING means that a user or the time
-limit ended the run.
+retry continues with it. The signal is the same, so the run's status is read: CANCELING, now or before it failed, means
+that a user or the time limit ended the run.
 
 A step body has to be synchronous: Dagster 1.13 never resumes an async one after the interrupt, so that it could not
 cancel anything.
 
 Dagster raises the interrupt in the handler of the signal. Python discards an error that is raised in a finalizer or in
 the callback of a weak reference, so that an interrupt at such a moment would be lost and the step would wait on. Some
-executors (Celery) do not tell a step at all that its run was terminated. Each poll of a job therefore looks whether the
-step has to stop.
+executors (Celery) do not tell a step at all that its run was terminated, and may begin one after that. The step
+therefore looks whether it has to stop when it begins, and at each poll of a job.
 """
 
 from __future__ import annotations
@@ -44,6 +44,18 @@ _UNWANTED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class Terminated(dg.DagsterError, dg.DagsterExecutionInterruptedError):
+    """The interrupt of a step whose run was terminated.
+
+    Dagster applies the retry policy of a step to its interrupts, and in one process (the in-process executor) the retry
+    would run, and pay for another job. An error of Dagster's own class is not retried.
+    """
+
+
+# The multiprocess executor knows an interrupt of a child process by this name.
+Terminated.__name__ = dg.DagsterExecutionInterruptedError.__name__
+
+
 @dataclass(slots=True)
 class InterruptHandler:
     """Cancels the jobs of a step when they are not wanted any more."""
@@ -63,9 +75,11 @@ class InterruptHandler:
         """Return a context manager that decides about the jobs if its block is interrupted, and re-raises."""
         try:
             with self._signals_recorded():
+                self._check_run()  # it may have waited in a queue
                 yield self
-        except dg.DagsterExecutionInterruptedError:
-            self._decide()
+        except dg.DagsterExecutionInterruptedError as interrupt:
+            if self._decide():
+                raise Terminated(str(interrupt)) from interrupt
             raise
 
     def check(self) -> None:
@@ -77,14 +91,26 @@ class InterruptHandler:
         if self._interrupted:
             raise dg.DagsterExecutionInterruptedError()
         if time.monotonic() - self._looked >= STATUS_CHECK_S:
-            self._looked = time.monotonic()
-            run = self._run()
-            if run is not None and run.status in _UNWANTED:
-                raise dg.DagsterExecutionInterruptedError()
+            self._check_run()
+
+    def _check_run(self) -> None:
+        self._looked = time.monotonic()
+        if self._is_terminated(self._run()):
+            raise dg.DagsterExecutionInterruptedError()
 
     def _run(self) -> dg.DagsterRun | None:
         run: dg.DagsterRun | None = self.context.instance.get_run_by_id(self.context.run.run_id)
         return run
+
+    def _is_terminated(self, run: dg.DagsterRun | None) -> bool:
+        """Return whether a person or its time limit has ended the run."""
+        if run is None or run.status != dg.DagsterRunStatus.FAILURE:
+            return run is not None and run.status in _UNWANTED
+        # The daemon reports a run that is over its time limit as failed when it has sent the signal.
+        found = self.context.instance.get_records_for_run(
+            run.run_id, of_type=dg.DagsterEventType.RUN_CANCELING, limit=1
+        )
+        return bool(found.records)
 
     @contextmanager
     def _signals_recorded(self) -> Iterator[None]:
@@ -105,20 +131,22 @@ class InterruptHandler:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
-    def _decide(self) -> None:
-        if not self.open:
-            return
+    def _decide(self) -> bool:
+        """Cancel the open jobs if the run was terminated, and return whether it was."""
         run = self._run()
-        if run is None or run.status not in _UNWANTED:
+        if not self._is_terminated(run):
             said = "unknown" if run is None else run.status.value
-            self.context.log.warning(
-                f"This step is being stopped, and nobody terminated its run (its status is {said}): "
-                "its jobs go on, and a retry lands them."
-            )
-            return
-        with self.connect() as client:
-            for load_id, load_request in self.open.items():
-                self._cancel(client, load_id, load_request)
+            if self.open:
+                self.context.log.warning(
+                    f"This step is being stopped, and nobody terminated its run (its status is {said}): "
+                    "its jobs go on, and a retry lands them."
+                )
+            return False
+        if self.open:
+            with self.connect() as client:
+                for load_id, load_request in self.open.items():
+                    self._cancel(client, load_id, load_request)
+        return True
 
     def _cancel(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> None:
         try:

@@ -163,7 +163,11 @@ def _retry(orphan: Orphan) -> str:
         _, asset, *partition = orphan.task
         of = "".join(f", partition {each}," for each in partition)
         kind = "run" if _RUN_ID.fullmatch(orphan.run or "") else "backfill"
-        return f"re-execute Dagster's {kind} {orphan.run} of the asset {asset}{of} from failure"
+        # A run that only starts a job has succeeded, and Dagster re-executes it as a whole.
+        return (
+            f"re-execute Dagster's {kind} {orphan.run} of the asset {asset}{of} from failure (all of it, if it has "
+            "succeeded)"
+        )
     return f"retry what requested it, in its run {orphan.run}"
 
 

@@ -13,9 +13,9 @@ is a generation with its own load id. The newest generation in the ledger decide
     failed or cancelled              next; paid again                    next; paid again
     gone from the service            newest; raises JobGone              next; paid again
 
-The third row needs a task that records its returns. There, the occasion of the return decides in place of the newest
-generation's: a person may clear a task whose job still runs, and the load is then returned for the Clear. A load
-without documents is never returned: the task fails, and a Clear pays again.
+The third row needs a task that records its returns. There, the occasion of the return also counts as the same one: a
+person may clear a task whose job still runs, and the load is then returned for the Clear. A load without documents is
+never returned: the task fails, and a Clear pays again.
 
 A job that was cancelled because it passed a limit set by weblake is not paid again for the same occasion. A load whose
 refused file is kept is published from that file if `allow_partial` is set.
@@ -93,7 +93,7 @@ def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, task: Task, t
         if not task.records_return or not landed.receipt.stored:
             return again
         returned = dataset.ledger.returned(load_id)
-        return returned is not None and returned.occasion != task.occasion
+        return again and returned is not None and returned.occasion != task.occasion
     if terms.allow_partial and dataset.storage.exists(layout.refused_path(root.DOCUMENTS, load_id)):
         return False
     if job is None:

@@ -24,7 +24,7 @@ from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageR
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import lost_starts, starts
 from weblake.loads.download import FlowRunner
-from weblake.loads.load_request import Endpoint
+from weblake.loads.load_request import Endpoint, Task
 from weblake.loads.lost_starts import Listing
 from weblake.storage import RootPath
 
@@ -196,9 +196,9 @@ def _classify(dataset: Dataset, load_id: str, known: Mapping[int, int]) -> Orpha
         return Unreadable(load_id, error.message)
 
 
-def open_loads_of_slot(dataset: Dataset, slot: str) -> list[Orphan]:
-    """Return the loads of one slot that have not landed, from the ledger alone; reads the whole ledger."""
-    return [orphan for orphan in open_loads(dataset).orphans if orphan.slot == slot]
+def open_loads_of_task(dataset: Dataset, task: Task) -> list[Orphan]:
+    """Return the loads of a task, of any run, that have not landed, oldest first; reads the whole ledger."""
+    return [each for each in open_loads(dataset).orphans if each.slot == task.slot(0, each.partition).name]
 
 
 def find_open_loads(client: FlowRunner, dataset: Dataset, *, unknown_jobs: bool = False) -> Unlanded:

@@ -144,7 +144,9 @@ class _Tick:
     def run(self) -> dg.SensorResult:
         self.memory = FollowedJobs.read(ticks.remembered(self.context))
         for pair in self.pairs:
+            followed = self.memory.followed(pair.job)
             read_new(self.context.instance, pair.job, self.memory)
+            self._warn_of_deleted(pair.job, followed - self.memory.followed(pair.job))
         asked, pending = self._jobs(self.memory.asked), self._jobs(self.memory.pending)
         over = self._over(pending)
         requests = self._requests([*asked, *over])
@@ -166,9 +168,19 @@ class _Tick:
                 if earlier is not None:
                     self.memory.forget(earlier[0].job, earlier[1].event)
                 found[job.load_id] = pair, job
-            for event in set(ids) - {job.event for job in started}:
-                self.memory.forget(pair.job, event)  # wiped, or reported by hand: it names no job
+            unknown = set(ids) - {job.event for job in started}
+            for event in unknown:
+                self.memory.forget(pair.job, event)
+            self._warn_of_deleted(pair.job, unknown)
         return list(found.values())
+
+    def _warn_of_deleted(self, job: dg.AssetKey, events: set[int]) -> None:
+        if events:
+            self.context.log.warning(
+                f"{len(events)} materializations of {job.to_user_string()} are deleted, as with their runs, or name no "
+                "job. They are not followed any more. `weblake orphans` lists the jobs that were paid and have not "
+                "landed."
+            )
 
     def _over(self, pending: list[tuple[_Pair, StartedJob]]) -> list[tuple[_Pair, StartedJob]]:
         """Return the jobs that have ended, and move the others to the end of the queue."""

@@ -84,6 +84,11 @@ class FollowedJobs:
         """Return how many more jobs it can follow."""
         return max(0, MAX_FOLLOWED - sum(len(ids) for each in (self.pending, self.asked) for ids in each.values()))
 
+    def followed(self, key: dg.AssetKey) -> set[int]:
+        """Return the jobs of an asset that may be running, or whose run was requested."""
+        name = key.to_user_string()
+        return {*self.pending.get(name, ()), *self.asked.get(name, ())}
+
     def follow(self, key: dg.AssetKey, event: int) -> None:
         """Add a job, unless it is known."""
         name = key.to_user_string()

@@ -17,7 +17,7 @@ from hostile_runs import killed, survived
 from in_process import Bench
 from sensor_bench import Tick, Ticker, counted, ended, start, until
 
-from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_collect_sensor, build_weblake_assets, landing
+from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_collect_sensor, build_weblake_assets, step
 from dagster_weblake.progress import Progress
 from dagster_weblake.sensors import collect, job_events, ticks
 from dagster_weblake.sensors.job_events import FollowedJobs, read_new
@@ -121,7 +121,7 @@ def test_a_paid_job_that_no_event_names_is_named_by_the_landing_asset(
         assert bench.run(docs, partition=partition).success
         assert ticker.until(lambda tick: tick.said == "No jobs are pending.").requests == []
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(landing, "result_of", killed)
+            patched.setattr(step, "result_of", killed)
             assert not survived(lambda: bench.run(docs, "docs_job", partition=partition))
     else:
         begun = bench.run(docs, "docs_job", partition=partition)

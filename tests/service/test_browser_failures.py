@@ -127,7 +127,7 @@ def test_an_unreachable_site_differs_from_a_broken_response(lab: BrowserLab) -> 
 def test_a_page_that_loads_too_much_is_aborted(lab: BrowserLab, monkeypatch: pytest.MonkeyPatch) -> None:
     from weblake_service.browser import scrape_browser
 
-    monkeypatch.setattr(scrape_browser, "_MOST_BYTES", 100_000)
+    monkeypatch.setattr(scrape_browser, "_MAX_BYTES", 100_000)
     lab.site.page("/large", b"<main>x</main><img src=/much>")
     lab.site.page("/much", b"x" * 400_000, content_type="image/png")
     reply = shot(lab, "/large")

@@ -156,7 +156,7 @@ def test_every_action_of_the_contract_is_performed(lab: BrowserLab) -> None:
 def test_an_action_that_fails_is_named(
     lab: BrowserLab, action: dict[str, object], status: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(browser_actions, "_TO_ACT", 500)
+    monkeypatch.setattr(browser_actions, "_ACTION_TIMEOUT_MS", 500)
     reply = lab.post(lab.site.url("/other"), actions=[action])
     assert (reply.status_code, reply.json()["code"]) == (status, "SCRAPE_ACTION_ERROR"), reply.text
     assert said in reply.json()["error"]

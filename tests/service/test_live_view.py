@@ -411,7 +411,7 @@ def test_malformed_messages_are_ignored_by_a_view(tmp_path: Path, site: str) -> 
 def test_a_slow_viewer_gets_one_frame_at_a_time_and_the_last_one(
     tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_view, "_DRAWING", 1000.0)
+    monkeypatch.setattr(live_view, "_DRAW_TIMEOUT_S", 1000.0)
 
     async def work(lab: Lab) -> None:
         await asyncio.sleep(2)
@@ -453,7 +453,7 @@ async def colour(lab: Lab, picture: bytes) -> list[int]:
 def test_a_viewer_that_never_acknowledges_gets_occasional_frames(
     tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_view, "_DRAWING", 0.5)
+    monkeypatch.setattr(live_view, "_DRAW_TIMEOUT_S", 0.5)
 
     async def work(lab: Lab) -> None:
         await lab.viewer.until(lambda: len(lab.viewer.pictures) >= 3)
@@ -482,7 +482,7 @@ def test_a_dialog_blocks_other_input_until_it_is_answered(tmp_path: Path, site: 
 def test_an_unanswered_dialog_is_dismissed_after_a_timeout(
     tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_view, "DIALOG", 1.0)
+    monkeypatch.setattr(live_view, "DIALOG_TIMEOUT_S", 1.0)
 
     async def work(lab: Lab) -> None:
         await lab.page.run("setTimeout(() => { alert('stop'); count.textContent = 'went on' }, 10)")

@@ -454,7 +454,7 @@ def test_pages_are_opened_listed_and_closed(browser: str, page: Any, site: Site)
 
 @system
 def test_a_busy_page_is_reported(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weblake_service.sessions.attached_page._ANSWER", 0.5)
+    monkeypatch.setattr("weblake_service.sessions.attached_page._COMMAND_TIMEOUT_S", 0.5)
 
     async def work(actions: PageActions) -> None:
         await actions.evaluate("setTimeout(() => { const end = Date.now() + 3000; while (Date.now() < end) {} }, 0), 1")

@@ -21,7 +21,7 @@ from loopback_site import Site, site  # noqa: F401
 from polling import until
 
 from weblake_service.sessions.code import languages, supervisor
-from weblake_service.sessions.code.output import MOST
+from weblake_service.sessions.code.output import MAX_BYTES
 from weblake_service.sessions.code.page_watchdog import watchdog
 from weblake_service.sessions.code.runner import run_code
 
@@ -151,16 +151,16 @@ def test_large_output_is_truncated_in_bounded_memory(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert ended.exit_code == 0
-    assert ended.stdout.startswith("\0" * MOST + f"\n[cut here: {50_000_000 - MOST} more bytes were printed")
+    assert ended.stdout.startswith("\0" * MAX_BYTES + f"\n[cut here: {50_000_000 - MAX_BYTES} more bytes were printed")
     assert ended.stderr is not None
-    assert len(ended.stderr) < MOST + 200
-    assert peak < 30 * MOST, peak
+    assert len(ended.stderr) < MAX_BYTES + 200
+    assert peak < 30 * MAX_BYTES, peak
 
 
 def test_output_may_be_any_bytes(tmp_path: Path) -> None:
     assert run(r"printf '\xff\0\xe2\x82\xac'", "bash", tmp_path).stdout == "\ufffd\0€"
     # A character that is cut in half at the limit is not an error of the code.
-    cut = run(f"printf a; yes é | tr -d '\\n' | head -c {MOST}", "bash", tmp_path).stdout
+    cut = run(f"printf a; yes é | tr -d '\\n' | head -c {MAX_BYTES}", "bash", tmp_path).stdout
     assert "\ufffd" not in cut
 
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
 #: Milliseconds to wait for an element of an action, and for an element of a wait action.
-_TO_ACT, _TO_APPEAR = 5_000, 30_000
+_ACTION_TIMEOUT_MS, _WAIT_TIMEOUT_MS = 5_000, 30_000
 #: Maximum clicks of one action that clicks all matches.
-_MOST_CLICKS = 500
+_MAX_CLICKS = 500
 #: Maximum characters of HTML and of a script's result.
-_LONGEST = 32 << 20
+_MAX_CHARS = 32 << 20
 #: Playwright's error texts for a selector, key or number that is invalid on any page.
-_UNREADABLE = ("parsing css selector", "not a valid selector", "Unknown key", "outside of [0.1 - 2]")
+_INVALID_INPUT_ERRORS = ("parsing css selector", "not a valid selector", "Unknown key", "outside of [0.1 - 2]")
 _SCROLL_PAGE = "way => window.scrollBy({top: way * window.innerHeight, behavior: 'instant'})"
 _SCROLL_ELEMENT = "(element, way) => element.scrollBy({top: way * element.clientHeight, behavior: 'instant'})"
 
@@ -70,7 +70,7 @@ class ActionRunner:
         if "milliseconds" in action:
             await asyncio.sleep(action["milliseconds"] / 1000)
             return
-        await self._one(action).wait_for(state="visible", timeout=min(_TO_APPEAR, self._longest))
+        await self._run_action(action).wait_for(state="visible", timeout=min(_WAIT_TIMEOUT_MS, self._longest))
 
     async def _screenshot(self, action: Mapping[str, Any]) -> None:
         self._found["screenshots"].append(await screenshot(self._page, action, self._style))
@@ -78,11 +78,11 @@ class ActionRunner:
     async def _click(self, action: Mapping[str, Any]) -> None:
         found = self._page.locator(f"css={action['selector']}")
         if action.get("all"):
-            for element in (await found.element_handles())[:_MOST_CLICKS]:
+            for element in (await found.element_handles())[:_MAX_CLICKS]:
                 # An element that is hidden, or was removed by an earlier click, is clicked with a synthetic event.
                 await element.dispatch_event("click")
         else:
-            await found.first.click(timeout=min(_TO_ACT, self._longest))
+            await found.first.click(timeout=min(_ACTION_TIMEOUT_MS, self._longest))
         await self._watch.wait_until_idle()
 
     async def _write(self, action: Mapping[str, Any]) -> None:
@@ -95,7 +95,9 @@ class ActionRunner:
     async def _scroll(self, action: Mapping[str, Any]) -> None:
         way = -1 if action.get("direction") == "up" else 1
         if "selector" in action:
-            await self._one(action).evaluate(_SCROLL_ELEMENT, way, timeout=min(_TO_ACT, self._longest))
+            await self._run_action(action).evaluate(
+                _SCROLL_ELEMENT, way, timeout=min(_ACTION_TIMEOUT_MS, self._longest)
+            )
         else:
             await self._page.evaluate(_SCROLL_PAGE, way)
         await self._watch.wait_until_idle()
@@ -125,7 +127,7 @@ class ActionRunner:
         asked = {"expression": script, "awaitPromise": True, "returnByValue": True, "userGesture": True}
         return dict(await self._protocol.send("Runtime.evaluate", asked))
 
-    def _one(self, action: Mapping[str, Any]) -> Any:
+    def _run_action(self, action: Mapping[str, Any]) -> Any:
         return self._page.locator(f"css={action['selector']}").first
 
 
@@ -139,8 +141,8 @@ async def content(page: Page) -> str:
     Raises:
         PageFailure: A script made it larger than the limit for one page.
     """
-    if await page.evaluate("document.documentElement?.outerHTML.length ?? 0") > _LONGEST:
-        message = f"{page.url} has grown beyond {_LONGEST} characters of HTML in the browser."
+    if await page.evaluate("document.documentElement?.outerHTML.length ?? 0") > _MAX_CHARS:
+        message = f"{page.url} has grown beyond {_MAX_CHARS} characters of HTML in the browser."
         raise PageFailure("SCRAPE_SITE_ERROR", message)
     return await page.content()
 
@@ -152,12 +154,12 @@ def _script_error_message(result: Mapping[str, Any]) -> str:
     return str(details.get("exception", {}).get("description") or details.get("text") or "it threw something")
 
 
-def _action_failure(number: int, action: Mapping[str, Any], said: str) -> PageFailure:
+def _action_failure(number: int, action: Mapping[str, Any], error_text: str) -> PageFailure:
     what = str(action["type"])
     what += f" {action['selector']!r}" if "selector" in action else f" {action['key']!r}" if "key" in action else ""
-    why = (said.strip().splitlines() or ["no reason given"])[0].partition(": ")
+    why = (error_text.strip().splitlines() or ["no reason given"])[0].partition(": ")
     reason = (why[2] or why[0])[:300].rstrip(".")
     message = f"Action {number} ({what[:200]}) failed: {reason}. Mend the action, or wait for its element before it."
     # An action that is invalid on any page is an error of the request.
-    unreadable = any(sign in said for sign in _UNREADABLE)
+    unreadable = any(sign in error_text for sign in _INVALID_INPUT_ERRORS)
     return PageFailure("SCRAPE_ACTION_ERROR", message, status=400 if unreadable else 500)

@@ -5,7 +5,7 @@ The list is short and has the most common hosts; each includes its subdomains.
 
 from __future__ import annotations
 
-_NAMES = """
+_HOST_LIST = """
     2mdn.net 33across.com 3lift.com ad.gt adform.net admixer.net adnxs.com adroll.com adsafeprotected.com
     adservice.google.com adsrvr.org adtechus.com adthrive.com advertising.com agkn.com amazon-adsystem.com
     amplitude.com app-measurement.com bidswitch.net bluekai.com bounceexchange.com casalemedia.com chartbeat.com
@@ -19,7 +19,7 @@ _NAMES = """
     simpli.fi smaato.net smartadserver.com sovrn.com spotxchange.com taboola.com tapad.com teads.tv
     trafficjunky.net tremorhub.com tribalfusion.com turn.com undertone.com yieldmo.com zedo.com zergnet.com
 """
-_HOSTS = frozenset(_NAMES.split())
+_HOSTS = frozenset(_HOST_LIST.split())
 
 
 def is_ad_host(host: str) -> bool:

@@ -13,9 +13,9 @@ from weblake_service.responses import ErrorResponse
 SETTING = "WEBLAKE_CHROMIUM"
 #: `on` or `off`; on by default, except for root, because Chromium's sandbox does not start as root.
 SANDBOX = "WEBLAKE_CHROMIUM_SANDBOX"
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_EXECUTABLE_NAMES = ("chromium", "chromium-browser", "google-chrome")
 #: Environment variables that are passed to Chromium; no secrets.
-_KEPT_NAMES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "FONTCONFIG_PATH", "FONTCONFIG_FILE")
+_PASSED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "FONTCONFIG_PATH", "FONTCONFIG_FILE")
 
 
 def find_chromium() -> str | None:
@@ -26,7 +26,7 @@ def find_chromium() -> str | None:
     named = os.environ.get(SETTING)
     if named:
         return shutil.which(named)
-    return next((found for name in _NAMES if (found := shutil.which(name))), None)
+    return next((found for name in _EXECUTABLE_NAMES if (found := shutil.which(name))), None)
 
 
 def what_is_missing() -> str:
@@ -83,5 +83,5 @@ def arguments() -> list[str]:
 
 def environment(folder: Path) -> dict[str, str | float | bool]:
     """Return the environment of Chromium, with its home in a folder."""
-    kept = {name: os.environ[name] for name in _KEPT_NAMES if name in os.environ}
+    kept = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
     return {**kept, "HOME": str(folder)}

@@ -15,7 +15,7 @@ from weblake_service.web.countries import country_of
 #: Default viewport width and height.
 _DESKTOP, _PHONE = (1280, 800), (390, 844)
 #: Headers that are set through other browser settings and not added to requests.
-_BY_SETTING = frozenset(["user-agent", "accept-language", "cookie"])
+_SEPARATELY_SET_HEADERS = frozenset(["user-agent", "accept-language", "cookie"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,11 @@ def site_credentials_of(url: httpx.URL, options: Mapping[str, object]) -> SiteCr
         name, _, password = unquote(url.userinfo.decode("ascii")).partition(":")
         origin = str(url.copy_with(userinfo=b"", path="", query=None, fragment=None)).rstrip("/")
         login = {"username": name, "password": password, "origin": origin}
-    headers = {name: value for name, value in given.items() if name not in _BY_SETTING and name != "accept-encoding"}
+    headers = {
+        name: value
+        for name, value in given.items()
+        if name not in _SEPARATELY_SET_HEADERS and name != "accept-encoding"
+    }
     return SiteCredentials(headers, _cookies(given.get("cookie", ""), url), login)
 
 

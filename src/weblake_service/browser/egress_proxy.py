@@ -31,17 +31,23 @@ if TYPE_CHECKING:
     from playwright.async_api import ProxySettings
 
 _LOG = logging.getLogger("weblake.service")
-_CHUNK = 65_536
+_CHUNK_BYTES = 65_536
 #: Maximum bytes of a request head.
-_HEAD = 128 << 10
-_HOP = frozenset(
+_MAX_HEAD_BYTES = 128 << 10
+_HOP_BY_HOP_HEADERS = frozenset(
     b"connection proxy-connection proxy-authorization keep-alive te trailer transfer-encoding upgrade alt-svc".split()
 )
 #: Seconds until a server must have accepted a connection, and maximum seconds of silence in a response.
-_TIMES = {"connect": 30.0, "read": 120.0, "write": 60.0, "pool": 60.0}
+_TIMEOUTS_S = {"connect": 30.0, "read": 120.0, "write": 60.0, "pool": 60.0}
 #: Seconds that one side of a tunnel may continue after the other has finished sending.
-_HALF_CLOSED = 30.0
-_BROKEN = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.ProxyError, OSError)
+_HALF_CLOSED_S = 30.0
+_CONNECTION_ERRORS = (
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.TimeoutException,
+    httpcore.ProxyError,
+    OSError,
+)
 
 
 class ByteLimitExceeded(Exception):
@@ -76,7 +82,7 @@ class EgressProxy:
 
     async def open(self) -> ProxySettings:
         """Start listening, and return the proxy settings of a context; other users do not have the password."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_HEAD)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_MAX_HEAD_BYTES)
         server = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return {"server": server, "username": self.login[0], "password": self.login[1]}
 
@@ -110,8 +116,10 @@ class EgressProxy:
         try:
             if self._own_user_only and not is_own_user(writer.get_extra_info("peername")):
                 return
-            await self._handle_connection(h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD), reader, writer)
-        except (*_BROKEN, h11.ProtocolError, PageFailure, ByteLimitExceeded):
+            await self._handle_connection(
+                h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES), reader, writer
+            )
+        except (*_CONNECTION_ERRORS, h11.ProtocolError, PageFailure, ByteLimitExceeded):
             # The browser sees a closed connection; the reason is in `failures`.
             pass
         except Exception:  # noqa: BLE001 - a failing connection must not end the others
@@ -123,7 +131,7 @@ class EgressProxy:
         self, peer: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         while True:
-            event = await _next(peer, reader)
+            event = await _next_event(peer, reader)
             if not isinstance(event, h11.Request):
                 return
             if not self._own_user_only and not self._is_authenticated(event):
@@ -173,7 +181,7 @@ class EgressProxy:
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
                 # A side that has finished sending may still receive.
-                await asyncio.wait(ways, timeout=_HALF_CLOSED)
+                await asyncio.wait(ways, timeout=_HALF_CLOSED_S)
             finally:
                 for way in ways:
                     way.cancel()
@@ -183,9 +191,9 @@ class EgressProxy:
 
     async def _relay(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, count: bool) -> None:
         with suppress(OSError, ByteLimitExceeded):
-            while part := await source.read(_CHUNK):
+            while part := await source.read(_CHUNK_BYTES):
                 if count:
-                    self._count(len(part))
+                    self._count_bytes(len(part))
                 sink.write(part)
                 await sink.drain()
             if sink.can_write_eof():
@@ -216,30 +224,32 @@ class EgressProxy:
             try:
                 answered = True
                 self.failures.pop(_host_and_port(url), None)
-                await self._answer(response, peer, writer)
+                await self._send_response(response, peer, writer)
             finally:
                 await response.aclose()
         except PageFailure as failure:
             self.failures[_host_and_port(url)] = failure
             raise
-        except _BROKEN as error:
+        except _CONNECTION_ERRORS as error:
             said = "broke off its answer" if answered else "does not answer"
             message = f"{url.host} {said} ({str(error) or type(error).__name__}). Check that the site is up."
             self.failures[_host_and_port(url)] = PageFailure("SCRAPE_SITE_ERROR", message, reached=answered)
             raise
 
-    async def _answer(self, response: httpcore.Response, peer: h11.Connection, writer: asyncio.StreamWriter) -> None:
-        headers = [(name, value) for name, value in response.headers if name.lower() not in _HOP]
+    async def _send_response(
+        self, response: httpcore.Response, peer: h11.Connection, writer: asyncio.StreamWriter
+    ) -> None:
+        headers = [(name, value) for name, value in response.headers if name.lower() not in _HOP_BY_HOP_HEADERS]
         reason = bytes(response.extensions.get("reason_phrase", b""))
         writer.write(peer.send(h11.Response(status_code=response.status, headers=headers, reason=reason)) or b"")
         async for part in response.aiter_stream():
-            self._count(len(part))
+            self._count_bytes(len(part))
             writer.write(peer.send(h11.Data(data=part)) or b"")
             await writer.drain()
         writer.write(peer.send(h11.EndOfMessage()) or b"")
         await writer.drain()
 
-    def _count(self, size: int) -> None:
+    def _count_bytes(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
             self.overflowed = True
@@ -252,7 +262,7 @@ def _host_and_port(url: httpx.URL) -> str:
 
 def _request(url: httpx.URL, asked: h11.Request, body: AsyncIterator[bytes] | None) -> httpcore.Request:
     named = {name for name, _ in asked.headers}
-    headers = [(name, value) for name, value in asked.headers.raw_items() if name.lower() not in _HOP]
+    headers = [(name, value) for name, value in asked.headers.raw_items() if name.lower() not in _HOP_BY_HOP_HEADERS]
     has_body = b"content-length" in named or b"transfer-encoding" in named
     target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
     return httpcore.Request(
@@ -260,7 +270,7 @@ def _request(url: httpx.URL, asked: h11.Request, body: AsyncIterator[bytes] | No
         target,
         headers=headers,
         content=body if has_body else None,
-        extensions={"timeout": _TIMES},
+        extensions={"timeout": _TIMEOUTS_S},
     )
 
 
@@ -279,13 +289,13 @@ async def _require_login(peer: h11.Connection, reader: asyncio.StreamReader, wri
 
 
 async def _body(peer: h11.Connection, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    while isinstance(event := await _next(peer, reader), h11.Data):
+    while isinstance(event := await _next_event(peer, reader), h11.Data):
         yield bytes(event.data)
 
 
-async def _next(peer: h11.Connection, reader: asyncio.StreamReader) -> object:
+async def _next_event(peer: h11.Connection, reader: asyncio.StreamReader) -> object:
     while True:
         event = peer.next_event()
         if event is not h11.NEED_DATA:
             return event
-        peer.receive_data(await reader.read(_CHUNK))
+        peer.receive_data(await reader.read(_CHUNK_BYTES))

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Request, Response
 
 #: Seconds without a request after which a page counts as loaded, and maximum seconds to wait for that.
-_QUIET, _MOST_QUIET = 0.15, 3.0
+_IDLE_S, _MAX_IDLE_WAIT_S = 0.15, 3.0
 #: Milliseconds to wait for the images of a page whose text is loaded.
-_LOAD = 10_000
+_LOAD_TIMEOUT_MS = 10_000
 
 
 class PageMonitor:
@@ -61,13 +61,13 @@ class PageMonitor:
         from playwright.async_api import TimeoutError as TooSlow
 
         try:
-            await self._page.wait_for_load_state("load", timeout=_LOAD)
+            await self._page.wait_for_load_state("load", timeout=_LOAD_TIMEOUT_MS)
         except TooSlow:
             # The text is already loaded; an image that never arrives must not delay the page.
             return
-        until = time.monotonic() + _MOST_QUIET
+        until = time.monotonic() + _MAX_IDLE_WAIT_S
         while (now := time.monotonic()) < until:
-            if not self._flying and now - self._last >= _QUIET:
+            if not self._flying and now - self._last >= _IDLE_S:
                 return
             await asyncio.sleep(0.02)
 

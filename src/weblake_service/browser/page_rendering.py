@@ -24,8 +24,8 @@ from weblake_service.web.fetch import FetchedResponse
 if TYPE_CHECKING:
     from playwright.async_api import Page, Response
 
-_RENDERED = "text/html; charset=utf-8"
-_CERTIFICATE = ("ERR_CERT", "ERR_SSL", "ERR_BAD_SSL", "SSL_")
+_HTML_TYPE = "text/html; charset=utf-8"
+_CERTIFICATE_ERRORS = ("ERR_CERT", "ERR_SSL", "ERR_BAD_SSL", "SSL_")
 
 
 class IsFile(Exception):
@@ -161,7 +161,7 @@ class PageRendering:
             return known
         host = httpx.URL(url).host if url.startswith("http") else url[:100]
         error = next((word.strip("():;,.") for word in said.split() if "ERR_" in word), said[:100])
-        if any(sign in said for sign in _CERTIFICATE):
+        if any(sign in said for sign in _CERTIFICATE_ERRORS):
             message = f"No secure connection to {host} ({error}). `skipTlsVerification` accepts its certificate."
             return PageFailure("SCRAPE_SSL_ERROR", message, reached=False)
         return PageFailure("SCRAPE_SITE_ERROR", f"{host} could not be loaded in the browser ({error}). Try again.")
@@ -171,7 +171,7 @@ class PageRendering:
         sent = answer.headers.get("content-type", "")
         if kind_of(sent, b"") in {ContentKind.TEXT} and not page.is_closed():
             return await answer.body(), sent
-        return (await content(page)).encode("utf-8", "replace"), _RENDERED
+        return (await content(page)).encode("utf-8", "replace"), _HTML_TYPE
 
 
 def _is_file(answer: Response) -> bool:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("weblake.service")
 #: Start timeout of Chromium in milliseconds, on a busy machine.
-_START = 60_000
+_START_TIMEOUT_MS = 60_000
 #: Seconds that a browser may take to close; then its pipes are closed.
-_CLOSE = 3.0
+_CLOSE_TIMEOUT_S = 3.0
 #: A port without a listener, used as the proxy of a context without an egress proxy.
-_NOWHERE = "http://127.0.0.1:9"
+_CLOSED_PORT_URL = "http://127.0.0.1:9"
 
 
 class PlaywrightBrowser:
@@ -61,15 +61,15 @@ class PlaywrightBrowser:
                 args=chromium.arguments(),
                 chromium_sandbox=chromium.uses_sandbox(),
                 env=chromium.environment(folder.path),
-                proxy={"server": _NOWHERE},
+                proxy={"server": _CLOSED_PORT_URL},
                 handle_sigint=False,
                 handle_sigterm=False,
                 handle_sighup=False,
-                timeout=_START,
+                timeout=_START_TIMEOUT_MS,
             )
         except BaseException as error:
             if playwright is not None:
-                await _within(playwright.stop())
+                await _close_in_time(playwright.stop())
             folder.remove()
             if not isinstance(error, Error | OSError):
                 raise
@@ -90,13 +90,13 @@ class PlaywrightBrowser:
         if self._gone:
             return
         self._gone = True
-        await _within(self.browser.close())
-        await _within(self.playwright.stop())
+        await _close_in_time(self.browser.close())
+        await _close_in_time(self.playwright.stop())
         if self._folder is not None:
             await asyncio.to_thread(self._folder.remove)
 
 
-async def _within(closing: Awaitable[None]) -> None:
+async def _close_in_time(closing: Awaitable[None]) -> None:
     with suppress(Exception):
-        async with aio.timeout(_CLOSE):
+        async with aio.timeout(_CLOSE_TIMEOUT_S):
             await closing

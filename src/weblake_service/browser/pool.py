@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("weblake.service")
 #: Number of pages after which a context is replaced, to limit memory leaks in Chromium.
-_MOST_USES = 50
+_MAX_USES = 50
 #: Seconds that creating, cleaning or closing a context may take.
-_OPENING, _CLEANING, _CLOSING = 30.0, 3.0, 5.0
+_OPEN_TIMEOUT_S, _CLEAN_TIMEOUT_S, _CLOSE_TIMEOUT_S = 30.0, 3.0, 5.0
 #: Seconds without a page after which Chromium is stopped.
-IDLE = 120.0
+IDLE_S = 120.0
 
 
 @dataclass(eq=False, slots=True)
@@ -50,7 +50,7 @@ class PooledContext:
     async def clean(self) -> bool:
         """Clean the context for the next page, leaving one blank page; return False if it may not be clean."""
         try:
-            async with aio.timeout(_CLEANING):
+            async with aio.timeout(_CLEAN_TIMEOUT_S):
                 for page in self.context.pages:
                     await page.close()
                 page = await self.context.new_page()
@@ -70,7 +70,7 @@ class PooledContext:
         """Close the context; return False if Chromium does not respond."""
         await self.egress_proxy.aclose()
         try:
-            async with aio.timeout(_CLOSING):
+            async with aio.timeout(_CLOSE_TIMEOUT_S):
                 await self.context.close()
         except Exception:  # noqa: BLE001 - hung or crashed: the caller ends the whole browser
             return not self.engine.alive
@@ -80,7 +80,7 @@ class PooledContext:
 class ContextPool:
     """The pool; used on one event loop, closed with `aclose`."""
 
-    def __init__(self, *, most: int, allow_private: bool, idle: float = IDLE) -> None:
+    def __init__(self, *, most: int, allow_private: bool, idle: float = IDLE_S) -> None:
         self._allow_private = allow_private
         self._idle_s = idle
         self._most = most
@@ -113,7 +113,7 @@ class ContextPool:
         # Counted before the context exists, so that the browser is not stopped for idleness while it is created.
         self._wanted += 1
         try:
-            pooled = None if own else self._take(team, settings)
+            pooled = None if own else self._take_idle(team, settings)
             pooled = pooled or await self._open(team, settings, own or {})
             self._busy.add(pooled)
             pooled.uses += 1
@@ -123,7 +123,7 @@ class ContextPool:
             finally:
                 self._busy.discard(pooled)
                 # The response does not wait for the cleaning.
-                self._later(self._leave(pooled, keep=pooled.reusable and not own))
+                self._run_in_background(self._release(pooled, keep=pooled.reusable and not own))
         finally:
             self._wanted -= 1
 
@@ -143,7 +143,7 @@ class ContextPool:
         await asyncio.gather(*self._after, return_exceptions=True)
         await self._pools.aclose()
 
-    def _take(self, team: str, settings: ContextSettings) -> PooledContext | None:
+    def _take_idle(self, team: str, settings: ContextSettings) -> PooledContext | None:
         for pooled in self._free:
             if pooled.team == team and pooled.settings == settings and pooled.engine.alive:
                 self._free.remove(pooled)
@@ -151,23 +151,23 @@ class ContextPool:
         return None
 
     async def _open(self, team: str, settings: ContextSettings, own: dict[str, Any]) -> PooledContext:
-        engine = await self._running()
+        engine = await self._running_browser()
         egress_proxy = EgressProxy(self._pools, allow_private=self._allow_private)
         try:
             made = {**settings.context(engine.browser.version), **own}
-            async with aio.timeout(_OPENING):
+            async with aio.timeout(_OPEN_TIMEOUT_S):
                 context = await engine.browser.new_context(**made, proxy=await egress_proxy.open())
         except TimeoutError as error:
             await egress_proxy.aclose()
             await self._discard(engine)
-            message = f"The browser did not answer within {_OPENING:g} s and was ended. Try again."
+            message = f"The browser did not answer within {_OPEN_TIMEOUT_S:g} s and was ended. Try again."
             raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", message, reached=False) from error
         except BaseException:
             await egress_proxy.aclose()
             raise
         return PooledContext(engine, context, egress_proxy, team, settings)
 
-    async def _running(self) -> PlaywrightBrowser:
+    async def _running_browser(self) -> PlaywrightBrowser:
         async with self._starting:
             if self._sleep is not None:
                 self._sleep.cancel()
@@ -179,8 +179,8 @@ class ContextPool:
             self._engine = await PlaywrightBrowser.start()
             return self._engine
 
-    async def _leave(self, pooled: PooledContext, *, keep: bool) -> None:
-        keep = keep and pooled.uses < _MOST_USES and not self._closed and pooled.engine.alive and await pooled.clean()
+    async def _release(self, pooled: PooledContext, *, keep: bool) -> None:
+        keep = keep and pooled.uses < _MAX_USES and not self._closed and pooled.engine.alive and await pooled.clean()
         if keep and not self._closed:
             self._free.append(pooled)
             if len(self._free) > self._most:
@@ -191,9 +191,9 @@ class ContextPool:
             loop = asyncio.get_running_loop()
             if self._sleep is not None:
                 self._sleep.cancel()
-            self._sleep = loop.call_later(self._idle_s, lambda: self._later(self._rest()))
+            self._sleep = loop.call_later(self._idle_s, lambda: self._run_in_background(self._stop_when_idle()))
 
-    async def _rest(self) -> None:
+    async def _stop_when_idle(self) -> None:
         async with self._starting:
             engine = self._engine
             if engine is not None and not self._wanted:
@@ -210,7 +210,7 @@ class ContextPool:
             with suppress(Exception):
                 await pooled.egress_proxy.aclose()
 
-    def _later(self, work: Any) -> None:
+    def _run_in_background(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._after.add(task)
         task.add_done_callback(self._after.discard)

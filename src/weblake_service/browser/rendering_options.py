@@ -10,7 +10,7 @@ from weblake_service.page.requested_formats import items
 
 #: Formats that need a browser.
 FORMATS = frozenset(["screenshot", "branding"])
-_OPTIONS = {"actions": "actions", "wait_for": "waitFor", "mobile": "mobile", "profile": "profile"}
+_BROWSER_OPTIONS = {"actions": "actions", "wait_for": "waitFor", "mobile": "mobile", "profile": "profile"}
 
 
 def option_that_needs_browser(options: Mapping[str, object]) -> str:
@@ -18,7 +18,7 @@ def option_that_needs_browser(options: Mapping[str, object]) -> str:
     for entry in items(options.get("formats")):
         if (kind := _format_type(entry)) in FORMATS:
             return f"The format `{kind}`"
-    return next((f"The option `{wire}`" for name, wire in _OPTIONS.items() if options.get(name)), "")
+    return next((f"The option `{wire}`" for name, wire in _BROWSER_OPTIONS.items() if options.get(name)), "")
 
 
 def require_browser_for(options: Mapping[str, object]) -> None:
@@ -37,7 +37,7 @@ def rendering_key(options: Mapping[str, object]) -> str:
     if not option_that_needs_browser(options):
         return ""
     formats = [entry for entry in items(options.get("formats")) if _format_type(entry) in FORMATS]
-    look = {name: options[name] for name in (*_OPTIONS, "block_ads") if options.get(name) not in (None, [])}
+    look = {name: options[name] for name in (*_BROWSER_OPTIONS, "block_ads") if options.get(name) not in (None, [])}
     return json.dumps([look, formats], sort_keys=True, default=str)
 
 

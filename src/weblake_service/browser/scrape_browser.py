@@ -20,9 +20,9 @@ from weblake_service.web.addresses import clean_url
 from weblake_service.web.fetch import FetchedResponse
 
 #: Maximum bytes that one page may load.
-_MOST_BYTES = 128 << 20
+_MAX_BYTES = 128 << 20
 #: Seconds that reading a profile may take.
-_STATE = 20.0
+_READ_PROFILE_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ScrapeBrowser:
         if private and not own:
             own["http_credentials"] = None
         async with self._contexts.context(visitor.team, context_settings_of(options), own) as pooled:
-            pooled.egress_proxy.begin(block_ads=options.get("block_ads") is not False, most=_MOST_BYTES)
+            pooled.egress_proxy.begin(block_ads=options.get("block_ads") is not False, most=_MAX_BYTES)
             try:
                 async with aio.timeout(timeout_s):
                     fetched = await PageRendering(pooled, shown, options, private, timeout_s).run()
@@ -88,18 +88,20 @@ class ScrapeBrowser:
                 message = f"{shown} was not done in the browser within {timeout_s:g} s. Allow more with `timeout`."
                 raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
             except IsFile:
-                return self._as_file(shown, options)
+                return self._render_file(shown, options)
             if not visitor.saves_profile:
                 return RenderedPage(fetched)
             try:
-                async with aio.timeout(_STATE):
+                async with aio.timeout(_READ_PROFILE_S):
                     state = await pooled.context.storage_state(indexed_db=True)
             except TimeoutError as error:
-                message = f"The profile could not be read out within {_STATE:g} s, so it was not saved. Try again."
+                message = (
+                    f"The profile could not be read out within {_READ_PROFILE_S:g} s, so it was not saved. Try again."
+                )
                 raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
             return RenderedPage(fetched, json.dumps(state).encode())
 
-    def _as_file(self, url: str, options: Mapping[str, object]) -> RenderedPage:
+    def _render_file(self, url: str, options: Mapping[str, object]) -> RenderedPage:
         """Return the result for a file, which has no actions and no screenshots."""
         if options.get("actions"):
             message = f"{url} is a file, and actions are done on web pages. Leave `actions` out."

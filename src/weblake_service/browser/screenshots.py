@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from playwright.async_api import Page, ViewportSize
 
 #: Maximum pixels of a full page: the largest bitmap that Chromium renders.
-_TALLEST = 16_000
-_HEIGHT = "() => Math.max(document.documentElement?.scrollHeight ?? 0, document.body?.scrollHeight ?? 0)"
+_MAX_HEIGHT = 16_000
+_HEIGHT_SCRIPT = "() => Math.max(document.documentElement?.scrollHeight ?? 0, document.body?.scrollHeight ?? 0)"
 #: Style sheet for `blockAds` that hides consent dialogs and empty ad slots.
 HIDDEN = "{selectors} {{ display: none !important }}"
 
@@ -51,8 +51,8 @@ async def _capture(page: Page, asked: Mapping[str, object], style: str) -> str:
     if asked.get("full_page"):
         how["full_page"] = True
         size = page.viewport_size
-        if size is not None and await page.evaluate(_HEIGHT) > _TALLEST:
-            how["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": _TALLEST}
+        if size is not None and await page.evaluate(_HEIGHT_SCRIPT) > _MAX_HEIGHT:
+            how["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": _MAX_HEIGHT}
     return _data_uri(f"image/{how['type']}", await page.screenshot(**how))
 
 

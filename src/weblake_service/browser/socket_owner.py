@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_TABLE = Path("/proc/net/tcp")
+_TCP_TABLE = Path("/proc/net/tcp")
 
 
 def is_own_user(peer: tuple[str, int] | None) -> bool:
@@ -15,11 +15,11 @@ def is_own_user(peer: tuple[str, int] | None) -> bool:
     """
     if peer is None:
         return False
-    if not _TABLE.exists():
+    if not _TCP_TABLE.exists():
         return True
     # The kernel's format of an endpoint: the address in host byte order, and the port, in hexadecimal.
     port = f":{peer[1]:04X}"
-    for line in _TABLE.read_text(encoding="ascii").splitlines()[1:]:
+    for line in _TCP_TABLE.read_text(encoding="ascii").splitlines()[1:]:
         fields = line.split()
         if fields[1].endswith(port) and fields[1].startswith("0100007F"):
             return int(fields[7]) == os.geteuid()

@@ -16,8 +16,8 @@ from weblake_service.web.connection_pools import proxy_for
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 #: Seconds until the next address of a name is tried, and until the last one, or a proxy, must have responded.
-_TURN, _LAST = 5.0, 30.0
-_HEAD = 65_536
+_ATTEMPT_S, _LAST_ATTEMPT_S = 5.0, 30.0
+_MAX_HEAD_BYTES = 65_536
 
 
 async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool) -> Streams:
@@ -30,13 +30,13 @@ async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool
     proxy = proxy_for(url.copy_with(scheme="http" if port == 80 else "https")) if trust_env else ""
     if proxy:
         if not allow_private:
-            await _refuse_closed(url.host, port)
-        return await _connect_by_proxy(httpx.URL(proxy if "://" in proxy else f"http://{proxy}"), url.host, port)
+            await _refuse_private(url.host, port)
+        return await _connect_through_proxy(httpx.URL(proxy if "://" in proxy else f"http://{proxy}"), url.host, port)
     addresses = await resolve(url.host, port, allow_private=allow_private)
     said = ""
     for place, address in enumerate(addresses, 1):
         try:
-            async with aio.timeout(_TURN if place < len(addresses) else _LAST):
+            async with aio.timeout(_ATTEMPT_S if place < len(addresses) else _LAST_ATTEMPT_S):
                 return await asyncio.open_connection(address, port)
         except (OSError, TimeoutError) as error:
             said = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -44,7 +44,7 @@ async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool
     raise PageFailure("SCRAPE_SITE_ERROR", message, reached=False)
 
 
-async def _refuse_closed(host: str, port: int) -> None:
+async def _refuse_private(host: str, port: int) -> None:
     """Refuse a host that is private according to this machine; a name that only the proxy can resolve is allowed."""
     try:
         await resolve(host, port)
@@ -53,15 +53,15 @@ async def _refuse_closed(host: str, port: int) -> None:
             raise
 
 
-async def _connect_by_proxy(proxy: httpx.URL, host: str, port: int) -> Streams:
+async def _connect_through_proxy(proxy: httpx.URL, host: str, port: int) -> Streams:
     named = f"[{host}]" if ":" in host else host
     login = f"{unquote(proxy.username)}:{unquote(proxy.password)}"
     auth = f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}\r\n" if proxy.userinfo else ""
     try:
-        async with aio.timeout(_LAST):
+        async with aio.timeout(_LAST_ATTEMPT_S):
             tls = ssl.create_default_context() if proxy.scheme == "https" else None
             reader, writer = await asyncio.open_connection(
-                proxy.host, proxy.port or (443 if tls else 80), ssl=tls, limit=_HEAD
+                proxy.host, proxy.port or (443 if tls else 80), ssl=tls, limit=_MAX_HEAD_BYTES
             )
             writer.write(f"CONNECT {named}:{port} HTTP/1.1\r\nHost: {named}:{port}\r\n{auth}\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")

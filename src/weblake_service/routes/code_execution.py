@@ -77,8 +77,8 @@ class CodeRunner:
 def session_urls(session: LiveSession | str, base: str) -> dict[str, str]:
     """Return the URLs of a session for a client of `base`; those of an ended session (an id) are no longer valid."""
 
-    def address(door: str) -> str:
-        path = f"/sessions/{session}/{door}" if isinstance(session, str) else session.path(door)
+    def address(endpoint: str) -> str:
+        path = f"/sessions/{session}/{endpoint}" if isinstance(session, str) else session.path(endpoint)
         return base.rstrip("/") + path
 
     return {

@@ -32,22 +32,22 @@ class SessionConnections:
         """Return the routes."""
         return [
             Route("/sessions/static/{name}", self.static, methods=["GET"]),
-            Route("/sessions/{id}/{door}", self.view, methods=["GET"]),
+            Route("/sessions/{id}/{endpoint}", self.view, methods=["GET"]),
             WebSocketRoute("/sessions/{id}/cdp", self.protocol),
-            WebSocketRoute("/sessions/{id}/{door}/stream", self.stream),
+            WebSocketRoute("/sessions/{id}/{endpoint}/stream", self.stream),
         ]
 
     async def view(self, request: Request) -> Response:
         """Return the HTML page of the live view."""
-        door = str(request.path_params["door"])
-        if door not in ("view", "control"):
+        endpoint = str(request.path_params["endpoint"])
+        if endpoint not in ("view", "control"):
             not_found("There is no such page.")
-        live = self._find_session(str(request.path_params["id"]), door, request.query_params.get("word", ""))
+        live = self._find_session(str(request.path_params["id"]), endpoint, request.query_params.get("word", ""))
         if live is None:
             not_found("There is no such live view: its session has ended, or shows none, or the word is another.")
-        stream = f"{request.url.path}/stream?word={live.session.token(door)}"
+        stream = f"{request.url.path}/stream?word={live.session.token(endpoint)}"
         return HTMLResponse(
-            live_page.page(stream, "/sessions/static"), headers=live_page.headers(framed=door == "view")
+            live_page.page(stream, "/sessions/static"), headers=live_page.headers(framed=endpoint == "view")
         )
 
     async def static(self, request: Request) -> Response:
@@ -71,8 +71,8 @@ class SessionConnections:
 
     async def stream(self, socket: WebSocket) -> None:
         """Stream the frames of a live view, and receive its input events."""
-        door = str(socket.path_params["door"])
-        live = self._authorize(socket, door) if door in ("view", "control") else None
+        endpoint = str(socket.path_params["endpoint"])
+        live = self._authorize(socket, endpoint) if endpoint in ("view", "control") else None
         if live is None:
             ended = self._parts.sessions.live(str(socket.path_params["id"])) is None
             if ended:
@@ -84,7 +84,7 @@ class SessionConnections:
         client = await _accept(socket, live)
         if client is None:
             return
-        interactive = door == "control"
+        interactive = endpoint == "control"
         view = LiveView(client, interactive=interactive, on_input=lambda: self._parts.sessions.touch(live))
 
         async def receive() -> str | bytes | None:
@@ -105,20 +105,20 @@ class SessionConnections:
         if socket.application_state is CONNECTED and socket.client_state is CONNECTED:
             await socket.close(1001)
 
-    def _authorize(self, socket: WebSocket, door: str) -> LiveSession | None:
+    def _authorize(self, socket: WebSocket, endpoint: str) -> LiveSession | None:
         """Return the session of a websocket; None if access is refused."""
         headers = socket.headers
         origin = headers.get("origin")
         # Browsers send an Origin header; only pages of this service may connect.
         if origin is not None and urlsplit(origin).netloc != headers.get("host"):
             return None
-        return self._find_session(str(socket.path_params["id"]), door, socket.query_params.get("word", ""))
+        return self._find_session(str(socket.path_params["id"]), endpoint, socket.query_params.get("word", ""))
 
-    def _find_session(self, session_id: str, door: str, word: str) -> LiveSession | None:
+    def _find_session(self, session_id: str, endpoint: str, word: str) -> LiveSession | None:
         live = self._parts.sessions.live(session_id)
-        if live is None or not live.session.is_valid_token(door, word):
+        if live is None or not live.session.is_valid_token(endpoint, word):
             return None
-        return live if door == "cdp" or live.spec.streamed else None
+        return live if endpoint == "cdp" or live.spec.streamed else None
 
 
 async def _accept(socket: WebSocket, live: LiveSession) -> CdpClient | None:

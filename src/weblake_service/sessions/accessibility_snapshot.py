@@ -9,27 +9,47 @@ from typing import Any
 from weblake_service.sessions.attached_page import AttachedPage, PageActionError
 
 #: Roles of elements that accept actions.
-_ACTIVE = {
+_INTERACTIVE_ROLES = {
     "button", "checkbox", "combobox", "link", "listbox", "menuitem", "menuitemcheckbox", "menuitemradio", "option",
     "radio", "searchbox", "slider", "spinbutton", "switch", "tab", "textbox", "treeitem", "DisclosureTriangle",
     "Date", "DateTime", "InputTime", "ColorWell", "PopUpButton",
 }  # fmt: skip
 #: Further roles that get a ref, because their text is often requested.
-_NAMED = {"heading", "image", "img", "cell", "gridcell", "columnheader", "rowheader", "region", "dialog", "alert"}
+_REFERENCED_ROLES = {
+    "heading",
+    "image",
+    "img",
+    "cell",
+    "gridcell",
+    "columnheader",
+    "rowheader",
+    "region",
+    "dialog",
+    "alert",
+}
 #: Container roles without information of their own; their children take their place.
-_BOXES = {"none", "generic", "InlineTextBox", "LineBreak", "presentation", "Abbr", "LayoutTable", "LayoutTableRow"}
-_BOXES |= {"LayoutTableCell", "strong", "emphasis", "code", "mark", "superscript", "subscript"}
+_CONTAINER_ROLES = {
+    "none",
+    "generic",
+    "InlineTextBox",
+    "LineBreak",
+    "presentation",
+    "Abbr",
+    "LayoutTable",
+    "LayoutTableRow",
+}
+_CONTAINER_ROLES |= {"LayoutTableCell", "strong", "emphasis", "code", "mark", "superscript", "subscript"}
 #: Chromium's internal roles, by their common names.
-_RENAMED = {
+_ROLE_NAMES = {
     "StaticText": "text", "RootWebArea": "document", "image": "img", "DisclosureTriangle": "button", "Iframe": "iframe",
     "PopUpButton": "combobox", "Date": "textbox", "DateTime": "textbox", "InputTime": "textbox", "LabelText": "label",
 }  # fmt: skip
 #: Roles that are one element for the user, whatever their internal structure in the browser.
-_WHOLE = {"Date", "DateTime", "InputTime", "ColorWell", "slider", "spinbutton"}
+_SINGLE_ELEMENT_ROLES = {"Date", "DateTime", "InputTime", "ColorWell", "slider", "spinbutton"}
 _STATES = ("checked", "disabled", "expanded", "level", "pressed", "required", "selected")
 #: Maximum characters of a name or value in a line.
-_LONGEST = 300
-_DEEPEST = 200
+_MAX_CHARS = 300
+_MAX_DEPTH = 200
 
 
 @dataclass(frozen=True)
@@ -87,13 +107,13 @@ async def take_snapshot(
         lines = lines[0].below
     refs: dict[str, Ref] = {}
     if interactive:
-        lines = [line for line in _flatten(lines) if line.role in _ACTIVE_NAMES and line.node]
+        lines = [line for line in _flatten(lines) if line.role in _INTERACTIVE_NAMES and line.node]
         for line in lines:
             line.below = [option for option in line.below if option.role == "option" and not option.node]
     if compact:
-        lines = _compacted(lines)
-    told = list(_format_line(lines, 0, depth, refs))
-    return Snapshot("\n".join(told) or "(nothing to see on this page)", refs, loader)
+        lines = _compact(lines)
+    text_lines = list(_format_line(lines, 0, depth, refs))
+    return Snapshot("\n".join(text_lines) or "(nothing to see on this page)", refs, loader)
 
 
 async def _frame(page: AttachedPage, frame: str | None, root: int | None) -> list[_Line]:
@@ -125,34 +145,38 @@ async def _frame_below(page: AttachedPage, node: int) -> list[_Line]:
 def _lines(node: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]], deep: int) -> list[_Line]:
     """Return the lines of a node and its descendants, or only of the descendants if the node has no information."""
     role = str(node.get("role", {}).get("value", ""))
-    name = _shortened(node.get("name", {}).get("value", ""))
-    children = [by_id[child] for child in node.get("childIds", ()) if child in by_id] if deep < _DEEPEST else []
-    below = [line for child in children for line in _lines(child, by_id, deep + 1)] if role not in _WHOLE else []
+    name = _shorten(node.get("name", {}).get("value", ""))
+    children = [by_id[child] for child in node.get("childIds", ()) if child in by_id] if deep < _MAX_DEPTH else []
+    below = (
+        [line for child in children for line in _lines(child, by_id, deep + 1)]
+        if role not in _SINGLE_ELEMENT_ROLES
+        else []
+    )
     if role == "MenuListPopup":
         # The options of a <select> are selected and not clicked: they get no refs.
         return [_Line(line.role, line.name, line.states, "", 0) for line in below]
-    if node.get("ignored") or (role in _BOXES and not (name and _can_focus(node))):
+    if node.get("ignored") or (role in _CONTAINER_ROLES and not (name and _can_focus(node))):
         return _merge_texts(below)
     if role == "StaticText":
         return [_Line("text", name, "", "", 0)] if name else []
     if role == "ListMarker":
         return []
     line = _Line(
-        _RENAMED.get(role, role),
+        _ROLE_NAMES.get(role, role),
         name,
         _format_states(node),
         "",
         int(node.get("backendDOMNodeId", 0)),
         _merge_texts(below),
     )
-    value = "" if role in {"checkbox", "radio", "option"} else _shortened(node.get("value", {}).get("value", ""))
+    value = "" if role in {"checkbox", "radio", "option"} else _shorten(node.get("value", {}).get("value", ""))
     texts = [lower.name for lower in line.below] if all(lower.role == "text" for lower in line.below) else None
     if texts is not None:
-        said = " ".join(texts)
+        content = " ".join(texts)
         # The name of an element and its text are usually the same.
         if not name:
-            value = value or said
-        if line.role != "iframe" and (not name or said in name or name in said or said == value):
+            value = value or content
+        if line.role != "iframe" and (not name or content in name or name in content or content == value):
             line.below = []
     line.value = "" if value == name else value
     return [line]
@@ -163,7 +187,7 @@ def _merge_texts(lines: list[_Line]) -> list[_Line]:
     joined: list[_Line] = []
     for line in lines:
         if line.role == "text" and joined and joined[-1].role == "text":
-            joined[-1] = _Line("text", _shortened(f"{joined[-1].name} {line.name}"), "", "", 0)
+            joined[-1] = _Line("text", _shorten(f"{joined[-1].name} {line.name}"), "", "", 0)
         else:
             joined.append(line)
     return joined
@@ -175,11 +199,11 @@ def _flatten(lines: list[_Line]) -> Iterator[_Line]:
         yield from _flatten(line.below)
 
 
-def _compacted(lines: list[_Line]) -> list[_Line]:
+def _compact(lines: list[_Line]) -> list[_Line]:
     kept = []
     for line in lines:
-        line.below = _compacted(line.below)
-        if line.name or line.value or line.role in _ACTIVE_NAMES:
+        line.below = _compact(line.below)
+        if line.name or line.value or line.role in _INTERACTIVE_NAMES:
             kept.append(line)
         else:
             # A container without a name is replaced by its children.
@@ -194,7 +218,9 @@ def _format_line(lines: list[_Line], level: int, depth: int | None, refs: dict[s
             yield f"{text}: {line.name}"
             continue
         text += (f' "{line.name}"' if line.name else "") + line.states
-        if line.node and (line.role in _ACTIVE_NAMES or (line.role in _NAMED and (line.name or line.value))):
+        if line.node and (
+            line.role in _INTERACTIVE_NAMES or (line.role in _REFERENCED_ROLES and (line.name or line.value))
+        ):
             ref = f"e{len(refs) + 1}"
             refs[ref] = Ref(line.node, line.role, line.name)
             text += f" [ref={ref}]"
@@ -204,10 +230,10 @@ def _format_line(lines: list[_Line], level: int, depth: int | None, refs: dict[s
 
 
 def _format_states(node: Mapping[str, Any]) -> str:
-    said = {item["name"]: item["value"].get("value") for item in node.get("properties", ())}
+    properties = {item["name"]: item["value"].get("value") for item in node.get("properties", ())}
     text = ""
     for state in _STATES:
-        value = said.get(state)
+        value = properties.get(state)
         if value in (None, False, "false", ""):
             # "expanded: false" is useful; other states are listed only if they are true.
             text += " [collapsed]" if state == "expanded" and value is False else ""
@@ -220,9 +246,9 @@ def _can_focus(node: Mapping[str, Any]) -> bool:
     return any(item["name"] == "focusable" and item["value"].get("value") for item in node.get("properties", ()))
 
 
-def _shortened(text: object) -> str:
+def _shorten(text: object) -> str:
     words = " ".join(str(text).split())
-    return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
+    return words if len(words) <= _MAX_CHARS else words[: _MAX_CHARS - 1] + "…"
 
 
-_ACTIVE_NAMES = {_RENAMED.get(role, role) for role in _ACTIVE}
+_INTERACTIVE_NAMES = {_ROLE_NAMES.get(role, role) for role in _INTERACTIVE_ROLES}

@@ -12,9 +12,9 @@ from weblake import aio
 from weblake_service.sessions.cdp import Cdp, CdpError
 
 #: Timeout of a command in seconds.
-_ANSWER = 30.0
+_COMMAND_TIMEOUT_S = 30.0
 #: Seconds in which a requested page must begin to load.
-_BEGIN = 2.0
+_BEGIN_TIMEOUT_S = 2.0
 
 
 class PageActionError(Exception):
@@ -92,7 +92,7 @@ class AttachedPage:
             raise PageActionError(self._closed_reason)
         task = self._start(method, params)
         try:
-            async with aio.timeout(_ANSWER):
+            async with aio.timeout(_COMMAND_TIMEOUT_S):
                 # Not `await task`: that could not distinguish a cancellation of this task from one of the command.
                 await asyncio.wait([task])
             if task.cancelled():  # cancelled by `_end`: a closed page does not respond
@@ -101,7 +101,8 @@ class AttachedPage:
         except CdpError as error:
             raise PageActionError(self._closed_reason or str(error)) from error
         except TimeoutError as error:
-            message = f"The page did not answer within {_ANSWER:g} s ({method}): a script may keep it busy. Reload it."
+            waited = f"{_COMMAND_TIMEOUT_S:g} s ({method})"
+            message = f"The page did not answer within {waited}: a script may keep it busy. Reload it."
             raise PageActionError(message) from error
         finally:
             task.cancel()
@@ -151,7 +152,7 @@ class AttachedPage:
 
     async def loaded(self, loader: str, timeout_s: float) -> bool:
         """Wait until the document of this loader has loaded; return False after the timeout."""
-        return await self._until(lambda: loader in self._loaded, timeout_s)
+        return await self._wait_until(lambda: loader in self._loaded, timeout_s)
 
     def navigation_mark(self) -> NavigationMark:
         """Return the current mark, for `wait_for_load` and `wait_for_navigation`."""
@@ -159,18 +160,20 @@ class AttachedPage:
 
     async def wait_for_load(self, since: NavigationMark, start_s: float, load_s: float) -> None:
         """Wait `start_s` seconds for a navigation after a mark to start, and `load_s` seconds for it to load."""
-        if not await self._until(lambda: self._requested > since.requested or self._started > since.started, start_s):
+        if not await self._wait_until(
+            lambda: self._requested > since.requested or self._started > since.started, start_s
+        ):
             return
         # A requested navigation may end without a load, for example if the URL is blocked.
-        if await self._until(lambda: self._started > since.started, _BEGIN):
-            await self._until(lambda: not self._loading, load_s)
+        if await self._wait_until(lambda: self._started > since.started, _BEGIN_TIMEOUT_S):
+            await self._wait_until(lambda: not self._loading, load_s)
 
     async def wait_for_navigation(self, since: NavigationMark, load_s: float) -> None:
         """Wait for a history navigation after a mark to start and to load."""
-        if await self._until(lambda: self._committed > since.committed, load_s):
-            await self._until(lambda: not self._loading, load_s)
+        if await self._wait_until(lambda: self._committed > since.committed, load_s):
+            await self._wait_until(lambda: not self._loading, load_s)
 
-    async def _until(self, done: Callable[[], bool], timeout_s: float) -> bool:
+    async def _wait_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
         with suppress(TimeoutError):
             async with aio.timeout(timeout_s):
                 while not done() and not self._closed_reason:
@@ -224,8 +227,8 @@ def _value(reply: dict[str, Any], by_value: bool) -> Any:
     if "exceptionDetails" in reply:
         details = reply["exceptionDetails"]
         thrown = details.get("exception", {})
-        said = thrown.get("description") or thrown.get("value") or details.get("text")
-        raise PageActionError(str(said).partition("\n    at ")[0])
+        description = thrown.get("description") or thrown.get("value") or details.get("text")
+        raise PageActionError(str(description).partition("\n    at ")[0])
     result = reply["result"]
     if not by_value:
         return result

@@ -22,16 +22,16 @@ from weblake_service.page_failure import PageFailure
 
 _LOG = logging.getLogger("weblake.service")
 #: Maximum bytes of one message; a screenshot of a long page has tens of megabytes.
-_LONGEST = 256 << 20
+_MAX_MESSAGE_BYTES = 256 << 20
 #: Maximum bytes in the write buffer to Chromium.
-_AHEAD = 1 << 20
+_MAX_BUFFERED_BYTES = 1 << 20
 #: Seconds that Chromium gets to exit; then it is killed.
-_LEAVE = 3.0
+_EXIT_TIMEOUT_S = 3.0
 #: Chromium uses descriptors 3 and 4. A shell sets them up, because Python could do it only with a preexec hook in the
 #: forked child.
-_ON_PIPES = ("/bin/sh", "-c", 'exec "$0" "$@" 3<&0 4>&1 0</dev/null 1>&2')
+_SHELL_COMMAND = ("/bin/sh", "-c", 'exec "$0" "$@" 3<&0 4>&1 0</dev/null 1>&2')
 #: Switches that disable background features of a desktop browser.
-_QUIET = [
+_BACKGROUND_FLAGS = [
     "--headless",
     "--remote-debugging-pipe",
     "--no-first-run",
@@ -94,13 +94,13 @@ class ChromiumProcess:
         try:
             with (folder.path / "chromium.log").open("wb") as log:
                 process = await asyncio.create_subprocess_exec(
-                    *_ON_PIPES,
+                    *_SHELL_COMMAND,
                     program,
                     *_flags(folder.path, proxy, settings),
                     stdin=PIPE,
                     stdout=PIPE,
                     stderr=log,
-                    limit=_LONGEST,
+                    limit=_MAX_MESSAGE_BYTES,
                     env={name: str(value) for name, value in chromium.environment(folder.path).items()}
                     | {"TZ": settings.timezone},
                     start_new_session=True,
@@ -133,7 +133,7 @@ class ChromiumProcess:
         if self.gone.is_set():
             raise ConnectionResetError("The browser is gone.")
         stdin.write(message + b"\0")
-        if stdin.transport.get_write_buffer_size() > _AHEAD:
+        if stdin.transport.get_write_buffer_size() > _MAX_BUFFERED_BYTES:
             async with self._writing:
                 await stdin.drain()
 
@@ -151,7 +151,7 @@ class ChromiumProcess:
             with suppress(ConnectionError, RuntimeError):
                 await self.send(b'{"id":2147483647,"method":"Browser.close"}')
         with suppress(TimeoutError):
-            async with aio.timeout(_LEAVE):
+            async with aio.timeout(_EXIT_TIMEOUT_S):
                 await self._process.wait()
         if self._process.returncode is None:
             # Its child processes are in its process group. After the wait, the process id may be reused.
@@ -179,7 +179,9 @@ class ChromiumProcess:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         except asyncio.LimitOverrunError:
-            _LOG.warning("A browser session was ended: one message of its Chromium has more than %d bytes.", _LONGEST)
+            _LOG.warning(
+                "A browser session was ended: one message of its Chromium has more than %d bytes.", _MAX_MESSAGE_BYTES
+            )
         finally:
             self.gone.set()
 
@@ -197,4 +199,4 @@ def _flags(folder: Path, proxy: str, settings: ContextSettings) -> list[str]:
         own.append("--ignore-certificate-errors")
     if not chromium.uses_sandbox():
         own.append("--no-sandbox")
-    return [*_QUIET, *chromium.arguments(), *own, "about:blank"]
+    return [*_BACKGROUND_FLAGS, *chromium.arguments(), *own, "about:blank"]

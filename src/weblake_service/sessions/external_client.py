@@ -19,14 +19,14 @@ from weblake_service.sessions.cdp import CdpError
 from weblake_service.sessions.cdp_multiplexer import CdpClient, Message
 
 #: Allowed domains: those that concern pages.
-_DOMAINS = frozenset({
+_ALLOWED_DOMAINS = frozenset({
     "Accessibility", "Animation", "Audits", "BackgroundService", "Browser", "CacheStorage", "Console", "CSS", "DOM",
     "DOMDebugger", "DOMSnapshot", "DOMStorage", "Debugger", "DeviceAccess", "DeviceOrientation", "Emulation",
     "EventBreakpoints", "Fetch", "HeadlessExperimental", "HeapProfiler", "IO", "IndexedDB", "Input", "Inspector",
     "LayerTree", "Log", "Media", "Network", "Overlay", "Page", "Performance", "PerformanceTimeline", "Preload",
     "Profiler", "Runtime", "Schema", "Security", "ServiceWorker", "Storage", "Target", "WebAudio", "WebAuthn",
 })  # fmt: skip
-_REFUSED = frozenset({
+_REFUSED_COMMANDS = frozenset({
     # Access to files of this machine, and actions of Chromium itself.
     "DOM.setFileInputFiles", "Browser.executeBrowserCommand",
     # CDP exposed to a page, or in a wrapped form that is not checked here.
@@ -35,16 +35,16 @@ _REFUSED = frozenset({
     "Browser.crash", "Browser.crashGpuProcess", "Page.crash",
 })  # fmt: skip
 #: Acknowledged without effect: clients send it when they connect, and downloads are never written.
-_PRETENDED = frozenset(["Browser.setDownloadBehavior", "Page.setDownloadBehavior"])
+_ACKNOWLEDGED_COMMANDS = frozenset(["Browser.setDownloadBehavior", "Page.setDownloadBehavior"])
 #: Commands that navigate to a URL.
-_LEADING = frozenset(["Page.navigate", "Target.createTarget", "Network.loadNetworkResource"])
+_NAVIGATION_COMMANDS = frozenset(["Page.navigate", "Target.createTarget", "Network.loadNetworkResource"])
 #: Commands that drag data, which may include files.
-_DRAGGING = "Input.dispatchDragEvent"
-_SCHEMES = frozenset(["", "http", "https", "about", "data", "blob", "javascript"])
-_PAGES = frozenset(["about:blank", "about:srcdoc"])
+_DRAG_COMMAND = "Input.dispatchDragEvent"
+_ALLOWED_SCHEMES = frozenset(["", "http", "https", "about", "data", "blob", "javascript"])
+_ALLOWED_PAGES = frozenset(["about:blank", "about:srcdoc"])
 #: Maximum bytes buffered for a client that does not read.
-_MOST_WAITING = 256 << 20
-_NOTHING = msgspec.Raw(b"{}")
+_MAX_BUFFERED_BYTES = 256 << 20
+_EMPTY_OBJECT = msgspec.Raw(b"{}")
 
 
 class _Params(msgspec.Struct):
@@ -59,14 +59,14 @@ class _Params(msgspec.Struct):
 def refusal_reason(message: Message) -> str:
     """Return why a command of an external client is refused; empty if it is allowed."""
     method = message.method or ""
-    if method.partition(".")[0] not in _DOMAINS or method in _REFUSED:
+    if method.partition(".")[0] not in _ALLOWED_DOMAINS or method in _REFUSED_COMMANDS:
         return f"{method[:100]} is not for sessions of this service."
-    if method in _LEADING or method == _DRAGGING or method.startswith("Target."):
+    if method in _NAVIGATION_COMMANDS or method == _DRAG_COMMAND or method.startswith("Target."):
         try:
             params = msgspec.json.decode(message.params, type=_Params) if message.params else _Params()
         except (msgspec.DecodeError, UnicodeDecodeError):
             return f"The parameters of {method} are no object."
-        if method in _LEADING and not _is_page(params.url):
+        if method in _NAVIGATION_COMMANDS and not _is_page(params.url):
             return f"{method} leads to pages only: http, https, about:blank, data, blob."
         if params.proxy or params.bypass:
             return "The way out of a session is this service's own: leave proxyServer and proxyBypassList out."
@@ -118,7 +118,7 @@ class _Outgoing:
             text = msgspec.json.encode(message)
             self._texts.append(text)
             self._bytes += len(text)
-        if message is None or self._bytes > _MOST_WAITING:
+        if message is None or self._bytes > _MAX_BUFFERED_BYTES:
             self.over = True
         self._more.set()
 
@@ -127,7 +127,7 @@ class _Outgoing:
         while not self._texts and not self.over:
             self._more.clear()
             await self._more.wait()
-        if not self._texts or self._bytes > _MOST_WAITING:
+        if not self._texts or self._bytes > _MAX_BUFFERED_BYTES:
             return None
         text = self._texts.popleft()
         self._bytes -= len(text)
@@ -153,8 +153,8 @@ async def _read_client(socket: WebSocket, client: CdpClient, outgoing: _Outgoing
         used()
         if message.id is None or message.method is None:
             outgoing.put(_error(message, -32600, "A command has an `id` and a `method`."))
-        elif message.method in _PRETENDED:
-            outgoing.put(Message(id=message.id, session=message.session, result=_NOTHING))
+        elif message.method in _ACKNOWLEDGED_COMMANDS:
+            outgoing.put(Message(id=message.id, session=message.session, result=_EMPTY_OBJECT))
         elif why := refusal_reason(message):
             outgoing.put(_error(message, -32000, why))
         else:
@@ -171,7 +171,7 @@ def _is_page(url: object) -> bool:
         scheme = urlsplit(text).scheme.lower()
     except ValueError:
         return False
-    return scheme in _SCHEMES and (scheme != "about" or text.lower() in _PAGES)
+    return scheme in _ALLOWED_SCHEMES and (scheme != "about" or text.lower() in _ALLOWED_PAGES)
 
 
 def _error(message: Message, code: int, text: str) -> Message:

@@ -18,9 +18,9 @@ from weblake_service.sessions.sessions import EndedSession, LiveSession, Session
 from weblake_service.store.database import Store
 
 #: Lifetime and idle time of such a browser in seconds: the contract does not specify them.
-TTL, IDLE = 600.0, 300.0
+TTL_S, IDLE_S = 600.0, 300.0
 #: Statuses of failures of the browser and not of the page.
-_OF_BROWSER = frozenset([502, 503])
+_BROWSER_STATUSES = frozenset([502, 503])
 
 
 class InteractSessions:
@@ -54,8 +54,8 @@ class InteractSessions:
             wanted = SessionSpec(
                 access,
                 context_settings_of(page.options),
-                TTL,
-                IDLE,
+                TTL_S,
+                IDLE_S,
                 block_ads=page.options.get("block_ads") is not False,
                 scrape=scrape_id,
                 target=page.url,
@@ -68,7 +68,7 @@ class InteractSessions:
             try:
                 return await self._sessions.begin(session_id, wanted, prepare)
             except PageFailure as failure:
-                if failure.status in _OF_BROWSER:
+                if failure.status in _BROWSER_STATUSES:
                     raise ErrorResponse(failure.status, failure.message, code=failure.code) from failure
                 message = f"Replay context unavailable: {failure.message.rstrip('.')}. Rerun the scrape and try again."
                 raise ErrorResponse(409, message, code="REPLAY_CONTEXT_UNAVAILABLE") from failure

@@ -11,18 +11,18 @@ from weblake_service.sessions.attached_page import PageActionError
 
 #: Modifiers and their bits.
 MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
-_SHORT = {"ctrl": "Control", "control": "Control", "alt": "Alt", "option": "Alt", "shift": "Shift"}
-_SHORT |= {"meta": "Meta", "cmd": "Meta", "command": "Meta", "controlormeta": "Control"}
+_MODIFIER_ALIASES = {"ctrl": "Control", "control": "Control", "alt": "Alt", "option": "Alt", "shift": "Shift"}
+_MODIFIER_ALIASES |= {"meta": "Meta", "cmd": "Meta", "command": "Meta", "controlormeta": "Control"}
 #: Key names and their Windows virtual key codes.
-_NAMED = {
+_NAMED_KEYS = {
     "Backspace": 8, "Tab": 9, "Enter": 13, "Pause": 19, "CapsLock": 20, "Escape": 27, "PageUp": 33, "PageDown": 34,
     "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Insert": 45,
     "Delete": 46, "ContextMenu": 93, **{f"F{n}": 111 + n for n in range(1, 13)},
 }  # fmt: skip
-_OTHER = {"return": "Enter", "esc": "Escape", "del": "Delete", "space": " ", "spacebar": " "}
-_OTHER |= {"up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight"}
+_KEY_ALIASES = {"return": "Enter", "esc": "Escape", "del": "Delete", "space": " ", "spacebar": " "}
+_KEY_ALIASES |= {"up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight"}
 #: Punctuation keys: the characters without and with Shift, the code, the key code.
-_SIGNS = [
+_PUNCTUATION = [
     ("`~", "Backquote", 192), ("1!", "Digit1", 49), ("2@", "Digit2", 50), ("3#", "Digit3", 51), ("4$", "Digit4", 52),
     ("5%", "Digit5", 53), ("6^", "Digit6", 54), ("7&", "Digit7", 55), ("8*", "Digit8", 56), ("9(", "Digit9", 57),
     ("0)", "Digit0", 48), ("-_", "Minus", 189), ("=+", "Equal", 187), ("[{", "BracketLeft", 219),
@@ -45,7 +45,7 @@ class Key:
 
     def event(self, kind: str, modifiers: int) -> dict[str, object]:
         """Return the parameters of Input.dispatchKeyEvent for `down` or `up`."""
-        told: dict[str, object] = {
+        parameters: dict[str, object] = {
             "key": self.key,
             "code": self.code,
             "windowsVirtualKeyCode": self.number,
@@ -53,16 +53,16 @@ class Key:
             "location": 1 if self.key in MODIFIERS else 0,
         }
         if kind == "up":
-            return {**told, "type": "keyUp"}
+            return {**parameters, "type": "keyUp"}
         # With Control, Alt or Meta a key types nothing: it is a shortcut.
         text = "" if modifiers & ~MODIFIERS["Shift"] else self.text
         if not text:
-            return {**told, "type": "rawKeyDown"}
-        return {**told, "type": "keyDown", "text": text, "unmodifiedText": text}
+            return {**parameters, "type": "rawKeyDown"}
+        return {**parameters, "type": "keyDown", "text": text, "unmodifiedText": text}
 
 
 def _all_keys() -> dict[str, Key]:
-    keys = {name: Key(name, name, number) for name, number in _NAMED.items()}
+    keys = {name: Key(name, name, number) for name, number in _NAMED_KEYS.items()}
     keys["Enter"] = Key("Enter", "Enter", 13, "\r")
     keys[" "] = Key(" ", "Space", 32, " ")
     numbers = {"Shift": 16, "Control": 17, "Alt": 18, "Meta": 91}
@@ -71,7 +71,7 @@ def _all_keys() -> dict[str, Key]:
         upper = letter.upper()
         keys[letter] = Key(letter, f"Key{upper}", ord(upper), letter)
         keys[upper] = Key(upper, f"Key{upper}", ord(upper), upper, shifted=True)
-    for both, code, number in _SIGNS:
+    for both, code, number in _PUNCTUATION:
         plain, shifted = both[0], both[1]
         keys[plain] = Key(plain, code, number, plain)
         keys[shifted] = Key(shifted, code, number, shifted, shifted=True)
@@ -79,7 +79,7 @@ def _all_keys() -> dict[str, Key]:
 
 
 KEYS = _all_keys()
-_BY_LOWER = {name.lower(): name for name in KEYS if len(name) > 1}
+_KEY_BY_LOWER_NAME = {name.lower(): name for name in KEYS if len(name) > 1}
 
 
 def parse_chord(names: str) -> tuple[list[Key], Key]:
@@ -94,7 +94,7 @@ def parse_chord(names: str) -> tuple[list[Key], Key]:
         parts = [*names[:-1].rstrip("+").split("+"), "+"] if len(names) > 1 else ["+"]
     held = []
     for name in parts[:-1]:
-        modifier = _SHORT.get(name.strip().lower())
+        modifier = _MODIFIER_ALIASES.get(name.strip().lower())
         if modifier is None:
             raise PageActionError(f"{name!r} of {names!r} is no modifier; there are Control, Shift, Alt and Meta.")
         held.append(KEYS[modifier])
@@ -105,7 +105,7 @@ def _key(name: str, names: str) -> Key:
     if name in KEYS:
         return KEYS[name]
     lower = name.strip().lower()
-    known = _SHORT.get(lower) or _OTHER.get(lower) or _BY_LOWER.get(lower)
+    known = _MODIFIER_ALIASES.get(lower) or _KEY_ALIASES.get(lower) or _KEY_BY_LOWER_NAME.get(lower)
     if known is None:
         example = "Enter, Tab, Escape, ArrowDown, PageDown, F5, a, Control+a"
         raise PageActionError(

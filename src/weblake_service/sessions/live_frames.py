@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: Frames that a browser sends before the first is acknowledged; it drops frames beyond them.
-_AHEAD = 2
+_UNACKNOWLEDGED_FRAMES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class FrameQueue:
         self.newest = Frame.from_base64(event["data"], float(size["deviceWidth"]), float(size["deviceHeight"]))
         self.awaiting_first = False
         self._open.append(int(event["sessionId"]))
-        self.behind = len(self._open) >= _AHEAD
+        self.behind = len(self._open) >= _UNACKNOWLEDGED_FRAMES
 
     def on_screenshot(self, picture: Frame) -> None:
         """Store a screenshot, which shows the current state."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: Maximum characters of a URL and of a title that are sent to the viewer.
-_URL, _TITLE = 2048, 300
+_MAX_URL_CHARS, _MAX_TITLE_CHARS = 2048, 300
 #: URL prefixes of internal pages of the browser, which are not listed.
-_OWN = ("devtools://", "chrome-extension://")
+_INTERNAL_PREFIXES = ("devtools://", "chrome-extension://")
 
 
 @dataclass(slots=True)
@@ -39,10 +39,10 @@ class LiveTabs:
 
     def on_target_info(self, info: Mapping[str, Any]) -> bool:
         """Process a target event; return whether anything that is shown has changed."""
-        target, url = str(info.get("targetId")), str(info.get("url", ""))[:_URL]
-        if info.get("type") != "page" or url.startswith(_OWN):
+        target, url = str(info.get("targetId")), str(info.get("url", ""))[:_MAX_URL_CHARS]
+        if info.get("type") != "page" or url.startswith(_INTERNAL_PREFIXES):
             return False
-        page = (url, str(info.get("title", ""))[:_TITLE])
+        page = (url, str(info.get("title", ""))[:_MAX_TITLE_CHARS])
         before = self.pages.get(target)
         self.pages[target] = page
         if before is None or before[0] != url:

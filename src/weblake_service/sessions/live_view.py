@@ -34,14 +34,14 @@ Receive = Callable[[], Awaitable[str | bytes | None]]
 #: Maximum size of a frame, and its JPEG quality: text is readable, and a page has about 50 KB.
 WIDTH, HEIGHT, QUALITY = 1280, 800, 60
 #: Minimum seconds between two frames: a browser renders up to 60 a second.
-_PACE = 0.06
+_MIN_FRAME_S = 0.06
 #: Seconds: the interval of polling for changes without an event; the timeout of a command; the timeout of a viewer that
 #: draws; the time until an unanswered dialog is dismissed, because its page is blocked until then.
-_LOOK, _COMMAND, _DRAWING, DIALOG = 0.5, 10.0, 5.0, 60.0
+_POLL_S, _COMMAND_TIMEOUT_S, _DRAW_TIMEOUT_S, DIALOG_TIMEOUT_S = 0.5, 10.0, 5.0, 60.0
 #: Limits of pending input events: beyond the first, pointer moves are dropped, and beyond the second, all events.
-_BUSY, _STUCK = 16, 256
+_MAX_PENDING_MOVES, _MAX_PENDING_EVENTS = 16, 256
 #: Maximum characters of a dialog's text.
-_DIALOG_TEXT = 2000
+_MAX_DIALOG_CHARS = 2000
 
 
 class LiveView:
@@ -129,7 +129,7 @@ class LiveView:
             elif isinstance(message, said.Taken):
                 if self._frames.acknowledged or self._pause is not None:
                     continue
-                early = self._sent_at + _PACE - monotonic()
+                early = self._sent_at + _MIN_FRAME_S - monotonic()
                 self._pause = asyncio.get_running_loop().call_later(max(early, 0), self._on_drawn)
             elif message is not None and self._interactive:
                 self._on_input()
@@ -196,7 +196,7 @@ class LiveView:
                 shown = self._frames.shown
                 order = said.command(message, shown.scale if shown else 1.0)
                 moves = isinstance(message, said.Mouse) and message.what == "move"
-                if order is not None and self._inputs < (_BUSY if moves else _STUCK):
+                if order is not None and self._inputs < (_MAX_PENDING_MOVES if moves else _MAX_PENDING_EVENTS):
                     self._inputs += 1
                     self._send_command(*order, finally_=self._input_done)
 
@@ -246,7 +246,7 @@ class LiveView:
                 self._hidden = not params["visible"]
             case "Page.javascriptDialogOpening":
                 self._dialog_since = monotonic()
-                text, default = (str(params.get(name, ""))[:_DIALOG_TEXT] for name in ("message", "defaultPrompt"))
+                text, default = (str(params.get(name, ""))[:_MAX_DIALOG_CHARS] for name in ("message", "defaultPrompt"))
                 self._queue_message(
                     {"type": "dialog", "open": True, "kind": str(params["type"]), "text": text, "default": default}
                 )
@@ -304,15 +304,15 @@ class LiveView:
     async def _poll_page(self) -> None:
         """Poll for changes without an event: a new title, a still page, an unresponsive viewer, an ended browser."""
         while True:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_S)
             # Fails if the browser has ended. A new title causes no event of its own.
             infos = (await self._cdp.send("Target.getTargets"))["targetInfos"]
             for info in infos:
                 if self._tabs.on_target_info(info):
                     self._tab_changed.set()
-            if self._dialog_since is not None and monotonic() - self._dialog_since > DIALOG:
+            if self._dialog_since is not None and monotonic() - self._dialog_since > DIALOG_TIMEOUT_S:
                 self._answer_dialog(accept=False)
-            if not self._frames.acknowledged and monotonic() - self._sent_at > _DRAWING:
+            if not self._frames.acknowledged and monotonic() - self._sent_at > _DRAW_TIMEOUT_S:
                 self._on_drawn()
             if self._needs_screenshot():
                 await self._take_screenshot()
@@ -333,7 +333,7 @@ class LiveView:
     async def _take_screenshot(self) -> None:
         session = self._session
         with suppress(CdpError, TimeoutError, KeyError):
-            async with aio.timeout(_COMMAND):
+            async with aio.timeout(_COMMAND_TIMEOUT_S):
                 layout = await self._cdp.send("Page.getLayoutMetrics", None, session)
                 view = layout["cssVisualViewport"]
                 width, height = float(view["clientWidth"]), float(view["clientHeight"])
@@ -375,11 +375,11 @@ class LiveView:
             finally_()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(_quietly(work))
+        task = asyncio.create_task(_ignore_cdp_errors(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
 
-async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+async def _ignore_cdp_errors(work: Coroutine[Any, Any, None]) -> None:
     with suppress(CdpError):
         await work

@@ -11,10 +11,10 @@ from weblake_service.sessions.attached_page import AttachedPage, PageActionError
 from weblake_service.sessions.cdp import Cdp, CdpError
 
 #: Seconds that a page may take to report whether it is in front.
-_LOOK = 2.0
+_STATE_TIMEOUT_S = 2.0
 #: Number of checks for a closing page, and the seconds between them.
-_LOOKS, _AGAIN = 200, 0.01
-_FRONT = "[document.visibilityState === 'visible', document.hasFocus(), performance.timeOrigin]"
+_MAX_CLOSE_CHECKS, _CLOSE_CHECK_S = 200, 0.01
+_PAGE_STATE_SCRIPT = "[document.visibilityState === 'visible', document.hasFocus(), performance.timeOrigin]"
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ async def close_page(cdp: Cdp, page: str) -> None:
     """
     await _send(cdp, "Target.closeTarget", page)
     # The response arrives before the page is closed, and until then it is listed.
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_CLOSE_CHECKS):
         if all(one.id != page for one in await open_pages(cdp)):
             return
-        await asyncio.sleep(_AGAIN)
+        await asyncio.sleep(_CLOSE_CHECK_S)
 
 
 async def _send(cdp: Cdp, method: str, page: str) -> None:
@@ -85,10 +85,10 @@ async def _page_state(cdp: Cdp, page: str) -> tuple[bool, bool, float]:
     """Return whether a page is visible, whether it has the focus, and when it was loaded."""
 
     with suppress(CdpError, PageActionError, TimeoutError):
-        async with aio.timeout(_LOOK):
+        async with aio.timeout(_STATE_TIMEOUT_S):
             attached = await AttachedPage.attach(cdp, page, watch=False)
             try:
-                visible, focused, loaded = await attached.evaluate(_FRONT, gesture=False)
+                visible, focused, loaded = await attached.evaluate(_PAGE_STATE_SCRIPT, gesture=False)
                 return bool(visible), bool(focused), float(loaded)
             finally:
                 await attached.detach()

@@ -19,16 +19,16 @@ from weblake_service.sessions.open_pages import front_page, new_page
 from weblake_service.sessions.page_reader import Element, PageReader
 
 #: Load timeout of a page in seconds.
-_LOAD = 30.0
+_LOAD_TIMEOUT_S = 30.0
 #: Seconds in which a click may start a navigation, and in which that navigation must finish.
-_START, _FOLLOW = 0.1, 10.0
+_NAVIGATION_START_S, _NAVIGATION_TIMEOUT_S = 0.1, 10.0
 #: Seconds in which a reload must start.
-_AGAIN = 2.0
+_RELOAD_START_S = 2.0
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:(?!\d)")
-_WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
-_PIXELS = 600
+_DIRECTIONS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
+_DEFAULT_SCROLL_PIXELS = 600
 #: Number of checks whether an element still moves before it is clicked anyway, and the seconds between them.
-_MOVES, _LOOK = 20, 0.03
+_MAX_MOVE_CHECKS, _MOVE_CHECK_S = 20, 0.03
 
 
 class PageActions(PageReader):
@@ -50,7 +50,7 @@ class PageActions(PageReader):
 
     # Navigation
 
-    async def goto(self, url: str, timeout_s: float = _LOAD) -> None:
+    async def goto(self, url: str, timeout_s: float = _LOAD_TIMEOUT_S) -> None:
         """Open a URL, by https if it has no scheme, and wait until it has loaded."""
         address = url if _SCHEME.match(url) else f"https://{url}"
         reply = await self.page.send("Page.navigate", {"url": address})
@@ -77,13 +77,13 @@ class PageActions(PageReader):
             raise PageActionError(f"There is no page {word} this one.")
         since = self.page.navigation_mark()
         await self.page.send("Page.navigateToHistoryEntry", {"entryId": history["entries"][number]["id"]})
-        await self.page.wait_for_navigation(since, _LOAD)
+        await self.page.wait_for_navigation(since, _LOAD_TIMEOUT_S)
 
     async def reload(self) -> None:
         """Reload the page."""
         since = self.page.navigation_mark()
         await self.page.send("Page.reload")
-        await self.page.wait_for_load(since, _AGAIN, _LOAD)
+        await self.page.wait_for_load(since, _RELOAD_START_S, _LOAD_TIMEOUT_S)
 
     # Input
 
@@ -95,7 +95,7 @@ class PageActions(PageReader):
         for number in range(1, count + 1):
             await self._dispatch_mouse_event("mousePressed", x, y, button="left", clickCount=number, buttons=1)
             await self._dispatch_mouse_event("mouseReleased", x, y, button="left", clickCount=number)
-        await self.page.wait_for_load(since, _START, _FOLLOW)
+        await self.page.wait_for_load(since, _NAVIGATION_START_S, _NAVIGATION_TIMEOUT_S)
 
     async def hover(self, where: str) -> None:
         """Move the mouse over an element."""
@@ -134,7 +134,7 @@ class PageActions(PageReader):
             await self.page.send("Input.dispatchKeyEvent", key.event("down", shift))
             await self.page.send("Input.dispatchKeyEvent", key.event("up", shift))
         if "\n" in text:
-            await self.page.wait_for_load(since, _START, _FOLLOW)
+            await self.page.wait_for_load(since, _NAVIGATION_START_S, _NAVIGATION_TIMEOUT_S)
 
     async def press(self, keys: str, where: str | None = None) -> None:
         """Press a key such as `Enter` or `Control+a` on an element, or at the focus."""
@@ -153,7 +153,7 @@ class PageActions(PageReader):
         for modifier in reversed(held):
             modifiers &= ~MODIFIERS[modifier.key]
             await self.page.send("Input.dispatchKeyEvent", modifier.event("up", modifiers))
-        await self.page.wait_for_load(since, _START, _FOLLOW)
+        await self.page.wait_for_load(since, _NAVIGATION_START_S, _NAVIGATION_TIMEOUT_S)
 
     async def select(self, where: str, *wanted: str) -> list[str]:
         """Select options of a `<select>` by their values or labels; return the labels of the selected options."""
@@ -162,7 +162,7 @@ class PageActions(PageReader):
         reply = await self.page.call(element.object, element_scripts.SELECT, list(wanted))
         if reply.get("trouble"):
             raise PageActionError(f"{element.name} {reply['trouble']}.")
-        await self.page.wait_for_load(since, _START, _FOLLOW)
+        await self.page.wait_for_load(since, _NAVIGATION_START_S, _NAVIGATION_TIMEOUT_S)
         return [str(label) for label in reply["chosen"]]
 
     async def check(self, where: str, on: bool = True) -> None:
@@ -174,11 +174,11 @@ class PageActions(PageReader):
                 await self.click(where)
         raise PageActionError(f"{where} was clicked and is still {'not ' if on else ''}checked.")
 
-    async def scroll(self, way: str, pixels: int = _PIXELS, where: str | None = None) -> tuple[int, int]:
+    async def scroll(self, way: str, pixels: int = _DEFAULT_SCROLL_PIXELS, where: str | None = None) -> tuple[int, int]:
         """Scroll the page or an element up, down, left or right; return its scroll position."""
-        if way not in _WAYS:
-            raise PageActionError(f"{way!r} is no direction; there are {', '.join(_WAYS)}.")
-        x, y = (step * pixels for step in _WAYS[way])
+        if way not in _DIRECTIONS:
+            raise PageActionError(f"{way!r} is no direction; there are {', '.join(_DIRECTIONS)}.")
+        x, y = (step * pixels for step in _DIRECTIONS[way])
         if where is None:
             left, top = await self.page.evaluate(f"({element_scripts.SCROLL}).call(globalThis, {x}, {y})")
         else:
@@ -209,7 +209,7 @@ class PageActions(PageReader):
     async def _stable_center(self, element: Element) -> tuple[float, float]:
         """Return the centre of an element after it has stopped moving."""
         before = None
-        for _ in range(_MOVES):
+        for _ in range(_MAX_MOVE_CHECKS):
             try:
                 await self.page.send("DOM.scrollIntoViewIfNeeded", {"objectId": element.object})
                 quads = (await self.page.send("DOM.getContentQuads", {"objectId": element.object}))["quads"]
@@ -224,7 +224,7 @@ class PageActions(PageReader):
             if quad == before:
                 break
             before = quad
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_MOVE_CHECK_S)
         assert before is not None
         return sum(before[0::2]) / 4, sum(before[1::2]) / 4
 

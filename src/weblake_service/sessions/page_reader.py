@@ -14,9 +14,9 @@ from weblake_service.sessions.accessibility_snapshot import Snapshot, take_snaps
 from weblake_service.sessions.attached_page import AttachedPage, PageActionError
 
 #: Seconds to wait for an element to become visible, and for an element to exist.
-_SHOW, _APPEAR = 30.0, 5.0
+_VISIBLE_TIMEOUT_S, _EXISTS_TIMEOUT_S = 30.0, 5.0
 #: Seconds between two checks.
-_AGAIN = 0.1
+_CHECK_S = 0.1
 _REF = re.compile(r"@(e\d+)|ref=(e\d+)|(e\d+)")
 
 
@@ -97,9 +97,9 @@ class PageReader:
         """Return the value of a JavaScript expression, which may await; it must be serialisable as JSON."""
         return await self.page.evaluate(script)
 
-    async def wait_for(self, css: str, timeout_s: float = _SHOW) -> None:
+    async def wait_for(self, css: str, timeout_s: float = _VISIBLE_TIMEOUT_S) -> None:
         """Wait until an element for a CSS selector is visible."""
-        if not await self._until(f"({element_scripts.SHOWS})({json.dumps(css)})", timeout_s):
+        if not await self._wait_until(f"({element_scripts.SHOWS})({json.dumps(css)})", timeout_s):
             raise PageActionError(
                 f"{css} did not become visible within {timeout_s:g} s. Take a snapshot to see what is."
             )
@@ -115,7 +115,7 @@ class PageReader:
         ref = _REF.fullmatch(where.strip())
         if ref:
             return await self._find_ref(ref[1] or ref[2] or ref[3])
-        if not await self._until(f"!!document.querySelector({json.dumps(where)})", _APPEAR):
+        if not await self._wait_until(f"!!document.querySelector({json.dumps(where)})", _EXISTS_TIMEOUT_S):
             raise PageActionError(f"There is no element {where} on the page. Take a snapshot to see what is.")
         found = await self.page.evaluate(f"document.querySelector({json.dumps(where)})", by_value=False)
         if "objectId" not in found:
@@ -148,12 +148,12 @@ class PageReader:
             raise PageActionError(gone)
         return element
 
-    async def _until(self, expression: str, timeout_s: float) -> bool:
+    async def _wait_until(self, expression: str, timeout_s: float) -> bool:
         deadline = asyncio.get_running_loop().time() + timeout_s
         while not await self.page.evaluate(expression):
             if asyncio.get_running_loop().time() > deadline:
                 return False
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_CHECK_S)
         return True
 
     async def is_visible(self, where: str) -> bool:

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds for Playwright to connect, and for loading or reading a profile.
-_CONNECT, _STATE = 30.0, 20.0
+_CONNECT_TIMEOUT_S, _PROFILE_TIMEOUT_S = 30.0, 20.0
 #: Seconds that a session waits for another one to release its profile.
-_TURN = 1.0
+_PROFILE_WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ class PlaywrightDriver:
         """
         team = live.spec.access.team
         if profile.saves:
-            await live.cleanup.enter_async_context(self._profiles.locked(team, profile.name, _TURN))
+            await live.cleanup.enter_async_context(self._profiles.locked(team, profile.name, _PROFILE_WAIT_S))
         state = await self._profiles.load(team, profile.name)
         if not state and not profile.saves:
             return
         context = await self._context(live)
         if state:
-            async with aio.timeout(_STATE):
+            async with aio.timeout(_PROFILE_TIMEOUT_S):
                 await context.set_storage_state(json.loads(state))
         if profile.saves:
             live.cleanup.push_async_callback(self._save, live, profile, context)
@@ -128,8 +128,8 @@ class PlaywrightDriver:
         except IsFile:
             raise PageFailure("SCRAPE_UNSUPPORTED_FILE", f"{shown} is a file, and no page to go on with.") from None
         except Error as error:
-            said = (error.message.splitlines() or ["no reason given"])[0]
-            raise PageFailure("BROWSER_FAILED", f"The browser failed ({said[:200]}).", status=502) from error
+            reason = (error.message.splitlines() or ["no reason given"])[0]
+            raise PageFailure("BROWSER_FAILED", f"The browser failed ({reason[:200]}).", status=502) from error
 
     async def _context(self, live: LiveSession) -> BrowserContext:
         """Return the browser context with the session's pages; connected until the session ends."""
@@ -149,10 +149,12 @@ class PlaywrightDriver:
             if self._playwright is None:
                 self._playwright = await async_playwright().start()
         try:
-            return await self._playwright.chromium.connect_over_cdp(self.cdp_url(live), timeout=_CONNECT * 1000)
+            return await self._playwright.chromium.connect_over_cdp(
+                self.cdp_url(live), timeout=_CONNECT_TIMEOUT_S * 1000
+            )
         except Error as error:
-            said = (error.message.splitlines() or ["no reason given"])[0]
-            message = f"The browser of the session could not be steered ({said[:300]})."
+            reason = (error.message.splitlines() or ["no reason given"])[0]
+            message = f"The browser of the session could not be steered ({reason[:300]})."
             raise PageFailure("BROWSER_FAILED", message, status=502) from error
 
     async def _disconnect(self, live: LiveSession, browser: Browser) -> None:
@@ -166,7 +168,7 @@ class PlaywrightDriver:
             _LOG.warning("The profile %r was not saved: the browser of its session ended by itself.", profile.name)
             return
         try:
-            async with aio.timeout(_STATE):
+            async with aio.timeout(_PROFILE_TIMEOUT_S):
                 state = await context.storage_state(indexed_db=True)
         except Exception as error:  # noqa: BLE001 - the session ends in any case
             _LOG.warning("The profile %r was not saved: %s", profile.name, str(error).splitlines()[0][:300])

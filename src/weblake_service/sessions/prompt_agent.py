@@ -23,11 +23,11 @@ from weblake_service.sessions.page_actions import PageActions
 from weblake_service.sessions.sessions import LiveSession
 
 #: Maximum actions of one prompt, and number of recent actions whose results are sent to the model again.
-MOST_STEPS, _REMEMBERED = 30, 12
+MAX_STEPS, _RESENT_STEPS = 30, 12
 #: Maximum characters of the result of an action.
-_OUTCOME = 2_000
+_MAX_OUTCOME_CHARS = 2_000
 #: Load timeout of a page after an action, in seconds.
-_LOAD = 15.0
+_LOAD_TIMEOUT_S = 15.0
 
 _TASK = (
     "Do what is wanted below in the browser page that you are shown, one action at a time. Elements that can be used "
@@ -42,9 +42,9 @@ _TASK = (
     '{"action": "read"} shows the whole text of the page\n'
     '{"action": "finish", "output": "…"} ends with the answer, or with what was done; claim nothing that no page showed'
 )
-_LAST = "That was the last action that you have. Reply with the action finish."
+_LAST_ACTION_NOTE = "That was the last action that you have. Reply with the action finish."
 #: The required fields of each action.
-_NEEDS: Mapping[str, tuple[str, ...]] = {
+_REQUIRED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "click": ("ref",),
     "fill": ("ref", "text"),
     "select": ("ref", "text"),
@@ -55,10 +55,10 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
     "read": (),
     "finish": ("output",),
 }
-_HINT: dict[str, object] = {
+_ACTION_SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {
-        "action": {"enum": [*_NEEDS]},
+        "action": {"enum": [*_REQUIRED_FIELDS]},
         **{name: {"type": "string"} for name in ("ref", "text", "url", "output")},
     },
     "required": ["action"],
@@ -105,41 +105,41 @@ async def _run_steps(model: Model, client: CdpClient, prompt: str) -> PromptResu
     done: list[_Step] = []
     while True:
         # A click may have opened another page, so the page in front is determined again.
-        hands = await PageActions.attach(client)
+        actions = await PageActions.attach(client)
         try:
-            shown = (await hands.snapshot()).text
-            last = len(done) >= MOST_STEPS
-            messages = await _messages(model, hands, prompt, shown, done, last=last)
-            said = await json_of(model, messages, _step_problem(last=last), _HINT)
-            assert isinstance(said, dict)
-            if said["action"] == "finish":
-                return PromptResult(said["output"], shown)
-            done.append(_Step(said, await _execute_step(hands, said)))
+            shown = (await actions.snapshot()).text
+            last = len(done) >= MAX_STEPS
+            messages = await _messages(model, actions, prompt, shown, done, last=last)
+            action = await json_of(model, messages, _step_problem(last=last), _ACTION_SCHEMA)
+            assert isinstance(action, dict)
+            if action["action"] == "finish":
+                return PromptResult(action["output"], shown)
+            done.append(_Step(action, await _execute_step(actions, action)))
         finally:
-            await hands.detach()
+            await actions.detach()
 
 
-async def _execute_step(hands: PageActions, said: dict[str, Any]) -> str:
+async def _execute_step(actions: PageActions, action: dict[str, Any]) -> str:
     """Run the model's action and return its result; an action that fails is reported to the model."""
-    where, text = f"@{str(said.get('ref', '')).lstrip('@')}", str(said.get("text", ""))
-    acts: dict[str, Callable[[], Awaitable[object]]] = {
-        "click": lambda: hands.click(where),
-        "fill": lambda: hands.fill(where, text),
-        "select": lambda: hands.select(where, text),
-        "press": lambda: hands.press(text),
-        "scroll": lambda: hands.scroll(text),
-        "open": lambda: hands.goto(_web(str(said["url"])), _LOAD),
-        "back": hands.back,
-        "read": hands.text,
+    where, text = f"@{str(action.get('ref', '')).lstrip('@')}", str(action.get("text", ""))
+    handlers: dict[str, Callable[[], Awaitable[object]]] = {
+        "click": lambda: actions.click(where),
+        "fill": lambda: actions.fill(where, text),
+        "select": lambda: actions.select(where, text),
+        "press": lambda: actions.press(text),
+        "scroll": lambda: actions.scroll(text),
+        "open": lambda: actions.goto(_check_web_url(str(action["url"])), _LOAD_TIMEOUT_S),
+        "back": actions.back,
+        "read": actions.text,
     }
     try:
-        found = await acts[said["action"]]()
+        found = await handlers[action["action"]]()
     except PageActionError as error:
         return f"Not done: {error}"
-    return str(found)[:_OUTCOME] if said["action"] == "read" else "Done."
+    return str(found)[:_MAX_OUTCOME_CHARS] if action["action"] == "read" else "Done."
 
 
-def _web(url: str) -> str:
+def _check_web_url(url: str) -> str:
     scheme = url.partition(":")[0].lower()
     if "//" in url and scheme not in ("http", "https"):
         raise PageActionError(f"{url[:200]} is not the address of a web page.")
@@ -147,17 +147,17 @@ def _web(url: str) -> str:
 
 
 async def _messages(
-    model: Model, hands: PageActions, prompt: str, shown: str, done: list[_Step], *, last: bool
+    model: Model, actions: PageActions, prompt: str, shown: str, done: list[_Step], *, last: bool
 ) -> list[Message]:
     mark = prompts.new_delimiter()
     messages = prompts.task_messages(_TASK, wish=prompt, mark=mark)
-    for step in done[-_REMEMBERED:]:
+    for step in done[-_RESENT_STEPS:]:
         messages += [
             Message("assistant", json.dumps(step.action, ensure_ascii=False)),
             Message("user", prompts.quoted_texts([step.outcome], mark)[0]),
         ]
-    page = f"The page now: {await hands.url()}\n{shown}"[: model.page_chars]
-    now = prompts.quoted_texts([page], mark)[0] + (f"\n\n{_LAST}" if last else "")
+    page = f"The page now: {await actions.url()}\n{shown}"[: model.page_chars]
+    now = prompts.quoted_texts([page], mark)[0] + (f"\n\n{_LAST_ACTION_NOTE}" if last else "")
     # Some endpoints reject two consecutive messages with the same role.
     if messages[-1].role == "user":
         messages[-1] = Message("user", f"{messages[-1].text}\n\n{now}")
@@ -170,9 +170,9 @@ def _step_problem(*, last: bool) -> Callable[[object], str]:
     """Return a function that returns what is wrong with an action."""
 
     def look(value: object) -> str:
-        if not isinstance(value, dict) or value.get("action") not in _NEEDS:
-            return f"it is no object with an action, one of {', '.join(_NEEDS)}"
-        for name in _NEEDS[value["action"]]:
+        if not isinstance(value, dict) or value.get("action") not in _REQUIRED_FIELDS:
+            return f"it is no object with an action, one of {', '.join(_REQUIRED_FIELDS)}"
+        for name in _REQUIRED_FIELDS[value["action"]]:
             if not isinstance(value.get(name), str) or (name != "text" and not value[name].strip()):
                 return f"the action {value['action']} needs a {name}"
         return "only the action finish is left" if last and value["action"] != "finish" else ""

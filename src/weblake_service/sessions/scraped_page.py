@@ -13,7 +13,7 @@ from weblake_service.jobs import job_records
 from weblake_service.responses import ErrorResponse, not_found
 
 #: Kinds of jobs whose documents were scraped with the job's own options.
-_OF_PAGES = ("scrape", "batch_scrape", "crawl")
+_PAGE_JOB_KINDS = ("scrape", "batch_scrape", "crawl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,20 @@ def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
     ).fetchone()
     if job is not None:
         _require_same_team(job, team)
-        if job["kind"] not in _OF_PAGES:
-            _gone("it was no scrape of a web page")
+        if job["kind"] not in _PAGE_JOB_KINDS:
+            _raise_gone("it was no scrape of a web page")
         return ScrapedPage(_url(job), job_records.decode_object(job["options"]))
     # A failed scrape, or one with zero data retention, has a record but no page.
     job = db.execute("SELECT * FROM jobs WHERE id = ? AND ended > ?", (scrape_id, alive)).fetchone()
     if job is not None and job["kind"] in ("scrape", "parse"):
         _require_same_team(job, team)
-        _gone("the scrape failed")
+        _raise_gone("the scrape failed")
     known = db.execute(
         "SELECT team FROM activity WHERE id = ? AND endpoint = 'scrape' AND created > ?", (scrape_id, alive)
     ).fetchone()
     if known is not None:
         _require_same_team(known, team)
-        _gone("nothing of the scrape was kept")
+        _raise_gone("nothing of the scrape was kept")
     not_found("Scrape job not found")
 
 
@@ -68,7 +68,7 @@ def _require_same_team(row: Row, team: str) -> None:
         raise ErrorResponse(403, "Forbidden: the scrape belongs to another team.", code="FORBIDDEN")
 
 
-def _gone(why: str) -> NoReturn:
+def _raise_gone(why: str) -> NoReturn:
     raise ErrorResponse(
         409,
         f"Replay context unavailable: {why}. Rerun the scrape and try again.",

@@ -23,9 +23,9 @@ from weblake_service.web.connection_pools import ConnectionPools
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds until a Chromium must have responded for the first time, on a busy machine.
-_START = 60.0
+_START_TIMEOUT_S = 60.0
 #: Maximum bytes that a session may load.
-_MOST_BYTES = 8 << 30
+_MAX_BYTES = 8 << 30
 
 
 class Session:
@@ -66,22 +66,22 @@ class Session:
         chromium = mux = None
         try:
             proxy = (await egress_proxy.open())["server"]
-            egress_proxy.begin(block_ads=block_ads, most=_MOST_BYTES)
+            egress_proxy.begin(block_ads=block_ads, most=_MAX_BYTES)
             chromium = await ChromiumProcess.start(proxy, settings)
             mux = CdpMultiplexer(chromium)
-            async with aio.timeout(_START):
+            async with aio.timeout(_START_TIMEOUT_S):
                 session = cls(chromium, mux, await mux.client(), egress_proxy, settings)
                 await session._prepare()
             return session
         except BaseException as error:
             if mux is not None:
                 await mux.aclose()
-            said = chromium.last_output() if chromium is not None else ""
+            output = chromium.last_output() if chromium is not None else ""
             if chromium is not None:
                 await chromium.aclose()
             await egress_proxy.aclose()
             if isinstance(error, CdpError | TimeoutError):
-                message = f"Chromium did not start ({said or str(error) or 'it said nothing'}). Check that it runs."
+                message = f"Chromium did not start ({output or str(error) or 'it said nothing'}). Check that it runs."
                 raise PageFailure("BROWSER_FAILED", message, status=502, reached=False) from error
             raise
 
@@ -90,15 +90,15 @@ class Session:
         """Return the event that is set when the browser has ended for any reason."""
         return self.chromium.gone
 
-    def token(self, door: str) -> str:
+    def token(self, endpoint: str) -> str:
         """Return the token for `cdp`, `view` or `control`; each has its own, because a read-only viewer must not send
         input.
         """
-        return hmac.new(self._secret, door.encode(), hashlib.sha256).hexdigest()[:48]
+        return hmac.new(self._secret, endpoint.encode(), hashlib.sha256).hexdigest()[:48]
 
-    def is_valid_token(self, door: str, word: str) -> bool:
+    def is_valid_token(self, endpoint: str, word: str) -> bool:
         """Return whether a token is valid for an endpoint (`cdp`, `view` or `control`)."""
-        return hmac.compare_digest(word.encode("utf-8", "replace"), self.token(door).encode())
+        return hmac.compare_digest(word.encode("utf-8", "replace"), self.token(endpoint).encode())
 
     async def client(self) -> CdpClient:
         """Return a new CDP client of the browser.

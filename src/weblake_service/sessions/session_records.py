@@ -15,9 +15,9 @@ from weblake_service.config import Access
 from weblake_service.store import accounts
 
 #: Credits per minute, and the minimum credits for a start.
-PER_MINUTE = 2
+CREDITS_PER_MINUTE = 2
 #: Seconds for which an ended session stays readable.
-LIFE = 24 * 3600.0
+LIFETIME_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class SessionSpec:
 
 def price(seconds: float) -> int:
     """Return the price of a session in whole credits: two per minute, each second begun counted."""
-    return math.ceil(math.ceil(round(max(0.0, seconds), 3)) * PER_MINUTE / 60)
+    return math.ceil(math.ceil(round(max(0.0, seconds), 3)) * CREDITS_PER_MINUTE / 60)
 
 
 def record(db: Connection, session_id: str, wanted: SessionSpec, at: float) -> None:
@@ -107,11 +107,11 @@ def list_recent(db: Connection, team: str, *, active: bool | None, at: float, sc
     found: list[Row] = db.execute(
         "SELECT * FROM browser_sessions WHERE team = ? AND (ended IS NULL OR ended > ?)"
         " AND (? IS NULL OR (ended IS NULL) = ?) AND (scrape IS NULL OR ?) ORDER BY seq DESC LIMIT 1000",
-        (team, at - LIFE, active, active, scrapes),
+        (team, at - LIFETIME_S, active, active, scrapes),
     ).fetchall()
     return found
 
 
 def drop_expired(db: Connection, at: float) -> None:
     """Delete sessions that ended more than a day ago."""
-    db.execute("DELETE FROM browser_sessions WHERE ended <= ?", (at - LIFE,))
+    db.execute("DELETE FROM browser_sessions WHERE ended <= ?", (at - LIFETIME_S,))

@@ -30,9 +30,9 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between two records of which sessions are alive; at most this time is not billed if the service is killed.
-_NOTE_EVERY = 5.0
+_RECORD_EVERY_S = 5.0
 #: Retry-After in seconds if there is no free slot.
-_COME_BACK = 30
+_RETRY_AFTER_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class LiveSession:
         """Return when its lifetime ends."""
         return self.created + self.spec.ttl
 
-    def path(self, door: str) -> str:
+    def path(self, endpoint: str) -> str:
         """Return the path of an endpoint (`cdp`, `view`, `control`) with its token."""
-        return f"/sessions/{self.id}/{door}?word={self.session.token(door)}"
+        return f"/sessions/{self.id}/{endpoint}?word={self.session.token(endpoint)}"
 
     @property
     def ends_at(self) -> float:
@@ -131,7 +131,7 @@ class SessionManager:
         access, now = wanted.access, self._clock.now()
         plan = self._config.plan(access.team).credits
         await self._store.read(
-            lambda db: accounts.require_credits(db, access.team, session_records.PER_MINUTE, plan, now)
+            lambda db: accounts.require_credits(db, access.team, session_records.CREDITS_PER_MINUTE, plan, now)
         )
         most = self._config.max_browser_sessions
         if self._closed or len(self._live.keys() | self._beginning) >= most:
@@ -139,7 +139,7 @@ class SessionManager:
                 429,
                 f"Maximum concurrent browser sessions reached: {most} on this service. Stop one, or try again later.",
                 code="SESSION_LIMIT_REACHED",
-                headers={"Retry-After": str(_COME_BACK)},
+                headers={"Retry-After": str(_RETRY_AFTER_S)},
             )
         self._beginning.add(session_id)
         try:
@@ -165,7 +165,7 @@ class SessionManager:
                 raise
         finally:
             self._beginning.discard(session_id)
-        self._later(self._watch_browser(live))
+        self._run_in_background(self._watch_browser(live))
         self._check_now.set()
         return live
 
@@ -247,14 +247,14 @@ class SessionManager:
             living = [one for one in self._live.values() if not one.ending.is_set() and one.id not in self._beginning]
             for live in living:
                 if live.ends_at <= now:
-                    self._later(self._destroyed(live))
+                    self._run_in_background(self._destroyed(live))
             used = [(one.id, one.used) for one in living if one.ends_at > now]
             try:
                 if used:
                     await self._store.write(partial(session_records.update_last_seen, used=used, at=now))
             except Exception:  # noqa: BLE001 - the next round tries again
                 _LOG.exception("The browser sessions could not be noted.")
-            wait = min([_NOTE_EVERY, *(one.ends_at - now for one in living if one.ends_at > now)]) if used else None
+            wait = min([_RECORD_EVERY_S, *(one.ends_at - now for one in living if one.ends_at > now)]) if used else None
             try:
                 async with aio.timeout(wait):
                     await self._check_now.wait()
@@ -264,7 +264,7 @@ class SessionManager:
     async def _destroyed(self, live: LiveSession) -> None:
         await self.destroy(live)
 
-    def _later(self, work: Awaitable[None]) -> None:
+    def _run_in_background(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._watchers.add(task)
         task.add_done_callback(self._watchers.discard)

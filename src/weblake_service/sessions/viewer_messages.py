@@ -13,11 +13,11 @@ from msgspec import DecodeError, Meta, Struct
 from msgspec.json import Decoder
 
 #: Maximum bytes of one message; a pasted text is the largest part of the largest one.
-LARGEST = 64_000
-_LONGEST_TEXT, _LONGEST_URL = 16_000, 2048
+MAX_BYTES = 64_000
+_MAX_TEXT_CHARS, _MAX_URL_CHARS = 16_000, 2048
 
 #: Pixels of the frame.
-_At = Annotated[float, Meta(ge=0, le=10_000)]
+_Coordinate = Annotated[float, Meta(ge=0, le=10_000)]
 _Delta = Annotated[float, Meta(ge=-10_000, le=10_000)]
 #: Modifier bit mask: Alt 1, Ctrl 2, Meta 4, Shift 8.
 _Modifiers = Annotated[int, Meta(ge=0, le=15)]
@@ -40,8 +40,8 @@ class Mouse(_Message, frozen=True, tag="mouse"):
     """The pointer moved, or a button was pressed or released."""
 
     what: Literal["move", "down", "up"]
-    x: _At
-    y: _At
+    x: _Coordinate
+    y: _Coordinate
     button: Literal["none", "left", "middle", "right", "back", "forward"] = "none"
     #: Bit mask of the held buttons: left 1, right 2, middle 4.
     buttons: Annotated[int, Meta(ge=0, le=31)] = 0
@@ -52,8 +52,8 @@ class Mouse(_Message, frozen=True, tag="mouse"):
 class Wheel(_Message, frozen=True, tag="wheel"):
     """The mouse wheel scrolled; the distance is in the frame's pixels."""
 
-    x: _At
-    y: _At
+    x: _Coordinate
+    y: _Coordinate
     dx: _Delta = 0
     dy: _Delta = 0
     modifiers: _Modifiers = 0
@@ -76,13 +76,13 @@ class Key(_Message, frozen=True, tag="key"):
 class Text(_Message, frozen=True, tag="text"):
     """Pasted text, inserted at once without key events."""
 
-    text: Annotated[str, Meta(min_length=1, max_length=_LONGEST_TEXT)]
+    text: Annotated[str, Meta(min_length=1, max_length=_MAX_TEXT_CHARS)]
 
 
 class Navigate(_Message, frozen=True, tag="navigate"):
     """Navigate to a URL; `is_web` says whether it is allowed."""
 
-    url: Annotated[str, Meta(max_length=_LONGEST_URL)]
+    url: Annotated[str, Meta(max_length=_MAX_URL_CHARS)]
 
     def is_web(self) -> bool:
         """Return whether this is an http or https URL: viewers must not open file:, javascript: and chrome: URLs."""
@@ -109,18 +109,18 @@ class Answer(_Message, frozen=True, tag="answer"):
     """The answer to an open dialog of the page."""
 
     accept: bool
-    text: Annotated[str, Meta(max_length=_LONGEST_TEXT)] = ""
+    text: Annotated[str, Meta(max_length=_MAX_TEXT_CHARS)] = ""
 
 
 Message = Ping | Taken | Mouse | Wheel | Key | Text | Navigate | Go | Tab | Answer
 
 _decoder: Decoder[Message] = Decoder(Message)
-_MOUSE = {"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
+_MOUSE_EVENTS = {"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
 
 
 def read(raw: str | bytes) -> Message | None:
     """Return the message; None for anything else."""
-    if len(raw) > LARGEST:
+    if len(raw) > MAX_BYTES:
         return None
     try:
         return _decoder.decode(raw)
@@ -138,7 +138,7 @@ def command(message: Message, scale: float) -> tuple[str, dict[str, object]] | N
     match message:
         case Mouse():
             return "Input.dispatchMouseEvent", {
-                "type": _MOUSE[message.what],
+                "type": _MOUSE_EVENTS[message.what],
                 "x": message.x / scale,
                 "y": message.y / scale,
                 "button": message.button,

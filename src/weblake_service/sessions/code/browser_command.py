@@ -25,22 +25,22 @@ from weblake_service.sessions.open_pages import bring_to_front, close_page, fron
 from weblake_service.sessions.page_actions import PageActions
 
 #: The output of a step: a text for people, and a value for programs (--json).
-Said = tuple[str, object]
-_MILLISECONDS = 1000
+Output = tuple[str, object]
+_MS_PER_SECOND = 1000
 
 
 def main(words: Sequence[str]) -> int:
     """Run one step; return the exit status of the process."""
-    told = parse(words)
+    arguments = parse(words)
     try:
-        text, value = asyncio.run(_run(told))
+        text, value = asyncio.run(_run(arguments))
     except (PageActionError, CdpError) as error:
         problem = " ".join(str(error).split())
-        if told.json:
+        if arguments.json:
             print(json.dumps({"success": False, "data": None, "error": problem}))  # noqa: T201
         print(f"agent-browser: {problem}", file=sys.stderr)  # noqa: T201
         return 1
-    shown = json.dumps({"success": True, "data": value, "error": None}, ensure_ascii=False) if told.json else text
+    shown = json.dumps({"success": True, "data": value, "error": None}, ensure_ascii=False) if arguments.json else text
     if shown:
         with suppress(BrokenPipeError):
             print(shown)  # noqa: T201
@@ -48,111 +48,111 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-async def _run(told: Namespace) -> Said:
-    if told.command == "close":
+async def _run(arguments: Namespace) -> Output:
+    if arguments.command == "close":
         return "The session stays open; it is ended through the API (DELETE /v2/browser/{id}).", None
     url = os.environ.get("CDP_URL")
     if not url:
         raise PageActionError("CDP_URL is not set: it has to name a browser, as ws://127.0.0.1:9222/devtools/browser/…")
     async with open_connection(url) as cdp:
-        if told.command == "tab":
-            return await _tab(cdp, told)
-        hands = await PageActions.attach(cdp)
-        hands.last_snapshot = refs_file.load(_folder(), hands.page.target)
-        text, value = await _step(hands, told)
+        if arguments.command == "tab":
+            return await _tab(cdp, arguments)
+        actions = await PageActions.attach(cdp)
+        actions.last_snapshot = refs_file.load(_folder(), actions.page.target)
+        text, value = await _step(actions, arguments)
         # The text of a dialog is lost when it closes; it can be read only now.
-        return "\n".join(filter(None, [text, *hands.page.dialogs])), value
+        return "\n".join(filter(None, [text, *actions.page.dialogs])), value
 
 
-async def _step(hands: PageActions, told: Namespace) -> Said:
+async def _step(actions: PageActions, arguments: Namespace) -> Output:
     """Run one step on the page in front and return its output."""
-    command = told.command
+    command = arguments.command
     if command in {"get", "is"}:
-        value = await (_get if command == "get" else _is)(hands, told)
-        return _plain(value), value
+        value = await (_get if command == "get" else _is)(actions, arguments)
+        return _to_text(value), value
     if command == "snapshot":
-        shot = await hands.snapshot(
-            interactive=told.interactive, compact=told.compact, depth=told.depth, css=told.selector
+        shot = await actions.snapshot(
+            interactive=arguments.interactive, compact=arguments.compact, depth=arguments.depth, css=arguments.selector
         )
-        refs_file.save(_folder(), hands.page.target, shot)
+        refs_file.save(_folder(), actions.page.target, shot)
         return shot.text, {"snapshot": shot.text, "refs": {name: _ref_to_dict(ref) for name, ref in shot.refs.items()}}
     if command == "eval":
-        script = sys.stdin.read() if told.script == ["-"] else " ".join(told.script)
-        value = await hands.evaluate(script)
-        return _plain(value), value
+        script = sys.stdin.read() if arguments.script == ["-"] else " ".join(arguments.script)
+        value = await actions.evaluate(script)
+        return _to_text(value), value
     if command == "screenshot":
-        path = _save_file(await hands.screenshot(full_page=told.full), told.path or "screenshot.png")
+        path = _save_file(await actions.screenshot(full_page=arguments.full), arguments.path or "screenshot.png")
         return path, {"path": path}
-    await _STEPS[command](hands, told)
+    await _STEPS[command](actions, arguments)
     if command in {"open", "goto", "back", "forward", "reload"}:
-        title, url = await hands.title(), await hands.url()
+        title, url = await actions.title(), await actions.url()
         return f"{title}\n{url}".strip(), {"title": title, "url": url}
     return "", None
 
 
-async def _wait(hands: PageActions, told: Namespace) -> None:
-    if told.what.isdigit():
-        await asyncio.sleep(int(told.what) / _MILLISECONDS)
+async def _wait(actions: PageActions, arguments: Namespace) -> None:
+    if arguments.what.isdigit():
+        await asyncio.sleep(int(arguments.what) / _MS_PER_SECOND)
     else:
-        await hands.wait_for(told.what)
+        await actions.wait_for(arguments.what)
 
 
 _STEPS: dict[str, Callable[[PageActions, Namespace], Awaitable[object]]] = {
-    "open": lambda hands, told: hands.goto(told.url),
-    "goto": lambda hands, told: hands.goto(told.url),
-    "back": lambda hands, told: hands.back(),
-    "forward": lambda hands, told: hands.forward(),
-    "reload": lambda hands, told: hands.reload(),
-    "click": lambda hands, told: hands.click(told.element),
-    "dblclick": lambda hands, told: hands.click(told.element, count=2),
-    "hover": lambda hands, told: hands.hover(told.element),
-    "focus": lambda hands, told: hands.focus(told.element),
-    "fill": lambda hands, told: hands.fill(told.element, " ".join(told.text)),
-    "type": lambda hands, told: hands.type(" ".join(told.text), told.element),
-    "press": lambda hands, told: hands.press(told.key),
-    "select": lambda hands, told: hands.select(told.element, *told.values),
-    "check": lambda hands, told: hands.check(told.element),
-    "uncheck": lambda hands, told: hands.check(told.element, on=False),
-    "scroll": lambda hands, told: hands.scroll(told.direction, told.pixels, told.selector),
-    "scrollintoview": lambda hands, told: hands.scroll_into_view(told.element),
+    "open": lambda actions, arguments: actions.goto(arguments.url),
+    "goto": lambda actions, arguments: actions.goto(arguments.url),
+    "back": lambda actions, arguments: actions.back(),
+    "forward": lambda actions, arguments: actions.forward(),
+    "reload": lambda actions, arguments: actions.reload(),
+    "click": lambda actions, arguments: actions.click(arguments.element),
+    "dblclick": lambda actions, arguments: actions.click(arguments.element, count=2),
+    "hover": lambda actions, arguments: actions.hover(arguments.element),
+    "focus": lambda actions, arguments: actions.focus(arguments.element),
+    "fill": lambda actions, arguments: actions.fill(arguments.element, " ".join(arguments.text)),
+    "type": lambda actions, arguments: actions.type(" ".join(arguments.text), arguments.element),
+    "press": lambda actions, arguments: actions.press(arguments.key),
+    "select": lambda actions, arguments: actions.select(arguments.element, *arguments.values),
+    "check": lambda actions, arguments: actions.check(arguments.element),
+    "uncheck": lambda actions, arguments: actions.check(arguments.element, on=False),
+    "scroll": lambda actions, arguments: actions.scroll(arguments.direction, arguments.pixels, arguments.selector),
+    "scrollintoview": lambda actions, arguments: actions.scroll_into_view(arguments.element),
     "wait": _wait,
 }
 
 
-async def _get(hands: PageActions, told: Namespace) -> Any:
-    if told.what in {"title", "url"}:
-        return await (hands.title() if told.what == "title" else hands.url())
-    if told.what in {"text", "html"}:
-        return await (hands.text if told.what == "text" else hands.html)(told.element)
-    if told.element is None:
-        raise PageActionError(f"get {told.what} needs an element: a CSS selector, or a ref as @e5.")
-    if told.what == "count":
-        return await hands.count(told.element)
-    if told.what == "value":
-        return await hands.value(told.element)
-    if told.name is None:
+async def _get(actions: PageActions, arguments: Namespace) -> Any:
+    if arguments.what in {"title", "url"}:
+        return await (actions.title() if arguments.what == "title" else actions.url())
+    if arguments.what in {"text", "html"}:
+        return await (actions.text if arguments.what == "text" else actions.html)(arguments.element)
+    if arguments.element is None:
+        raise PageActionError(f"get {arguments.what} needs an element: a CSS selector, or a ref as @e5.")
+    if arguments.what == "count":
+        return await actions.count(arguments.element)
+    if arguments.what == "value":
+        return await actions.value(arguments.element)
+    if arguments.name is None:
         raise PageActionError("get attr needs a name, too: get attr @e5 href")
-    return await hands.attribute(told.element, told.name)
+    return await actions.attribute(arguments.element, arguments.name)
 
 
-async def _is(hands: PageActions, told: Namespace) -> bool:
-    if told.what == "checked":
-        return await hands.is_checked(told.element)
-    return await (hands.is_visible if told.what == "visible" else hands.is_enabled)(told.element)
+async def _is(actions: PageActions, arguments: Namespace) -> bool:
+    if arguments.what == "checked":
+        return await actions.is_checked(arguments.element)
+    return await (actions.is_visible if arguments.what == "visible" else actions.is_enabled)(arguments.element)
 
 
-async def _tab(cdp: WebSocketCdp, told: Namespace) -> Said:
+async def _tab(cdp: WebSocketCdp, arguments: Namespace) -> Output:
     """List, open, switch and close pages; their numbers are those of the list."""
     pages = refs_file.in_listed_order(_folder(), await open_pages(cdp))
-    if told.what == "new":
+    if arguments.what == "new":
         page = await new_page(cdp)
         refs_file.in_listed_order(_folder(), await open_pages(cdp))
-        if told.argument:
-            hands = await PageActions.attach(cdp, page)
-            await hands.goto(told.argument)
+        if arguments.argument:
+            actions = await PageActions.attach(cdp, page)
+            await actions.goto(arguments.argument)
         return "", {"id": page}
     front = await front_page(cdp, pages)
-    if told.what == "list":
+    if arguments.what == "list":
         lines = [
             f"{'→' if page.id == front else ' '} [{n}] {page.title or '(no title)'} - {page.url}"
             for n, page in enumerate(pages, 1)
@@ -162,14 +162,14 @@ async def _tab(cdp: WebSocketCdp, told: Namespace) -> Said:
             for n, page in enumerate(pages, 1)
         ]
         return "\n".join(lines), {"tabs": listed}
-    number = told.what if told.what.isdigit() else told.argument
-    if number is None and told.what == "close" and front:
+    number = arguments.what if arguments.what.isdigit() else arguments.argument
+    if number is None and arguments.what == "close" and front:
         await close_page(cdp, front)
         return "", None
     if not number or not number.isdigit() or not 1 <= int(number) <= len(pages):
         raise PageActionError(f"There is no tab {number}; there are 1 to {len(pages)} (agent-browser tab list).")
     chosen = pages[int(number) - 1].id
-    await (close_page if told.what == "close" else bring_to_front)(cdp, chosen)
+    await (close_page if arguments.what == "close" else bring_to_front)(cdp, chosen)
     return "", {"id": chosen}
 
 
@@ -186,7 +186,7 @@ def _ref_to_dict(ref: Any) -> dict[str, str]:
     return {"role": ref.role, "name": ref.name}
 
 
-def _plain(value: object) -> str:
+def _to_text(value: object) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return json.dumps(value, ensure_ascii=False)

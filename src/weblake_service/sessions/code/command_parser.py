@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 #: Commands with one element argument.
-_ELEMENT = {
+_ELEMENT_COMMANDS = {
     "click": "click an element",
     "dblclick": "click it twice",
     "hover": "move the mouse over it",
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         (["-d", "--depth"], {"type": int, "help": "how many levels deep"}),
         (["-s", "--selector"], {"help": "only below this element"}),
     )
-    for name, says in _ELEMENT.items():
+    for name, says in _ELEMENT_COMMANDS.items():
         add(name, says, element)
     add("fill", "put a text into a field, in place of what it holds", element, text)
     add("type", "write a text into a field, after what it holds", element, text)

@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketExcepti
 from weblake_service.sessions.cdp import CdpError, Listener
 
 #: Seconds that the browser may take to accept the connection.
-_OPEN = 10.0
+_OPEN_TIMEOUT_S = 10.0
 
 
 @asynccontextmanager
@@ -28,7 +28,13 @@ async def open_connection(url: str) -> AsyncIterator[WebSocketCdp]:
         # No size limit, because a screenshot is one message. No proxy and no pings: the browser is local, and may be
         # busy.
         socket = await connect(
-            url, max_size=None, proxy=None, compression=None, ping_interval=None, open_timeout=_OPEN, close_timeout=0.5
+            url,
+            max_size=None,
+            proxy=None,
+            compression=None,
+            ping_interval=None,
+            open_timeout=_OPEN_TIMEOUT_S,
+            close_timeout=0.5,
         )
     except (OSError, TimeoutError, asyncio.TimeoutError, InvalidHandshake, InvalidURI) as error:
         raise CdpError(f"There is no browser at CDP_URL: {error}") from error
@@ -90,7 +96,7 @@ class WebSocketCdp:
         """Read and dispatch responses and events until the connection is closed."""
         try:
             async for text in self._socket:
-                self._take(json.loads(text))
+                self._dispatch(json.loads(text))
         except WebSocketException:
             pass
         finally:
@@ -99,7 +105,7 @@ class WebSocketCdp:
                 if not waiting.done():
                     waiting.set_exception(CdpError("The browser is gone."))
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _dispatch(self, message: dict[str, Any]) -> None:
         if "id" not in message:
             for listener in list(self._listeners):
                 listener(message["method"], message.get("params", {}), message.get("sessionId"))
@@ -110,7 +116,7 @@ class WebSocketCdp:
         if "error" in message:
             error = message["error"]
             # The message is the kind of the error; `data`, if present, is its subject.
-            said = ": ".join(filter(None, [error.get("message"), str(error.get("data") or "")]))
-            waiting.set_exception(CdpError(said))
+            reason = ": ".join(filter(None, [error.get("message"), str(error.get("data") or "")]))
+            waiting.set_exception(CdpError(reason))
         else:
             waiting.set_result(message.get("result", {}))

@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-_NAME = "code.py"
+_CODE_FILE = "code.py"
 #: Maximum characters of a value.
-_LONGEST = 1 << 20
+_MAX_VALUE_CHARS = 1 << 20
 
 
 async def main(room: Path) -> int:
     """Run the code; return the exit status of the process."""
     from playwright.async_api import async_playwright
 
-    code = (room / _NAME).read_text("utf-8")
+    code = (room / _CODE_FILE).read_text("utf-8")
     # Registers the source, so that tracebacks show the lines of the code, which is not an importable file.
-    linecache.cache[_NAME] = (len(code), None, code.splitlines(keepends=True), _NAME)
+    linecache.cache[_CODE_FILE] = (len(code), None, code.splitlines(keepends=True), _CODE_FILE)
     try:
         # Compiled before the browser is contacted, so that a syntax error is reported at once.
         parts = _compile(code)
@@ -61,12 +61,12 @@ async def main(room: Path) -> int:
 
 def _compile(code: str) -> list[Any]:
     """Return the compiled code up to its last expression, and that expression separately for its value."""
-    tree = ast.parse(code, _NAME)
+    tree = ast.parse(code, _CODE_FILE)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    parts = [compile(tree, _NAME, "exec", flags, dont_inherit=True)]
+    parts = [compile(tree, _CODE_FILE, "exec", flags, dont_inherit=True)]
     if isinstance(last, ast.Expr):
-        parts.append(compile(ast.Expression(last.value), _NAME, "eval", flags, dont_inherit=True))
+        parts.append(compile(ast.Expression(last.value), _CODE_FILE, "eval", flags, dont_inherit=True))
     return parts
 
 
@@ -93,30 +93,30 @@ def _to_json(value: object) -> str | None:
 
 def _report_exception(error: BaseException, room: Path) -> None:
     """Write an exception: its message to the result file, and its traceback within the code to stderr."""
-    told = traceback.TracebackException.from_exception(error)
-    _user_frames(told)
-    print("".join(told.format()), end="", file=sys.stderr)  # noqa: T201
+    trace = traceback.TracebackException.from_exception(error)
+    _keep_user_frames(trace)
+    print("".join(trace.format()), end="", file=sys.stderr)  # noqa: T201
     text = str(error)
     if isinstance(error, SyntaxError):
         text = f"{error.msg} ({error.filename}:{error.lineno})"
     _write(room / "error", f"{type(error).__name__}: {text}".strip(": \n"))
 
 
-def _user_frames(told: traceback.TracebackException | None) -> None:
+def _keep_user_frames(trace: traceback.TracebackException | None) -> None:
     """Remove all frames of a traceback that do not belong to the user's code."""
-    if told is None:
+    if trace is None:
         return
-    own = [frame for frame in told.stack if frame.filename == _NAME]
-    told.stack = traceback.StackSummary.from_list(own)
-    for other in (told.__cause__, told.__context__):
-        _user_frames(other)
+    own = [frame for frame in trace.stack if frame.filename == _CODE_FILE]
+    trace.stack = traceback.StackSummary.from_list(own)
+    for other in (trace.__cause__, trace.__context__):
+        _keep_user_frames(other)
 
 
 def _write(file: Path, text: str | None) -> None:
     if text is not None:
         # The code may have deleted its own folder.
         with suppress(OSError):
-            file.write_text(text[:_LONGEST], "utf-8", errors="replace")
+            file.write_text(text[:_MAX_VALUE_CHARS], "utf-8", errors="replace")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ LANGUAGES = ("node", "python", "bash")
 #: The names of the `agent-browser` command.
 COMMANDS = ("agent-browser", "browser")
 #: Maximum heap size of node in megabytes.
-_HEAP = 2048
+_NODE_HEAP_MB = 2048
 _HERE = Path(__file__).parent
 
 
@@ -42,7 +42,7 @@ def write_files(room: Path, code: str, language: str) -> list[str]:
         # -I: no module of the user's folder or environment can shadow the intended ones.
         return [sys.executable, "-I", "-X", "utf8", str(_HERE / "harness.py"), str(room), *_paths()]
     node = playwright / "driver" / ("node.exe" if sys.platform == "win32" else "node")
-    flags = ["--expose-internals", f"--max-old-space-size={_HEAP}", "--disable-warning=ExperimentalWarning"]
+    flags = ["--expose-internals", f"--max-old-space-size={_NODE_HEAP_MB}", "--disable-warning=ExperimentalWarning"]
     return [str(node), *flags, str(_HERE / "harness.mjs"), str(room), str(playwright / "driver" / "package")]
 
 

@@ -7,8 +7,8 @@ import codecs
 import os
 
 #: Maximum bytes of one stream that are kept.
-MOST = 1_000_000
-_READ = 1 << 16
+MAX_BYTES = 1_000_000
+_READ_BYTES = 1 << 16
 
 
 class BoundedOutput:
@@ -34,8 +34,8 @@ class BoundedOutput:
             lambda: asyncio.StreamReaderProtocol(stream), pipe
         )
         try:
-            while data := await stream.read(_READ):
-                room = MOST - len(self._kept)
+            while data := await stream.read(_READ_BYTES):
+                room = MAX_BYTES - len(self._kept)
                 self._kept += data[:room]
                 self._dropped += max(len(data) - room, 0)
         finally:

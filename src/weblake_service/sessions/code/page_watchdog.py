@@ -18,11 +18,11 @@ from weblake_service.sessions.cdp import Cdp, CdpError
 from weblake_service.sessions.open_pages import front_page
 
 #: Timeout of the browser's responses in seconds.
-_ANSWER = 5.0
+_COMMAND_TIMEOUT_S = 5.0
 #: Seconds in which a page must respond to be considered not in a loop.
-_FREE = 1.0
+_RESPONSIVE_S = 1.0
 #: Seconds after which a dialog is considered unanswered.
-_DIALOG = 5.0
+_DIALOG_TIMEOUT_S = 5.0
 
 
 class PageWatchdog:
@@ -67,12 +67,12 @@ class PageWatchdog:
     def stop(self) -> None:
         """Stop watching."""
         for key in list(self._tasks):
-            self._drop(key)
+            self._cancel(key)
 
     async def front(self) -> str | None:
         """Return the page in front. None if unknown; the code then gets the error when it connects."""
         with suppress(CdpError, PageActionError, TimeoutError):
-            async with aio.timeout(_ANSWER):
+            async with aio.timeout(_COMMAND_TIMEOUT_S):
                 return await front_page(self._cdp) if self._cdp else None
         return None
 
@@ -84,19 +84,19 @@ class PageWatchdog:
         assert self._cdp is not None
         with suppress(CdpError):
             try:
-                async with aio.timeout(_FREE):
+                async with aio.timeout(_RESPONSIVE_S):
                     await self._cdp.send("Runtime.evaluate", {"expression": "1"}, session)
             except TimeoutError:
                 with suppress(TimeoutError):
-                    async with aio.timeout(_FREE):
+                    async with aio.timeout(_RESPONSIVE_S):
                         await self._cdp.send("Runtime.terminateExecution", None, session)
 
-    def _send_quietly(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+    def _send_in_background(self, key: str, work: Coroutine[Any, Any, None]) -> None:
         """Run work in the background, one task per key; errors are ignored."""
-        self._drop(key)
+        self._cancel(key)
         self._tasks[key] = asyncio.ensure_future(work)
 
-    def _drop(self, key: str) -> None:
+    def _cancel(self, key: str) -> None:
         task = self._tasks.pop(key, None)
         if task is not None:
             task.cancel()
@@ -108,7 +108,7 @@ class PageWatchdog:
 
     async def _handle_dialog(self, session: str, kind: object) -> None:
         assert self._cdp is not None
-        await asyncio.sleep(_DIALOG)
+        await asyncio.sleep(_DIALOG_TIMEOUT_S)
         await self._unseen.wait()
         with suppress(CdpError):
             yes = {"accept": kind in {"alert", "beforeunload"}}
@@ -117,15 +117,15 @@ class PageWatchdog:
     def _on_event(self, method: str, params: dict[str, Any], session: str | None) -> None:
         if method == "Target.attachedToTarget" and session is None and params["targetInfo"]["type"] == "page":
             self._sessions.add(params["sessionId"])
-            self._send_quietly(f"enter {params['sessionId']}", self._attach(params["sessionId"]))
+            self._send_in_background(f"enter {params['sessionId']}", self._attach(params["sessionId"]))
         elif session in self._sessions and method == "Page.javascriptDialogOpening":
-            self._send_quietly(f"answer {session}", self._handle_dialog(str(session), params.get("type")))
+            self._send_in_background(f"answer {session}", self._handle_dialog(str(session), params.get("type")))
         elif method == "Page.javascriptDialogClosed":
-            self._drop(f"answer {session}")
+            self._cancel(f"answer {session}")
         elif method == "Target.detachedFromTarget":
             self._sessions.discard(params["sessionId"])
             for key in ("enter", "answer"):
-                self._drop(f"{key} {params['sessionId']}")
+                self._cancel(f"{key} {params['sessionId']}")
 
 
 @asynccontextmanager
@@ -137,7 +137,7 @@ async def watchdog(cdp_url: str) -> AsyncIterator[PageWatchdog]:
     async with AsyncExitStack() as stack:
         guard = PageWatchdog(None)
         with suppress(CdpError, TimeoutError):
-            async with aio.timeout(_ANSWER):
+            async with aio.timeout(_COMMAND_TIMEOUT_S):
                 guard = PageWatchdog(await stack.enter_async_context(open_connection(cdp_url)))
                 await guard.start()
         try:

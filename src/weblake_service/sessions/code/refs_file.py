@@ -14,7 +14,7 @@ from typing import Any
 from weblake_service.sessions.accessibility_snapshot import Ref, Snapshot
 from weblake_service.sessions.open_pages import OpenPage
 
-_NAME = ".agent-browser.json"
+_FILE_NAME = ".agent-browser.json"
 
 
 def load(folder: Path, target: str) -> Snapshot | None:
@@ -44,7 +44,7 @@ def in_listed_order(folder: Path, pages: list[OpenPage]) -> list[OpenPage]:
 
 def _read(folder: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
-        kept = json.loads((folder / _NAME).read_text("utf-8"))
+        kept = json.loads((folder / _FILE_NAME).read_text("utf-8"))
         if isinstance(kept, dict):
             return kept
     return {}
@@ -53,4 +53,4 @@ def _read(folder: Path) -> dict[str, Any]:
 def _write(folder: Path, kept: dict[str, Any]) -> None:
     # If the folder is not writable, the refs are lost; the next command reports that.
     with suppress(OSError):
-        (folder / _NAME).write_text(json.dumps(kept), "utf-8")
+        (folder / _FILE_NAME).write_text(json.dumps(kept), "utf-8")

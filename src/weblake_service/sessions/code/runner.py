@@ -20,17 +20,17 @@ from pathlib import Path
 from weblake import aio
 from weblake_service.sessions.code import supervisor
 from weblake_service.sessions.code.languages import LanguageMissing, search_path, write_files
-from weblake_service.sessions.code.output import MOST, BoundedOutput
+from weblake_service.sessions.code.output import MAX_BYTES, BoundedOutput
 from weblake_service.sessions.code.page_watchdog import PageWatchdog, watchdog
 
 #: Resource limits of each process of the code; memory is not limited, because node reserves far more than it uses.
 _LIMITS = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 256 << 20, "RLIMIT_NOFILE": 4096}
 #: Seconds that the supervisor may take to end all processes; then this process ends them.
-_ENDING = 3.0
+_SUPERVISOR_EXIT_S = 3.0
 #: Seconds in which the output pipes must close after all processes have ended.
-_CLOSING = 2.0
+_PIPE_CLOSE_S = 2.0
 #: Maximum characters of an error message.
-_LONGEST_ERROR = 4000
+_MAX_ERROR_CHARS = 4000
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,13 @@ async def _run(
     try:
         # The limit counts threads too, and the supervisor enforces the timeout; this ends processes that it has missed.
         seconds = int(timeout_s + 5) * (os.cpu_count() or 1)
-        told = {
+        task = {
             "command": command,
             "folder": str(folder),
             "ended": str(room / "ended"),
             "limits": {**_LIMITS, "RLIMIT_CPU": seconds},
         }
-        process.stdin.write(json.dumps(told).encode() + b"\n")
+        process.stdin.write(json.dumps(task).encode() + b"\n")
         try:
             async with aio.timeout(timeout_s):
                 await process.wait()
@@ -148,7 +148,7 @@ async def _run(
     finally:
         await _end(process, environment[supervisor.MARK])
         with suppress(TimeoutError):
-            async with aio.timeout(_CLOSING):
+            async with aio.timeout(_PIPE_CLOSE_S):
                 await reading
     exit_code = -signal.SIGKILL if killed else _status(room)
     return Execution(
@@ -157,7 +157,7 @@ async def _run(
         exit_code=exit_code,
         killed=killed,
         error=_error(room, exit_code, timeout_s if killed else None),
-        value=_read(room / "value", MOST) if exit_code == 0 else None,
+        value=_read(room / "value", MAX_BYTES) if exit_code == 0 else None,
     )
 
 
@@ -167,7 +167,7 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
     # First and without waiting: after this, the supervisor ends all processes even if this task is cancelled.
     process.stdin.close()
     try:
-        async with aio.timeout(_ENDING):
+        async with aio.timeout(_SUPERVISOR_EXIT_S):
             await process.wait()
         if process.returncode == 0:
             return
@@ -180,7 +180,7 @@ async def _end(process: asyncio.subprocess.Process, mark: str) -> None:
     # The code has killed or stopped its supervisor.
     await asyncio.to_thread(supervisor.kill_all, lambda: supervisor.marked_processes(mark))
     with suppress(TimeoutError):
-        async with aio.timeout(_CLOSING):
+        async with aio.timeout(_PIPE_CLOSE_S):
             await process.wait()
 
 
@@ -197,7 +197,7 @@ def _error(room: Path, exit_code: int | None, limit: float | None) -> str | None
         return "The process that watches over the code was ended, and the code with it."
     if exit_code == 0:
         return None
-    said = _read(room / "error", _LONGEST_ERROR)
+    said = _read(room / "error", _MAX_ERROR_CHARS)
     if said:
         return said
     if exit_code > 0:

@@ -28,39 +28,39 @@ _PR_SET_CHILD_SUBREAPER = 36
 #: Linux: the flag of the kernel's own threads, which have no environment.
 _PF_KTHREAD = 0x00200000
 #: Seconds in which a process that executes a new program must show its environment.
-_EXECUTING = 0.2
+_EXEC_S = 0.2
 #: Seconds that background processes get to finish after the code itself has ended.
-_GRACE = 0.5
+_GRACE_S = 0.5
 #: Seconds in which killed processes must have ended.
-_KILLING = 2.0
+_KILL_TIMEOUT_S = 2.0
 
 
 def main() -> None:
     """Run the command from standard input, and write its exit status to the file that the command names."""
-    told = json.loads(_read_first_line())
+    task = json.loads(_read_first_line())
     _become_subreaper()
-    _limit(told["limits"])
+    _limit(task["limits"])
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
     os.set_blocking(wake, False)
     # Not SIG_IGN, which reaps children automatically; the handler does nothing, because the wakeup byte ends the
     # select.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    child = _start(told["command"], told["folder"])
+    child = _start(task["command"], task["folder"])
     # The output pipes must close with the last process of the code, so this process must not hold them.
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
     status = _wait(child, woken, None)
     if status is not None:
-        _wait(-1, woken, time.monotonic() + _GRACE)
+        _wait(-1, woken, time.monotonic() + _GRACE_S)
     if Path("/proc/self/stat").exists():
         kill_all(lambda: descendants(os.getpid()))
     else:
         # Without Linux's subreaper, only the process group of the code can be found.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child, signal.SIGKILL)
-    ended = Path(told["ended"])
+    ended = Path(task["ended"])
     with suppress(OSError):
         ended.write_text("" if status is None else str(os.waitstatus_to_exitcode(status)))
 
@@ -117,7 +117,7 @@ def _wait(child: int, woken: int, until: float | None) -> int | None:
 
 def kill_all(find: Callable[[], set[int]]) -> bool:
     """Kill all processes that `find` returns until it returns none; return False if some did not end."""
-    deadline = time.monotonic() + _KILLING
+    deadline = time.monotonic() + _KILL_TIMEOUT_S
     while found := find():
         for pid in found:
             with suppress(ProcessLookupError):
@@ -161,7 +161,7 @@ def _environment(process: Path) -> bytes:
 
     It is also empty for a moment while the process executes a new program, so an empty one is read again.
     """
-    deadline = time.monotonic() + _EXECUTING
+    deadline = time.monotonic() + _EXEC_S
     while not (environment := (process / "environ").read_bytes()):
         state, *numbers = (process / "stat").read_bytes().rpartition(b")")[2].split()
         if state == b"Z" or int(numbers[5]) & _PF_KTHREAD or time.monotonic() > deadline:

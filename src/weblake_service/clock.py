@@ -33,18 +33,18 @@ class Clock:
         if not seconds >= 0 or seconds == float("inf"):
             raise ValueError(f"A clock is advanced by seconds >= 0, not by {seconds}.")
         self._offset += seconds
-        self._tell()
+        self._notify_listeners()
 
     def set_offset(self, seconds: float) -> None:
         """Set the offset from the machine's clock: after a restart, or to 0 for a reset."""
         self._offset = seconds
-        self._tell()
+        self._notify_listeners()
 
     def listen(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever the clock is changed."""
         self._listeners.append(callback)
 
-    def _tell(self) -> None:
+    def _notify_listeners(self) -> None:
         for callback in self._listeners:
             callback()
 

@@ -43,7 +43,7 @@ from weblake_service.web.interface import Web
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between two clean-ups of expired data.
-_CLEAN_EVERY = 60.0
+_CLEANUP_EVERY_S = 60.0
 
 
 class ServiceComponents:
@@ -156,7 +156,7 @@ class ServiceComponents:
             except Exception:  # noqa: BLE001 - the next round tries again
                 _LOG.exception("The clean-up failed.")
             try:
-                async with aio.timeout(_CLEAN_EVERY):
+                async with aio.timeout(_CLEANUP_EVERY_S):
                     await self._clean_now.wait()
             except TimeoutError:
                 continue

@@ -15,17 +15,17 @@ from weblake_service.web.accept_language import languages_problem
 from weblake_service.web.countries import country_problem
 from weblake_service.web.redirect_chain import header_problem
 
-_LLM = missing_settings(ServiceConfig())
-_LATER = "a part of the service that comes with a later version"
+_LLM_SETTINGS = missing_settings(ServiceConfig())
+_LATER_VERSION = "a part of the service that comes with a later version"
 
 #: The formats that can be made from a page fetched over HTTP.
 PLAIN_FORMATS = frozenset(
     {"markdown", "html", "rawHtml", "links", "images", "attributes", "changeTracking", "audio", "video"}
 )
 #: Options that need a further feature if they are set.
-_OPTIONS = {
-    "redact_pii": ("redactPII", _LATER),
-    "threat_protection": ("threatProtection", _LATER),
+_FEATURE_OPTIONS = {
+    "redact_pii": ("redactPII", _LATER_VERSION),
+    "threat_protection": ("threatProtection", _LATER_VERSION),
 }
 
 
@@ -34,7 +34,7 @@ def not_configured(what: str, needs: str) -> ErrorResponse:
     return ErrorResponse(503, f"{what} needs {needs}, which this service does not have.", code="FEATURE_NOT_CONFIGURED")
 
 
-def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
+def check_page_options(options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM_SETTINGS) -> None:
     """Check that pages can be scraped with these options (snake_case).
 
     Args:
@@ -54,12 +54,12 @@ def check_page_options(options: Mapping[str, object], plan: Plan | None = None, 
         if kind in model_options.FIELDS and llm:
             raise not_configured(f"The format `{kind}`", llm)
         if kind not in PLAIN_FORMATS | BROWSER_FORMATS | model_options.FIELDS.keys():
-            raise not_configured(f"The format `{kind}`", _LATER)
+            raise not_configured(f"The format `{kind}`", _LATER_VERSION)
     if llm:
         _check_tracking(options, llm)
     elif problem := model_options.problem(options):
         bad_request(problem)
-    for name, (wire, needs) in _OPTIONS.items():
+    for name, (wire, needs) in _FEATURE_OPTIONS.items():
         if options.get(name):
             raise not_configured(f"The option `{wire}`", needs)
     _check_parsers(options)
@@ -83,7 +83,7 @@ def _check_parsers(options: Mapping[str, object]) -> None:
         if kind == "image" or own.get("mode") == "ocr":
             raise not_configured(f"The parser `{kind}` with text recognition", "an OCR engine")
         if own.get("blocks"):
-            raise not_configured("The option `blocks` of the pdf parser", _LATER)
+            raise not_configured("The option `blocks` of the pdf parser", _LATER_VERSION)
 
 
 def _check_tracking(options: Mapping[str, object], llm: str) -> None:
@@ -105,7 +105,7 @@ def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> 
         raise ErrorResponse(403, "Zero data retention is not enabled for this account.", code="ZDR_NOT_ENABLED")
 
 
-def check_crawl_options(asked: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM) -> None:
+def check_crawl_options(asked: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM_SETTINGS) -> None:
     """Check that the options of a crawl itself can be used; raises as `check_page_options` does."""
     if asked.get("prompt") and llm:
         raise not_configured("The option `prompt`", llm)

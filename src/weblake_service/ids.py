@@ -12,7 +12,7 @@ from uuid import UUID, uuid4, uuid5
 
 from weblake_service.store.database import Store
 
-_SEEDS = UUID("6c1f6f0e-3f3b-5c0a-9a51-8d5a9f0f7b11")
+_SEED_NAMESPACE = UUID("6c1f6f0e-3f3b-5c0a-9a51-8d5a9f0f7b11")
 
 
 class Ids:
@@ -31,7 +31,7 @@ class Ids:
             "INSERT INTO meta VALUES ('starts', '1')"
             " ON CONFLICT DO UPDATE SET value = CAST(value AS INTEGER) + 1 RETURNING value"
         ).fetchone()
-        return str(uuid5(_SEEDS, f"{self._seed}/{int(number)}"))
+        return str(uuid5(_SEED_NAMESPACE, f"{self._seed}/{int(number)}"))
 
     async def drawn(self, store: Store) -> str:
         """Return the id of a call whose response contains it, so that it is needed before the call is recorded."""
@@ -40,18 +40,18 @@ class Ids:
 
 def scrape_id(job_id: str, place: int) -> str:
     """Return the id of the scrape of a job's page."""
-    return _under(job_id, f"page/{place}")
+    return _derive_id(job_id, f"page/{place}")
 
 
 def error_id(job_id: str, place: int) -> str:
     """Return the id of the failure of a job's page."""
-    return _under(job_id, f"error/{place}")
+    return _derive_id(job_id, f"error/{place}")
 
 
 def delivery_id(job_id: str, event: str, place: int) -> str:
     """Return the id of a webhook of a page (by its position) or of a job (by its number of attempted pages)."""
-    return _under(job_id, f"webhook/{event}/{place}")
+    return _derive_id(job_id, f"webhook/{event}/{place}")
 
 
-def _under(job_id: str, name: str) -> str:
+def _derive_id(job_id: str, name: str) -> str:
     return str(uuid5(UUID(job_id), name))

@@ -35,12 +35,12 @@ from weblake.errors import InvalidOption
 from weblake.home import home
 from weblake_service.config import DEFAULT_TEAM, ServiceKey, TeamPlan, read_keys
 
-_LONGEST = 1 << 20
+_MAX_FILE_BYTES = 1 << 20
 #: Maximum value of a limit, so that sums do not overflow SQLite's integers.
-_MOST = 10**12
+_MAX_LIMIT = 10**12
 
 _Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
-_Some = Annotated[int, Meta(ge=1, le=_MOST)]
+_Limit = Annotated[int, Meta(ge=1, le=_MAX_LIMIT)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class _Key(Struct, forbid_unknown_fields=True):
 
 
 class _Team(Struct, forbid_unknown_fields=True):
-    credits: Annotated[int, Meta(ge=0, le=_MOST)] | None = None
-    requests_per_minute: _Some | None = None
-    reads_per_minute: _Some | None = None
+    credits: Annotated[int, Meta(ge=0, le=_MAX_LIMIT)] | None = None
+    requests_per_minute: _Limit | None = None
+    reads_per_minute: _Limit | None = None
     concurrency: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    max_queued_pages: _Some | None = None
+    max_queued_pages: _Limit | None = None
     zero_data_retention: bool | None = None
     webhook_secret: str | None = None
     webhook_secret_env: str | None = None
@@ -101,11 +101,11 @@ def _read(path: Path) -> tuple[bytes, str | None]:
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            text = file.read(_LONGEST + 1)
+            text = file.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InvalidOption(f"The keys file {path} cannot be read: {error.strerror}.") from None
-    if len(text) > _LONGEST:
-        _refuse(path, f"it is larger than {_LONGEST} bytes", "Name a file with keys.")
+    if len(text) > _MAX_FILE_BYTES:
+        _refuse(path, f"it is larger than {_MAX_FILE_BYTES} bytes", "Name a file with keys.")
     if not stat.S_ISREG(mode):
         return text, None
     if mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -15,9 +15,9 @@ from weblake_service.responses import ErrorResponse, error_response
 #: start.
 _REPLAY_HEADER = "Weblake-Idempotency"
 #: The only paths without access control.
-_OPEN = frozenset({"/health", "/_weblake/health", "/openapi.yaml"})
+_PUBLIC_PATHS = frozenset({"/health", "/_weblake/health", "/openapi.yaml"})
 #: For the probes of container platforms, which use an address of the container; the response contains no data.
-_PROBE = "/health"
+_PROBE_PATH = "/health"
 
 
 class AccessMiddleware:
@@ -50,14 +50,14 @@ class AccessMiddleware:
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        if scope["path"] != _PROBE and not self._knows_host(scope):
+        if scope["path"] != _PROBE_PATH and not self._knows_host(scope):
             raise ErrorResponse(
                 403, "This service is not known under the name in the Host header.", code="HOST_NOT_ALLOWED"
             )
         path: str = scope["path"]
         if path.startswith("/_weblake/") and not _is_loopback(scope):
             raise ErrorResponse(403, "The admin routes answer to this machine only.", code="LOOPBACK_ONLY")
-        if path in _OPEN or is_outside_api(path):
+        if path in _PUBLIC_PATHS or is_outside_api(path):
             return
         access = self._parts.authenticate(headers.get("authorization"))
         if access is None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-_BEGINNINGS = ("/console/", "/sessions/")
+_PREFIXES = ("/console/", "/sessions/")
 
 
 def is_outside_api(path: str) -> bool:
     """Return whether a path uses a sign-in or a token instead of an API key."""
-    return path == "/" or path.startswith(_BEGINNINGS)
+    return path == "/" or path.startswith(_PREFIXES)

@@ -9,7 +9,7 @@ from weblake_service.clock import Clock, iso
 from weblake_service.config import ServiceConfig
 from weblake_service.responses import ErrorResponse
 
-_WINDOW = 60.0
+_WINDOW_S = 60.0
 
 
 class RateLimit:
@@ -45,10 +45,10 @@ class RateLimit:
             return
         now = self._clock.now()
         times = self._times.setdefault((team, what), deque())
-        while times and times[0] <= now - _WINDOW:
+        while times and times[0] <= now - _WINDOW_S:
             times.popleft()
         if len(times) >= most:
-            wait = max(1, math.ceil(times[0] + _WINDOW - now)) if times else int(_WINDOW)
+            wait = max(1, math.ceil(times[0] + _WINDOW_S - now)) if times else int(_WINDOW_S)
             raise rate_limited(f"Rate limit exceeded: {most} {what} a minute", wait, now)
         times.append(now)
 

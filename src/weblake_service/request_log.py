@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from weblake_service.clock import Clock, iso
 from weblake_service.non_api_paths import is_outside_api
 
-_MOST = 10_000
+_MAX_ENTRIES = 10_000
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class RequestLog:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._entries: deque[Entry] = deque(maxlen=_MOST)
+        self._entries: deque[Entry] = deque(maxlen=_MAX_ENTRIES)
 
     def begin(self, scope: Scope) -> Entry:
         """Record a request as it arrives."""

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 _ENCODER = msgspec.json.Encoder()
 #: Maximum of integers in queries: no list has more entries, and SQLite's integers are limited.
-_LARGEST = 10**12
+_MAX_INTEGER = 10**12
 
 
 class ErrorResponse(Exception):
@@ -129,8 +129,8 @@ def read_integer(request: Request, name: str, *, least: int, most: int | None, d
     text = request.query_params.get(name)
     if text is None:
         return default
-    number = int(text[: len(str(_LARGEST)) + 1]) if text.isascii() and text.isdigit() else -1
-    number = min(number, _LARGEST)
+    number = int(text[: len(str(_MAX_INTEGER)) + 1]) if text.isascii() and text.isdigit() else -1
+    number = min(number, _MAX_INTEGER)
     if number < least or (most is not None and number > most):
         bad_request(f"{name} must be a whole number from {least}" + (f" to {most}." if most is not None else "."))
     return number

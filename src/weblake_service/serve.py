@@ -37,14 +37,18 @@ DATABASE = "service.db"
 #: own database and lock.
 DIRECTORY = "serve"
 _GENERATED = "generated"
-_RUNS_CODE = (
+_CODE_WARNING = (
     "Code in requests runs on this machine, as the user of this service and without a sandbox: "
     "a client with a key can do everything that this user can."
 )
 #: Maximum seconds from the signal to the end of the process.
-_LAST_SECONDS = 4.5
-_LLM_IN_THE_CLEAR = "The language model's endpoint is on another machine, and its key travels in the clear: use https."
-_IN_THE_CLEAR = "Other machines can reach it, and keys and pages travel in the clear: put a proxy with TLS before it."
+_STOP_TIMEOUT_S = 4.5
+_LLM_CLEARTEXT_WARNING = (
+    "The language model's endpoint is on another machine, and its key travels in the clear: use https."
+)
+_CLEARTEXT_WARNING = (
+    "Other machines can reach it, and keys and pages travel in the clear: put a proxy with TLS before it."
+)
 
 
 def serve(
@@ -108,15 +112,15 @@ def serve(
                 _print(words)
             _announce(service.url, shown, directory, known=given.generated and shown is None)
             if not is_loopback(host):
-                _print(_IN_THE_CLEAR)
+                _print(_CLEARTEXT_WARNING)
             if allow_code_execution:
-                _print(_RUNS_CODE)
+                _print(_CODE_WARNING)
             if sends_key_in_clear(config):
-                _print(_LLM_IN_THE_CLEAR)
+                _print(_LLM_CLEARTEXT_WARNING)
             number = wait_for_signal()
             _print("Stopping; running jobs go on with the next start.")
         finally:
-            with _exit_if_stuck(_LAST_SECONDS):
+            with _exit_if_stuck(_STOP_TIMEOUT_S):
                 service.stop()
     return number
 

@@ -41,15 +41,15 @@ T = TypeVar("T")
 _LOG = logging.getLogger("weblake.service")
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 #: Maximum seconds that requests in progress may take when the service stops.
-_GRACE = 3
+_GRACE_S = 3
 #: Seconds between two looks at requests in progress while the service stops.
-_LOOK_EVERY = 0.01
+_POLL_S = 0.01
 #: Seconds between two updates of the date header of responses.
-_DATE_EVERY = 1
+_DATE_EVERY_S = 1
 #: Seconds that an idle connection is kept: longer than clients keep theirs, so that the client closes it.
-_KEEP_ALIVE = 75
+_KEEP_ALIVE_S = 75
 #: Maximum bytes of one websocket message.
-_LONGEST_MESSAGE = 64 << 20
+_MAX_MESSAGE_BYTES = 64 << 20
 
 
 class LocalService:
@@ -252,15 +252,15 @@ class _Server(uvicorn.Server):
                 app,  # type: ignore[arg-type]
                 http=_ClosableConnection,
                 ws=websocket_protocol(),
-                ws_max_size=_LONGEST_MESSAGE,
+                ws_max_size=_MAX_MESSAGE_BYTES,
                 ws_per_message_deflate=False,
                 loop="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_keep_alive=_KEEP_ALIVE,
-                timeout_graceful_shutdown=_GRACE,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=_GRACE_S,
             )
         )
         self._tell = started
@@ -281,7 +281,7 @@ class _Server(uvicorn.Server):
         """Renew the date header each second until the stop; uvicorn's own loop looks for a stop ten times a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
-                async with aio.timeout(_DATE_EVERY):
+                async with aio.timeout(_DATE_EVERY_S):
                     await self._asked_to_stop.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -297,9 +297,9 @@ class _Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.shutdown()
         with suppress(TimeoutError):
-            async with aio.timeout(_GRACE):
+            async with aio.timeout(_GRACE_S):
                 while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - uvicorn has no event
-                    await asyncio.sleep(_LOOK_EVERY)
+                    await asyncio.sleep(_POLL_S)
         for task in self.server_state.tasks:
             task.cancel()
 

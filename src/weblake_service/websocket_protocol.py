@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 #: Errors are logged; connections and their URLs are not.
-_QUIET = logging.getLogger("weblake.service.sockets")
-_QUIET.setLevel(logging.WARNING)
+_ERROR_LOG = logging.getLogger("weblake.service.sockets")
+_ERROR_LOG.setLevel(logging.WARNING)
 
 
 def websocket_protocol() -> type[Any] | Literal["none"]:
@@ -25,6 +25,6 @@ def websocket_protocol() -> type[Any] | Literal["none"]:
 
         def __init__(self, *given: Any, **more: Any) -> None:
             super().__init__(*given, **more)
-            self.logger = self.conn.logger = _QUIET
+            self.logger = self.conn.logger = _ERROR_LOG
 
     return QuietSockets

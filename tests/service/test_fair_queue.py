@@ -149,7 +149,7 @@ def test_a_batch_is_read_from_the_database_in_parts() -> None:
         assert not await source.refill()
         await store.write(partial(page_queue.add, job_id=JOB, pages=[("http://site.test/more", 0)], at=2.0))
         assert not await source.refill()
-        source.appended()
+        source.on_appended()
         assert await source.refill()
         more = source.take()
         assert more is not None

@@ -112,7 +112,7 @@ def test_latency_delays_the_response(bench: Any) -> None:
 
 
 def test_a_stalled_request_does_not_delay_the_shutdown(make_bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_GRACE", 60)  # the time for which other running requests would be waited for
+    monkeypatch.setattr(server, "_GRACE_S", 60)  # the time for which other running requests would be waited for
     bench = make_bench()
     bench.service.faults({"times": None, "effect": {"stall": True}})
     with pytest.raises(httpx.ReadTimeout):

@@ -15,13 +15,13 @@ from tiers import examples
 from weblake_service.responses import ErrorResponse
 from weblake_service.store import schema, search_index
 from weblake_service.store.search_query import (
-    MOST_WORDS,
+    MAX_WORDS,
     read_query,
     restrict_to_domains,
     restrict_to_times,
     restrict_to_type,
 )
-from weblake_service.store.search_text import MOST_TEXT, best_passage, plain_text
+from weblake_service.store.search_text import MAX_CHARS, best_passage, plain_text
 
 NOW = 1_800_000_000.0
 
@@ -302,7 +302,7 @@ def test_long_queries_count_their_first_words(db: sqlite3.Connection) -> None:
     add(db, A, "common")
     query = read_query("common " * 80)
     assert query.cut
-    assert len(query.groups) == MOST_WORDS
+    assert len(query.groups) == MAX_WORDS
     assert find(db, "common " * 80) == [A]
     with pytest.raises(ErrorResponse, match="empty"):
         read_query(" \n ")
@@ -358,7 +358,7 @@ def test_indexing_time_is_linear_in_the_size_of_a_page(db: sqlite3.Connection) -
         "[" * 500_000,
     ):
         shown = plain_text(text)
-        assert len(shown) <= MOST_TEXT
+        assert len(shown) <= MAX_CHARS
         best_passage(shown, ["東", "absent", "a"])
         add(db, A, text, title=text, description=text)
     assert time.monotonic() - began < 10

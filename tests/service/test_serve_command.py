@@ -183,7 +183,7 @@ def test_the_service_stops_in_time_with_jobs_and_requests_running(start: Start, 
         assert time.monotonic() < deadline
     seconds, said = ended(child)
     waiting.join()
-    assert seconds < 10 * server._GRACE
+    assert seconds < 10 * server._GRACE_S
     assert "go on with the next start" in said
     _, later = start("--data", tmp_path / "d", "--allow-private", WEBLAKE_API_KEY="test-key")
     again = httpx.get(f"{later['url']}/v2/batch/scrape/{job}", headers=headers, trust_env=False, verify=False).json()

@@ -238,7 +238,7 @@ def test_expired_jobs_are_deleted_completely(store: Store) -> None:
     store.write_now(lambda db: job_records.settle(db, JOB, first, stored(), 101.0))
     store.write_now(lambda db: job_records.settle(db, JOB, second, Failed("X", "no"), 101.0))
     store.write_now(lambda db: job_records.end(db, JOB, "completed", 102.0))
-    for at, left in ((102.0 + job_records.JOB_LIFE - 1, 1), (102.0 + job_records.JOB_LIFE, 0)):
+    for at, left in ((102.0 + job_records.JOB_LIFETIME_S - 1, 1), (102.0 + job_records.JOB_LIFETIME_S, 0)):
         store.write_now(lambda db, at=at: job_records.drop_expired(db, at))
         for table in ("jobs", "documents", "page_errors"):
             rows = store.write_now(lambda db, table=table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])

@@ -22,7 +22,7 @@ class PageMonitor:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        self._flying: set[Request] = set()
+        self._in_flight: set[Request] = set()
         self._last = time.monotonic()
         #: The response of the current document; None before the first one.
         self.answer: Response | None = None
@@ -67,7 +67,7 @@ class PageMonitor:
             return
         until = time.monotonic() + _MAX_IDLE_WAIT_S
         while (now := time.monotonic()) < until:
-            if not self._flying and now - self._last >= _IDLE_S:
+            if not self._in_flight and now - self._last >= _IDLE_S:
                 return
             await asyncio.sleep(0.02)
 
@@ -81,13 +81,13 @@ class PageMonitor:
 
     def _on_request(self, request: Request) -> None:
         self._last = time.monotonic()
-        self._flying.add(request)
+        self._in_flight.add(request)
         if self._is_main(request):
             self.failed = None
 
     def _on_end(self, request: Request) -> None:
         self._last = time.monotonic()
-        self._flying.discard(request)
+        self._in_flight.discard(request)
 
     def _on_failed(self, request: Request) -> None:
         self._on_end(request)

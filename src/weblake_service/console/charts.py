@@ -11,9 +11,9 @@ BarValues: TypeAlias = tuple[str, Mapping[str, float]]
 
 WIDTH, HEIGHT = 1100, 200
 #: Space for the labels, and for the largest number.
-_BELOW, _ABOVE = 24, 18
+_LABEL_SPACE, _NUMBER_SPACE = 24, 18
 #: Maximum number of labels side by side, and number of colours.
-_LABELS, _COLOURS = 12, 8
+_MAX_LABELS, _MAX_COLOURS = 12, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Bar:
     """One bar: its text, its label's position, and whether the label is drawn."""
 
     label: str
-    said: str
+    text: str
     x: float
     labelled: bool
     pieces: list[BarSegment] = field(default_factory=list)
@@ -55,15 +55,17 @@ def chart(title: str, values: Sequence[BarValues]) -> Chart | None:
     most = max((sum(parts.values()) for _, parts in values), default=0)
     if not most:
         return None
-    legend = {name: n % _COLOURS for n, name in enumerate(dict.fromkeys(name for _, parts in values for name in parts))}
-    step, every = WIDTH / len(values), -(-len(values) // _LABELS)
+    legend = {
+        name: n % _MAX_COLOURS for n, name in enumerate(dict.fromkeys(name for _, parts in values for name in parts))
+    }
+    step, every = WIDTH / len(values), -(-len(values) // _MAX_LABELS)
     bars = []
     for at, (label, parts) in enumerate(values):
-        said = ", ".join(f"{name} {count:,.0f}" for name, count in parts.items() if count) or "none"
-        bar = Bar(label, said, round((at + 0.5) * step, 1), at % every == 0)
-        y = float(HEIGHT - _BELOW)
+        text = ", ".join(f"{name} {count:,.0f}" for name, count in parts.items() if count) or "none"
+        bar = Bar(label, text, round((at + 0.5) * step, 1), at % every == 0)
+        y = float(HEIGHT - _LABEL_SPACE)
         for name, colour in legend.items():
-            height = parts.get(name, 0) / most * (HEIGHT - _BELOW - _ABOVE)
+            height = parts.get(name, 0) / most * (HEIGHT - _LABEL_SPACE - _NUMBER_SPACE)
             y -= height
             if height:
                 bar.pieces.append(BarSegment(colour, round((at + 0.12) * step, 1), round(y, 1), step * 0.76, height))

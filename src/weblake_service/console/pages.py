@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 #: Path prefix of the pages; the first page is `/` itself.
 PREFIX = "/console/"
-_CALLS = "Calls of the last 24 hours, by hour (UTC)"
-_STATIC = {"console.css": "text/css", "console.js": "text/javascript"}
+_CALLS_TITLE = "Calls of the last 24 hours, by hour (UTC)"
+_STATIC_FILES = {"console.css": "text/css", "console.js": "text/javascript"}
 #: Content-Security-Policy and related headers: no external resources, no scripts from scraped text, no embedding.
 _HEADERS = {
     "Content-Security-Policy": (
@@ -78,7 +78,7 @@ class ConsolePages:
         team, now, plan = access.team, self._parts.clock.now(), self._parts.config.plan(access.team)
 
         def work(db: Connection) -> dict[str, object]:
-            chart = charts.chart(_CALLS, queries.activity(db, team, now))
+            chart = charts.chart(_CALLS_TITLE, queries.activity(db, team, now))
             return {
                 "running": queries.running(db, team, now),
                 "latest": [job for job in queries.list_jobs(db, team, now)[0] if job.ended is not None][:10],
@@ -108,11 +108,11 @@ class ConsolePages:
                 "outcomes": queries.outcomes(db, job),
                 "documents": queries.documents(db, job, first),
                 "failures": queries.failures(db, job),
-                "deliveries": webhook_queue.recent(db, queries.PAGE, job=job.id),
+                "deliveries": webhook_queue.recent(db, queries.MAX_ROWS, job=job.id),
             }
 
         found = await self._parts.store.read(work)
-        return self._page("job", access, first=first, page=queries.PAGE, **found)
+        return self._page("job", access, first=first, page=queries.MAX_ROWS, **found)
 
     async def document(self, request: Request, access: Access) -> Response:
         """Return one document as text."""
@@ -143,7 +143,7 @@ class ConsolePages:
             plan=plan,
             months=months,
             credits=charts.chart("Credits by month and key", months),
-            calls=charts.chart(_CALLS, activity),
+            calls=charts.chart(_CALLS_TITLE, activity),
         )
 
     async def deliveries(self, request: Request, access: Access) -> Response:
@@ -178,10 +178,10 @@ class ConsolePages:
     async def static(self, request: Request) -> Response:
         """Return the style sheet and the script."""
         name: str = request.path_params["name"]
-        if name not in _STATIC:
+        if name not in _STATIC_FILES:
             not_found("The console has no such file.")
         body = files("weblake_service.console").joinpath("static").joinpath(name).read_bytes()
-        return Response(body, media_type=_STATIC[name], headers={"Cache-Control": "no-cache"})
+        return Response(body, media_type=_STATIC_FILES[name], headers={"Cache-Control": "no-cache"})
 
     def _job(self, db: Connection, request: Request, access: Access) -> queries.JobSummary:
         job = queries.find_job(db, access.team, str(request.path_params["id"]).lower(), self._parts.clock.now())

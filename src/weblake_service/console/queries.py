@@ -18,10 +18,10 @@ from weblake_service.jobs import job_records
 from weblake_service.store import accounts
 
 #: Maximum rows of one list.
-PAGE = 50
+MAX_ROWS = 50
 #: Maximum characters of a text in a preview.
-_PREVIEW = 20_000
-_HOUR = 3600
+_MAX_PREVIEW_CHARS = 20_000
+_HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +62,22 @@ def list_jobs(db: Connection, team: str, at: float, before: int | None = None) -
     """Return the latest jobs and the position of the next page, or None at the end; running jobs come first on page
     one.
     """
-    given = {"team": team, "alive": at - job_records.JOB_LIFE, "before": before, "most": PAGE + 1}
+    given = {"team": team, "alive": at - job_records.JOB_LIFETIME_S, "before": before, "most": MAX_ROWS + 1}
     bound = " AND (:before IS NULL OR rowid < :before)"
     rows = db.execute(f"{_COLUMNS}{bound} ORDER BY rowid DESC LIMIT :most", given).fetchall()
-    following = rows[PAGE - 1]["number"] if len(rows) > PAGE else None
-    return [_job(row) for row in rows[:PAGE]], following
+    following = rows[MAX_ROWS - 1]["number"] if len(rows) > MAX_ROWS else None
+    return [_job(row) for row in rows[:MAX_ROWS]], following
 
 
 def running(db: Connection, team: str, at: float) -> list[JobSummary]:
     """Return the jobs that have pages to scrape, newest first."""
-    given = {"team": team, "alive": at - job_records.JOB_LIFE}
+    given = {"team": team, "alive": at - job_records.JOB_LIFETIME_S}
     return [_job(row) for row in db.execute(f"{_COLUMNS} AND status = 'scraping' ORDER BY rowid DESC LIMIT 100", given)]
 
 
 def find_job(db: Connection, team: str, job_id: str, at: float) -> JobSummary | None:
     """Return one job; None if this team has no job with this id."""
-    given = {"team": team, "alive": at - job_records.JOB_LIFE, "id": job_id}
+    given = {"team": team, "alive": at - job_records.JOB_LIFETIME_S, "id": job_id}
     row = db.execute(f"{_COLUMNS} AND id = :id", given).fetchone()
     return None if row is None else _job(row)
 
@@ -95,7 +95,7 @@ def documents(db: Connection, job: JobSummary, first: int) -> list[Row]:
     """Return some documents of a job from one position on: position, url, bytes."""
     found: list[Row] = db.execute(
         "SELECT position, url, bytes FROM documents WHERE job = ? AND position >= ? ORDER BY position LIMIT ?",
-        (job.id, first, PAGE),
+        (job.id, first, MAX_ROWS),
     ).fetchall()
     return found
 
@@ -103,7 +103,7 @@ def documents(db: Connection, job: JobSummary, first: int) -> list[Row]:
 def failures(db: Connection, job: JobSummary) -> list[Row]:
     """Return the first failed pages of a job: url, code, error."""
     found: list[Row] = db.execute(
-        "SELECT url, code, error FROM page_errors WHERE job = ? ORDER BY rowid LIMIT ?", (job.id, PAGE)
+        "SELECT url, code, error FROM page_errors WHERE job = ? ORDER BY rowid LIMIT ?", (job.id, MAX_ROWS)
     ).fetchall()
     return found
 
@@ -134,10 +134,10 @@ def preview(db: Connection, job: JobSummary, position: int) -> DocumentPreview |
     lists: dict[str, tuple[int, list[str]]] = {}
     for name, value in document.items():
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            lists[name] = len(value), [str(item) for item in value[:PAGE]]
+            lists[name] = len(value), [str(item) for item in value[:MAX_ROWS]]
         elif value is not None:
             text = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value)).decode()
-            texts[name] = text[:_PREVIEW], len(text) <= _PREVIEW
+            texts[name] = text[:_MAX_PREVIEW_CHARS], len(text) <= _MAX_PREVIEW_CHARS
     return DocumentPreview(
         row["url"],
         {key: value if isinstance(value, str) else str(value) for key, value in metadata.items()}
@@ -151,16 +151,16 @@ def preview(db: Connection, job: JobSummary, position: int) -> DocumentPreview |
 
 def activity(db: Connection, team: str, at: float) -> list[BarValues]:
     """Return the calls of the last 24 hours by hour (UTC) and endpoint, oldest first."""
-    now = int(at // _HOUR)
+    now = int(at // _HOUR_S)
     rows = db.execute(
         "SELECT CAST(created / 3600 AS INTEGER) AS hour, endpoint, count(*) AS n FROM activity"
         " WHERE team = ? AND created > ? GROUP BY hour, endpoint ORDER BY endpoint",
-        (team, at - accounts.ACTIVITY_WINDOW),
+        (team, at - accounts.ACTIVITY_WINDOW_S),
     )
     counted: dict[int, Counter[str]] = {hour: Counter() for hour in range(now - 23, now + 1)}
     for row in rows:
         counted.setdefault(row["hour"], Counter())[row["endpoint"]] += row["n"]
-    return [(iso(hour * _HOUR)[11:16], {**counted[hour]}) for hour in sorted(counted)]
+    return [(iso(hour * _HOUR_S)[11:16], {**counted[hour]}) for hour in sorted(counted)]
 
 
 def months(db: Connection, team: str) -> list[BarValues]:

@@ -18,9 +18,9 @@ from weblake_service.responses import read_body
 
 _COOKIE = "weblake_console"
 #: Lifetime of a sign-in in seconds; and the maximum number of sign-ins, beyond which the oldest is removed.
-_LIFE, _MOST = 12 * 3600, 1000
+_LIFETIME_S, _MAX_SIGN_INS = 12 * 3600, 1000
 #: Maximum bytes of the sign-in form.
-_MOST_FORM = 10_000
+_MAX_FORM_BYTES = 10_000
 
 
 class SignIns:
@@ -37,16 +37,16 @@ class SignIns:
 
     async def sign_in(self, request: Request, response: Response) -> bool:
         """Sign in with the key in the submitted form; return whether the key is valid."""
-        form = parse_qs((await read_body(request, _MOST_FORM)).decode("utf-8", "replace"))
+        form = parse_qs((await read_body(request, _MAX_FORM_BYTES)).decode("utf-8", "replace"))
         access = self._parts.authenticate(f"Bearer {form.get('key', [''])[0].strip()}")
         if access is None:
             return False
         word = secrets.token_urlsafe(32)
-        self._known[word] = (access, self._parts.clock.now() + _LIFE)
-        while len(self._known) > _MOST:
+        self._known[word] = (access, self._parts.clock.now() + _LIFETIME_S)
+        while len(self._known) > _MAX_SIGN_INS:
             self._known.popitem(last=False)
         response.set_cookie(
-            _COOKIE, word, max_age=_LIFE, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+            _COOKIE, word, max_age=_LIFETIME_S, httponly=True, samesite="strict", secure=request.url.scheme == "https"
         )
         return True
 

@@ -12,22 +12,22 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from weblake_service.faults.rules import About, Effect, Rule
+from weblake_service.faults.rules import Effect, Rule, SubjectKind
 from weblake_service.page_failure import PageFailure
 
 #: Matches a request for one job, or the start of one.
-_JOB = re.compile(r"^/v2/(batch/scrape|scrape|crawl|map|search|parse)(?:/([^/?]+))?(/[^?]*)?(?:\?|$)")
+_JOB_REQUEST = re.compile(r"^/v2/(batch/scrape|scrape|crawl|map|search|parse)(?:/([^/?]+))?(/[^?]*)?(?:\?|$)")
 #: Number of characters of a job id; it distinguishes ids from paths such as `/v2/crawl/active`.
-_UUID = 36
+_UUID_CHARS = 36
 #: Maximum number of requests and pages that one rule counts separately; beyond it the counters are reset.
-_MOST_TOLD_APART = 100_000
+_MAX_DISTINCT_SUBJECTS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A request, a page or a webhook that a rule can affect."""
 
-    about: About
+    subject_kind: SubjectKind
     #: Path and query of a request; the URL of a page or a receiver.
     path: str
     method: str = ""
@@ -67,10 +67,10 @@ class ActiveRule:
         return {**msgspec.structs.asdict(self.rule), "id": self.id, "seen": self.seen, "hit": self.hit}
 
     def _applies_to(self, subject: Subject) -> bool:
-        match, about = self.rule.match, self.rule.about
+        match, kind = self.rule.match, self.rule.subject_kind
         return (
-            subject.about == ("request" if about == "read" else about)
-            and (subject.reads or about != "read")
+            subject.subject_kind == ("request" if kind == "read" else kind)
+            and (subject.reads or kind != "read")
             and (match.method is None or match.method.upper() == subject.method)
             and (match.job is None or match.job in (subject.kind, subject.job_id))
             and (match.event is None or match.event in (subject.event, subject.event.rpartition(".")[2]))
@@ -80,11 +80,11 @@ class ActiveRule:
     def _is_drawn(self, subject: Subject) -> bool:
         if self.rule.probability >= 1:
             return True
-        if subject.about == "page":
+        if subject.subject_kind == "page":
             # By the page's URL and not by its order, because pages are scraped concurrently. The port is omitted.
             parts = urlsplit(subject.path)
             name = f"{parts.path}?{parts.query}"
-            if len(self._times_met) >= _MOST_TOLD_APART:
+            if len(self._times_met) >= _MAX_DISTINCT_SUBJECTS:
                 self._times_met.clear()
             self._times_met[name] += 1
             drawn = f"{self.rule.seed} {name} {self._times_met[name]}"
@@ -144,28 +144,28 @@ class ActiveFaults:
 
     def for_request(self, method: str, target: str) -> ActiveRule | None:
         """Return the rule that affects this request, or None; `target` is its path and query."""
-        found = _JOB.search(target)
+        found = _JOB_REQUEST.search(target)
         kind, job_id = ((found[1] or "").replace("/", "_"), found[2] or "") if found else ("", "")
-        reads = kind in ("crawl", "batch_scrape") and len(job_id) == _UUID and found is not None and not found[3]
-        return self._first(Subject("request", target, method, kind, job_id, reads=reads and method == "GET"))
+        reads = kind in ("crawl", "batch_scrape") and len(job_id) == _UUID_CHARS and found is not None and not found[3]
+        return self._first_affecting(Subject("request", target, method, kind, job_id, reads=reads and method == "GET"))
 
     def for_page(self, url: str, job_kind: str, job_id: str) -> PageEffect | None:
         """Return the effect on this page of a job, or None."""
         for standing in self._active:
             if job_id in standing.stalled:
                 return PageEffect(standing.rule.effect, standing)
-        struck = self._first(Subject("page", url, kind=job_kind, job_id=job_id))
-        if struck is None:
+        active = self._first_affecting(Subject("page", url, kind=job_kind, job_id=job_id))
+        if active is None:
             return None
-        if not struck.rule.effect.stall_job:
-            return PageEffect(struck.rule.effect)
-        struck.stalled.add(job_id)
-        return PageEffect(struck.rule.effect, struck)
+        if not active.rule.effect.stall_job:
+            return PageEffect(active.rule.effect)
+        active.stalled.add(job_id)
+        return PageEffect(active.rule.effect, active)
 
     def for_delivery(self, url: str, event: str, job_id: str) -> Effect | None:
         """Return the effect on this webhook, or None; `event` is its type, such as `crawl.completed`."""
-        struck = self._first(Subject("webhook", url, kind=event.partition(".")[0], job_id=job_id, event=event))
-        return struck.rule.effect if struck else None
+        active = self._first_affecting(Subject("webhook", url, kind=event.partition(".")[0], job_id=job_id, event=event))
+        return active.rule.effect if active else None
 
     async def apply_to_page(self, url: str, job_kind: str, job_id: str) -> bool:
         """Apply the effect on a page before it is scraped, and return whether the page is lost.
@@ -184,11 +184,11 @@ class ActiveFaults:
             raise PageFailure(page.effect.page_code, f"Injected fault: {url} fails. Drop the rule to have it scraped.")
         return page.effect.lose_page
 
-    def _first(self, subject: Subject) -> ActiveRule | None:
-        struck = [standing for standing in self._active if standing.matches(subject)]
-        for late in struck[1:]:
+    def _first_affecting(self, subject: Subject) -> ActiveRule | None:
+        matching = [standing for standing in self._active if standing.matches(subject)]
+        for late in matching[1:]:
             late.hit -= 1
-        return struck[0] if struck else None
+        return matching[0] if matching else None
 
     def _new(self, rule: Rule) -> ActiveRule:
         self._last_id += 1

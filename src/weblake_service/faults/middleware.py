@@ -39,7 +39,7 @@ class FaultMiddleware:
             await _close_without_response(scope, receive)
         elif effect.stall:
             await self._stall(scope, receive)
-        elif effect.answers:
+        elif effect.replaces_response:
             await send_fault_response(effect, send)
         else:
             await self._after(effect, scope, receive, send)

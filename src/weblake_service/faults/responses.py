@@ -13,10 +13,10 @@ from weblake_service.responses import ErrorResponse, encode
 
 _GARBAGE = b"\x00\xff<html>\xfe{ this is no JSON \x80"
 #: Offset that is added to the cursor of an empty chunk of an endless status.
-_ON = 100
-_STILL = "scraping"
+_CURSOR_OFFSET = 100
+_RUNNING_STATUS = "scraping"
 #: Statuses whose responses have no body.
-_BODILESS = (204, 304)
+_STATUSES_WITHOUT_BODY = (204, 304)
 
 
 async def send_fault_response(effect: Effect, send: Send) -> None:
@@ -29,7 +29,7 @@ async def send_fault_response(effect: Effect, send: Send) -> None:
     headers = {"content-type": "application/json", **{name.lower(): value for name, value in effect.headers.items()}}
     if effect.retry_after is not None:
         headers["retry-after"] = str(effect.retry_after)
-    if status in _BODILESS:
+    if status in _STATUSES_WITHOUT_BODY:
         body = b""
     else:
         headers["content-length"] = str(len(body))
@@ -122,17 +122,17 @@ def _altered_status(effect: Effect, scope: Scope, body: bytes) -> bytes:
     host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
     here = f"{scope.get('scheme', 'http')}://{host}{scope['path']}"
     if effect.endless_next:
-        head["next"] = f"{here}?{urlencode(query | {'skip': _number(query, 'skip') + (len(data) or _ON)})}"
+        head["next"] = f"{here}?{urlencode(query | {'skip': _number(query, 'skip') + (len(data) or _CURSOR_OFFSET)})}"
     if effect.empty_chunk:
-        data, head["status"], head["next"] = [], _STILL, here + (f"?{urlencode(query)}" if query else "")
+        data, head["status"], head["next"] = [], _RUNNING_STATUS, here + (f"?{urlencode(query)}" if query else "")
         head.pop("completedAt", None), head.pop("duration", None)
     if effect.lost_chunk:
         data = []
     if effect.duplicate_document and data and not _number(query, "skip"):
         data.append(data[-1])
-    if effect.elsewhere and isinstance(link := msgspec.json.decode(encode(head.get("next"))), str):
-        parts, stranger = urlsplit(link), urlsplit(effect.elsewhere)
-        head["next"] = urlunsplit((stranger.scheme, stranger.netloc, parts.path, parts.query, ""))
+    if effect.next_origin and isinstance(link := msgspec.json.decode(encode(head.get("next"))), str):
+        parts, foreign = urlsplit(link), urlsplit(effect.next_origin)
+        head["next"] = urlunsplit((foreign.scheme, foreign.netloc, parts.path, parts.query, ""))
     if effect.status_word is not None:
         head["status"], head["success"] = effect.status_word, effect.status_word != "failed"
     if effect.late_credits:

@@ -13,7 +13,7 @@ from weblake_service.faults.rules import Effect, Match, Rule, listed
 #: Alternative names of effects, as used by other emulators.
 ALIASES = {"drop": "drop_before", "malformed_json": "garbage"}
 #: Read-only fields of a listed rule, which are accepted and ignored on input.
-_SHOWN = ("id", "seen", "hit")
+_READ_ONLY_FIELDS = ("id", "seen", "hit")
 
 
 def read_rules(value: object) -> list[Rule]:
@@ -37,7 +37,7 @@ def read_rule(value: object, begin: str = "") -> Rule:
     """
     if not isinstance(value, Mapping):
         raise ValueError(f"{begin}a rule is an object, and this is {type(value).__name__}")
-    given = {key: part for key, part in value.items() if key not in _SHOWN}
+    given = {key: part for key, part in value.items() if key not in _READ_ONLY_FIELDS}
     effect = given.get("effect")
     if isinstance(effect, Mapping):
         given["effect"] = {ALIASES.get(key, key): part for key, part in effect.items()}

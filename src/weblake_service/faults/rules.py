@@ -12,21 +12,21 @@ from typing import Literal
 
 import msgspec
 
-#: The subject of a rule: a request, a read of a job's status, a page before it is scraped, a webhook.
-About = Literal["request", "read", "page", "webhook"]
+#: The kind of subject of a rule: a request, a read of a job's status, a page before it is scraped, a webhook.
+SubjectKind = Literal["request", "read", "page", "webhook"]
 
-_READ = frozenset(
+_READ_EFFECTS = frozenset(
     {
         "not_found", "chunk_documents", "empty_chunk", "lost_chunk", "duplicate_document", "foreign_next",
         "endless_next", "status_word", "late_credits",
     }
 )  # fmt: skip
-_PAGE = frozenset({"fail_page", "lose_page", "stall_job"})
-_WEBHOOK = frozenset({"duplicate_webhook", "bad_signature", "lose_webhook"})
+_PAGE_EFFECTS = frozenset({"fail_page", "lose_page", "stall_job"})
+_WEBHOOK_EFFECTS = frozenset({"duplicate_webhook", "bad_signature", "lose_webhook"})
 #: Default origin of `next`: a host name that does not resolve.
-_ELSEWHERE = "https://elsewhere.invalid"
+_UNRESOLVABLE_ORIGIN = "https://elsewhere.invalid"
 _PAGE_CODE = "SCRAPE_SITE_ERROR"
-_NAME, _VALUE = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), re.compile(r"[!-~]([ -~]*[!-~])?|")
+_HEADER_NAME, _HEADER_VALUE = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}"), re.compile(r"[!-~]([ -~]*[!-~])?|")
 
 
 class Match(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,14 +79,16 @@ class Effect(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     lose_webhook: bool = False
 
     @property
-    def answers(self) -> bool:
+    def replaces_response(self) -> bool:
         """Return whether the fault responds instead of the service."""
         return self.status is not None or self.code is not None or self.not_found
 
     @property
-    def elsewhere(self) -> str:
+    def next_origin(self) -> str:
         """Return the origin for `next`; empty if it is not changed."""
-        return self.foreign_next if isinstance(self.foreign_next, str) else _ELSEWHERE if self.foreign_next else ""
+        if isinstance(self.foreign_next, str):
+            return self.foreign_next
+        return _UNRESOLVABLE_ORIGIN if self.foreign_next else ""
 
     @property
     def page_code(self) -> str:
@@ -115,10 +117,14 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
     seed: int = 0
 
     @property
-    def about(self) -> About:
-        """Return the subject of the rule; `read_rules` has checked that it is unambiguous."""
+    def subject_kind(self) -> SubjectKind:
+        """Return the kind of subject of the rule; `read_rules` has checked that it is unambiguous."""
         named = self.effect.names()
-        return "page" if named & _PAGE else "webhook" if named & _WEBHOOK else "read" if named & _READ else "request"
+        if named & _PAGE_EFFECTS:
+            return "page"
+        if named & _WEBHOOK_EFFECTS:
+            return "webhook"
+        return "read" if named & _READ_EFFECTS else "request"
 
     def check(self) -> None:
         """Check that the rule is consistent.
@@ -140,23 +146,25 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
         if effect.chunk_documents is not None and effect.chunk_documents < 1:
             raise ValueError("`chunk_documents` is at least 1")
         for name, value in effect.headers.items():
-            if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
                 raise ValueError(f"`headers` has {name[:50]!r}, which cannot be sent: take printable ASCII")
-        if effect.elsewhere and not re.match(r"https?://[\w.:-]+/?$", effect.elsewhere, re.ASCII):
+        if effect.next_origin and not re.match(r"https?://[\w.:-]+/?$", effect.next_origin, re.ASCII):
             raise ValueError("`foreign_next` is true, or an address such as http://127.0.0.1:8000")
         self._check_kinds()
 
     def _check_kinds(self) -> None:
         named = self.effect.names()
-        about = self.about
-        fitting = {"page": {"code", "latency_ms"} | _PAGE, "webhook": {"latency_ms"} | _WEBHOOK}.get(about, named)
+        kind = self.subject_kind
+        fitting = {"page": {"code", "latency_ms"} | _PAGE_EFFECTS, "webhook": {"latency_ms"} | _WEBHOOK_EFFECTS}.get(
+            kind, named
+        )
         if foreign := named - fitting:
             raise ValueError(f"{listed(foreign)} and {listed(named - foreign)} do not go together: make two rules")
         if not named:
             raise ValueError("`effect` names nothing that is to happen")
-        if about != "webhook" and self.match.event is not None:
+        if kind != "webhook" and self.match.event is not None:
             raise ValueError("`event` chooses webhooks, and this effect is about none")
-        if about in ("page", "webhook") and self.match.method is not None:
+        if kind in ("page", "webhook") and self.match.method is not None:
             raise ValueError("`method` chooses requests, and this effect is about none")
 
 

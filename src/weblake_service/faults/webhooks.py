@@ -13,8 +13,8 @@ from weblake_service.faults.active_rules import ActiveFaults
 #: Posts a body to a URL and returns the status of the response; raises network errors.
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]
 
-_WRONG = "not the secret that both sides share"
-_TAKEN = 204
+_OTHER_SIGNING_KEY = "not the secret that both sides share"
+_ACCEPTED_STATUS = 204
 
 
 class FaultyWebhookSender:
@@ -33,9 +33,9 @@ class FaultyWebhookSender:
         if effect.latency_ms:
             await asyncio.sleep(effect.latency_ms / 1000)
         if effect.lose_webhook:
-            return _TAKEN
+            return _ACCEPTED_STATUS
         if effect.bad_signature:
-            headers = {**headers, SIGNATURE_HEADER: sign(_WRONG, body)}
+            headers = {**headers, SIGNATURE_HEADER: sign(_OTHER_SIGNING_KEY, body)}
         if effect.duplicate_webhook:
             await self._post(url, body, headers)
         return await self._post(url, body, headers)

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 #: Lengths of the JSON and of the binary data.
-HEAD = struct.Struct(">IQ")
+HEADER = struct.Struct(">IQ")
 #: Maximum bytes of a result; a document with more text is refused.
-MOST_RESULT = 96 << 20
+MAX_RESULT_BYTES = 96 << 20
 
 
 class ConversionTask(msgspec.Struct, omit_defaults=True):
@@ -66,4 +66,4 @@ class ConversionResult(msgspec.Struct, omit_defaults=True):
 def pack(message: ConversionTask | ConversionResult, body_length: int = 0) -> bytes:
     """Return the header and JSON of a message, without the binary data."""
     encoded = msgspec.json.encode(message)
-    return HEAD.pack(len(encoded), body_length) + encoded
+    return HEADER.pack(len(encoded), body_length) + encoded

@@ -14,22 +14,24 @@ from pathlib import Path
 import msgspec
 
 from weblake.compat import program_command
-from weblake_service.files.conversion_messages import HEAD, MOST_RESULT, ConversionResult, ConversionTask, pack
+from weblake_service.files.conversion_messages import HEADER, MAX_RESULT_BYTES, ConversionResult, ConversionTask, pack
 from weblake_service.page_failure import PageFailure
 
 #: Maximum address space of one process in bytes.
-MEMORY = 2 << 30
+MAX_MEMORY_BYTES = 2 << 30
 #: Maximum number of processes.
-MOST = max(1, min(4, os.cpu_count() or 1))
+MAX_PROCESSES = max(1, min(4, os.cpu_count() or 1))
 #: Seconds after which an idle process is ended.
-IDLE = 60.0
+IDLE_S = 60.0
 #: A process whose peak memory reached this number of bytes is not reused, because it would keep the memory.
-_GROWN = 256 << 20
+_MAX_REUSED_PEAK_BYTES = 256 << 20
 #: Environment variables that are passed to a process; no secrets.
-_KEPT_NAMES = "PATH PYTHONPATH PYTHONHOME LD_LIBRARY_PATH DYLD_LIBRARY_PATH SYSTEMROOT TEMP TMP TMPDIR LANG LC_ALL"
+_PASSED_VARIABLES = (
+    "PATH PYTHONPATH PYTHONHOME LD_LIBRARY_PATH DYLD_LIBRARY_PATH SYSTEMROOT TEMP TMP TMPDIR LANG LC_ALL"
+)
 _WORKER = Path(__file__).with_name("worker.py")
-_ENVIRONMENT = frozenset(_KEPT_NAMES.split())
-_GONE = (BrokenPipeError, ConnectionResetError, asyncio.IncompleteReadError)
+_ENVIRONMENT = frozenset(_PASSED_VARIABLES.split())
+_PIPE_ERRORS = (BrokenPipeError, ConnectionResetError, asyncio.IncompleteReadError)
 
 
 class ConverterPool:
@@ -39,7 +41,7 @@ class ConverterPool:
     ended.
     """
 
-    def __init__(self, *, most: int = MOST, memory: int = MEMORY, idle: float = IDLE) -> None:
+    def __init__(self, *, most: int = MAX_PROCESSES, memory: int = MAX_MEMORY_BYTES, idle: float = IDLE_S) -> None:
         self._memory = memory
         self._idle_s = idle
         self._slots = asyncio.Semaphore(most)
@@ -58,7 +60,7 @@ class ConverterPool:
             PageFailure: The process died during the conversion, most likely because it ran out of memory.
         """
         async with self._slots:
-            process = self._waiting() or await _ConverterProcess.start(self._memory)
+            process = self._take_idle() or await _ConverterProcess.start(self._memory)
             self._busy.add(process)
             try:
                 result = await process.convert(task, body)
@@ -84,7 +86,7 @@ class ConverterPool:
         """Return the ids of the running processes."""
         return [process.pid for process in (*self._idle, *self._busy)]
 
-    def _waiting(self) -> _ConverterProcess | None:
+    def _take_idle(self) -> _ConverterProcess | None:
         """Return an idle process, or None; processes that have died are skipped."""
         while self._idle:
             process = self._idle.pop()
@@ -93,7 +95,7 @@ class ConverterPool:
         return None
 
     async def _keep(self, process: _ConverterProcess, result: ConversionResult) -> None:
-        if result.peak > _GROWN:
+        if result.peak > _MAX_REUSED_PEAK_BYTES:
             await process.kill()
             return
         self._idle.append(process)
@@ -142,12 +144,12 @@ class _ConverterProcess:
         try:
             source.writelines([pack(task, len(body)), body])
             await source.drain()
-            length, _ = HEAD.unpack(await sink.readexactly(HEAD.size))
-            if length > MOST_RESULT:
-                raise _process_died()
+            length, _ = HEADER.unpack(await sink.readexactly(HEADER.size))
+            if length > MAX_RESULT_BYTES:
+                raise _process_died_failure()
             return msgspec.json.decode(await sink.readexactly(length), type=ConversionResult)
-        except (*_GONE, msgspec.DecodeError) as error:
-            raise _process_died() from error
+        except (*_PIPE_ERRORS, msgspec.DecodeError) as error:
+            raise _process_died_failure() from error
 
     def end(self) -> None:
         """End the process without waiting; it must be idle."""
@@ -162,7 +164,7 @@ class _ConverterProcess:
         await self._process.wait()
 
 
-def _process_died() -> PageFailure:
+def _process_died_failure() -> PageFailure:
     message = (
         "It could not be converted: it needs more memory than one file or page may have, or broke the converter. "
         "Split it, or save it anew and try again."

@@ -16,9 +16,9 @@ from weblake_service.files.conversion_messages import ConversionResult, Conversi
 from weblake_service.files.office_properties import properties_of
 
 #: Maximum bytes of inline images in the HTML; further images keep their position and alt text only.
-MOST_PICTURES = 32 << 20
-_NAMED = frozenset(["docx", "doc", "odt", "rtf", "xlsx", "xls"])
-_SHEETS = frozenset(["xlsx", "ods"])
+MAX_IMAGE_BYTES = 32 << 20
+_NAMED_KINDS = frozenset(["docx", "doc", "odt", "rtf", "xlsx", "xls"])
+_SPREADSHEET_KINDS = frozenset(["xlsx", "ods"])
 _STYLES = (("code", "code"), ("bold", "strong"), ("italic", "em"), ("strike", "del"))
 _NUMBERING = {"lower_alpha": "a", "upper_alpha": "A", "lower_roman": "i", "upper_roman": "I"}
 _PROBLEMS: tuple[tuple[type[anydoc.ConvertError], str], ...] = (
@@ -34,17 +34,19 @@ def read_office(body: bytes, task: ConversionTask) -> ConversionResult:
         found = anydoc.format_from_bytes(body)
         if found == "pdf":
             return ConversionResult(problem="broken", detail="a PDF inside another file")
-        if found is None and task.named in _NAMED:
+        if found is None and task.named in _NAMED_KINDS:
             found = anydoc.format_from_extension(task.named)
         # A sheet of a million cells would take gigabytes as objects, and its markdown does not need them.
-        pages = [anydoc.to_markdown_bytes(body, found, ocr="reject").strip("\n")] if found in _SHEETS else None
+        pages = (
+            [anydoc.to_markdown_bytes(body, found, ocr="reject").strip("\n")] if found in _SPREADSHEET_KINDS else None
+        )
         if pages is not None and not task.html:
             return ConversionResult(pages=pages, metadata=properties_of(body))
         document = anydoc.to_document(body, found)
     except anydoc.ConvertError as error:
         problem = next((name for kind, name in _PROBLEMS if isinstance(error, kind)), "broken")
         return ConversionResult(problem=problem, detail=str(error))
-    writer = _Writer(document, task.pictures)
+    writer = _HtmlWriter(document, task.pictures)
     content = writer.blocks(document.blocks) + writer.notes(document.notes)
     metadata = properties_of(body)
     title = f"<title>{escape(metadata['title'])}</title>" if "title" in metadata else ""
@@ -52,12 +54,12 @@ def read_office(body: bytes, task: ConversionTask) -> ConversionResult:
     return ConversionResult(html=html, pages=pages, metadata=metadata, warning=writer.warning)
 
 
-class _Writer:
+class _HtmlWriter:
     def __init__(self, document: anydoc.Document, pictures: bool) -> None:
         self._assets = document.assets
         self._numbers = {note.id: number for number, note in enumerate(document.notes, 1)}
         self._pictures = pictures
-        self._room = MOST_PICTURES
+        self._room = MAX_IMAGE_BYTES
         self.warning = ""
 
     def blocks(self, blocks: Sequence[anydoc.Block]) -> str:
@@ -192,7 +194,7 @@ class _Writer:
                 self._room -= len(asset.data)
                 data = base64.b64encode(asset.data).decode("ascii")
             else:
-                self.warning = f"Pictures beyond {MOST_PICTURES >> 20} MiB are left out."
+                self.warning = f"Pictures beyond {MAX_IMAGE_BYTES >> 20} MiB are left out."
         return f"data:{escape(kind)};base64,{data}"
 
 

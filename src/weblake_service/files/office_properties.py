@@ -15,7 +15,7 @@ from defusedxml.ElementTree import fromstring
 #: The parts with the properties, of Office Open XML and of OpenDocument.
 _PARTS = ("docProps/core.xml", "meta.xml")
 #: Maximum bytes of such a part.
-_MOST = 1 << 20
+_MAX_PART_BYTES = 1 << 20
 #: Element names, without namespace, and their metadata keys.
 _KEYS = {
     "title": "title",
@@ -65,8 +65,8 @@ def _roots(body: bytes) -> Iterator[Element]:
             for part in _PARTS:
                 if part in archive.NameToInfo:
                     with archive.open(part) as source:
-                        content = source.read(_MOST + 1)
-                    if len(content) <= _MOST:
+                        content = source.read(_MAX_PART_BYTES + 1)
+                    if len(content) <= _MAX_PART_BYTES:
                         yield fromstring(content)
     except (
         zipfile.BadZipFile,

@@ -19,11 +19,11 @@ from markdown_it import MarkdownIt
 from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
 
 #: The minimum share of a page's words that its markdown must keep.
-KEPT = 0.8
+MIN_KEPT_SHARE = 0.8
 #: Maximum number of links that are returned, and maximum bytes of one.
-_MOST_LINKS, _LONGEST_LINK = 10_000, 8192
+_MAX_LINKS, _MAX_LINK_BYTES = 10_000, 8192
 _WORD = re.compile(r"\w+")
-_UNDERLINED = re.compile(r"</?u>")
+_UNDERLINE_TAG = re.compile(r"</?u>")
 #: Metadata fields of a PDF, and their metadata keys.
 _INFO = {
     "Title": "title",
@@ -83,7 +83,11 @@ def choose_text(marked: str, plain: str) -> str:
     """Return the markdown of a page, or its plain text if the markdown lost too much text."""
     words = Counter(_WORD.findall(plain.lower()))
     kept = sum((words & Counter(_WORD.findall(marked.lower()))).values())
-    return marked.strip() if kept >= KEPT * words.total() and (marked.strip() or not words) else _paragraphs(plain)
+    return (
+        marked.strip()
+        if kept >= MIN_KEPT_SHARE * words.total() and (marked.strip() or not words)
+        else _paragraphs(plain)
+    )
 
 
 def _markdown_pages(body: bytes, count: int | None) -> dict[int, str]:
@@ -96,7 +100,7 @@ def _markdown_pages(body: bytes, count: int | None) -> dict[int, str]:
             raise
         return {}
     # Underlining is inferred from lines drawn under text, which may be table borders.
-    return {page.page: _UNDERLINED.sub("", page.markdown) for page in read.pages}
+    return {page.page: _UNDERLINE_TAG.sub("", page.markdown) for page in read.pages}
 
 
 def _html_of(markdown: str, title: str) -> str:
@@ -129,12 +133,12 @@ def _document_info(document: pypdfium2.PdfDocument) -> dict[str, str]:
 def _add_links(document: pypdfium2.PdfDocument, page: pypdfium2.PdfPage, links: list[str]) -> None:
     """Add the web URLs of a page's link annotations."""
     position, link = ctypes.c_int(0), pdfium.FPDF_LINK()
-    while len(links) < _MOST_LINKS and pdfium.FPDFLink_Enumerate(page, position, link):
+    while len(links) < _MAX_LINKS and pdfium.FPDFLink_Enumerate(page, position, link):
         action = pdfium.FPDFLink_GetAction(link)
         if not action:
             continue
-        buffer = ctypes.create_string_buffer(_LONGEST_LINK)
-        length = pdfium.FPDFAction_GetURIPath(document, action, buffer, _LONGEST_LINK)
-        url = buffer.value.decode("utf-8", "replace") if 0 < length <= _LONGEST_LINK else ""
+        buffer = ctypes.create_string_buffer(_MAX_LINK_BYTES)
+        length = pdfium.FPDFAction_GetURIPath(document, action, buffer, _MAX_LINK_BYTES)
+        url = buffer.value.decode("utf-8", "replace") if 0 < length <= _MAX_LINK_BYTES else ""
         if url.startswith(("http://", "https://")) and url not in links:
             links.append(url)

@@ -21,16 +21,16 @@ from weblake import aio
 from weblake_service.responses import ErrorResponse, bad_request
 
 #: Maximum bytes of a file: 50 MB.
-MOST_FILE = 52_428_800
+MAX_FILE_BYTES = 52_428_800
 #: Maximum bytes of the form without the file.
-_MOST_FIELDS = 1 << 20
+_MAX_FIELD_BYTES = 1 << 20
 #: Maximum bytes of a file that is kept in memory.
-_IN_MEMORY = 1 << 20
+_MAX_IN_MEMORY_BYTES = 1 << 20
 #: Timeout of an upload in seconds.
-_LONGEST = 600.0
+_TIMEOUT_S = 600.0
 #: Bytes and seconds for which an oversized upload is still read: a client whose connection is closed while it sends
 #: cannot read the error.
-_HEARD_OUT, _HEARD_OUT_S = 256 << 20, 10.0
+_MAX_DRAINED_BYTES, _DRAIN_TIMEOUT_S = 256 << 20, 10.0
 _EXTENDED_NAME = re.compile(r"filename\*=(?:utf-8|UTF-8)''([^;\s]+)")
 
 
@@ -81,7 +81,7 @@ async def read_form(request: Request) -> UploadForm:
     reading = _FormReader()
     try:
         parser = MultipartParser(boundary, reading.callbacks())  # type: ignore[arg-type]
-        async with aio.timeout(_LONGEST):
+        async with aio.timeout(_TIMEOUT_S):
             await _feed(request, parser)
         if parser.state != MultipartState.END:
             bad_request("The form breaks off: its last boundary is missing. Send it again.")
@@ -95,7 +95,7 @@ async def read_form(request: Request) -> UploadForm:
     except TimeoutError:
         reading.content.close()
         raise ErrorResponse(
-            408, f"The file did not arrive within {_LONGEST:g} s. Send it again.", code="TIMEOUT"
+            408, f"The file did not arrive within {_TIMEOUT_S:g} s. Send it again.", code="TIMEOUT"
         ) from None
     except BaseException:
         reading.content.close()
@@ -106,7 +106,7 @@ async def _feed(request: Request, parser: MultipartParser) -> None:
     declared = request.headers.get("content-length", "")
     stream = request.stream()
     try:
-        if declared.isdigit() and int(declared) > MOST_FILE + _MOST_FIELDS:
+        if declared.isdigit() and int(declared) > MAX_FILE_BYTES + _MAX_FIELD_BYTES:
             raise _too_large()
         async for chunk in stream:
             parser.write(chunk)
@@ -115,10 +115,10 @@ async def _feed(request: Request, parser: MultipartParser) -> None:
         if refusal.status == 413 and "expect" not in request.headers:
             heard = 0
             try:
-                async with aio.timeout(_HEARD_OUT_S):
+                async with aio.timeout(_DRAIN_TIMEOUT_S):
                     async for chunk in stream:
                         heard += len(chunk)
-                        if heard > _HEARD_OUT:
+                        if heard > _MAX_DRAINED_BYTES:
                             break
             except (TimeoutError, ClientDisconnect):
                 pass
@@ -141,7 +141,7 @@ class _FormReader:
     """A form during parsing."""
 
     def __init__(self) -> None:
-        self.content: tempfile.SpooledTemporaryFile[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+        self.content: tempfile.SpooledTemporaryFile[bytes] = tempfile.SpooledTemporaryFile(_MAX_IN_MEMORY_BYTES)  # noqa: SIM115
         self._digest = hashlib.sha256()
         self._size = self._fields = 0
         self._filename: str | None = None
@@ -213,15 +213,15 @@ class _FormReader:
     def _data(self, data: bytes, start: int, end: int) -> None:
         if self._part.name == "file":
             self._size += end - start
-            if self._size > MOST_FILE:
+            if self._size > MAX_FILE_BYTES:
                 raise _too_large()
             piece = data[start:end]
             self._digest.update(piece)
             self.content.write(piece)
             return
         self._fields += end - start
-        if self._fields > _MOST_FIELDS:
-            raise ErrorResponse(413, f"The form's fields hold more than {_MOST_FIELDS} bytes besides the file.")
+        if self._fields > _MAX_FIELD_BYTES:
+            raise ErrorResponse(413, f"The form's fields hold more than {_MAX_FIELD_BYTES} bytes besides the file.")
         if self._part.name == "options":
             self._part.data += data[start:end]
 
@@ -242,6 +242,6 @@ def _text(raw: bytes) -> str:
 def _too_large() -> ErrorResponse:
     return ErrorResponse(
         413,
-        f"The file is larger than {MOST_FILE} bytes (50 MB), the most that is parsed. Split it.",
+        f"The file is larger than {MAX_FILE_BYTES} bytes (50 MB), the most that is parsed. Split it.",
         code="FILE_TOO_LARGE",
     )

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from weblake_service.files.conversion_messages import HEAD, MOST_RESULT, ConversionResult, ConversionTask, pack
+from weblake_service.files.conversion_messages import HEADER, MAX_RESULT_BYTES, ConversionResult, ConversionTask, pack
 
 #: Linux: send this process a signal when its parent dies.
 _PR_SET_PDEATHSIG = 1
@@ -30,13 +30,13 @@ def main() -> None:
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     # Output that a library prints must not be parsed as a result.
     os.dup2(2, 1)
-    while (head := _read(source, HEAD.size)) is not None:
-        task_length, body_length = HEAD.unpack(head)
+    while (head := _read(source, HEADER.size)) is not None:
+        task_length, body_length = HEADER.unpack(head)
         task, body = _read(source, task_length), _read(source, body_length)
         if task is None or body is None:
             return
         reply = pack(convert(msgspec.json.decode(task, type=ConversionTask), body))
-        if len(reply) > MOST_RESULT:
+        if len(reply) > MAX_RESULT_BYTES:
             reply = pack(ConversionResult(problem="large", detail=f"{len(reply)} bytes of text", peak=_peak_memory()))
         sink.write(reply)
         sink.flush()

@@ -15,19 +15,19 @@ from weblake_service.jobs.model_job import ModelJob, ModelJobResult
 from weblake_service.jobs.web_tools import MAP_PRICE, SEARCH_PRICE, ToolResult
 from weblake_service.llm import prompts
 from weblake_service.llm.interface import Message
-from weblake_service.llm.model_options import EXTRACTION
+from weblake_service.llm.model_options import EXTRACTION_CREDITS
 from weblake_service.llm.query import json_of
 from weblake_service.llm.schemas import Check, checker, is_object
 from weblake_service.page_failure import PageFailure
 
 #: Maximum number of actions of one agent.
-MOST_STEPS = 20
+MAX_STEPS = 20
 #: Maximum search results, and URLs of a site, that are sent to the model.
-_RESULTS, _URLS = 10, 100
+_MAX_RESULTS, _MAX_URLS = 10, 100
 #: Maximum credits of a job that sets no limit: the contract's default.
 DEFAULT_CREDITS = 2500
 _PRICES = {"scrape": 1, "search": SEARCH_PRICE, "map": MAP_PRICE}
-_HINT: dict[str, object] = {
+_ACTION_SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {
         "action": {"enum": ["finish", *_PRICES]},
@@ -44,7 +44,7 @@ _TASK = (
     '{"action": "search", "query": "…"} searches the pages that were scraped before; it does not search the web\n'
     '{"action": "finish", "data": …} ends with the data; name nothing that no page told'
 )
-_LAST = "That was the last action that you have. Reply with the action finish."
+_LAST_ACTION_NOTE = "That was the last action that you have. Reply with the action finish."
 
 
 async def run_agent(job: ModelJob) -> ModelJobResult:
@@ -57,11 +57,13 @@ async def run_agent(job: ModelJob) -> ModelJobResult:
     check = checker(schema) if isinstance(schema, Mapping) else is_object
     done = [job.steps[place] for place in sorted(job.steps)]
     while True:
-        last = len(done) >= MOST_STEPS
-        said = await json_of(job.model, _messages(job, done, last=last), _action_validator(check, last=last), _HINT)
+        last = len(done) >= MAX_STEPS
+        said = await json_of(
+            job.model, _messages(job, done, last=last), _action_validator(check, last=last), _ACTION_SCHEMA
+        )
         assert isinstance(said, dict)
         if said["action"] == "finish":
-            return ModelJobResult({"data": said["data"]}, EXTRACTION)
+            return ModelJobResult({"data": said["data"]}, EXTRACTION_CREDITS)
         done.append(await _step(job, said, done))
 
 
@@ -71,7 +73,7 @@ async def _step(job: ModelJob, action: dict[str, Any], done: list[dict[str, Any]
     """
     place = len(done) + 1
     spent = sum(int(one["credits"]) for one in done)
-    left = int(job.plan.get("max_credits", DEFAULT_CREDITS)) - EXTRACTION - spent
+    left = int(job.plan.get("max_credits", DEFAULT_CREDITS)) - EXTRACTION_CREDITS - spent
     price = _PRICES[action["action"]]
     keep = None
     if price > left:
@@ -96,12 +98,12 @@ async def _step(job: ModelJob, action: dict[str, Any], done: list[dict[str, Any]
 
 async def _execute_action(job: ModelJob, action: dict[str, Any], place: int, left: int) -> ToolResult:
     if action["action"] == "search":
-        return await job.gathering.search(action["query"], _RESULTS)
+        return await job.gathering.search(action["query"], _MAX_RESULTS)
     url = action["url"]
     if job.plan.get("strict_constrain_to_urls") and url not in job.plan.get("urls", ()):
         raise PageFailure("FORBIDDEN", f"Only the given URLs may be used, and {url[:200]} is none of them.", status=403)
     if action["action"] == "map":
-        return await job.gathering.site(url, {"limit": _URLS})
+        return await job.gathering.site(url, {"limit": _MAX_URLS})
     # A PDF costs one credit per page, and the number of pages is known only after it was read.
     return await job.gathering.page(url, place, {"parsers": [{"type": "pdf", "max_pages": left}]})
 
@@ -129,7 +131,7 @@ def _messages(job: ModelJob, done: list[dict[str, Any]], *, last: bool) -> list[
     messages += reversed(said)
     if last:
         # Some endpoints reject two consecutive messages with the same role.
-        messages[-1] = Message("user", f"{messages[-1].text}\n\n{_LAST}")
+        messages[-1] = Message("user", f"{messages[-1].text}\n\n{_LAST_ACTION_NOTE}")
     return messages
 
 

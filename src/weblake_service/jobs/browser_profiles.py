@@ -16,7 +16,7 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.store.database import Store
 
 #: Maximum bytes of one profile, and maximum number of profiles of one team.
-LARGEST, MOST = 8 << 20, 1_000
+MAX_PROFILE_BYTES, MAX_PROFILES = 8 << 20, 1_000
 
 
 class BrowserProfiles:
@@ -59,8 +59,9 @@ class BrowserProfiles:
 
         Only the thousand most recently saved profiles of a team are kept.
         """
-        if len(state) > LARGEST:
-            return f"The profile {name!r} was not saved: it has {len(state)} bytes, and at most {LARGEST} are kept."
+        if len(state) > MAX_PROFILE_BYTES:
+            limits = f"it has {len(state)} bytes, and at most {MAX_PROFILE_BYTES} are kept"
+            return f"The profile {name!r} was not saved: {limits}."
         now = self._clock.now()
 
         def work(db: Connection) -> None:
@@ -68,7 +69,7 @@ class BrowserProfiles:
             db.execute(
                 "DELETE FROM profiles WHERE team = ? AND name NOT IN"
                 " (SELECT name FROM profiles WHERE team = ? ORDER BY saved DESC LIMIT ?)",
-                (team, team, MOST),
+                (team, team, MAX_PROFILES),
             )
 
         await self._store.write(work)

@@ -26,14 +26,14 @@ from weblake_service.web.interface import Web
 #: Default page limit of a crawl.
 DEFAULT_LIMIT = 10_000
 #: Maximum crawl delay of a robots.txt that is respected, in seconds.
-MOST_DELAY = 30.0
+MAX_DELAY_S = 30.0
 #: Maximum number of URLs read from the sitemaps.
-_SITEMAP_URLS = 50_000
+_MAX_SITEMAP_URLS = 50_000
 #: Maximum number of URLs recorded for a crawl: a multiple of its limit plus a constant. A calendar has links without
 #: end.
-_ROOM, _SPARE = 5, 2000
+_RECORDED_PER_PAGE, _RECORDED_SPARE = 5, 2000
 #: Maximum links of one page that are examined, and maximum URLs offered to the frontier in one step without yielding.
-_LINKS, _AT_ONCE = 10_000, 200
+_MAX_LINKS, _OFFERS_PER_STEP = 10_000, 200
 
 
 class CrawlSource:
@@ -55,7 +55,7 @@ class CrawlSource:
         agent, delay, limit = (plan.get(name) for name in ("robots_user_agent", "delay", "limit"))
         self._agent = agent if isinstance(agent, str) else None
         self._delay = float(delay) if isinstance(delay, int | float) else 0.0
-        self._most = _ROOM * (limit if isinstance(limit, int) else DEFAULT_LIMIT) + _SPARE
+        self._most = _RECORDED_PER_PAGE * (limit if isinstance(limit, int) else DEFAULT_LIMIT) + _RECORDED_SPARE
         self._next_start = 0.0
         self._frontier = web.frontier(url, plan)
         #: URLs that the frontier has accepted and not yet returned, in its order.
@@ -72,11 +72,11 @@ class CrawlSource:
             await self._replay(rows)
         else:
             for some in _batches(await self._enqueue_start()):
-                self.queued(some)
+                self.on_queued(some)
                 await asyncio.sleep(0)
         if self._obeys:
             wanted = await self._web.crawl_delay(self._start, self._agent)
-            self._delay = max(self._delay, min(wanted or 0.0, MOST_DELAY))
+            self._delay = max(self._delay, min(wanted or 0.0, MAX_DELAY_S))
         if self._delay:
             self.width = 1
 
@@ -95,10 +95,10 @@ class CrawlSource:
         """Return False: all queued URLs are known, because a crawl cannot be appended to."""
         return False
 
-    def appended(self) -> None:
+    def on_appended(self) -> None:
         """Do nothing: a crawl cannot be appended to."""
 
-    async def refuse(self, page: QueuedPage) -> Outcome | None:
+    async def blocked_outcome(self, page: QueuedPage) -> Outcome | None:
         """Return the outcome "blocked" if robots.txt forbids the page, otherwise None."""
         if not self._obeys or await self._web.allowed(page.url, self._agent):
             return None
@@ -112,15 +112,15 @@ class CrawlSource:
             await asyncio.sleep(max(0.0, self._next_start - loop.time()))
             self._next_start = loop.time() + self._delay
 
-    def judge(self, page: QueuedPage, scraped: Scraped) -> PageResult:
+    def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
         """Return the document with the links to visit, or `Dropped` if redirects led to another page of this crawl."""
         final = scraped.stored.final_url
         if not self._frontier.landed(page.url, final):
             return PageResult(Dropped(final), mark=self._last)
-        links = () if self._sitemap == "only" else self._new_urls(scraped.links[:_LINKS], page.depth + 1)
+        links = () if self._sitemap == "only" else self._new_urls(scraped.links[:_MAX_LINKS], page.depth + 1)
         return PageResult(scraped.stored, list(links), self._last)
 
-    def queued(self, pages: Sequence[QueuedPage]) -> None:
+    def on_queued(self, pages: Sequence[QueuedPage]) -> None:
         """Offer recorded URLs to the frontier; it never returns those that it rejects."""
         for page in pages:
             if self._frontier.offer(page.url, page.depth):
@@ -134,7 +134,7 @@ class CrawlSource:
         landed = deque(sorted((row for row in rows if row.final_url is not None), key=lambda row: row.mark))
         for some in _batches(rows):
             for row in some:
-                self.queued([row])
+                self.on_queued([row])
                 while landed and landed[0].mark <= row.place:
                     known = landed.popleft()
                     self._frontier.landed(known.url, known.final_url)
@@ -143,7 +143,7 @@ class CrawlSource:
     async def _enqueue_start(self) -> list[QueuedPage]:
         offers = [(self._start, 0)]
         if self._sitemap != "skip":
-            offers += self._new_urls(await self._web.sitemap(self._start, _SITEMAP_URLS), 0)
+            offers += self._new_urls(await self._web.sitemap(self._start, _MAX_SITEMAP_URLS), 0)
         now = self._clock.now()
 
         def work(db: Connection) -> list[QueuedPage]:
@@ -162,4 +162,4 @@ class CrawlSource:
 
 def _batches(pages: Sequence[QueuedPage]) -> Iterable[Sequence[QueuedPage]]:
     """Yield the pages in batches: a URL takes about 50 microseconds, during which the event loop is blocked."""
-    return (pages[at : at + _AT_ONCE] for at in range(0, len(pages), _AT_ONCE))
+    return (pages[at : at + _OFFERS_PER_STEP] for at in range(0, len(pages), _OFFERS_PER_STEP))

@@ -8,15 +8,15 @@ from typing import Any
 from weblake import aio
 from weblake_service.jobs.model_job import ModelJob, ModelJobResult
 from weblake_service.jobs.web_tools import ToolResult
-from weblake_service.llm.model_options import EXTRACTION
+from weblake_service.llm.model_options import EXTRACTION_CREDITS
 from weblake_service.llm.model_output import extract
 from weblake_service.page_failure import PageFailure
 
 #: Default and maximum number of pages that are read.
-PAGES, MOST_PAGES = 10, 100
+DEFAULT_PAGES, MAX_PAGES = 10, 100
 #: Number of planning steps of a job that precede the steps of its pages.
-_CHOICE = 1
-_AT_ONCE = 5
+_PLANNING_STEPS = 1
+_CONCURRENT_PAGES = 5
 _TASK = "Extract data from the pages below as one JSON value. Use null, or leave a field out, where they do not tell."
 
 
@@ -26,16 +26,16 @@ async def extract_data(job: ModelJob) -> ModelJobResult:
     Raises:
         PageFailure: No page could be read, or the model returned no data.
     """
-    chosen = job.steps.get(_CHOICE) or await _choose_urls(job)
+    chosen = job.steps.get(_PLANNING_STEPS) or await _choose_urls(job)
     urls: list[str] = chosen["urls"]
-    turns = asyncio.Semaphore(_AT_ONCE)
+    turns = asyncio.Semaphore(_CONCURRENT_PAGES)
 
     async def one(place: int, url: str) -> dict[str, Any]:
         async with turns:
             return job.steps.get(place) or await _read(job, place, url)
 
     # A locked database is not the page's fault: the error is re-raised and the job is retried.
-    pages = await aio.run_together(one(place, url) for place, url in enumerate(urls, _CHOICE + 1))
+    pages = await aio.run_together(one(place, url) for place, url in enumerate(urls, _PLANNING_STEPS + 1))
     good = [page for page in pages if "text" in page]
     notes = [chosen["note"]] if chosen.get("note") else []
     if not good:
@@ -52,12 +52,12 @@ async def extract_data(job: ModelJob) -> ModelJobResult:
     shown: dict[str, object] = {"data": await extract(job.model, wanted, texts, _TASK)}
     if job.plan.get("show_sources"):
         shown["sources"] = {"urls": [page["url"] for page in good]}
-    return ModelJobResult(shown | ({"warning": " ".join(notes)} if notes else {}), EXTRACTION)
+    return ModelJobResult(shown | ({"warning": " ".join(notes)} if notes else {}), EXTRACTION_CREDITS)
 
 
 async def _choose_urls(job: ModelJob) -> dict[str, Any]:
     """Return the pages to read: the given URLs, the URLs of a site that match a pattern, and search results."""
-    limit = min(int(job.plan.get("limit", PAGES)), MOST_PAGES)
+    limit = min(int(job.plan.get("limit", DEFAULT_PAGES)), MAX_PAGES)
     urls: list[str] = []
     notes: list[str] = []
     credits = 0
@@ -77,11 +77,11 @@ async def _choose_urls(job: ModelJob) -> dict[str, Any]:
         notes.append("Searched the pages that this service scraped for this team, not the web.")
     urls = list(dict.fromkeys(urls))
     named = sum("*" not in given for given in job.plan.get("urls", ()))
-    most = max(limit, min(named, MOST_PAGES))
+    most = max(limit, min(named, MAX_PAGES))
     if len(urls) > most:
-        notes.append(f"{most} of {len(urls)} pages were read; `limit` allows up to {MOST_PAGES}.")
+        notes.append(f"{most} of {len(urls)} pages were read; `limit` allows up to {MAX_PAGES}.")
     step: dict[str, Any] = {"urls": urls[:most], "note": " ".join(notes)}
-    await job.record(_CHOICE, step, credits, None)
+    await job.record(_PLANNING_STEPS, step, credits, None)
     return step
 
 

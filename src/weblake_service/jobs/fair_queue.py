@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 #: The queue of calls that belong to no job.
 NO_JOB = ""
 #: One slot in this many cannot be taken by a single site.
-_SHARE = 8
+_SHARED_SLOTS_DIVISOR = 8
 
 
 def limit_of_one_site(room: int) -> int:
     """Return how many of a team's slots one site may take."""
-    return room - room // _SHARE
+    return room - room // _SHARED_SLOTS_DIVISOR
 
 
 @dataclass(slots=True, eq=False)
@@ -66,18 +66,18 @@ class FairQueue:
 
     async def _acquire(self, team: str, site: str, line: str) -> bool:
         mine = self._teams.setdefault(team, _TeamState())
-        wish = _Waiter(site, asyncio.get_running_loop().create_future())
-        mine.queues.setdefault(line, deque()).append(wish)
+        waiter = _Waiter(site, asyncio.get_running_loop().create_future())
+        mine.queues.setdefault(line, deque()).append(waiter)
         self._grant(team, mine)
-        if wish.granted.done():
+        if waiter.granted.done():
             return False
         try:
-            await wish.granted
+            await waiter.granted
         except asyncio.CancelledError:
-            if wish.granted.done() and not wish.granted.cancelled():
+            if waiter.granted.done() and not waiter.granted.cancelled():
                 self._release(team, site)
             else:
-                _remove_waiter(mine, line, wish)
+                _remove_waiter(mine, line, waiter)
                 self._drop_idle(team, mine)
             raise
         return True
@@ -93,10 +93,10 @@ class FairQueue:
 
     def _grant(self, team: str, mine: _TeamState) -> None:
         room = self._limit(team)
-        while mine.in_use < room and (wish := _next_waiter(mine, limit_of_one_site(room))) is not None:
+        while mine.in_use < room and (waiter := _next_waiter(mine, limit_of_one_site(room))) is not None:
             mine.in_use += 1
-            mine.by_site[wish.site] += 1
-            wish.granted.set_result(None)
+            mine.by_site[waiter.site] += 1
+            waiter.granted.set_result(None)
 
     def _drop_idle(self, team: str, mine: _TeamState) -> None:
         if not mine.in_use and not mine.queues:
@@ -107,17 +107,17 @@ def _next_waiter(mine: _TeamState, share: int) -> _Waiter | None:
     """Remove and return the next waiter that may run, or None; its queue then moves behind the others."""
     lines = [NO_JOB, *mine.queues] if NO_JOB in mine.queues else list(mine.queues)
     for line in lines:
-        for wish in mine.queues[line]:
-            if mine.by_site[wish.site] < share and not wish.granted.cancelled():
-                _remove_waiter(mine, line, wish)
+        for waiter in mine.queues[line]:
+            if mine.by_site[waiter.site] < share and not waiter.granted.cancelled():
+                _remove_waiter(mine, line, waiter)
                 if line in mine.queues:
                     mine.queues.move_to_end(line)
-                return wish
+                return waiter
     return None
 
 
-def _remove_waiter(mine: _TeamState, line: str, wish: _Waiter) -> None:
+def _remove_waiter(mine: _TeamState, line: str, waiter: _Waiter) -> None:
     waiting = mine.queues[line]
-    waiting.remove(wish)
+    waiting.remove(waiter)
     if not waiting:
         del mine.queues[line]

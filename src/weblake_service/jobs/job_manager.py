@@ -21,9 +21,9 @@ from weblake_service.web.interface import Web
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between attempts to record a job's failure, if that fails too (a full disk).
-_NOTE_AGAIN = 5.0
+_RECORD_AGAIN_S = 5.0
 #: Seconds until a job that found the database locked is retried, and the maximum number of consecutive retries.
-_LOCKED_AGAIN, _TRIES = 1.0, 10
+_LOCKED_AGAIN_S, _MAX_RETRIES = 1.0, 10
 
 
 def _no_webhook() -> None:
@@ -120,17 +120,17 @@ class JobManager:
 
     async def _persist(self, job_id: str, run: JobRun | ModelRun) -> None:
         """Run a job to its end; retry from its current state if another program has locked the database."""
-        for tries in range(_TRIES):
+        for tries in range(_MAX_RETRIES):
             try:
                 await run.run()
             except sqlite3.OperationalError as error:
                 # The text of SQLITE_BUSY: Python before 3.11 does not expose the error code.
-                if str(error) != "database is locked" or tries == _TRIES - 1:
+                if str(error) != "database is locked" or tries == _MAX_RETRIES - 1:
                     raise
                 _LOG.warning("Job %s waits: another program has the database locked.", job_id)
             else:
                 return
-            await asyncio.sleep(_LOCKED_AGAIN)
+            await asyncio.sleep(_LOCKED_AGAIN_S)
             row = await self._tools.store.read(partial(job_records.find_running, job_id=job_id))
             if row is None:
                 return
@@ -145,6 +145,6 @@ class JobManager:
                 )
             except Exception:  # noqa: BLE001 - a full disk may have space again
                 _LOG.exception("The failure of job %s could not be noted.", job_id)
-                await asyncio.sleep(_NOTE_AGAIN)
+                await asyncio.sleep(_RECORD_AGAIN_S)
             else:
                 return

@@ -22,7 +22,7 @@ from weblake_service.responses import ErrorResponse, encode, not_found
 from weblake_service.store import accounts
 
 #: Seconds from a job's end until its data is deleted.
-JOB_LIFE = 24 * 3600.0
+JOB_LIFETIME_S = 24 * 3600.0
 #: The final statuses.
 ENDED = ("completed", "failed", "cancelled")
 
@@ -84,7 +84,8 @@ def find(db: Connection, job_id: str, kind: str, team: str, at: float, *, tell: 
         ErrorResponse: 404 for an unknown or expired job, or another team's; with `tell` 403 for another team's.
     """
     found: Row | None = db.execute(
-        "SELECT * FROM jobs WHERE id = ? AND kind = ? AND (ended IS NULL OR ended > ?)", (job_id, kind, at - JOB_LIFE)
+        "SELECT * FROM jobs WHERE id = ? AND kind = ? AND (ended IS NULL OR ended > ?)",
+        (job_id, kind, at - JOB_LIFETIME_S),
     ).fetchone()
     if found is not None and found["team"] == team:
         return found
@@ -202,7 +203,7 @@ def last_success(db: Connection, team: str) -> float | None:
 
 def drop_expired(db: Connection, at: float) -> None:
     """Delete unreachable records: jobs a day after their end, old activity, expired idempotency keys."""
-    gone = [one["id"] for one in db.execute("SELECT id FROM jobs WHERE ended <= ?", (at - JOB_LIFE,))]
+    gone = [one["id"] for one in db.execute("SELECT id FROM jobs WHERE ended <= ?", (at - JOB_LIFETIME_S,))]
     for table, column in (
         ("documents", "job"),
         ("page_errors", "job"),
@@ -211,7 +212,7 @@ def drop_expired(db: Connection, at: float) -> None:
         ("jobs", "id"),
     ):
         db.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(one,) for one in gone])  # noqa: S608
-    db.execute("DELETE FROM activity WHERE created <= ?", (at - accounts.ACTIVITY_WINDOW,))
+    db.execute("DELETE FROM activity WHERE created <= ?", (at - accounts.ACTIVITY_WINDOW_S,))
     db.execute("DELETE FROM replays WHERE forget <= ?", (at,))
 
 

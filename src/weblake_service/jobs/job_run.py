@@ -76,35 +76,35 @@ class JobRun:
 
     async def run(self) -> None:
         """Run until the job has ended; database errors are raised."""
-        flying: set[asyncio.Task[None]] = set()
+        in_flight: set[asyncio.Task[None]] = set()
         bell = asyncio.create_task(self._appended.wait())
         try:
             await self._source.prepare()
             while True:
-                await self._start_pages(flying)
-                if not flying:
+                await self._start_pages(in_flight)
+                if not in_flight:
                     if await self._tools.store.write(self._complete):
                         return
-                    self._source.appended()
+                    self._source.on_appended()
                     continue
-                done, _ = await asyncio.wait({*flying, bell}, return_when=asyncio.FIRST_COMPLETED)
-                for task in done & flying:
+                done, _ = await asyncio.wait({*in_flight, bell}, return_when=asyncio.FIRST_COMPLETED)
+                for task in done & in_flight:
                     task.result()
-                flying -= done
+                in_flight -= done
                 if bell in done:
                     self._appended.clear()
                     bell = asyncio.create_task(self._appended.wait())
-                    self._source.appended()
+                    self._source.on_appended()
         finally:
-            for task in (*flying, bell):
+            for task in (*in_flight, bell):
                 task.cancel()
-            await asyncio.gather(*flying, bell, return_exceptions=True)
+            await asyncio.gather(*in_flight, bell, return_exceptions=True)
 
-    async def _start_pages(self, flying: set[asyncio.Task[None]]) -> None:
-        while len(flying) < self._source.width:
+    async def _start_pages(self, in_flight: set[asyncio.Task[None]]) -> None:
+        while len(in_flight) < self._source.width:
             page = self._source.take()
             if page is not None:
-                flying.add(asyncio.create_task(self._process_page(page, *self._settlement_order())))
+                in_flight.add(asyncio.create_task(self._process_page(page, *self._settlement_order())))
             elif not await self._source.refill():
                 return
 
@@ -127,7 +127,7 @@ class JobRun:
             found = await self._scrape(page)
             if before is not None:
                 await before.wait()
-            verdict = self._source.judge(page, found) if isinstance(found, Scraped) else PageResult(found)
+            verdict = self._source.evaluate(page, found) if isinstance(found, Scraped) else PageResult(found)
         except Exception as error:
             if is_shutdown(error):
                 raise
@@ -149,11 +149,11 @@ class JobRun:
             return job_records.settle(db, self._job_id, page, verdict.outcome, now, verdict.found, verdict.mark)
 
         added = await self._tools.store.write(work)
-        self._source.queued(added or [])
+        self._source.on_queued(added or [])
         self._announce()
 
     async def _scrape(self, page: QueuedPage) -> Scraped | Outcome:
-        refused = await self._source.refuse(page)
+        refused = await self._source.blocked_outcome(page)
         if refused is not None:
             return refused
         await self._source.pause()

@@ -37,7 +37,7 @@ def status_body(db: Connection, job: Row, url: str, *, skip: int, limit: int | N
         "total": attempted if ended else attempted + _remaining(job, attempted),
         "completed": job["documents"],
         "creditsUsed": job["credits"],
-        "expiresAt": iso_seconds((job["ended"] if ended else at) + job_records.JOB_LIFE),
+        "expiresAt": iso_seconds((job["ended"] if ended else at) + job_records.JOB_LIFETIME_S),
         "next": _next(url, reached, limit) if more else None,
         "createdAt": iso(job["created"]),
     }

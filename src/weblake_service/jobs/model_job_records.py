@@ -15,15 +15,15 @@ import msgspec
 from weblake_service.clock import iso_seconds
 from weblake_service.config import Access
 from weblake_service.jobs import job_records, webhook_queue
-from weblake_service.jobs.job_records import JOB_LIFE
+from weblake_service.jobs.job_records import JOB_LIFETIME_S
 from weblake_service.responses import encode
 from weblake_service.store import accounts
 
 #: The kinds of jobs that use a language model.
 KINDS = ("extract", "agent")
 #: The place of the result; steps have places from 1.
-_RESULT = 0
-_STATUS = {"scraping": "processing"}
+_RESULT_PLACE = 0
+_STATUS_NAMES = {"scraping": "processing"}
 
 
 def steps(db: Connection, job_id: str) -> dict[int, dict[str, Any]]:
@@ -52,7 +52,7 @@ def finish(db: Connection, job_id: str, result: Mapping[str, object], credits: i
     if job is None:
         return
     db.execute("DELETE FROM model_work WHERE job = ?", (job_id,))
-    db.execute("INSERT INTO model_work VALUES (?, ?, ?)", (job_id, _RESULT, encode(result)))
+    db.execute("INSERT INTO model_work VALUES (?, ?, ?)", (job_id, _RESULT_PLACE, encode(result)))
     _bill(db, job, credits, at)
     job_records.end(db, job_id, "completed", at, drained=False)
 
@@ -79,13 +79,13 @@ def status_body(db: Connection, job: Row, at: float) -> dict[str, object]:
     """
     found = db.execute("SELECT body FROM model_work WHERE job = ? AND place = 0", (job["id"],)).fetchone()
     result: dict[str, object] = msgspec.json.decode(found["body"]) if found is not None else {"data": []}
-    status = _STATUS.get(job["status"], job["status"])
+    status = _STATUS_NAMES.get(job["status"], job["status"])
     body: dict[str, object] = {
         "success": status not in ("failed", "cancelled"),
         "status": status,
         **result,
         "creditsUsed": job["credits"],
-        "expiresAt": iso_seconds((at if job["ended"] is None else job["ended"]) + JOB_LIFE),
+        "expiresAt": iso_seconds((at if job["ended"] is None else job["ended"]) + JOB_LIFETIME_S),
     }
     if job["kind"] == "extract":
         body["tokensUsed"] = job["credits"] * accounts.TOKENS_PER_CREDIT

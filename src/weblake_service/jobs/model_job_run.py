@@ -20,7 +20,7 @@ from weblake_service.web.interface import Web
 
 #: Default maximum run time of a job in seconds.
 _TIMEOUT_S = 600.0
-_WORK = {"extract": extract_data, "agent": run_agent}
+_RUN_BY_KIND = {"extract": extract_data, "agent": run_agent}
 
 
 class ModelRun:
@@ -75,7 +75,7 @@ class ModelRun:
             await self._tools.store.read(partial(model_job_records.steps, job_id=self._row["id"])),
             self._record,
         )
-        return await _WORK[kind](job)
+        return await _RUN_BY_KIND[kind](job)
 
     async def _record(
         self,

@@ -24,12 +24,12 @@ from weblake_service.web.countries import DEFAULT, country_of
 from weblake_service.web.fetch import FetchedResponse
 
 #: Milliseconds: the contract's default of maxAge, and the maximum age if only the cache is read.
-MAX_AGE = 172_800_000
-LOCKDOWN_MAX_AGE = 2 * 365 * 24 * 3_600_000
+DEFAULT_MAX_AGE_MS = 172_800_000
+LOCKDOWN_MAX_AGE_MS = 2 * 365 * 24 * 3_600_000
 #: Maximum characters of images in an entry, because a cache holds many pages.
-_LARGEST_PICTURE = 4 << 20
+_MAX_IMAGE_CHARS = 4 << 20
 #: Options that make a response specific to the caller.
-_SENSITIVE = ("headers", "actions", "profile", "lockdown", "zero_data_retention")
+_PRIVATE_OPTIONS = ("headers", "actions", "profile", "lockdown", "zero_data_retention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def cache_query(url: str, options: Mapping[str, object], now: float) -> CacheQue
     min_age, max_age = options.get("min_age"), options.get("max_age")
     only_cached = bool(options.get("lockdown")) or min_age is not None
     if max_age is None:
-        max_age = LOCKDOWN_MAX_AGE if only_cached else MAX_AGE
+        max_age = LOCKDOWN_MAX_AGE_MS if only_cached else DEFAULT_MAX_AGE_MS
     assert isinstance(max_age, int)
     assert min_age is None or isinstance(min_age, int)
     own = options.get("headers") or options.get("actions") or options.get("profile")
@@ -121,9 +121,9 @@ def find(db: Connection, want: CacheQuery) -> tuple[FetchedResponse, float] | No
 
 def is_cacheable(url: str, fetched: FetchedResponse, options: Mapping[str, object]) -> bool:
     """Return whether a response may be cached: not if it is specific to the caller or an error page."""
-    if options.get("store_in_cache") is False or any(options.get(name) for name in _SENSITIVE):
+    if options.get("store_in_cache") is False or any(options.get(name) for name in _PRIVATE_OPTIONS):
         return False
-    if sum(len(one) for one in fetched.captured.values() if isinstance(one, str)) > _LARGEST_PICTURE:
+    if sum(len(one) for one in fetched.captured.values() if isinstance(one, str)) > _MAX_IMAGE_CHARS:
         return False
     return 200 <= fetched.status < 300 and "@" not in urlsplit(url).netloc
 

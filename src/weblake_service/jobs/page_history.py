@@ -31,9 +31,11 @@ from weblake_service.page.change_tracking import (
 from weblake_service.store.database import Store
 from weblake_service.web.addresses import clean_url
 
-_KEEPS_NOTHING = "Changes were not tracked: nothing is kept of this scrape, and nothing is there to compare it with."
+_NOT_TRACKED_WARNING = (
+    "Changes were not tracked: nothing is kept of this scrape, and nothing is there to compare it with."
+)
 #: Options that shape the markdown, with their defaults.
-_SHAPING: dict[str, object] = {
+_MARKDOWN_OPTIONS: dict[str, object] = {
     "only_main_content": True,
     "only_clean_content": False,
     "include_tags": [],
@@ -55,7 +57,7 @@ class PageVersion:
 
 def key_of(team: str, url: str, asked: TrackingOptions, options: Mapping[str, object]) -> bytes:
     """Return the key under which a page's versions are compared."""
-    shape = {name: options.get(name, default) for name, default in _SHAPING.items()}
+    shape = {name: options.get(name, default) for name, default in _MARKDOWN_OPTIONS.items()}
     page = [team, _address(url), asked.tag, shape]
     return hashlib.sha256(msgspec.json.encode(page, order="deterministic")).digest()
 
@@ -157,7 +159,7 @@ async def track(
     if asked is None:
         return None
     if options.get("lockdown") or options.get("zero_data_retention"):
-        return TrackingResult(None, _KEEPS_NOTHING)
+        return TrackingResult(None, _NOT_TRACKED_WARNING)
     metadata, markdown = document.get("metadata"), document.get("markdown")
     status = metadata.get("statusCode") if isinstance(metadata, Mapping) else None
     assert isinstance(markdown, str)

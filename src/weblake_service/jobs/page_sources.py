@@ -15,7 +15,7 @@ from weblake_service.jobs.scraper import Scraped
 from weblake_service.store.database import Store
 
 #: Maximum number of batch pages that are read ahead: a multiple of those in flight plus a constant.
-_AHEAD, _AT_LEAST = 4, 40
+_PREFETCH_FACTOR, _MIN_PREFETCH = 4, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +44,19 @@ class PageSource(Protocol):
     async def refill(self) -> bool:
         """Read queued pages; return whether there were any."""
 
-    def appended(self) -> None:
+    def on_appended(self) -> None:
         """Notify the source that pages may have been queued."""
 
-    async def refuse(self, page: QueuedPage) -> Outcome | None:
+    async def blocked_outcome(self, page: QueuedPage) -> Outcome | None:
         """Return the outcome of a page that must not be fetched, or None."""
 
     async def pause(self) -> None:
         """Wait for the delay between two pages."""
 
-    def judge(self, page: QueuedPage, scraped: Scraped) -> PageResult:
+    def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
         """Return the outcome of a scraped page for the job."""
 
-    def queued(self, pages: Sequence[QueuedPage]) -> None:
+    def on_queued(self, pages: Sequence[QueuedPage]) -> None:
         """Notify the source of the positions of URLs that were found."""
 
     @property
@@ -88,7 +88,7 @@ class BatchSource:
         """Read the next URLs; return whether there were any."""
         if not self._more:
             return False
-        most = max(_AT_LEAST, _AHEAD * self.width)
+        most = max(_MIN_PREFETCH, _PREFETCH_FACTOR * self.width)
         # Reset before the read: pages appended during it are read by the next one.
         self._more = False
         found = await self._store.read(partial(page_queue.waiting, job_id=self._job_id, after=self._last, most=most))
@@ -98,20 +98,20 @@ class BatchSource:
             self._last = found[-1].place
         return bool(found)
 
-    def appended(self) -> None:
+    def on_appended(self) -> None:
         """Record that there are more URLs to read."""
         self._more = True
 
-    async def refuse(self, page: QueuedPage) -> Outcome | None:
+    async def blocked_outcome(self, page: QueuedPage) -> Outcome | None:
         """Return None: the URLs were chosen explicitly."""
         return None
 
     async def pause(self) -> None:
         """Do not wait."""
 
-    def judge(self, page: QueuedPage, scraped: Scraped) -> PageResult:
+    def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
         """Return the document; every page of a batch has one."""
         return PageResult(scraped.stored)
 
-    def queued(self, pages: Sequence[QueuedPage]) -> None:
+    def on_queued(self, pages: Sequence[QueuedPage]) -> None:
         """Do nothing: a batch follows no links."""

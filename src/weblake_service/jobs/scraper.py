@@ -32,16 +32,16 @@ from weblake_service.web.fetch import FetchedResponse
 
 _LOG = logging.getLogger("weblake.service")
 #: Bytes from which a body is compressed, and its words are indexed, in a thread.
-_LARGE = 200_000
+_LARGE_BYTES = 200_000
 #: Number of pages stored in the cache between two checks of its size.
-_SHRINK_EVERY = 64
+_EVICT_EVERY = 64
 #: Credits of a lockdown page that is in the cache, and of one that is not.
-LOCKDOWN_HIT, LOCKDOWN_MISS = 5, 1
+LOCKDOWN_HIT_CREDITS, LOCKDOWN_MISS_CREDITS = 5, 1
 #: Additional credits of a page with zero data retention.
-ZERO_DATA_RETENTION = 1
+ZERO_DATA_RETENTION_CREDITS = 1
 
 
-_NOT_THERE = (
+_NO_PROXY_WARNING = (
     "This service has no proxy in {country}: the page was asked for from where the service is, with the languages and "
     "the time zone of that country."
 )
@@ -147,13 +147,13 @@ class Scraper:
             timeout_s=max(0.0, until - time.monotonic()),
         )
         price = _price(page, options) + made.credits
-        told = _ScrapeMetadata(turn.scrape_id, price, queued_ms, None if hit is None else hit[1])
-        body = encode(_document(page.document, options, told, tracked, made))
+        scrape_metadata = _ScrapeMetadata(turn.scrape_id, price, queued_ms, None if hit is None else hit[1])
+        body = encode(_document(page.document, options, scrape_metadata, tracked, made))
         version = tracked.version if tracked is not None else None
-        stored = Stored(turn.scrape_id, body, told.credits, page.final_url, version)
+        stored = Stored(turn.scrape_id, body, scrape_metadata.credits, page.final_url, version)
         entry = await self._entry(url, options, page.fetched) if hit is None else None
         learn = partial(search_index.entry, team, page.document, page.final_url, options, fresh=hit is None)
-        found = await asyncio.to_thread(learn) if len(body) > _LARGE else learn()
+        found = await asyncio.to_thread(learn) if len(body) > _LARGE_BYTES else learn()
         return Scraped(stored, page.links, entry, found)
 
     async def _entry(
@@ -162,8 +162,8 @@ class Scraper:
         """Return the cache entry of a response; None if it must not be cached."""
         if fetched is None or not page_cache.is_cacheable(url, fetched, options):
             return None
-        await self._shrink()
-        if len(fetched.body) < _LARGE:
+        await self._evict()
+        if len(fetched.body) < _LARGE_BYTES:
             return page_cache.pack(url, options, fetched)
         return await asyncio.to_thread(page_cache.pack, url, options, fetched)
 
@@ -177,9 +177,9 @@ class Scraper:
         if await self._store.read(lambda db: accounts.used(db, team, now)) + credits > plan:
             raise PageFailure("INSUFFICIENT_CREDITS", f"All {plan} credits of this month are used up.", status=402)
 
-    async def _shrink(self) -> None:
+    async def _evict(self) -> None:
         self._kept += 1
-        if self._kept % _SHRINK_EVERY == 0:
+        if self._kept % _EVICT_EVERY == 0:
             await self._store.write(partial(page_cache.evict, most=self._config.max_cached_pages))
             await self._store.write(partial(search_index.evict, most=self._config.max_indexed_pages))
 
@@ -188,7 +188,7 @@ def failure_record(error: Exception) -> Failed:
     """Return a page's failure as a job records it; an unexpected exception is logged and affects only this page."""
     if isinstance(error, PageFailure):
         miss = error.code == "SCRAPE_LOCKDOWN_CACHE_MISS"
-        return Failed(error.code, error.message, LOCKDOWN_MISS if miss else 0)
+        return Failed(error.code, error.message, LOCKDOWN_MISS_CREDITS if miss else 0)
     _LOG.error("A page failed in an unforeseen way.", exc_info=error)
     return Failed("UNKNOWN_ERROR", f"An unexpected error occurred while scraping: {type(error).__name__}.")
 
@@ -207,25 +207,25 @@ class _ScrapeMetadata:
 def _document(
     made: Mapping[str, object],
     options: Mapping[str, object],
-    told: _ScrapeMetadata,
+    scrape_metadata: _ScrapeMetadata,
     tracked: TrackingResult | None,
     by_model: ModelOutput,
 ) -> dict[str, object]:
     given = made.get("metadata")
     metadata: dict[str, object] = dict(given) if isinstance(given, dict) else {}
-    metadata["scrapeId"] = told.scrape_id
-    metadata["cacheState"] = "miss" if told.cached_at is None else "hit"
-    if told.cached_at is not None:
-        metadata["cachedAt"] = iso(told.cached_at)
-    metadata["creditsUsed"] = told.credits
-    metadata["concurrencyLimited"] = told.queued_ms is not None
-    if told.queued_ms is not None:
-        metadata["concurrencyQueueDurationMs"] = told.queued_ms
+    metadata["scrapeId"] = scrape_metadata.scrape_id
+    metadata["cacheState"] = "miss" if scrape_metadata.cached_at is None else "hit"
+    if scrape_metadata.cached_at is not None:
+        metadata["cachedAt"] = iso(scrape_metadata.cached_at)
+    metadata["creditsUsed"] = scrape_metadata.credits
+    metadata["concurrencyLimited"] = scrape_metadata.queued_ms is not None
+    if scrape_metadata.queued_ms is not None:
+        metadata["concurrencyQueueDurationMs"] = scrape_metadata.queued_ms
     document = model_output.add_to_document(made, by_model, options) | {"metadata": metadata}
     warnings = [made.get("warning"), *by_model.warnings]
     country = country_of(options)
     if country.code != DEFAULT:
-        warnings.append(_NOT_THERE.format(country=country.code))
+        warnings.append(_NO_PROXY_WARNING.format(country=country.code))
     if tracked is not None:
         warnings.append(tracked.warning)
         if tracked.found is not None:
@@ -237,8 +237,8 @@ def _document(
 
 def _price(page: FreshPage, options: Mapping[str, object]) -> int:
     if options.get("lockdown"):
-        return LOCKDOWN_HIT
-    return page.credits + (ZERO_DATA_RETENTION if options.get("zero_data_retention") else 0)
+        return LOCKDOWN_HIT_CREDITS
+    return page.credits + (ZERO_DATA_RETENTION_CREDITS if options.get("zero_data_retention") else 0)
 
 
 def _cache_miss(options: Mapping[str, object]) -> PageFailure:

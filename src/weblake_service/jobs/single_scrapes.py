@@ -46,7 +46,7 @@ def read(db: Connection, scrape_id: str, team: str, at: float) -> bytes:
     Raises:
         ErrorResponse: 404 for an unknown or failed scrape, another team's, or one with zero data retention.
     """
-    alive = at - job_records.JOB_LIFE
+    alive = at - job_records.JOB_LIFETIME_S
     found = db.execute(
         "SELECT body FROM documents JOIN jobs ON jobs.id = job"
         " WHERE scrape_id = ? AND team = ? AND (ended IS NULL OR ended > ?)",

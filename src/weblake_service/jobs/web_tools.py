@@ -24,7 +24,7 @@ from weblake_service.web.interface import Web
 from weblake_service.web.map_urls import Known, arrange, find_urls
 
 #: Credits of one map, and of every ten results of a search or part of ten.
-MAP_PRICE, SEARCH_PRICE, PER = 1, 2, 10
+MAP_PRICE, SEARCH_PRICE, RESULTS_PER_PRICE = 1, 2, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,9 @@ class WebTools:
             await store.write(search_index.index_pending)
         found, _ = await store.read(lambda db: search_index.search(db, self._team, query, limit))
         lines = [f"- {one.url} {one.title}: {one.passage or one.description}" for one in found]
-        return ToolResult("\n".join(lines), -(-len(found) // PER) * SEARCH_PRICE, tuple(one.url for one in found))
+        return ToolResult(
+            "\n".join(lines), -(-len(found) // RESULTS_PER_PRICE) * SEARCH_PRICE, tuple(one.url for one in found)
+        )
 
     async def check_credits(self, credits: int) -> None:
         """Check that the team has enough credits for the next step.

@@ -25,15 +25,15 @@ from weblake_service.store.database import Store
 
 _LOG = logging.getLogger("weblake.service")
 #: Response timeout of a receiver in seconds.
-TIMEOUT = 10.0
+TIMEOUT_S = 10.0
 #: Maximum concurrent deliveries: to one receiver, and in total.
-_TO_ONE, _AT_ONCE = 4, 64
+_MAX_PER_RECEIVER, _MAX_CONCURRENT = 4, 64
 #: Maximum seconds between two reads of the queue.
-_LOOK_AGAIN = 60.0
+_POLL_S = 60.0
 #: Seconds until a delivery whose outcome could not be recorded is tried again.
-_NOTE_AGAIN = 5.0
+_RECORD_AGAIN_S = 5.0
 #: Maximum seconds that a change of the clock waits for deliveries.
-_SETTLE_S = 1.0
+_SETTLE_TIMEOUT_S = 1.0
 
 #: Posts a body to a URL and returns the status of the response; raises network errors.
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]
@@ -49,7 +49,7 @@ class WebhookDelivery:
         self._config = config
         self._bell = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._flying: dict[int, Row] = {}
+        self._in_flight: dict[int, Row] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -65,7 +65,7 @@ class WebhookDelivery:
         changed.
         """
         if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=_SETTLE_S)
+            await asyncio.wait(set(self._tasks), timeout=_SETTLE_TIMEOUT_S)
 
     async def close(self) -> None:
         """Stop; unfinished deliveries are repeated after the next start."""
@@ -83,34 +83,34 @@ class WebhookDelivery:
             due = None
             try:
                 now = self._clock.now()
-                rows, due = await self._store.read(partial(self._start_ready, flying=dict(self._flying), now=now))
+                rows, due = await self._store.read(partial(self._start_ready, in_flight=dict(self._in_flight), now=now))
                 for row in rows:
                     self._start_delivery(row)
             except Exception:  # noqa: BLE001 - the next round tries again
                 _LOG.exception("Webhook deliveries could not be read.")
-            wait = _LOOK_AGAIN if due is None else min(_LOOK_AGAIN, max(0.0, due - self._clock.now()))
+            wait = _POLL_S if due is None else min(_POLL_S, max(0.0, due - self._clock.now()))
             try:
                 async with aio.timeout(wait):
                     await self._bell.wait()
             except TimeoutError:
                 continue
 
-    def _start_ready(self, db: Connection, flying: Mapping[int, Row], now: float) -> tuple[list[Row], float | None]:
+    def _start_ready(self, db: Connection, in_flight: Mapping[int, Row], now: float) -> tuple[list[Row], float | None]:
         """Start the due deliveries; return them, and when to read the queue again.
 
         The end of a delivery also wakes the delivery task.
         """
-        rows = webhook_queue.ready(db, now, flying, to_one=_TO_ONE, at_once=_AT_ONCE)
+        rows = webhook_queue.ready(db, now, in_flight, to_one=_MAX_PER_RECEIVER, at_once=_MAX_CONCURRENT)
         return rows, webhook_queue.next_due(db, now)
 
     def _start_delivery(self, row: Row) -> None:
-        self._flying[row["seq"]] = row
+        self._in_flight[row["seq"]] = row
         task = asyncio.create_task(self._deliver_one(row["seq"]))
         self._tasks.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            self._flying.pop(row["seq"], None)
+            self._in_flight.pop(row["seq"], None)
             self.wake()
 
         task.add_done_callback(ended)
@@ -122,15 +122,15 @@ class WebhookDelivery:
                 await self._record(row, *await self._attempt(row))
         except Exception:  # noqa: BLE001 - the delivery stays queued
             _LOG.exception("A webhook delivery could not be read or noted.")
-            await asyncio.sleep(_NOTE_AGAIN)
+            await asyncio.sleep(_RECORD_AGAIN_S)
 
     async def _attempt(self, row: Row) -> tuple[bool, str]:
         """Post a delivery; return whether it was acknowledged, and the receiver's response."""
         try:
-            async with aio.timeout(TIMEOUT):
+            async with aio.timeout(TIMEOUT_S):
                 status = await self._post(row["url"], row["body"], self._headers(row))
         except TimeoutError:
-            return False, f"no answer within {TIMEOUT:.0f} s"
+            return False, f"no answer within {TIMEOUT_S:.0f} s"
         except PageFailure as failure:
             return False, failure.code
         except Exception as error:  # noqa: BLE001 - any failure of a receiver is retried

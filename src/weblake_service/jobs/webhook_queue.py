@@ -17,12 +17,12 @@ from weblake_service.clock import iso
 from weblake_service.responses import encode
 
 #: Seconds between failed attempts; after the last one the delivery is dropped.
-RETRIES = (60.0, 300.0, 900.0)
+RETRY_PAUSES_S = (60.0, 300.0, 900.0)
 #: The events that are sent if the configuration lists none: the contract's text knows no others.
 DEFAULT_EVENTS = ("completed",)
 #: Number of past deliveries that are kept.
-_REMEMBERED = 1000
-_EVERY_RECEIVER = """
+_MAX_ARCHIVED = 1000
+_RECEIVERS_QUERY = """
 WITH RECURSIVE every(url) AS (
     SELECT min(url) FROM deliveries
     UNION ALL SELECT (SELECT min(url) FROM deliveries WHERE url > every.url) FROM every WHERE every.url IS NOT NULL
@@ -78,27 +78,27 @@ def enqueue(
 
 
 def ready(
-    db: Connection, at: float, flying: Mapping[int, Row], *, to_one: int, at_once: int, look: int = 32
+    db: Connection, at: float, in_flight: Mapping[int, Row], *, to_one: int, at_once: int, look: int = 32
 ) -> list[Row]:
     """Return the deliveries to start now, without their bodies.
 
     A job's first event is sent before its pages and its last event after them, unless a delivery has to be retried.
 
     Args:
-        flying: The current deliveries, by id.
+        in_flight: The current deliveries, by id.
         to_one: Maximum concurrent deliveries to one receiver.
         at_once: Maximum concurrent deliveries in total.
         look: Maximum number of entries of a receiver's queue that are examined.
     """
     under_way: dict[str, list[Row]] = {}
-    for row in flying.values():
+    for row in in_flight.values():
         under_way.setdefault(row["url"], []).append(row)
     chosen: list[Row] = []
-    urls = [one["url"] for one in db.execute(_EVERY_RECEIVER, (at,))]
+    urls = [one["url"] for one in db.execute(_RECEIVERS_QUERY, (at,))]
     # Receivers with the fewest current deliveries first, so that a few slow receivers never occupy every slot.
     for url in sorted(urls, key=lambda url: len(under_way.get(url, ()))):
         mine = under_way.get(url, [])
-        room = min(to_one - len(mine), at_once - len(flying) - len(chosen))
+        room = min(to_one - len(mine), at_once - len(in_flight) - len(chosen))
         if room <= 0:
             continue
         waiting = db.execute(
@@ -106,7 +106,7 @@ def ready(
             " ORDER BY due, seq LIMIT ?",
             (url, at, look),
         )
-        chosen += _in_order([row for row in waiting if row["seq"] not in flying], mine)[:room]
+        chosen += _deliverable([row for row in waiting if row["seq"] not in in_flight], mine)[:room]
     return chosen
 
 
@@ -133,10 +133,10 @@ def schedule_retry(db: Connection, place: int, at: float, answer: str) -> bool:
     if row is None:
         return False
     tries = row["tries"] + 1
-    if tries > len(RETRIES):
+    if tries > len(RETRY_PAUSES_S):
         _archive(db, place, "dropped", at, answer)
         return False
-    due = at + RETRIES[tries - 1]
+    due = at + RETRY_PAUSES_S[tries - 1]
     db.execute("UPDATE deliveries SET tries = ?, due = ?, answer = ? WHERE seq = ?", (tries, due, answer, place))
     return True
 
@@ -163,7 +163,7 @@ def recent(
     return [_to_dict(row) for row in rows]
 
 
-def _in_order(waiting: Collection[Row], under_way: Collection[Row]) -> list[Row]:
+def _deliverable(waiting: Collection[Row], under_way: Collection[Row]) -> list[Row]:
     """Return the due deliveries of a receiver that need not wait for another one of their job."""
     begun = [*under_way]
     held: set[str] = set()
@@ -189,7 +189,7 @@ def _archive(db: Connection, place: int, state: str, at: float, answer: str) -> 
         return
     db.execute("DELETE FROM deliveries WHERE seq = ?", (place,))
     assert left.lastrowid is not None
-    db.execute("DELETE FROM past_deliveries WHERE seq <= ?", (left.lastrowid - _REMEMBERED,))
+    db.execute("DELETE FROM past_deliveries WHERE seq <= ?", (left.lastrowid - _MAX_ARCHIVED,))
 
 
 def _to_dict(row: Row) -> dict[str, object]:

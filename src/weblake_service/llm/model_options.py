@@ -11,9 +11,9 @@ from weblake_service.llm.schemas import schema_problem
 FIELDS = {"summary": "summary", "json": "json", "question": "answer", "highlights": "highlights"}
 #: Additional credits of a page for extracted data, according to public documentation; the contract's table does not
 #: list it.
-EXTRACTION = 4
+EXTRACTION_CREDITS = 4
 #: The required fields of each format.
-_NEEDS = {"json": ("schema", "prompt"), "question": ("question",), "highlights": ("query",)}
+_REQUIRED_FIELDS = {"json": ("schema", "prompt"), "question": ("question",), "highlights": ("query",)}
 
 
 def problem(options: Mapping[str, object]) -> str:
@@ -23,7 +23,7 @@ def problem(options: Mapping[str, object]) -> str:
         if count > 1:
             return f"formats holds `{kind}` {count} times, and a document has one field for it."
     for one in wanted:
-        needed = _NEEDS.get(str(one["type"]), ())
+        needed = _REQUIRED_FIELDS.get(str(one["type"]), ())
         if needed and not any(name in one for name in needed):
             return f"The format `{one['type']}` needs its object form, with {' or '.join(needed)}."
     tracked = tracking(options)
@@ -63,7 +63,7 @@ def without_model_options(options: Mapping[str, object]) -> Mapping[str, object]
 def price(options: Mapping[str, object]) -> int:
     """Return the maximum price of a model's work on one page in credits."""
     extractions = [one for one in entries(options) if one.get("type") == "json"]
-    return EXTRACTION * (len(extractions) + (tracking(options) is not None))
+    return EXTRACTION_CREDITS * (len(extractions) + (tracking(options) is not None))
 
 
 def wants_markdown(options: Mapping[str, object]) -> bool:

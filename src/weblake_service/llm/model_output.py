@@ -12,7 +12,7 @@ from weblake import aio
 from weblake_service.llm import prompts
 from weblake_service.llm.changed_fields import changed_fields
 from weblake_service.llm.interface import Model, ModelFailure
-from weblake_service.llm.model_options import EXTRACTION, FIELDS, entries, tracking, wants_markdown
+from weblake_service.llm.model_options import EXTRACTION_CREDITS, FIELDS, entries, tracking, wants_markdown
 from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
 from weblake_service.page_failure import PageFailure
@@ -138,7 +138,7 @@ async def _part(model: Model, wanted: Mapping[str, object], text: str, made: Mod
         made.fields["highlights"] = await _highlights(model, str(wanted.get("query", "")), text, made)
     else:
         made.fields["json"] = await extract(model, wanted, [text])
-        made.credits += EXTRACTION
+        made.credits += EXTRACTION_CREDITS
 
 
 async def extract(model: Model, wanted: Mapping[str, object], texts: list[str], task: str = prompts.EXTRACT) -> object:
@@ -166,7 +166,7 @@ async def _describe_changes(
     model: Model, tracked: Mapping[str, object], previous: str, text: str, made: ModelOutput
 ) -> None:
     made.changes, warning = await changed_fields(model, tracked, previous, text)
-    made.credits += EXTRACTION
+    made.credits += EXTRACTION_CREDITS
     if warning:
         made.warnings.append(warning)
 

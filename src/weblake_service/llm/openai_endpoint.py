@@ -28,14 +28,14 @@ from weblake_service.llm.settings import API_KEY, BASE_URL, MODEL, PAGE_CHARS
 from weblake_service.web.connection_pools import proxy_for
 
 #: Maximum bytes of a response; this ends the response of a model that repeats itself forever.
-_MOST_REPLY = 4 << 20
+_MAX_RESPONSE_BYTES = 4 << 20
 #: Read timeout in seconds; the caller limits the whole call.
-_SILENCE_S, _CONNECT_S = 300.0, 10.0
+_READ_TIMEOUT_S, _CONNECT_TIMEOUT_S = 300.0, 10.0
 #: Maximum attempts of a call to a busy or failing endpoint, and seconds between attempts.
-_TRIES, _WAIT_S, _LONGEST_WAIT_S = 3, 0.5, 30.0
-_NOT_SET_UP = "FEATURE_NOT_CONFIGURED"
+_MAX_TRIES, _WAIT_S, _MAX_WAIT_S = 3, 0.5, 30.0
+_NOT_CONFIGURED = "FEATURE_NOT_CONFIGURED"
 #: Response formats for JSON, the most specific first, because endpoints support different ones.
-_HINTS = ("json_schema", "json_object", "")
+_RESPONSE_FORMATS = ("json_schema", "json_object", "")
 
 
 class _RetryableError(Exception):
@@ -66,7 +66,7 @@ class OpenAIEndpoint:
             trust_env=False,
             verify=self._url.scheme == "https",  # loading certificates takes 20 ms
             proxy=proxy_for(self._url) or None,
-            timeout=httpx.Timeout(_SILENCE_S, connect=_CONNECT_S, pool=None),
+            timeout=httpx.Timeout(_READ_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S, pool=None),
         )
 
     async def complete(self, messages: Sequence[Message], schema: Mapping[str, object] | None = None) -> Completion:
@@ -74,11 +74,11 @@ class OpenAIEndpoint:
         async with self._turns:
             if schema is None:
                 return await self._with_retries(messages, "", None)
-            for place in range(self._hint, len(_HINTS)):
+            for place in range(self._hint, len(_RESPONSE_FORMATS)):
                 try:
-                    answer = await self._with_retries(messages, _HINTS[place], schema)
+                    answer = await self._with_retries(messages, _RESPONSE_FORMATS[place], schema)
                 except ModelFailure as failure:
-                    if failure.code != REFUSED or not _HINTS[place]:
+                    if failure.code != REFUSED or not _RESPONSE_FORMATS[place]:
                         raise
                 else:
                     self._hint = place
@@ -92,17 +92,19 @@ class OpenAIEndpoint:
     async def _with_retries(
         self, messages: Sequence[Message], hint: str, schema: Mapping[str, object] | None
     ) -> Completion:
-        for tries in range(1, _TRIES + 1):
+        for tries in range(1, _MAX_TRIES + 1):
             try:
-                return await self._once(messages, hint, schema)
+                return await self._send_once(messages, hint, schema)
             except _RetryableError as busy:
                 wait = _WAIT_S * 2 ** (tries - 1) if busy.after is None else busy.after
-                if tries == _TRIES or wait > _LONGEST_WAIT_S:
+                if tries == _MAX_TRIES or wait > _MAX_WAIT_S:
                     raise busy.failure from None
             await asyncio.sleep(wait)
         raise AssertionError("the last try raises")
 
-    async def _once(self, messages: Sequence[Message], hint: str, schema: Mapping[str, object] | None) -> Completion:
+    async def _send_once(
+        self, messages: Sequence[Message], hint: str, schema: Mapping[str, object] | None
+    ) -> Completion:
         asked: dict[str, object] = {
             "model": self._model,
             "messages": [{"role": one.role, "content": one.text} for one in messages],
@@ -136,10 +138,10 @@ def _failure_of_status(reply: httpx.Response) -> ModelFailure | _RetryableError:
     status = reply.status_code
     said = f"The language model's endpoint answered with {status}"
     if status in (401, 403):
-        return ModelFailure(_NOT_SET_UP, f"{said}: it does not take the key. Look at {API_KEY}.", status=503)
+        return ModelFailure(_NOT_CONFIGURED, f"{said}: it does not take the key. Look at {API_KEY}.", status=503)
     if status in (404, 405) or 300 <= status < 400:
         text = f"{said}: there is no such model or address. Look at {MODEL} and {BASE_URL}."
-        return ModelFailure(_NOT_SET_UP, text, status=503)
+        return ModelFailure(_NOT_CONFIGURED, text, status=503)
     if status == 429:
         text = f"{said}: too many requests, or its quota is used up. Try later, or look at the account of {API_KEY}."
         return _RetryableError(ModelFailure(RATE_LIMITED, text), _retry_after(reply.headers.get("retry-after")))
@@ -154,8 +156,8 @@ async def _body(reply: httpx.Response) -> bytes:
     body = bytearray()
     async for part in reply.aiter_bytes():
         body += part
-        if len(body) > _MOST_REPLY:
-            raise _bad_response(f"is longer than {_MOST_REPLY} bytes")
+        if len(body) > _MAX_RESPONSE_BYTES:
+            raise _bad_response_failure(f"is longer than {_MAX_RESPONSE_BYTES} bytes")
     return bytes(body)
 
 
@@ -165,9 +167,9 @@ def _read(body: bytes) -> Completion:
         choice = said["choices"][0]
         text = choice["message"]["content"]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
-        raise _bad_response("is not a chat completion") from None
+        raise _bad_response_failure("is not a chat completion") from None
     if not isinstance(text, str):
-        raise _bad_response("holds no text")
+        raise _bad_response_failure("holds no text")
     usage = said.get("usage")
     counted = usage if isinstance(usage, dict) else {}
     return Completion(
@@ -178,7 +180,7 @@ def _read(body: bytes) -> Completion:
     )
 
 
-def _bad_response(why: str) -> ModelFailure:
+def _bad_response_failure(why: str) -> ModelFailure:
     return ModelFailure(BAD_REPLY, f"The reply of the language model's endpoint {why}. Look at {BASE_URL}.")
 
 

@@ -15,7 +15,7 @@ from weblake_service.llm.schemas import Check
 #: A code fence around the whole response, which many models add despite the instructions.
 _FENCE = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
 #: Maximum characters of a response that is sent back for repair, and size from which one is validated in a thread.
-_MOST_SHOWN, _LARGE = 20_000, 50_000
+_MAX_REPAIR_CHARS, _LARGE_CHARS = 20_000, 50_000
 
 
 async def text_of(model: Model, messages: Sequence[Message]) -> str:
@@ -50,7 +50,7 @@ async def json_of(model: Model, messages: Sequence[Message], check: Check, hint:
         return value
     again = [
         *messages,
-        Message("assistant", answer.text[:_MOST_SHOWN]),
+        Message("assistant", answer.text[:_MAX_REPAIR_CHARS]),
         Message("user", prompts.REPAIR.format(why=problem)),
     ]
     answer = await model.complete(again, hint)
@@ -65,7 +65,7 @@ async def json_of(model: Model, messages: Sequence[Message], check: Check, hint:
 
 
 async def _checked_json(text: str, check: Check, *, cut: bool) -> tuple[object, str]:
-    if len(text) > _LARGE:
+    if len(text) > _LARGE_CHARS:
         value, problem = await asyncio.to_thread(_check, text, check)
     else:
         value, problem = _check(text, check)

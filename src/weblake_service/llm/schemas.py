@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from jsonschema_rs import Validator
 
 #: Maximum bytes of a schema as JSON, maximum nesting depth, and maximum parts after expansion of references.
-MOST_BYTES, MOST_DEPTH, MOST_PARTS = 100_000, 64, 5_000
+MAX_BYTES, MAX_DEPTH, MAX_PARTS = 100_000, 64, 5_000
 #: Maximum number of references that are followed in a chain.
-_MOST_CHAIN = 50
+_MAX_REFERENCE_CHAIN = 50
 #: Maximum nesting depth of a response, and maximum number of its errors that are listed.
-_ANSWER_DEPTH, _NAMED = 100, 5
-_ELSEWHERE = ("$dynamicRef", "$recursiveRef")
+_MAX_RESPONSE_DEPTH, _MAX_LISTED_ERRORS = 100, 5
+_UNSUPPORTED_REFERENCES = ("$dynamicRef", "$recursiveRef")
 
 #: Returns what is wrong with a value; empty if it is valid.
 Check = Callable[[object], str]
@@ -34,12 +34,12 @@ def schema_problem(schema: Mapping[str, object]) -> str:
         size = len(msgspec.json.encode(schema))
     except (RecursionError, UnicodeEncodeError, TypeError):
         return "it nests too deeply, or holds text that no JSON can carry"
-    if size > MOST_BYTES:
-        return f"it is larger than {MOST_BYTES} bytes"
-    if _depth(schema) > MOST_DEPTH:
-        return f"it nests deeper than {MOST_DEPTH} levels"
+    if size > MAX_BYTES:
+        return f"it is larger than {MAX_BYTES} bytes"
+    if _depth(schema) > MAX_DEPTH:
+        return f"it nests deeper than {MAX_DEPTH} levels"
     try:
-        _count(schema, schema, (), [MOST_PARTS], top=True)
+        _count(schema, schema, (), [MAX_PARTS], top=True)
         _validator(schema)
     except ValueError as error:
         return str(error).splitlines()[0][:300]
@@ -51,13 +51,13 @@ def checker(schema: Mapping[str, object]) -> Check:
     validator = _validator(schema)
 
     def check(value: object) -> str:
-        if _depth(value) > _ANSWER_DEPTH:
-            return f"it nests deeper than {_ANSWER_DEPTH} levels"
+        if _depth(value) > _MAX_RESPONSE_DEPTH:
+            return f"it nests deeper than {_MAX_RESPONSE_DEPTH} levels"
         found = []
         for error in validator.iter_errors(value):
             place = "/".join(str(part) for part in error.instance_path)
             found.append(f"at /{place}: {error.message[:300]}")
-            if len(found) == _NAMED:
+            if len(found) == _MAX_LISTED_ERRORS:
                 break
         return "; ".join(found)
 
@@ -87,9 +87,9 @@ def _count(
     """Count the parts of a schema with its references expanded; raises ValueError if there are too many."""
     left[0] -= 1
     if left[0] < 0:
-        raise ValueError(f"it has more than {MOST_PARTS} parts once its references are followed")
+        raise ValueError(f"it has more than {MAX_PARTS} parts once its references are followed")
     if isinstance(part, Mapping):
-        if any(isinstance(part.get(name), str) for name in _ELSEWHERE):
+        if any(isinstance(part.get(name), str) for name in _UNSUPPORTED_REFERENCES):
             raise ValueError("it uses $dynamicRef or $recursiveRef: use $ref")
         if not top and isinstance(part.get("$id"), str):
             raise ValueError("a part of it has an $id of its own: leave that out")
@@ -97,8 +97,8 @@ def _count(
         if isinstance(reference, str):
             if reference in following or reference == "#":
                 raise ValueError(f"the $ref {reference[:100]!r} leads back to itself: write out the levels you need")
-            if len(following) == _MOST_CHAIN:
-                raise ValueError(f"more than {_MOST_CHAIN} references follow one after another")
+            if len(following) == _MAX_REFERENCE_CHAIN:
+                raise ValueError(f"more than {_MAX_REFERENCE_CHAIN} references follow one after another")
             _count(root, _resolve_reference(root, reference), (*following, reference), left)
     for one in part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ():
         if isinstance(one, Mapping | list):

@@ -11,14 +11,14 @@ from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
 from weblake_service.jobs.agent import DEFAULT_CREDITS
 from weblake_service.jobs.job_records import NewJob
-from weblake_service.llm.model_options import EXTRACTION
+from weblake_service.llm.model_options import EXTRACTION_CREDITS
 from weblake_service.responses import bad_request
 from weblake_service.routes import model_jobs
 from weblake_service.routes.idempotency import IdempotencyTicket
 from weblake_service.routes.request_options import read_options, read_target, read_webhook, run_once
 
 #: Request fields that are not stored in the job's plan.
-_NOT_PLAN = frozenset({"webhook", "origin", "integration"})
+_NOT_STORED = frozenset({"webhook", "origin", "integration"})
 
 
 class AgentRoutes:
@@ -59,11 +59,11 @@ class AgentRoutes:
         if asked.get("strict_constrain_to_urls") and not urls:
             bad_request("`strictConstrainToURLs` needs `urls`: without any, nothing could be read.")
         most = asked.get("max_credits", DEFAULT_CREDITS)
-        if not isinstance(most, int | float) or not EXTRACTION < most < 10**9:
-            bad_request(f"`maxCredits` must be above {EXTRACTION}: that much its answer costs alone.")
+        if not isinstance(most, int | float) or not EXTRACTION_CREDITS < most < 10**9:
+            bad_request(f"`maxCredits` must be above {EXTRACTION_CREDITS}: that much its answer costs alone.")
         parts.rate.take(access.team)
-        plan = {name: value for name, value in asked.items() if name not in _NOT_PLAN}
+        plan = {name: value for name, value in asked.items() if name not in _NOT_STORED}
         plan |= {"urls": urls, "max_credits": int(most), "model": parts.config.llm_model or ""}
         first = urls[0] if urls else str(asked["prompt"])[:200]
         job = NewJob("", "agent", access, first, parts.clock.now(), {}, plan, {}, webhook, target=first)
-        return await model_jobs.start(parts, job, ticket, EXTRACTION + 1, {})
+        return await model_jobs.start(parts, job, ticket, EXTRACTION_CREDITS + 1, {})

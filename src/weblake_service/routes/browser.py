@@ -33,10 +33,10 @@ from weblake_service.sessions.session_records import SessionSpec
 from weblake_service.sessions.sessions import LiveSession, destroyed_error
 
 #: Default lifetime and idle time in seconds; the contract's text gives 600 and 300 for the lifetime.
-_TTL, _IDLE = 300, 300
+_DEFAULT_TTL_S, _DEFAULT_IDLE_S = 300, 300
 _STATUSES = {"active": True, "destroyed": False}
 #: Seconds after which a locked profile may be available again (Retry-After).
-_COME_BACK = "5"
+_RETRY_AFTER_S = "5"
 
 
 class BrowserRoutes:
@@ -95,8 +95,8 @@ class BrowserRoutes:
         wanted = SessionSpec(
             access,
             context_settings_of({}),
-            _seconds(asked, "ttl", _TTL),
-            _seconds(asked, "activity_ttl", _IDLE),
+            _seconds(asked, "ttl", _DEFAULT_TTL_S),
+            _seconds(asked, "activity_ttl", _DEFAULT_IDLE_S),
             streamed=asked.get("stream_web_view") is not False,
         )
         profile = profile_of(asked)
@@ -112,7 +112,7 @@ class BrowserRoutes:
             if failure.code == "PROFILE_IN_USE":
                 # The write lock of a profile is a concurrency limit, and the contract defines no 409 here.
                 raise ErrorResponse(
-                    429, failure.message, code=failure.code, headers={"Retry-After": _COME_BACK}
+                    429, failure.message, code=failure.code, headers={"Retry-After": _RETRY_AFTER_S}
                 ) from failure
             raise ErrorResponse(failure.status, failure.message, code=failure.code) from failure
         reply = encode(

@@ -13,7 +13,7 @@ from weblake_service.sessions.code.runner import run_code
 from weblake_service.sessions.sessions import LiveSession
 
 #: Default timeout of code in seconds.
-_LIMIT = 30
+_DEFAULT_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class CodeRunner:
             str(asked.get("language") or "node"),
             cdp_url=self._parts.playwright.cdp_url(live),
             folder=folder,
-            timeout_s=number(asked.get("timeout"), _LIMIT),
+            timeout_s=number(asked.get("timeout"), _DEFAULT_TIMEOUT_S),
             guard=live.session.watchdog,
         )
         found = await self._parts.sessions.use(live, code)

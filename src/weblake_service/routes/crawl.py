@@ -37,7 +37,7 @@ from weblake_service.store import accounts
 from weblake_service.web.path_patterns import PathPatterns
 
 #: Fields of a crawl's options that are not stored in its plan.
-_NOT_PLAN = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
+_NOT_STORED = frozenset({"url", "webhook", "scrape_options", "origin", "integration", "zero_data_retention", "prompt"})
 
 
 class CrawlRoutes:
@@ -107,7 +107,7 @@ class CrawlRoutes:
         now = parts.clock.now()
         limit, target = asked.get("limit", DEFAULT_LIMIT), None if is_private(pages) else url
         assert isinstance(limit, int)
-        plan = {name: value for name, value in asked.items() if name not in _NOT_PLAN} | {"limit": limit}
+        plan = {name: value for name, value in asked.items() if name not in _NOT_STORED} | {"limit": limit}
 
         def record(db: Connection) -> tuple[str, bytes]:
             accounts.require_credits(

@@ -12,10 +12,10 @@ from weblake.api import options
 from weblake_service.components import ServiceComponents
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options, not_configured
-from weblake_service.jobs.extract import MOST_PAGES, PAGES
+from weblake_service.jobs.extract import DEFAULT_PAGES, MAX_PAGES
 from weblake_service.jobs.job_records import NewJob
 from weblake_service.jobs.page_cache import is_private
-from weblake_service.llm.model_options import EXTRACTION
+from weblake_service.llm.model_options import EXTRACTION_CREDITS
 from weblake_service.responses import bad_request
 from weblake_service.routes import model_jobs
 from weblake_service.routes.idempotency import IdempotencyTicket
@@ -23,7 +23,7 @@ from weblake_service.routes.request_options import page_price, read_options, rea
 from weblake_service.routes.target_urls import split_urls, target_error
 
 #: Request fields that are not stored in the job's plan.
-_NOT_PLAN = frozenset({"webhook", "scrape_options", "origin", "integration", "urls"})
+_NOT_STORED = frozenset({"webhook", "scrape_options", "origin", "integration", "urls"})
 
 
 class ExtractRoutes:
@@ -64,9 +64,9 @@ class ExtractRoutes:
         webhook = read_webhook(asked, parts.config)
         urls, invalid = self._urls(asked)
         parts.rate.take(access.team)
-        count = min(max(len(urls), int(str(asked.get("limit", PAGES if not urls else 1)))), MOST_PAGES)
-        needed = count * page_price({**pages, "formats": ["markdown"]}) + EXTRACTION
-        plan = {name: value for name, value in asked.items() if name not in _NOT_PLAN} | {"urls": urls}
+        count = min(max(len(urls), int(str(asked.get("limit", DEFAULT_PAGES if not urls else 1)))), MAX_PAGES)
+        needed = count * page_price({**pages, "formats": ["markdown"]}) + EXTRACTION_CREDITS
+        plan = {name: value for name, value in asked.items() if name not in _NOT_STORED} | {"urls": urls}
         first = urls[0] if urls else str(asked.get("prompt", ""))[:200]
         job = NewJob(
             "", "extract", access, first, parts.clock.now(), pages, plan, {}, webhook, expected=needed, target=first

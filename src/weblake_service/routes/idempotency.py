@@ -24,9 +24,9 @@ from weblake_service.store.database import Store
 
 #: Seconds for which the response to a start is stored: much longer than the job, so that a late retry starts nothing
 #: new.
-KEEP_STARTS = 30 * 24 * 3600.0
+KEEP_STARTS_S = 30 * 24 * 3600.0
 #: Seconds for which the response to a scrape is stored: as long as the document itself.
-KEEP_SCRAPES = 24 * 3600.0
+KEEP_SCRAPES_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class IdempotencyStore:
         access: Access,
         body: dict[str, object],
         act: Callable[[IdempotencyTicket], Awaitable[Response]],
-        keep: float = KEEP_STARTS,
+        keep: float = KEEP_STARTS_S,
     ) -> Response:
         """Execute a request, or return the stored response to the same request with the same key.
 

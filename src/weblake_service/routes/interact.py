@@ -21,7 +21,7 @@ from weblake_service.sessions.prompt_agent import follow_prompt
 from weblake_service.sessions.sessions import LiveSession
 
 #: Default timeout of a prompt in seconds.
-_LIMIT = 30
+_DEFAULT_TIMEOUT_S = 30
 
 
 class InteractRoutes:
@@ -65,7 +65,7 @@ class InteractRoutes:
             ran = await self._code.run(live, asked)
             result = {**ran.shown, "result": ran.value}
         else:
-            result = await self._follow(live, prompt, number(asked.get("timeout"), _LIMIT))
+            result = await self._follow(live, prompt, number(asked.get("timeout"), _DEFAULT_TIMEOUT_S))
         reply = encode({"success": True, **session_urls(live, str(request.base_url)), **result})
         await parts.store.write(lambda db: ticket.save(db, 200, reply))
         return encoded_json_response(reply)

@@ -15,7 +15,7 @@ from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, bad_request, encode, encoded_json_response, read_object
-from weblake_service.routes.idempotency import KEEP_SCRAPES, IdempotencyTicket
+from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
 from weblake_service.routes.request_options import read_options, read_target
 from weblake_service.store import accounts, search_index
 from weblake_service.web.accept_language import languages_problem
@@ -44,7 +44,7 @@ class MapRoutes:
         async def act(ticket: IdempotencyTicket) -> Response:
             return await self._map(access, body, ticket)
 
-        return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES)
+        return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES_S)
 
     async def _map(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts

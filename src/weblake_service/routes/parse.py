@@ -21,20 +21,20 @@ from weblake_service.files.file_types import EXTENSIONS, listed, type_of_name
 from weblake_service.files.upload import UploadForm, read_form
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.page_outcomes import Stored
-from weblake_service.jobs.scraper import ZERO_DATA_RETENTION, failure_record
+from weblake_service.jobs.scraper import ZERO_DATA_RETENTION_CREDITS, failure_record
 from weblake_service.llm import model_options, model_output
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, json_response
-from weblake_service.routes.idempotency import KEEP_SCRAPES, IdempotencyTicket
+from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
 from weblake_service.routes.request_options import page_price, read_options
 from weblake_service.routes.single_call import SinglePageCall
 from weblake_service.store import accounts
 from weblake_service.web.interface import ParsedFile
 
 #: Formats that are available only for web pages.
-_NO_FILE_HAS = frozenset(["screenshot", "branding", "audio", "video", "changeTracking", "attributes"])
+_PAGE_ONLY_FORMATS = frozenset(["screenshot", "branding", "audio", "video", "changeTracking", "attributes"])
 #: Default timeout of a file in milliseconds.
-_TIMEOUT = 30_000
+_DEFAULT_TIMEOUT_MS = 30_000
 
 
 class ParseRoutes:
@@ -67,20 +67,20 @@ class ParseRoutes:
             async def act(ticket: IdempotencyTicket) -> Response:
                 return await self._parse(access, form, ticket)
 
-            return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES)
+            return await self._parts.replays.once(request, access, body, act, KEEP_SCRAPES_S)
         finally:
             form.close()
 
     async def _parse(self, access: Access, form: UploadForm, ticket: IdempotencyTicket) -> Response:
         parts = self._parts
-        asked = self._asked(access, form)
+        asked = self._read_options(access, form)
         parts.rate.take(access.team)
         plan, price, now = parts.config.plan(access.team), page_price(asked), parts.clock.now()
         # The number of PDF pages is known only after the conversion, which is then billed.
         await parts.store.read(lambda db: accounts.require_credits(db, access.team, price, plan.credits, now))
         call = SinglePageCall(access, "parse", form.name, await parts.ids.drawn(parts.store), is_private(asked), ticket)
         timeout = asked.get("timeout")
-        timeout_s = (timeout if isinstance(timeout, int) and timeout > 0 else _TIMEOUT) / 1000
+        timeout_s = (timeout if isinstance(timeout, int) and timeout > 0 else _DEFAULT_TIMEOUT_MS) / 1000
         until = time.monotonic() + timeout_s
         try:
             page = await parts.web.parse(form.read, model_options.without_model_options(asked), timeout_s)
@@ -90,7 +90,7 @@ class ParseRoutes:
             return await call.failed(parts, _error_of_failure(failure), failure_record(failure))
         return await call.stored(parts, _document(call, page, made, asked))
 
-    def _asked(self, access: Access, form: UploadForm) -> dict[str, object]:
+    def _read_options(self, access: Access, form: UploadForm) -> dict[str, object]:
         """Return the validated options of a request; raises ErrorResponse."""
         if type_of_name(form.name) is None:
             raise ErrorResponse(
@@ -109,14 +109,14 @@ class ParseRoutes:
 def _document(
     call: SinglePageCall, page: ParsedFile, made: model_output.ModelOutput, asked: Mapping[str, object]
 ) -> Stored:
-    credits = page.credits + made.credits + (ZERO_DATA_RETENTION if call.private else 0)
+    credits = page.credits + made.credits + (ZERO_DATA_RETENTION_CREDITS if call.private else 0)
     metadata = page.document.get("metadata")
-    told: dict[str, object] = dict(metadata) if isinstance(metadata, Mapping) else {}
+    shown_metadata: dict[str, object] = dict(metadata) if isinstance(metadata, Mapping) else {}
     # Proxy and cache options do not apply to a file.
     for name in ("proxyUsed", "cacheState"):
-        told.pop(name, None)
-    told |= {"scrapeId": call.id, "creditsUsed": credits, "concurrencyLimited": False}
-    document = model_output.add_to_document(page.document, made, asked) | {"metadata": told}
+        shown_metadata.pop(name, None)
+    shown_metadata |= {"scrapeId": call.id, "creditsUsed": credits, "concurrencyLimited": False}
+    document = model_output.add_to_document(page.document, made, asked) | {"metadata": shown_metadata}
     warnings = [str(one) for one in (page.document.get("warning"), *made.warnings) if one]
     if warnings:
         document["warning"] = " ".join(warnings)
@@ -132,6 +132,6 @@ def _error_of_failure(failure: PageFailure) -> ErrorResponse:
 
 def _check_formats(asked: Mapping[str, object]) -> None:
     for name in format_names(asked):
-        if name in _NO_FILE_HAS:
+        if name in _PAGE_ONLY_FORMATS:
             message = f"The format `{name}` is not made of files; leave it out, or scrape the page."
             raise ErrorResponse(400, message, code="PARSE_UNSUPPORTED_OPTIONS", details=[{"message": message}])

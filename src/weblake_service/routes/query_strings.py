@@ -16,7 +16,7 @@ _QUERIES = {
     "/v2/team/activity": options.ActivityOptions,
 }
 #: Operations without a 400 in the contract: their unknown parameters are ignored.
-_WITHOUT_REFUSAL = {"/v2/team/credit-usage/historical", "/v2/team/token-usage/historical"}
+_LENIENT_PATHS = {"/v2/team/credit-usage/historical", "/v2/team/token-usage/historical"}
 
 
 def check_query(request: Request, path: str) -> None:
@@ -29,7 +29,7 @@ def check_query(request: Request, path: str) -> None:
     Raises:
         ErrorResponse: 400 with the unknown name, and the closest known one.
     """
-    if not path.startswith("/v2/") or path in _WITHOUT_REFUSAL or not request.query_params:
+    if not path.startswith("/v2/") or path in _LENIENT_PATHS or not request.query_params:
         return
     cls = _QUERIES.get(path) if request.method in ("GET", "HEAD") else None
     if cls is None:

@@ -13,37 +13,37 @@ from weblake.api import options, webhooks
 from weblake.errors import InvalidOption
 from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access, Plan, ServiceConfig
-from weblake_service.jobs.scraper import LOCKDOWN_HIT, ZERO_DATA_RETENTION
+from weblake_service.jobs.scraper import LOCKDOWN_HIT_CREDITS, ZERO_DATA_RETENTION_CREDITS
 from weblake_service.llm import model_options
 from weblake_service.page_failure import PageFailure
 from weblake_service.rate_limit import rate_limited
 from weblake_service.responses import ErrorResponse, bad_request, encode, read_object
-from weblake_service.routes.idempotency import KEEP_STARTS, IdempotencyTicket
+from weblake_service.routes.idempotency import KEEP_STARTS_S, IdempotencyTicket
 from weblake_service.routes.target_urls import read_target_url, target_error
 
 #: Fields of a batch's options that do not concern its pages.
 _PAGE_NAMES = frozenset(options.PageOptions.__annotations__) | {"zero_data_retention"}
 #: Retry-After in seconds if the queue is full.
-_QUEUE_WAIT = 30
+_QUEUE_RETRY_AFTER_S = 30
 #: Maximum bytes of a webhook's configuration.
-_LONGEST_WEBHOOK = 64 << 10
+_MAX_WEBHOOK_BYTES = 64 << 10
 #: Headers of a delivery that a webhook's configuration cannot set.
-_OURS = frozenset(
+_RESERVED_HEADERS = frozenset(
     [
         webhooks.SIGNATURE_HEADER.lower(),
         "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect",
     ]
 )  # fmt: skip
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
-_FIELD = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]")
-_JSON = re.compile(r"application/json\s*(;|$)", re.IGNORECASE)
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
+_HEADER_VALUE = re.compile(r"[!-~]?|[!-~][ -~\t]*[!-~]")
+_JSON_TYPE = re.compile(r"application/json\s*(;|$)", re.IGNORECASE)
 
 
 async def run_once(
     parts: ServiceComponents,
     request: Request,
     act: Callable[[Access, dict[str, object], IdempotencyTicket], Awaitable[Response]],
-    keep: float = KEEP_STARTS,
+    keep: float = KEEP_STARTS_S,
 ) -> Response:
     """Execute a request with a JSON body once for each idempotency key; see `idempotency.py`.
 
@@ -99,8 +99,8 @@ def page_price(asked: Mapping[str, object]) -> int:
     """Return the maximum price of one page in credits."""
     of_model = model_options.price(asked)
     if asked.get("lockdown"):
-        return LOCKDOWN_HIT + of_model
-    return 1 + of_model + (ZERO_DATA_RETENTION if asked.get("zero_data_retention") else 0)
+        return LOCKDOWN_HIT_CREDITS + of_model
+    return 1 + of_model + (ZERO_DATA_RETENTION_CREDITS if asked.get("zero_data_retention") else 0)
 
 
 def read_webhook(asked: Mapping[str, object], config: ServiceConfig) -> dict[str, object] | None:
@@ -123,20 +123,20 @@ def read_webhook(asked: Mapping[str, object], config: ServiceConfig) -> dict[str
     headers = webhook.get("headers")
     if isinstance(headers, Mapping):
         _check_headers(headers)
-    if len(encode(webhook)) > _LONGEST_WEBHOOK:
-        bad_request(f"webhook is larger than {_LONGEST_WEBHOOK} bytes, and all of it goes with every delivery.")
+    if len(encode(webhook)) > _MAX_WEBHOOK_BYTES:
+        bad_request(f"webhook is larger than {_MAX_WEBHOOK_BYTES} bytes, and all of it goes with every delivery.")
     return webhook
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
-        if not _TOKEN.fullmatch(name):
+        if not _HEADER_NAME.fullmatch(name):
             bad_request(f"webhook.headers holds {name[:100]!r}, which is not the name of a header.")
-        if not _FIELD.fullmatch(value):
+        if not _HEADER_VALUE.fullmatch(value):
             bad_request(f"webhook.headers[{name!r}] holds characters that no header can carry: use printable ASCII.")
-        if name.lower() in _OURS or name.lower().startswith("proxy-"):
+        if name.lower() in _RESERVED_HEADERS or name.lower().startswith("proxy-"):
             bad_request(f"webhook.headers cannot set {name}: the service sets it itself. Leave it out.")
-        if name.lower() == "content-type" and not _JSON.match(value):
+        if name.lower() == "content-type" and not _JSON_TYPE.match(value):
             bad_request("webhook.headers cannot set another Content-Type: a delivery is application/json.")
 
 
@@ -149,6 +149,6 @@ def check_queue(waiting: int, more: int, plan: Plan, now: float) -> None:
     if waiting + more > plan.max_queued_pages:
         raise rate_limited(
             f"The queue is full: {waiting} of {plan.max_queued_pages} pages wait, and {more} more are asked for",
-            _QUEUE_WAIT,
+            _QUEUE_RETRY_AFTER_S,
             now,
         )

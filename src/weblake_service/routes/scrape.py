@@ -19,7 +19,7 @@ from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.scraper import ScrapeContext, failure_record
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, json_response, read_job_id
-from weblake_service.routes.idempotency import KEEP_SCRAPES, IdempotencyTicket
+from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
 from weblake_service.routes.request_options import page_options, page_price, read_options, read_target, run_once
 from weblake_service.routes.single_call import SinglePageCall
 from weblake_service.store import accounts
@@ -43,7 +43,7 @@ class ScrapeRoutes:
 
     async def start(self, request: Request) -> Response:
         """Scrape one page and return its document."""
-        return await run_once(self._parts, request, self._scrape, KEEP_SCRAPES)
+        return await run_once(self._parts, request, self._scrape, KEEP_SCRAPES_S)
 
     async def read(self, request: Request) -> Response:
         """Return a page that was scraped within the last day, in a single call or a job."""

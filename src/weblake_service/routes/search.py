@@ -21,7 +21,7 @@ from weblake_service.jobs.page_outcomes import Failed
 from weblake_service.jobs.scraper import ScrapeContext, Scraped, failure_record
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, encoded_json_response
-from weblake_service.routes.idempotency import KEEP_SCRAPES, IdempotencyTicket
+from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
 from weblake_service.routes.request_options import page_price, run_once
 from weblake_service.routes.search_request import SearchRequest, read_search, result
 from weblake_service.routes.target_urls import read_target_url
@@ -29,7 +29,7 @@ from weblake_service.store import accounts, search_index
 from weblake_service.store.search_index import SearchHit
 
 #: Price in credits for every ten results or part of ten.
-_PRICE, _PER = 2, 10
+_PRICE, _RESULTS_PER_PRICE = 2, 10
 
 
 class SearchRoutes:
@@ -44,7 +44,7 @@ class SearchRoutes:
 
     async def search(self, request: Request) -> Response:
         """Return matching pages, scraped if the request asks for it."""
-        return await run_once(self._parts, request, self._search, KEEP_SCRAPES)
+        return await run_once(self._parts, request, self._search, KEEP_SCRAPES_S)
 
     async def _search(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
@@ -177,7 +177,7 @@ class SearchRoutes:
 
 
 def _price(results: int) -> int:
-    return -(-results // _PER) * _PRICE
+    return -(-results // _RESULTS_PER_PRICE) * _PRICE
 
 
 def _credits(page: Scraped | Failed | None) -> int:

@@ -17,7 +17,7 @@ from weblake_service.responses import bad_request
 from weblake_service.routes.request_options import read_options
 from weblake_service.store.search_index import SearchHit
 from weblake_service.store.search_query import (
-    MOST_WORDS,
+    MAX_WORDS,
     SearchQuery,
     read_query,
     restrict_to_domains,
@@ -26,7 +26,7 @@ from weblake_service.store.search_query import (
 )
 
 #: The contract's default number of results.
-_LIMIT, _TIMEOUT_MS, _COUNTRY = 10, 60_000, "US"
+_DEFAULT_LIMIT, _DEFAULT_TIMEOUT_MS, _DEFAULT_COUNTRY = 10, 60_000, "US"
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
     given = read_options(options.SearchRequest, body)
     check_retention({"zero_data_retention": given.get("enterprise")}, plan)
     text = str(given["query"]).encode("utf-8", "replace").decode()
-    limit, timeout = given.get("limit", _LIMIT), given.get("timeout")
+    limit, timeout = given.get("limit", _DEFAULT_LIMIT), given.get("timeout")
     query = read_query(text)
     restrict_to_domains(query, _items(given.get("include_domains")))
     restrict_to_domains(query, _items(given.get("exclude_domains")), without=True)
@@ -84,7 +84,7 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
         _category(query, given),
         highlights=given.get("highlights") is not False,
         only_valid=given.get("ignore_invalid_urls") is True,
-        timeout_ms=timeout if isinstance(timeout, int) and timeout > 0 else _TIMEOUT_MS,
+        timeout_ms=timeout if isinstance(timeout, int) and timeout > 0 else _DEFAULT_TIMEOUT_MS,
         page=_page(given, plan, llm),
         unkept=bool(given.get("enterprise")),
     )
@@ -141,11 +141,11 @@ def _category(query: SearchQuery, given: Mapping[str, object]) -> str | None:
 def _warnings(asked: SearchRequest, given: Mapping[str, object]) -> list[str]:
     notes = []
     if asked.query.cut:
-        notes.append(f"Only the first {MOST_WORDS} words of the query count.")
+        notes.append(f"Only the first {MAX_WORDS} words of the query count.")
     others = [source for source in asked.sources if source != "web"]
     if others:
         notes.append(f"The index holds web pages only, so there are no results for {' and '.join(others)}.")
-    if given.get("location") or str(given.get("country", _COUNTRY)).upper() != _COUNTRY:
+    if given.get("location") or str(given.get("country", _DEFAULT_COUNTRY)).upper() != _DEFAULT_COUNTRY:
         notes.append("location and country change nothing here.")
     return notes
 

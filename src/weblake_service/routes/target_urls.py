@@ -15,10 +15,10 @@ from weblake_service.responses import ErrorResponse
 from weblake_service.web.addresses import clean_url, is_literal_private, private_target_failure, with_scheme
 
 #: A host of plain letters with a top-level domain, followed by printable ASCII: always valid for the full parser.
-_PLAIN = re.compile(
+_SIMPLE_URL = re.compile(
     r"https?://((?:[a-z0-9]{1,30}(?:-[a-z0-9]{1,10}){0,3}\.){1,8}[a-z]{2,20})(?::[1-9]\d{0,3})?(?:[/?][!-~]*)?"
 )
-_SHORT = 2000
+_MAX_SIMPLE_CHARS = 2000
 #: Top-level domains that public DNS does not serve.
 _PRIVATE_NAMES = (".local", ".internal", ".home.arpa")
 
@@ -45,7 +45,7 @@ def split_urls(urls: Iterable[str], *, allow_private: bool) -> tuple[list[str], 
     bad: list[str] = []
     first = None
     for url in urls:
-        if _is_plain(url, allow_private=allow_private):
+        if _is_simple(url, allow_private=allow_private):
             good.append(with_scheme(url))
             continue
         try:
@@ -58,9 +58,9 @@ def split_urls(urls: Iterable[str], *, allow_private: bool) -> tuple[list[str], 
     return good, bad, first
 
 
-def _is_plain(url: str, *, allow_private: bool) -> bool:
+def _is_simple(url: str, *, allow_private: bool) -> bool:
     """Return whether a URL needs no full check: a batch may have a hundred thousand, and most match this pattern."""
-    found = _PLAIN.fullmatch(url) if len(url) < _SHORT else None
+    found = _SIMPLE_URL.fullmatch(url) if len(url) < _MAX_SIMPLE_CHARS else None
     return found is not None and (allow_private or not _is_private(found[1]))
 
 

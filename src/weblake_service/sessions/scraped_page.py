@@ -31,7 +31,7 @@ def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
     Raises:
         ErrorResponse: 404 for an unknown scrape, 403 for another team's, 409 for one without a page to restore.
     """
-    alive = at - job_records.JOB_LIFE
+    alive = at - job_records.JOB_LIFETIME_S
     job = db.execute(
         "SELECT jobs.*, documents.body FROM documents JOIN jobs ON jobs.id = job"
         " WHERE scrape_id = ? AND (ended IS NULL OR ended > ?)",

@@ -20,7 +20,7 @@ from weblake_service.responses import ErrorResponse, bad_request
 #: Tokens per credit in the token reports.
 TOKENS_PER_CREDIT = 15
 #: Seconds for which entries of the activity list are kept.
-ACTIVITY_WINDOW = 24 * 3600
+ACTIVITY_WINDOW_S = 24 * 3600
 #: The values of the activity list's `endpoint` filter.
 ENDPOINTS = frozenset(
     [
@@ -40,7 +40,7 @@ ENDPOINTS = frozenset(
 #: The content of a cursor, encoded as base64.
 _CURSOR = re.compile(r"(?P<created>[0-9]{1,12}\.[0-9]{1,12}):(?P<seq>[0-9]{1,18}):(?P<mark>[0-9a-f]{16})")
 _BASE64 = re.compile(r"[A-Za-z0-9_-]+")
-_LONGEST_CURSOR = 100
+_MAX_CURSOR_CHARS = 100
 
 
 def charge(db: Connection, access: Access, credits: int, at: float) -> None:
@@ -109,7 +109,7 @@ def list_activity(
     rows = db.execute(
         "SELECT seq, id, endpoint, target, created FROM activity WHERE team = ? AND (created, seq) < (?, ?)"
         " AND created > ? AND (? IS NULL OR endpoint = ?) ORDER BY created DESC, seq DESC LIMIT ?",
-        (team, created, seq, at - ACTIVITY_WINDOW, endpoint, endpoint, limit + 1),
+        (team, created, seq, at - ACTIVITY_WINDOW_S, endpoint, endpoint, limit + 1),
     ).fetchall()
     more = len(rows) > limit
     data = [
@@ -167,7 +167,7 @@ def _write_cursor(last: Row, team: str) -> str:
 def _read_cursor(cursor: str, team: str) -> tuple[float, int]:
     """Return time and number of the last entry of the previous page; a cursor of another team is invalid."""
     text = ""
-    if len(cursor) <= _LONGEST_CURSOR and _BASE64.fullmatch(cursor):
+    if len(cursor) <= _MAX_CURSOR_CHARS and _BASE64.fullmatch(cursor):
         with suppress(binascii.Error, ValueError):
             text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
     match = _CURSOR.fullmatch(text)

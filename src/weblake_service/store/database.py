@@ -28,7 +28,7 @@ T = TypeVar("T")
 MEMORY = ":memory:"
 _READERS = 4
 #: Maximum number of writes that are committed together.
-_GROUP = 128
+_MAX_GROUP = 128
 
 
 class DatabaseLocked(StorageRefused):
@@ -122,8 +122,8 @@ class Store:
         for pragma in ("page_size=16384", "journal_mode=WAL", "synchronous=FULL", "temp_store=MEMORY"):
             self._writer.execute(f"PRAGMA {pragma}")
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
-        while version in schema.STEPS:
-            step = f"BEGIN; {schema.STEPS[version]} PRAGMA user_version={version + 1}; COMMIT;"
+        while version in schema.MIGRATIONS:
+            step = f"BEGIN; {schema.MIGRATIONS[version]} PRAGMA user_version={version + 1}; COMMIT;"
             self._writer.executescript(step)
             version += 1
         if version == schema.VERSION:
@@ -161,7 +161,7 @@ class Store:
         while job is not None:
             if job.future.set_running_or_notify_cancel():
                 group.append(job)
-            if len(group) == _GROUP or self._queue.empty():
+            if len(group) == _MAX_GROUP or self._queue.empty():
                 return group, False
             job = self._queue.get()
         return group, True
@@ -223,16 +223,16 @@ def _lock(path: Path) -> IO[str]:
             f"Another process already serves {path}.",
             hint="Use that service by its address, stop it, or give this one another directory.",
         ) from error
-    _held.add(handle)
+    _locked_stores.add(handle)
     return handle
 
 
 #: The locks of this process. A forked child must close them, or they would outlive the process that uses the database.
-_held: weakref.WeakSet[IO[str]] = weakref.WeakSet()
+_locked_stores: weakref.WeakSet[IO[str]] = weakref.WeakSet()
 
 
 def _unlock() -> None:
-    for handle in list(_held):
+    for handle in list(_locked_stores):
         handle.close()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Increased when a table changes; a database whose version has no migration in `STEPS` is refused.
+#: Increased when a table changes; a database whose version has no migration in `MIGRATIONS` is refused.
 VERSION = 4
 
 #: Tables that a reset empties; keys and the clock are kept.
@@ -41,7 +41,7 @@ CREATE INDEX browser_sessions_of_team ON browser_sessions (team, seq);
 CREATE INDEX browser_sessions_of_scrape ON browser_sessions (scrape) WHERE scrape IS NOT NULL;
 """
 #: The migrations from one version to the next; older databases are refused.
-STEPS = {2: _MODEL_WORK + _PROFILES, 3: _BROWSER_SESSIONS}
+MIGRATIONS = {2: _MODEL_WORK + _PROFILES, 3: _BROWSER_SESSIONS}
 
 SCHEMA = (
     """

@@ -17,17 +17,17 @@ from selectolax.lexbor import LexborHTMLParser
 
 from weblake_service.page.parser_limits import limit_nesting
 from weblake_service.store.search_query import SearchQuery
-from weblake_service.store.search_text import MOST_TEXT, beginning, best_passage, index_text, plain_text
+from weblake_service.store.search_text import MAX_CHARS, beginning, best_passage, index_text, plain_text
 from weblake_service.web.canonical_urls import canonical_key, site_of, split
 
 #: Options whose pages are private to the request.
-_PRIVATE = ("headers", "lockdown", "zero_data_retention", "actions", "profile")
+_PRIVATE_OPTIONS = ("headers", "lockdown", "zero_data_retention", "actions", "profile")
 #: Weights of a word in title, description, text and URL.
 _WEIGHTS = "8.0, 3.0, 1.0, 2.0"
-_MOST_HTML = 1 << 20
+_MAX_HTML_CHARS = 1 << 20
 #: Number of pages that are indexed together, which halves the cost of indexing them one by one.
-_TOGETHER = 32
-_GONE = (404, 410)
+_INDEX_BATCH = 32
+_GONE_STATUSES = (404, 410)
 _NO_TEXT = zlib.compress(b"", 1)
 
 
@@ -78,11 +78,11 @@ def entry(
     metadata, parts = document.get("metadata"), split(final_url)
     if not isinstance(metadata, Mapping) or parts is None or options.get("store_in_cache") is False:
         return None
-    if any(options.get(name) for name in _PRIVATE):
+    if any(options.get(name) for name in _PRIVATE_OPTIONS):
         return None
     status = metadata.get("statusCode")
     key = canonical_key(parts, similar=True, ignore_query=False)
-    if status in _GONE:
+    if status in _GONE_STATUSES:
         return IndexEntry(team, key, "", "", "", "", b"", fresh, gone=True) if fresh else None
     if not isinstance(status, int) or not 200 <= status < 300:
         return None
@@ -126,7 +126,7 @@ def store(db: Connection, new: IndexEntry, at: float) -> None:
     ).lastrowid  # fmt: skip
     db.execute("INSERT INTO search_waiting VALUES (?)", (place,))
     (waiting,) = db.execute("SELECT count(*) FROM search_waiting").fetchone()
-    if waiting >= _TOGETHER:
+    if waiting >= _INDEX_BATCH:
         index_pending(db)
 
 
@@ -242,9 +242,9 @@ def _text(document: Mapping[str, object], kind: str, options: Mapping[str, objec
     for name in ("html", "rawHtml"):
         html = document.get(name)
         if isinstance(html, str):
-            tree = LexborHTMLParser(limit_nesting(html[:_MOST_HTML]))
+            tree = LexborHTMLParser(limit_nesting(html[:_MAX_HTML_CHARS]))
             tree.strip_tags(["script", "style", "noscript", "template"])
-            return tree.body.text(separator=" ")[:MOST_TEXT] if tree.body is not None else ""
+            return tree.body.text(separator=" ")[:MAX_CHARS] if tree.body is not None else ""
     return ""
 
 

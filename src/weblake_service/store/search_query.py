@@ -15,12 +15,12 @@ from weblake_service.responses import bad_request
 from weblake_service.store.search_text import quote_phrase
 
 #: Maximum number of words of a query, as in other search engines.
-MOST_WORDS = 32
+MAX_WORDS = 32
 _ITEM = re.compile(r'(?P<minus>-?)(?:(?P<name>[A-Za-z]+):(?=\S))?(?:"(?P<quoted>[^"]*)"?|(?P<bare>[^\s"]+))')
 _OPERATORS = frozenset(["site", "inurl", "allinurl", "intitle", "allintitle", "filetype", "ext"])
-_AGE = re.compile(r"qdr:([smhdwy]|n)(\d{0,4})", re.IGNORECASE)
+_RELATIVE_PERIOD = re.compile(r"qdr:([smhdwy]|n)(\d{0,4})", re.IGNORECASE)
 #: Seconds; a month and a year as search engines define them.
-_SPANS = {"s": 1, "n": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "m": 31 * 86_400, "y": 366 * 86_400}
+_PERIOD_S = {"s": 1, "n": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "m": 31 * 86_400, "y": 366 * 86_400}
 _DAY = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 
 
@@ -31,7 +31,7 @@ class SearchQuery:
     #: Each group must match with one of its alternatives; an alternative is an FTS expression.
     groups: list[list[str]] = field(default_factory=list)
     #: Groups that must match even if not every word is required.
-    firm: list[list[str]] = field(default_factory=list)
+    mandatory: list[list[str]] = field(default_factory=list)
     excluded: list[str] = field(default_factory=list)
     #: Conditions on a row of search_pages, with their parameters.
     where: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class SearchQuery:
     @property
     def matches_nothing(self) -> bool:
         """Return whether the query has no words and no conditions, for example only punctuation."""
-        return not (self.groups or self.firm or self.excluded or self.where)
+        return not (self.groups or self.mandatory or self.excluded or self.where)
 
     @property
     def any_word_expression(self) -> bool:
@@ -56,7 +56,7 @@ class SearchQuery:
     def expression(self, *, every: bool = True) -> str:
         """Return the FTS expression; empty if nothing must match. Without `every`, one of the words is sufficient."""
         groups = [_any(group) for group in self.groups]
-        parts = [_any(group) for group in self.firm]
+        parts = [_any(group) for group in self.mandatory]
         parts += groups if every else [_any(groups)] if groups else []
         wanted = " AND ".join(parts)
         return f"({wanted}) NOT {_any(self.excluded)}" if wanted and self.excluded else wanted
@@ -87,7 +87,7 @@ def read_query(text: str) -> SearchQuery:
         else:
             # A prefix that is no operator is part of a word: "error:404".
             typed = f"{item['name']}:{value}" if name else value
-            _word(query, typed, without=bool(item["minus"]), firm=quoted is not None, either=either)
+            _word(query, typed, without=bool(item["minus"]), mandatory=quoted is not None, either=either)
         either = False
     restrict_to_domains(query, query.sites)
     return query
@@ -123,9 +123,9 @@ def restrict_to_times(query: SearchQuery, tbs: object, now: float) -> bool:
     newest = False
     for part in str(tbs).split(","):
         name, _, value = part.strip().partition(":")
-        age = _AGE.fullmatch(part.strip())
+        age = _RELATIVE_PERIOD.fullmatch(part.strip())
         if age is not None:
-            query.narrow("stored >= ?", now - _SPANS[age[1].lower()] * int(age[2] or 1))
+            query.narrow("stored >= ?", now - _PERIOD_S[age[1].lower()] * int(age[2] or 1))
         elif name in ("cd_min", "cd_max"):
             day = _day(value)
             query.narrow(*(("stored >= ?", day) if name == "cd_min" else ("stored < ?", day + 86_400)))
@@ -160,14 +160,16 @@ def _operator(query: SearchQuery, name: str, value: str, *, without: bool) -> No
     elif name in ("filetype", "ext"):
         restrict_to_type(query, value, without=without)
     else:
-        _word(query, value, without=without, firm=True, column="{title} : ")
+        _word(query, value, without=without, mandatory=True, column="{title} : ")
 
 
-def _word(query: SearchQuery, text: str, *, without: bool, firm: bool, either: bool = False, column: str = "") -> None:
+def _word(
+    query: SearchQuery, text: str, *, without: bool, mandatory: bool, either: bool = False, column: str = ""
+) -> None:
     expression = quote_phrase(text)
     if not expression:
         return
-    if len(query.groups) + len(query.firm) + len(query.excluded) >= MOST_WORDS:
+    if len(query.groups) + len(query.mandatory) + len(query.excluded) >= MAX_WORDS:
         query.cut = True
         return
     expression = f"{column}{expression}"
@@ -175,12 +177,12 @@ def _word(query: SearchQuery, text: str, *, without: bool, firm: bool, either: b
         query.excluded.append(expression)
         return
     query.sought.append(text)
-    if either and (query.groups or query.firm):
+    if either and (query.groups or query.mandatory):
         # "a OR b": both groups are merged into one that must match.
-        last = query.groups.pop() if query.groups else query.firm.pop()
-        query.firm.append([*last, expression])
+        last = query.groups.pop() if query.groups else query.mandatory.pop()
+        query.mandatory.append([*last, expression])
     else:
-        (query.firm if firm else query.groups).append([expression])
+        (query.mandatory if mandatory else query.groups).append([expression])
 
 
 def _any(alternatives: list[str]) -> str:

@@ -12,11 +12,11 @@ import unicodedata
 from collections.abc import Sequence
 
 #: Maximum characters of one page that are searchable.
-MOST_TEXT = 200_000
+MAX_CHARS = 200_000
 #: Characters of a passage.
-_PASSAGE = 240
+_PASSAGE_CHARS = 240
 #: Maximum matches of one page among which the best passage is selected.
-_MOST_MATCHES = 200
+_MAX_MATCHES = 200
 
 _LINK_TARGET = re.compile(r"(?<=\])\((?:<[^<>\n]*>|[^()\s]*(?:\([^()\s]*\)[^()\s]*)*)(?:\s+\"[^\"\n]*\")?\)")
 _UNSPACED = re.compile(
@@ -28,13 +28,13 @@ _UNSPACED = re.compile(
     "]+"
 )
 #: Vowel points that are usually omitted in Hebrew and Arabic, and the character that stretches a word.
-_POINTS = re.compile("[\u0591-\u05bd\u05bf\u05c1-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
+_OPTIONAL_MARKS = re.compile("[\u0591-\u05bd\u05bf\u05c1-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
 _MARKUP = re.compile(r"!?\[|\]|[*`|]+|(?m:^[ \t]*(?:#{1,6}|>+|[-+]|\d+\.|-{3,})[ \t]+)|-{3,}|\\(?=[^\w\s])")
 
 
 def plain_text(markdown: str) -> str:
     """Return markdown without link targets, cut to the searchable length."""
-    return _LINK_TARGET.sub("", markdown[: 2 * MOST_TEXT])[:MOST_TEXT]
+    return _LINK_TARGET.sub("", markdown[: 2 * MAX_CHARS])[:MAX_CHARS]
 
 
 def index_text(text: str) -> str:
@@ -66,10 +66,10 @@ def best_passage(text: str, sought: Sequence[str]) -> str:
     pattern = _matcher(sought)
     if pattern is None:
         return ""
-    matches = [match for match, _ in zip(pattern.finditer(text), range(_MOST_MATCHES), strict=False)]
+    matches = [match for match, _ in zip(pattern.finditer(text), range(_MAX_MATCHES), strict=False)]
     best, most = None, (0, 0)
     for place, match in enumerate(matches):
-        within = [m for m in matches[place : place + 40] if m.end() <= match.start() + _PASSAGE * 3 // 4]
+        within = [m for m in matches[place : place + 40] if m.end() <= match.start() + _PASSAGE_CHARS * 3 // 4]
         score = (len({m.group().lower() for m in within}), len(within))
         if score > most:
             best, most = match, score
@@ -83,17 +83,17 @@ def beginning(text: str) -> str:
 
 def _cut(text: str, at: int) -> str:
     """Return the text around a position, without markup, cut at word boundaries."""
-    start = max(0, at - _PASSAGE // 4)
+    start = max(0, at - _PASSAGE_CHARS // 4)
     if start:
         space = re.search(r"\s", text[start:at])
         start = start + space.end() if space else start
-    window = text[start : start + _PASSAGE * 2]
+    window = text[start : start + _PASSAGE_CHARS * 2]
     line = " ".join(_MARKUP.sub(" ", window).split())
-    whole = start + len(window) >= len(text) and len(line) <= _PASSAGE
-    if len(line) > _PASSAGE:
-        cut = line[:_PASSAGE]
+    whole = start + len(window) >= len(text) and len(line) <= _PASSAGE_CHARS
+    if len(line) > _PASSAGE_CHARS:
+        cut = line[:_PASSAGE_CHARS]
         head = cut.rpartition(" ")[0]
-        line = head if len(head) > _PASSAGE // 2 else cut
+        line = head if len(head) > _PASSAGE_CHARS // 2 else cut
     return ("… " if start else "") + line + ("" if whole else " …")
 
 
@@ -111,7 +111,7 @@ def _matcher(sought: Sequence[str]) -> re.Pattern[str] | None:
 
 
 def _normalized(text: str) -> str:
-    return _POINTS.sub("", unicodedata.normalize("NFKC", text))
+    return _OPTIONAL_MARKS.sub("", unicodedata.normalize("NFKC", text))
 
 
 def _pairs(run: re.Match[str]) -> str:

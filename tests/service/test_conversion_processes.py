@@ -76,12 +76,16 @@ def test_s9_a_process_beyond_its_deadline_is_killed() -> None:
 @proves(
     "S9",
     at="src/weblake_service/page/parse_process.py",
-    line="if len(body) <= HEAVY:",
+    line="if len(body) <= PROCESS_BYTES:",
     becomes="if True:",
     case="attributes",
 )
 @proves(
-    "S9", at="src/weblake_service/page/parse_process.py", line="if len(body) > HEAVY:", becomes="if False:", case="page"
+    "S9",
+    at="src/weblake_service/page/parse_process.py",
+    line="if len(body) > PROCESS_BYTES:",
+    becomes="if False:",
+    case="page",
 )
 @pytest.mark.parametrize("what", ["page", "attributes"])
 def test_s9_a_large_page_is_converted_in_a_process(what: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 
 def limited(source: str) -> str:
-    return limit_nesting(source, surely=True)
+    return limit_nesting(source, always_scan=True)
 
 
 HOSTILE = {
@@ -47,14 +47,14 @@ HOSTILE = {
 @proves(
     "S9",
     at="src/weblake_service/page/parser_limits.py",
-    line="if formatting > MAX_FORMATTING or rebuilt > MAX_REBUILT:",
+    line="if formatting > MAX_FORMATTING or rebuilt > MAX_REOPENED:",
     becomes="if False:",
     case="reopened",
 )
 @proves(
     "S9",
     at="src/weblake_service/page/parser_limits.py",
-    line="if len(attributes) < _CROWDED or len(attributes.split()) <= MAX_ATTRIBUTES:",
+    line="if len(attributes) < _LONG_TAG_CHARS or len(attributes.split()) <= MAX_ATTRIBUTES:",
     becomes="if True:",
     case="attributes",
 )

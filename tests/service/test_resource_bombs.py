@@ -148,7 +148,7 @@ def bomb_target() -> Iterator[BombTarget]:
 @proves(
     "S9",
     at="src/weblake_service/page/parse_process.py",
-    line="    if len(body) > HEAVY:",
+    line="    if len(body) > PROCESS_BYTES:",
     becomes="    if False:",
     case="attributes",
 )

@@ -10,7 +10,7 @@ import pytest
 
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import FetchedResponse, Fetcher
-from weblake_service.web.robots import CLOSED_S, KEPT_S, RobotsRules
+from weblake_service.web.robots import KEPT_S, UNREADABLE_S, RobotsRules
 
 RULES = b"""
 User-agent: *
@@ -137,7 +137,7 @@ def test_an_unreadable_robots_txt_is_requested_again_after_a_minute() -> None:
         assert not await robots.allowed("https://site.example/")
         fetcher.answers.clear()
         assert not await robots.allowed("https://site.example/")
-        clock[0] = CLOSED_S + 1
+        clock[0] = UNREADABLE_S + 1
         assert await robots.allowed("https://site.example/")
 
     asking(fetcher, work, clock)

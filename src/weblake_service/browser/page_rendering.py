@@ -15,7 +15,7 @@ from weblake_service.browser.page_monitor import PageMonitor
 from weblake_service.browser.pool import PooledContext
 from weblake_service.browser.screenshots import HIDDEN, screenshot, viewport_of
 from weblake_service.browser.site_headers import send_headers
-from weblake_service.page.ad_removal import KNOWN
+from weblake_service.page.ad_removal import KNOWN_SELECTORS
 from weblake_service.page.content_types import ContentKind, kind_of
 from weblake_service.page.requested_formats import items
 from weblake_service.page_failure import PageFailure
@@ -43,7 +43,7 @@ class PageRendering:
         self._options = options
         self._private = private
         self._timeout_s = timeout_s
-        self._style = HIDDEN.format(selectors=KNOWN) if options.get("block_ads") is not False else ""
+        self._style = HIDDEN.format(selectors=KNOWN_SELECTORS) if options.get("block_ads") is not False else ""
 
     async def run(self) -> FetchedResponse:
         """Return the final page, with the results of the browser in `captured`.

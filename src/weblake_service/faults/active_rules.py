@@ -164,7 +164,9 @@ class ActiveFaults:
 
     def for_delivery(self, url: str, event: str, job_id: str) -> Effect | None:
         """Return the effect on this webhook, or None; `event` is its type, such as `crawl.completed`."""
-        active = self._first_affecting(Subject("webhook", url, kind=event.partition(".")[0], job_id=job_id, event=event))
+        active = self._first_affecting(
+            Subject("webhook", url, kind=event.partition(".")[0], job_id=job_id, event=event)
+        )
         return active.rule.effect if active else None
 
     async def apply_to_page(self, url: str, job_kind: str, job_id: str) -> bool:

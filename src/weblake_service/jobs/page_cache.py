@@ -20,7 +20,7 @@ from weblake_service.page.change_tracking import read_tracking_options
 from weblake_service.responses import encode
 from weblake_service.web.accept_language import accept_language
 from weblake_service.web.addresses import clean_url
-from weblake_service.web.countries import DEFAULT, country_of
+from weblake_service.web.countries import DEFAULT_COUNTRY, country_of
 from weblake_service.web.fetch import FetchedResponse
 
 #: Milliseconds: the contract's default of maxAge, and the maximum age if only the cache is read.
@@ -154,7 +154,7 @@ def evict(db: Connection, most: int) -> None:
 def _key(url: str, options: Mapping[str, object]) -> bytes:
     """Return the cache key: equal for two spellings of one URL with the same location and rendering options."""
     country = country_of(options).code
-    place = accept_language(options) + ("" if country == DEFAULT else f" {country}")
+    place = accept_language(options) + ("" if country == DEFAULT_COUNTRY else f" {country}")
     page = f"{place} {clean_url(url, allow_private=True).partition('#')[0]}"
     seen = rendering_key(options)
     page = f"{page} {seen}" if seen else page

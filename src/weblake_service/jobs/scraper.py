@@ -27,7 +27,7 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.responses import encode
 from weblake_service.store import accounts, search_index
 from weblake_service.store.database import Store
-from weblake_service.web.countries import DEFAULT, country_of
+from weblake_service.web.countries import DEFAULT_COUNTRY, country_of
 from weblake_service.web.fetch import FetchedResponse
 
 _LOG = logging.getLogger("weblake.service")
@@ -224,7 +224,7 @@ def _document(
     document = model_output.add_to_document(made, by_model, options) | {"metadata": metadata}
     warnings = [made.get("warning"), *by_model.warnings]
     country = country_of(options)
-    if country.code != DEFAULT:
+    if country.code != DEFAULT_COUNTRY:
         warnings.append(_NO_PROXY_WARNING.format(country=country.code))
     if tracked is not None:
         warnings.append(tracked.warning)

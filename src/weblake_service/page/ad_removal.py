@@ -12,7 +12,7 @@ import re
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 #: Slots and frames of the large ad servers, and the class names and ids of consent dialogs.
-KNOWN = ", ".join(
+KNOWN_SELECTORS = ", ".join(
     [
         "ins.adsbygoogle",
         "amp-ad",
@@ -41,26 +41,26 @@ KNOWN = ", ".join(
         ".cmplz-cookiebanner",
     ]
 )
-_CANDIDATES = f"[class], [id], {KNOWN}"
+_CANDIDATES = f"[class], [id], {KNOWN_SELECTORS}"
 _AD_WORDS = "ad ads advert adverts advertisement advertisements advertising sponsored"
 #: Class names and ids of ad containers: `ad-slot`, `adBanner`, `ads__container`.
 _BOX_WORDS = "banner block box container frame holder leaderboard mpu rectangle slot unit wrapper wrap"
 _CONSENT_WORDS = "cookie cookies consent gdpr ccpa cookieconsent"
 _POPUP_WORDS = "banner bar dialog dialogue message modal notice notification overlay popup prompt toast"
 _WHOLE_WORDS = "cookiebanner cookiebar cookieconsent cookienotice cookiepopup adslot adbanner advertisement"
-_AD, _BOX, _CONSENT, _POPUP, _WHOLE = (
+_AD_NAMES, _BOX_NAMES, _CONSENT_NAMES, _POPUP_NAMES, _WHOLE_NAMES = (
     frozenset(words.split()) for words in (_AD_WORDS, _BOX_WORDS, _CONSENT_WORDS, _POPUP_WORDS, _WHOLE_WORDS)
 )
-_SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|[\s_-]+")
-_FRAME = frozenset(["html", "head", "body", "main", "article"])
-_HEART = "main, article, [role=main i]"
-_MOST = 0.5
+_WORD_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|[\s_-]+")
+_STRUCTURAL_TAGS = frozenset(["html", "head", "body", "main", "article"])
+_MAIN_SELECTOR = "main, article, [role=main i]"
+_MAX_SHARE = 0.5
 
 
 def drop_ads(tree: LexborHTMLParser) -> None:
     """Remove advertisements and consent dialogs from the tree."""
     whole = len(tree.body.text()) if tree.body is not None else 0
-    known = {node.mem_id for node in tree.css(KNOWN)}
+    known = {node.mem_id for node in tree.css(KNOWN_SELECTORS)}
     found = [node for node in tree.css(_CANDIDATES) if node.mem_id in known or _is_named_as_ad(node)]
     # Inner elements first: an element must not be inspected after its parent was removed.
     for node in reversed([node for node in found if not _is_content(node, whole)]):
@@ -74,14 +74,14 @@ def _is_named_as_ad(node: LexborNode) -> bool:
 
 
 def _is_blocked(name: str) -> bool:
-    words = {word.lower() for word in _SEAM.split(name)}
-    if not _WHOLE.isdisjoint(words):
+    words = {word.lower() for word in _WORD_BOUNDARY.split(name)}
+    if not _WHOLE_NAMES.isdisjoint(words):
         return True
-    is_ad = not _AD.isdisjoint(words) and not _BOX.isdisjoint(words)
-    return is_ad or (not _CONSENT.isdisjoint(words) and not _POPUP.isdisjoint(words))
+    is_ad = not _AD_NAMES.isdisjoint(words) and not _BOX_NAMES.isdisjoint(words)
+    return is_ad or (not _CONSENT_NAMES.isdisjoint(words) and not _POPUP_NAMES.isdisjoint(words))
 
 
 def _is_content(node: LexborNode, whole: int) -> bool:
-    if node.tag in _FRAME or node.css_first(_HEART) is not None:
+    if node.tag in _STRUCTURAL_TAGS or node.css_first(_MAIN_SELECTOR) is not None:
         return True
-    return len(node.text()) > whole * _MOST
+    return len(node.text()) > whole * _MAX_SHARE

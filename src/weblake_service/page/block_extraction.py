@@ -13,7 +13,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from weblake_service.page.blocks import HEADINGS, Block, PageBlocks
 from weblake_service.page.element_classification import (
-    SAYING_TAGS,
+    ROLE_TAGS,
     ElementRole,
     roles_from_aria,
     roles_from_names,
@@ -26,28 +26,28 @@ _INLINE = words(
     "samp small span strike strong sub sup time tt u var"
 )
 _SKIPPED = words("svg math iframe video audio canvas map progress meter datalist source br wbr -comment -undef")
-_IN_LINES = frozenset(["img", "select", "textarea", "input", "button"])
+_LINE_TAGS = frozenset(["img", "select", "textarea", "input", "button"])
 _FIELDS = frozenset(["select", "textarea", "input"])
 #: Fields that a page has without being a form: a search box, a subscription, filter check boxes.
-_TYPED = words(" text email tel search url password number date")
+_TEXT_INPUT_TYPES = words(" text email tel search url password number date")
 #: Elements that are classified by their text and not by their name.
-_TEXTUAL = HEADINGS | words("p td th tr tbody thead pre blockquote figcaption figure dt dd hr")
-_PARTS = frozenset(["article", "section"])
+_TEXT_TAGS = HEADINGS | words("p td th tr tbody thead pre blockquote figcaption figure dt dd hr")
+_SECTION_TAGS = frozenset(["article", "section"])
 _MAIN = "main, [role=main i]"
 _WORD = re.compile(r"\w+")
 #: Minimum length, in characters, of a text that counts as a sentence.
-_SENTENCE = 80
+_MIN_SENTENCE_CHARS = 80
 #: Maximum length of a heading in characters.
-_HEADING = 250
+_MAX_HEADING_CHARS = 250
 #: Maximum number of h1 elements that are examined.
-_HEADINGS_TRIED = 50
+_MAX_HEADINGS = 50
 #: Maximum share of the page's plain text that a boilerplate element may hold: a landmark, and any other element that is
 #: named like boilerplate.
-_LANDMARK_SHARE = 0.6
-_NAMED_SHARE = 0.3
+_MAX_LANDMARK_SHARE = 0.6
+_MAX_NAMED_SHARE = 0.3
 #: Maximum number of times that the page's text is read again to measure boilerplate; nested names would otherwise make
 #: it quadratic.
-_READINGS = 20
+_MAX_READINGS = 20
 
 
 def extract_blocks(tree: LexborHTMLParser, body: LexborNode, title: str, *, names: bool = True) -> PageBlocks:
@@ -63,7 +63,7 @@ class _BlockExtractor:
     def __init__(self, tree: LexborHTMLParser, body: LexborNode, title: str, names: bool) -> None:
         self.names = names
         self.whole = len(body.text())
-        self.readings = self.whole * _READINGS
+        self.readings = self.whole * _MAX_READINGS
         mains = tree.css(_MAIN)
         self.mains = {node.mem_id for node in mains}
         heading = _heading(tree, title, self.mains)
@@ -71,7 +71,7 @@ class _BlockExtractor:
         self.core: set[int] = set()
         for node in [*mains, *([heading] if heading is not None else ())]:
             self._mark_ancestors(node)
-        self.found = PageBlocks(Block(body, "body", None, 0, is_heart=True))
+        self.found = PageBlocks(Block(body, "body", None, 0, is_core=True))
         self._visit(body)
 
     def _mark_ancestors(self, node: LexborNode | None) -> None:
@@ -98,7 +98,7 @@ class _BlockExtractor:
                     if not _is_single_text(node, block, linked):
                         stack.append((block, _children(node), linked, where))
                         break
-                elif tag in _IN_LINES and self._is_part_of_a_line(node, tag, block):
+                elif tag in _LINE_TAGS and self._is_part_of_a_line(node, tag, block):
                     continue
                 elif tag not in _SKIPPED:
                     inner = self._open(node, tag, block, where)
@@ -107,7 +107,7 @@ class _BlockExtractor:
                     if _is_single_text(node, inner, in_link):
                         _finish_block(inner)
                     else:
-                        deeper = where | (_IN_PART if tag in _PARTS else 0) | (_IN_MAIN if inner.is_main else 0)
+                        deeper = where | (_IN_PART if tag in _SECTION_TAGS else 0) | (_IN_MAIN if inner.is_main else 0)
                         stack.append((inner, _children(node), in_link, deeper))
                         break
             else:
@@ -122,31 +122,31 @@ class _BlockExtractor:
                 self.found.pictures.append((node, block))
             return True
         if tag in _FIELDS:
-            if (node.attributes.get("type") or "text").lower() in _TYPED:
+            if (node.attributes.get("type") or "text").lower() in _TEXT_INPUT_TYPES:
                 block.fields += 1
             return True
         if tag == "button" and not _in_heading(block):
-            self.found.furniture.append(node)
+            self.found.boilerplate.append(node)
             return True
         return False
 
     def _open(self, node: LexborNode, tag: str, parent: Block, where: int) -> Block | None:
         """Return the new block of an element, or None if the element is boilerplate."""
-        says = 0 if tag in _TEXTUAL else self._roles(node, tag, inside=where != 0)
+        roles = 0 if tag in _TEXT_TAGS else self._roles(node, tag, inside=where != 0)
         mem_id = node.mem_id
-        is_heart = mem_id in self.core
-        if says & ElementRole.CHROME and not is_heart and self._is_small(node, says):
-            self.found.furniture.append(node)
+        is_core = mem_id in self.core
+        if roles & ElementRole.CHROME and not is_core and self._is_small(node, roles):
+            self.found.boilerplate.append(node)
             return None
-        block = Block(node, tag, parent, says, is_heart=is_heart)
-        if is_heart and mem_id in self.mains:
+        block = Block(node, tag, parent, roles, is_core=is_core)
+        if is_core and mem_id in self.mains:
             block.is_main = True
             if not where & _IN_MAIN:
                 self.found.mains.append(block)
         if mem_id == self.heading:
             self.found.heading = block
-        if says & ElementRole.CART:
-            self.found.sells = True
+        if roles & ElementRole.CART:
+            self.found.is_product = True
         if isinstance(parent.children, list):
             parent.children.append(block)
         else:
@@ -155,29 +155,29 @@ class _BlockExtractor:
         return block
 
     def _roles(self, node: LexborNode, tag: str, *, inside: bool) -> int:
-        says = roles_from_tag(tag, inside=inside) if tag in SAYING_TAGS else 0
-        if says & ElementRole.CHROME:
-            return says
+        roles = roles_from_tag(tag, inside=inside) if tag in ROLE_TAGS else 0
+        if roles & ElementRole.CHROME:
+            return roles
         attributes = node.attributes
         if attributes:
             if role := attributes.get("role"):
-                says |= roles_from_aria(role.lower(), inside=inside)
+                roles |= roles_from_aria(role.lower(), inside=inside)
             if attributes.get("aria-modal") == "true":
-                says |= ElementRole.CHROME | ElementRole.LANDMARK
+                roles |= ElementRole.CHROME | ElementRole.LANDMARK
             if self.names:
                 if classes := attributes.get("class"):
-                    says |= roles_from_names(classes)
+                    roles |= roles_from_names(classes)
                 if name := attributes.get("id"):
-                    says |= roles_from_names(name)
-        return says | roles_from_names(tag) if self.names and "-" in tag else says
+                    roles |= roles_from_names(name)
+        return roles | roles_from_names(tag) if self.names and "-" in tag else roles
 
-    def _is_small(self, node: LexborNode, says: int) -> bool:
+    def _is_small(self, node: LexborNode, roles: int) -> bool:
         """Return whether a boilerplate element holds so small a share of the page that its name can be trusted."""
         text = len(node.text())
         self.readings -= text
         if self.readings < 0:
             return False
-        share = _LANDMARK_SHARE if says & ElementRole.LANDMARK else _NAMED_SHARE
+        share = _MAX_LANDMARK_SHARE if roles & ElementRole.LANDMARK else _MAX_NAMED_SHARE
         if text <= self.whole * share:
             return True
         self.readings -= text
@@ -209,12 +209,12 @@ def _heading(tree: LexborHTMLParser, title: str, mains: set[int]) -> LexborNode 
     """
     words = set(_WORD.findall(title.lower()))
     best, best_rank = None, (False, False, 0)
-    for node in tree.css("h1")[:_HEADINGS_TRIED]:
+    for node in tree.css("h1")[:_MAX_HEADINGS]:
         text = " ".join(node.text().split())
         own = _WORD.findall(text.lower())
         named = bool(own) and sum(word in words for word in own) * 2 >= len(own)
         rank = (_is_within(node, mains), named, len(text))
-        if len(text) <= _HEADING and rank > best_rank and (rank[0] or named or not words):
+        if len(text) <= _MAX_HEADING_CHARS and rank > best_rank and (rank[0] or named or not words):
             best, best_rank = node, rank
     return best
 
@@ -244,7 +244,7 @@ def _finish_block(block: Block) -> None:
     block.text += block.own
     block.link += block.own_link
     plain = block.own - block.own_link
-    if (block.own >= _SENTENCE and plain * 2 > block.own) or block.tag == "pre":
+    if (block.own >= _MIN_SENTENCE_CHARS and plain * 2 > block.own) or block.tag == "pre":
         block.prose += plain
     if block.own and block.tag in HEADINGS:
         block.headings += 1

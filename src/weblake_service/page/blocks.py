@@ -35,13 +35,13 @@ class Block:
         "text",
     )
 
-    def __init__(self, node: LexborNode, tag: str, parent: Block | None, says: int, *, is_heart: bool) -> None:
+    def __init__(self, node: LexborNode, tag: str, parent: Block | None, roles: int, *, is_core: bool) -> None:
         self.node = node
         self.tag = tag
         self.parent = parent
-        self.roles = says
+        self.roles = roles
         #: Whether this block is or contains the main landmark or the heading of the page.
-        self.is_core = is_heart
+        self.is_core = is_core
         self.is_main = False
         self.children: Sequence[Block] = ()
         self.dropped = False
@@ -91,14 +91,14 @@ class PageBlocks:
     #: All blocks in document order.
     blocks: list[Block] = field(default_factory=list)
     #: Boilerplate elements, outermost only.
-    furniture: list[LexborNode] = field(default_factory=list)
+    boilerplate: list[LexborNode] = field(default_factory=list)
     #: Pictures with an alt text, and the blocks that contain them.
     pictures: list[tuple[LexborNode, Block]] = field(default_factory=list)
     #: The main landmarks, outermost only, and the block that is the heading of the page.
     mains: list[Block] = field(default_factory=list)
     heading: Block | None = None
     #: Whether the page has a control that puts a product into a cart.
-    sells: bool = False
+    is_product: bool = False
 
     def release(self) -> None:
         """Break the reference cycles between the blocks, so that the tree is freed without the garbage collector."""

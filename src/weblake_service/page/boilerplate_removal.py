@@ -16,17 +16,17 @@ from weblake_service.page.section_removal import drop_sections
 
 #: Tags whose text may legitimately repeat.
 _MAY_REPEAT = words("tr td th tbody thead p pre dt dd code blockquote")
-_MAY_REPEAT_FAR = frozenset(["pre", "td", "th", "code", "blockquote"])
+_MAY_REPEAT_ANYWHERE = frozenset(["pre", "td", "th", "code", "blockquote"])
 #: Tags that are parts of a table or a text and therefore never a list of links.
-_NO_LIST = frozenset(["td", "tr", "tbody", "table", "p", "dd"])
+_NEVER_LINK_LISTS = frozenset(["td", "tr", "tbody", "table", "p", "dd"])
 #: Minimum characters of a repeated block that is dropped: next to its twin, and anywhere on the page.
-_TWIN, _REPEATED = 20, 80
+_MIN_ADJACENT_DUPLICATE_CHARS, _MIN_DUPLICATE_CHARS = 20, 80
 #: Minimum characters of another block that counts as content outside of the main landmark.
-_AN_ACCOUNT = 150
+_MIN_OUTSIDE_CHARS = 150
 #: Minimum number of links in a link list, and the minimum share of its text that is in them.
-_LINKS, _LINKED = 4, 0.85
+_MIN_LIST_LINKS, _MIN_LINKED_SHARE = 4, 0.85
 #: Maximum number of blocks whose text is read for comparison.
-_COMPARED = 500
+_MAX_COMPARED_BLOCKS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def drop_boilerplate(outline: PageBlocks, subject: PageSubject) -> None:
     _drop_before_heading(outline)
     _drop_repetitions(outline)
     _drop_by_name(outline, subject)
-    drop_sections(outline, voices=not subject.is_discussion)
+    drop_sections(outline, comments=not subject.is_discussion)
     if root.prose * 2 >= root.text:
         _drop_link_lists(root)
     _drop_forms(outline)
@@ -74,8 +74,8 @@ def _drop_outside_of_main(outline: PageBlocks) -> None:
         if core is None:
             return
         mains = [core]
-    told = max(_AN_ACCOUNT, sum(main.prose for main in mains) * 0.1)
-    paths = {id(block) for main in mains for block in _up_from(main)}
+    min_prose = max(_MIN_OUTSIDE_CHARS, sum(main.prose for main in mains) * 0.1)
+    paths = {id(block) for main in mains for block in _ancestors(main)}
     todo = [root]
     while todo:
         for child in todo.pop().children:
@@ -84,7 +84,7 @@ def _drop_outside_of_main(outline: PageBlocks) -> None:
             if id(child) in paths or child.is_core:
                 if child.tag not in HEADINGS:
                     todo.append(child)
-            elif child.prose < told or child.link * 2 > child.text:
+            elif child.prose < min_prose or child.link * 2 > child.text:
                 child.drop()
 
 
@@ -104,7 +104,7 @@ def _drop_outside_of_core(root: Block) -> Block | None:
         block = inner
 
 
-def _up_from(block: Block) -> Iterator[Block]:
+def _ancestors(block: Block) -> Iterator[Block]:
     above = block.parent
     while above is not None:
         yield above
@@ -138,29 +138,29 @@ def _drop_before_heading(outline: PageBlocks) -> None:
 def _drop_repetitions(outline: PageBlocks) -> None:
     """Drop duplicates: cloned carousel slides, separate copies for mobile and desktop."""
     before: dict[tuple[int, int, str], Block] = {}
-    left = _COMPARED
+    left = _MAX_COMPARED_BLOCKS
     for block in outline.blocks:
-        if block.own >= _REPEATED and block.own == block.text and block.tag not in _MAY_REPEAT_FAR:
+        if block.own >= _MIN_DUPLICATE_CHARS and block.own == block.text and block.tag not in _MAY_REPEAT_ANYWHERE:
             key = (block.own, block.own_link, _words(block)[:1000])
             if key not in before:
                 before[key] = block
             elif not block.is_gone() and not before[key].is_gone():
                 block.drop()
         if len(block.children) > 1 and left > 0:
-            left -= _drop_twins(block)
+            left -= _drop_duplicate_children(block)
 
 
-def _drop_twins(parent: Block) -> int:
+def _drop_duplicate_children(parent: Block) -> int:
     """Drop children whose text equals that of an earlier child; return the number of comparisons."""
     seen: dict[tuple[int, int], Block] = {}
     compared = 0
     for child in parent.children:
-        if child.dropped or child.text < _TWIN or child.tag in _MAY_REPEAT or child.is_core:
+        if child.dropped or child.text < _MIN_ADJACENT_DUPLICATE_CHARS or child.tag in _MAY_REPEAT or child.is_core:
             continue
         first = seen.setdefault((child.text, child.link), child)
         if first is not child:
             compared += 1
-            if compared > _COMPARED:
+            if compared > _MAX_COMPARED_BLOCKS:
                 break
             if _words(first) == _words(child):
                 child.drop()
@@ -180,7 +180,7 @@ def _drop_by_name(outline: PageBlocks, subject: PageSubject) -> None:
         comments = sum(block.prose for block in _outermost(root, ElementRole.COMMENTS))
     drops = {
         ElementRole.COMMENTS: not subject.is_discussion and comments * 2 <= root.prose,
-        ElementRole.REVIEWS: subject.is_product or outline.sells,
+        ElementRole.REVIEWS: subject.is_product or outline.is_product,
     }
     for block in named:
         if not block.is_gone() and _matches_its_name(root, block, drops):
@@ -188,18 +188,18 @@ def _drop_by_name(outline: PageBlocks, subject: PageSubject) -> None:
 
 
 def _matches_its_name(root: Block, block: Block, drops: Mapping[int, bool]) -> bool:
-    says = block.roles
-    if says & ElementRole.ELSEWHERE and block.prose * 2 <= root.prose and block.plain * 2.5 <= root.plain:
+    roles = block.roles
+    if roles & ElementRole.RELATED and block.prose * 2 <= root.prose and block.plain * 2.5 <= root.plain:
         return True
-    if says & ElementRole.COMMENTS and drops[ElementRole.COMMENTS]:
+    if roles & ElementRole.COMMENTS and drops[ElementRole.COMMENTS]:
         return True
     if (
-        says & ElementRole.REVIEWS
+        roles & ElementRole.REVIEWS
         and drops[ElementRole.REVIEWS]
         and root.plain - block.plain >= max(500, root.plain * 0.25)
     ):
         return True
-    return bool(says & ElementRole.ASIDE) and block.plain * 4 <= root.plain and _is_supplementary(block)
+    return bool(roles & ElementRole.ASIDE) and block.plain * 4 <= root.plain and _is_supplementary(block)
 
 
 def _outermost(root: Block, flag: int) -> Iterator[Block]:
@@ -222,9 +222,9 @@ def _is_supplementary(block: Block) -> bool:
 def _drop_link_lists(root: Block) -> None:
     """Drop lists of links from a page that consists of sentences; on a page that consists of links they are kept."""
     for block in _remaining_blocks(root):
-        if block.links < _LINKS or block.prose or block.tag in _NO_LIST or block.is_core:
+        if block.links < _MIN_LIST_LINKS or block.prose or block.tag in _NEVER_LINK_LISTS or block.is_core:
             continue
-        if block.link > _LINKED * block.text and block.link < 0.15 * root.text:
+        if block.link > _MIN_LINKED_SHARE * block.text and block.link < 0.15 * root.text:
             block.drop()
 
 

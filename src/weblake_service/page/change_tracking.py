@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from weblake_service.page.line_diff import unified_diff
 
-_GONE = frozenset([404, 410])
+_GONE_STATUSES = frozenset([404, 410])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def read_tracking_options(options: Mapping[str, object]) -> TrackingOptions | No
 
 def is_comparable(status: object) -> bool:
     """Return whether a response with this status says whether the page's content still exists."""
-    return isinstance(status, int) and (status < 400 or status in _GONE)
+    return isinstance(status, int) and (status < 400 or status in _GONE_STATUSES)
 
 
 def is_content(status: object) -> bool:
@@ -55,7 +55,7 @@ def compare(asked: TrackingOptions, previous: str | None, current: str, status: 
         current: The markdown of this version.
         status: The status code of the target's response.
     """
-    if status in _GONE:
+    if status in _GONE_STATUSES:
         return {"changeStatus": "removed"}
     if previous is None:
         return {"changeStatus": "new"}

@@ -10,22 +10,22 @@ from weblake_service.files.file_types import HTML, OFFICE_TYPES, PDF, is_html, i
 from weblake_service.page_failure import PageFailure
 
 #: Bytes that are inspected if the Content-Type is missing or generic.
-_HEAD = 1024
-_VAGUE_TYPES = (
+_INSPECTED_BYTES = 1024
+_GENERIC_TYPE_LIST = (
     "application/octet-stream binary/octet-stream application/unknown application/x-download application/download "
     "application/force-download"
 )
-_VAGUE = frozenset(["", *_VAGUE_TYPES.split()])
-_BLANK = b"\xef\xbb\xbf \t\r\n\x0c"
+_GENERIC_TYPES = frozenset(["", *_GENERIC_TYPE_LIST.split()])
+_LEADING_BLANKS = b"\xef\xbb\xbf \t\r\n\x0c"
 #: Office files are zip files, and some servers declare them as zip only.
-_ZIPS = frozenset(["application/zip", "application/x-zip-compressed"])
-_HTML = frozenset(["text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"])
-_TEXT_TYPES = (
+_ZIP_TYPES = frozenset(["application/zip", "application/x-zip-compressed"])
+_HTML_TYPES = frozenset(["text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"])
+_TEXT_TYPE_LIST = (
     "application/json application/xml application/javascript application/x-javascript application/ecmascript "
     "application/x-ndjson application/jsonl application/yaml application/x-yaml application/toml application/csv "
     "application/x-sh application/sql application/graphql application/x-www-form-urlencoded"
 )
-_TEXT = frozenset(_TEXT_TYPES.split())
+_TEXT_TYPES = frozenset(_TEXT_TYPE_LIST.split())
 
 
 class ContentKind(Enum):
@@ -45,27 +45,27 @@ def kind_of(content_type: str, body: bytes) -> ContentKind:
     Servers label unknown content as plain text, and some as HTML.
     """
     mime = content_type.partition(";")[0].strip().lower()
-    if body[:_HEAD].lstrip(_BLANK).startswith(b"%PDF-"):
+    if body[:_INSPECTED_BYTES].lstrip(_LEADING_BLANKS).startswith(b"%PDF-"):
         return ContentKind.PDF
     if mime in PDF.types or mime in OFFICE_TYPES:
         return _document_kind(mime, body)
-    if (mime in _HTML or mime.startswith("text/")) and is_office(body):
+    if (mime in _HTML_TYPES or mime.startswith("text/")) and is_office(body):
         return ContentKind.OFFICE
-    if mime in _HTML:
+    if mime in _HTML_TYPES:
         return ContentKind.HTML
-    if mime == "text/plain" and b"\0" in body[:_HEAD] and not _is_wide_encoding(content_type, body):
+    if mime == "text/plain" and b"\0" in body[:_INSPECTED_BYTES] and not _is_wide_encoding(content_type, body):
         return ContentKind.OTHER
-    if mime.startswith("text/") or mime in _TEXT or mime.endswith(("+json", "/json")):
+    if mime.startswith("text/") or mime in _TEXT_TYPES or mime.endswith(("+json", "/json")):
         return ContentKind.TEXT
     if mime.endswith("+xml") and mime != "image/svg+xml":
         return ContentKind.TEXT
-    if (mime in _VAGUE or mime in _ZIPS) and is_office(body):
+    if (mime in _GENERIC_TYPES or mime in _ZIP_TYPES) and is_office(body):
         return ContentKind.OFFICE
-    if mime not in _VAGUE and "/" in mime:
+    if mime not in _GENERIC_TYPES and "/" in mime:
         return ContentKind.OTHER
     if is_html(body):
         return ContentKind.HTML
-    return ContentKind.OTHER if _is_binary(body[:_HEAD]) else ContentKind.TEXT
+    return ContentKind.OTHER if _is_binary(body[:_INSPECTED_BYTES]) else ContentKind.TEXT
 
 
 def kind_of_upload(name: str, body: bytes) -> ContentKind:
@@ -94,7 +94,7 @@ def _document_kind(mime: str, body: bytes) -> ContentKind:
     if mime in PDF.types:
         return ContentKind.PDF
     # Plain-text tables are often sent with a spreadsheet's type, so that a spreadsheet program opens them.
-    return ContentKind.OFFICE if _is_binary(body[:_HEAD]) else ContentKind.TEXT
+    return ContentKind.OFFICE if _is_binary(body[:_INSPECTED_BYTES]) else ContentKind.TEXT
 
 
 def text_of(content_type: str, body: bytes) -> str:

@@ -25,7 +25,7 @@ from weblake_service.page.content_types import (
 from weblake_service.page.file_documents import FileDocument, as_base64, convert_file
 from weblake_service.page.html_page import html_document
 from weblake_service.page.markdown import fenced, without_base64_images
-from weblake_service.page.parse_process import LARGE, read_html
+from weblake_service.page.parse_process import THREAD_BYTES, read_html
 from weblake_service.page.requested_formats import PageOptions, number, read_page_options
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import FetchedResponse, Fetcher
@@ -33,7 +33,7 @@ from weblake_service.web.fetch import FetchedResponse, Fetcher
 __all__ = ["Page", "PageFailure", "page_of_body", "page_of_upload", "scrape"]
 
 #: The content type of the HTML that a file was converted to.
-_OWN_HTML = "text/html; charset=utf-8"
+_HTML_TYPE = "text/html; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ async def _page(
         if own is not converters:
             await own.aclose()
     make = partial(_plain_page, fetched, kind, source, wanted)
-    return await asyncio.to_thread(make) if len(fetched.body) > LARGE else make()
+    return await asyncio.to_thread(make) if len(fetched.body) > THREAD_BYTES else make()
 
 
 async def _html_page(
@@ -192,7 +192,7 @@ async def _converted_page(
         html = readable.html.encode("utf-8", "replace")
         # The main-content filter looks for page boilerplate, which a document does not have.
         whole = replace(wanted, only_main_content=False, block_ads=False)
-        document, found = await read_html(converters, _OWN_HTML, html, source.base, whole, source.public_url)
+        document, found = await read_html(converters, _HTML_TYPE, html, source.base, whole, source.public_url)
         links = list(dict.fromkeys([*found, *links]))
         document.pop("metadata")
         if "links" in wanted.formats and readable.links:

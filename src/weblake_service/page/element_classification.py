@@ -20,7 +20,7 @@ class ElementRole:
     #: Often supplementary, sometimes content: banners, drawers, filters.
     ASIDE = 4
     #: Links to other pages: related articles, recommendations.
-    ELSEWHERE = 8
+    RELATED = 8
     COMMENTS = 16
     REVIEWS = 32
     #: A button or form that puts a product into a cart.
@@ -57,11 +57,11 @@ _ASIDE = words(
     "flyout drawer dropdown toolbar popup popover overlay ad sponsored promo banner facet facets filter filters "
     "refinement refinements sort sorting wishlist cta alert notice notices"
 )
-_ELSEWHERE = words(
+_RELATED = words(
     "related recommended recommendation recommendations recommend yarpp upsell upsells crosssell crosssells "
     "similar trending popular"
 )
-_ELSEWHERE_PAIRS = _pairs(
+_RELATED_PAIRS = _pairs(
     "also like, also bought, you may, recently viewed, cross sell, up sell, more from, more articles, more "
     "stories, frequently bought, bought together, customers also, read more, blog feed, latest posts, recent "
     "posts"
@@ -69,31 +69,31 @@ _ELSEWHERE_PAIRS = _pairs(
 _COMMENTS = frozenset(["comment", "comments", "disqus", "respond", "commentform", "commentlist"])
 _REVIEWS = frozenset(["review", "reviews"])
 #: Prefixes such as `has-sidebar` and `no-nav` describe another element than the one that has the name.
-_OF_ANOTHER = words("has with no without is not js open show hide hidden toggle")
+_OTHER_ELEMENT_PREFIXES = words("has with no without is not js open show hide hidden toggle")
 _CONTENT = words("content body text title description post entry")
 
 #: Tags that `said_by_tag` classifies.
-SAYING_TAGS = frozenset(["nav", "dialog", "menu", "header", "footer", "aside"])
-_ROLES = dict.fromkeys(
+ROLE_TAGS = frozenset(["nav", "dialog", "menu", "header", "footer", "aside"])
+_ARIA_ROLES = dict.fromkeys(
     ["navigation", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu", "menubar", "toolbar"],
     ElementRole.CHROME | ElementRole.LANDMARK,
 ) | {"tablist": ElementRole.ASIDE}
 
-_SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|[-_:/]+")
+_WORD_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|[-_:/]+")
 #: Maximum characters of a name that are inspected; longer names are considered malicious.
-_LONGEST = 400
+_MAX_NAME_CHARS = 400
 
 
 def roles_from_names(names: str) -> int:
     """Return the flags for the classes, the id, or the tag of a custom element, joined in one string."""
-    return _roles_from_name(names[:_LONGEST])
+    return _roles_from_name(names[:_MAX_NAME_CHARS])
 
 
 def roles_from_aria(role: str, *, inside: bool) -> int:
     """Return the flags of an ARIA role; `inside`: whether it is in an article, a section or the main landmark."""
     if role == "banner" and not inside:
         return ElementRole.CHROME | ElementRole.LANDMARK
-    return _ROLES.get(role, 0)
+    return _ARIA_ROLES.get(role, 0)
 
 
 def roles_from_tag(tag: str, *, inside: bool) -> int:
@@ -106,24 +106,24 @@ def roles_from_tag(tag: str, *, inside: bool) -> int:
 # Cached: whole class attributes repeat within a page, and single names repeat between pages and sites.
 @lru_cache(maxsize=4096)
 def _roles_from_name(names: str) -> int:
-    said = 0
+    flags = 0
     for name in names.split():
-        said |= _roles_from_whole_name(name)
-    return said
+        flags |= _roles_from_whole_name(name)
+    return flags
 
 
 @lru_cache(maxsize=8192)
 def _roles_from_whole_name(name: str) -> int:
-    parts = [part.lower() for part in _SEAM.split(name) if part]
-    said = 0
+    parts = [part.lower() for part in _WORD_BOUNDARY.split(name) if part]
+    flags = 0
     before = ""
     for place, word in enumerate(parts):
-        if before not in _OF_ANOTHER:
-            said |= _roles_from_word(word, first=place == 0)
+        if before not in _OTHER_ELEMENT_PREFIXES:
+            flags |= _roles_from_word(word, first=place == 0)
             if before:
-                said |= _roles_from_pair(f"{before} {word}", last=parts[-1])
+                flags |= _roles_from_pair(f"{before} {word}", last=parts[-1])
         before = word
-    return said
+    return flags
 
 
 def _roles_from_word(word: str, *, first: bool) -> int:
@@ -132,8 +132,8 @@ def _roles_from_word(word: str, *, first: bool) -> int:
     # Page builders use `widget` within many names; only a name that begins with it means a sidebar widget.
     if word in _ASIDE or (first and word == "widget"):
         return ElementRole.ASIDE
-    if word in _ELSEWHERE:
-        return ElementRole.ELSEWHERE
+    if word in _RELATED:
+        return ElementRole.RELATED
     if word in _COMMENTS:
         return ElementRole.COMMENTS
     if word in _REVIEWS:
@@ -144,6 +144,6 @@ def _roles_from_word(word: str, *, first: bool) -> int:
 def _roles_from_pair(pair: str, *, last: str) -> int:
     if pair in _CHROME_PAIRS and last not in _CONTENT:
         return ElementRole.CHROME
-    if pair in _ELSEWHERE_PAIRS:
-        return ElementRole.ELSEWHERE
+    if pair in _RELATED_PAIRS:
+        return ElementRole.RELATED
     return ElementRole.CART if pair in {"to cart", "add cart"} else 0

@@ -11,7 +11,7 @@ from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page_failure import PageFailure
 
 #: Maximum number of page numbers that a warning lists.
-_NAMED = 10
+_MAX_LISTED_PAGES = 10
 _PROBLEMS = {
     "encrypted": "is protected with a password, and files are only read without one. Take the protection off",
     "broken": "is damaged or not the kind of file that it says it is. Save it anew",
@@ -55,8 +55,8 @@ async def convert_file(
     )
     result = await converters.convert(task, body)
     if result.problem:
-        said = f" ({result.detail[:200].rstrip('.')})" if result.detail and result.problem != "encrypted" else ""
-        message = f"{name} {_PROBLEMS.get(result.problem, _PROBLEMS['broken'])}{said}."
+        detail = f" ({result.detail[:200].rstrip('.')})" if result.detail and result.problem != "encrypted" else ""
+        message = f"{name} {_PROBLEMS.get(result.problem, _PROBLEMS['broken'])}{detail}."
         raise PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
     return _as_document(result, wanted, pdf)
 
@@ -97,8 +97,8 @@ def _joined(pages: list[str], markers: bool) -> str:
 def _scanned_pdf_failure(pages: list[int]) -> str:
     if not pages:
         return ""
-    more = f" and {len(pages) - _NAMED} more" if len(pages) > _NAMED else ""
-    named = ", ".join(str(page) for page in pages[:_NAMED])
+    more = f" and {len(pages) - _MAX_LISTED_PAGES} more" if len(pages) > _MAX_LISTED_PAGES else ""
+    named = ", ".join(str(page) for page in pages[:_MAX_LISTED_PAGES])
     return (
         f"No text was found on page {named}{more}: scanned pages need text recognition (OCR), "
         "which this service does not have."

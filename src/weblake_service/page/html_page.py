@@ -14,7 +14,7 @@ from weblake_service.page.parser_limits import limit_nesting
 from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page.selectors import refuse_costly_selectors
 
-_TOO_DEEP = "The page nests deeper than can be converted; text at the bottom is missing from the markdown."
+_TOO_DEEP_WARNING = "The page nests deeper than can be converted; text at the bottom is missing from the markdown."
 
 
 def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions) -> tuple[dict[str, object], list[str]]:
@@ -41,11 +41,11 @@ def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
     if "markdown" in wanted.formats:
         markdown, whole = to_markdown(content.tree, remove_base64_images=wanted.remove_base64_images)
         if not whole:
-            shallow = _content(LexborHTMLParser(limit_nesting(source, surely=True)), wanted)
+            shallow = _content(LexborHTMLParser(limit_nesting(source, always_scan=True)), wanted)
             resolve_all(shallow.tree, base)
             markdown, whole = to_markdown(shallow.tree, remove_base64_images=wanted.remove_base64_images)
         if not whole:
-            warnings.append(_TOO_DEEP)
+            warnings.append(_TOO_DEEP_WARNING)
         document = {"markdown": markdown, **document}
     if warnings:
         document["warning"] = " ".join(warnings)

@@ -14,10 +14,10 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 
 #: Maximum pairs of lines that difflib compares in one diff; this many take about a second.
-_WORK = 1_000_000
-_CONTEXT = 3
-_HEAD = "diff --git a/page.md b/page.md\n--- a/page.md\n+++ b/page.md\n"
-_UNENDED = "\n\\ No newline at end of file\n"
+_MAX_LINE_PAIRS = 1_000_000
+_CONTEXT_LINES = 3
+_DIFF_HEADER = "diff --git a/page.md b/page.md\n--- a/page.md\n+++ b/page.md\n"
+_NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 #: An opcode as in `SequenceMatcher.get_opcodes`: the kind of a block, and its range in both texts.
 Step = tuple[str, int, int, int, int]
@@ -29,7 +29,9 @@ def unified_diff(before: str, after: str) -> str:
         return ""
     old, new = _lines(before), _lines(after)
     steps = _OpcodeGrouper(old, new)
-    return _HEAD + "".join(part for hunk in steps.get_grouped_opcodes(_CONTEXT) for part in _hunk(hunk, old, new))
+    return _DIFF_HEADER + "".join(
+        part for hunk in steps.get_grouped_opcodes(_CONTEXT_LINES) for part in _hunk(hunk, old, new)
+    )
 
 
 class _OpcodeGrouper(SequenceMatcher[str]):
@@ -48,7 +50,7 @@ class _Comparison:
 
     def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
         self._old, self._new = old, new
-        self._work = _WORK
+        self._work = _MAX_LINE_PAIRS
 
     def opcodes(self) -> Iterator[Step]:
         """Yield the opcodes from one text to the other, in order; adjacent ones may be of the same kind."""
@@ -135,7 +137,7 @@ def _range(start: int, end: int) -> str:
 
 
 def _line(mark: str, line: str) -> str:
-    return f"{mark}{line}" if line.endswith("\n") else f"{mark}{line}{_UNENDED}"
+    return f"{mark}{line}" if line.endswith("\n") else f"{mark}{line}{_NO_NEWLINE}"
 
 
 def _lines(text: str) -> list[str]:

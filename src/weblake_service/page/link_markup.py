@@ -17,9 +17,9 @@ _BLOCKS = (
     "a[href] ul, a[href] ol, a[href] li"
 )
 #: Elements that make a link visible without text.
-_SEEN = "img, picture, video, audio, object, input, math"
+_VISIBLE_TAGS = "img, picture, video, audio, object, input, math"
 #: Maximum number of ancestors of a heading that are searched for an enclosing link.
-_ABOVE = 12
+_MAX_ANCESTORS = 12
 
 
 def normalize_links(tree: LexborHTMLParser) -> None:
@@ -42,7 +42,7 @@ def normalize_links(tree: LexborHTMLParser) -> None:
         if text:
             if here:
                 link.decompose()
-        elif link.css_first(_SEEN) is None:
+        elif link.css_first(_VISIBLE_TAGS) is None:
             _set_link_text(link, "" if here else " ".join((link.attributes.get("aria-label") or "").split()))
 
 
@@ -59,7 +59,7 @@ def _set_link_text(link: LexborNode, name: str) -> None:
 def _move_link_into_heading(heading: LexborNode) -> None:
     """Move the link of a card into the card's heading; the rest of the card is unchanged."""
     above = heading.parent
-    for _ in range(_ABOVE):
+    for _ in range(_MAX_ANCESTORS):
         if above is None or above.tag in {"a", "body", "main", "article"}:
             break
         above = above.parent

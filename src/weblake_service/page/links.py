@@ -9,7 +9,7 @@ from urllib.parse import urljoin, urlsplit
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 #: Attributes that hold a URL, by tag.
-_ADDRESSES = (
+_URL_ATTRIBUTES = (
     ("a[href], area[href], link[href]", "href"),
     ("img[src], source[src], video[src], audio[src], iframe[src], embed[src], track[src], script[src]", "src"),
     ("video[poster]", "poster"),
@@ -17,13 +17,13 @@ _ADDRESSES = (
     ("blockquote[cite], q[cite]", "cite"),
 )
 #: Attributes in which lazy-loading pages keep the image URL.
-_LATE = ("data-src", "data-lazy-src", "data-original", "data-srcset", "srcset")
+_LAZY_ATTRIBUTES = ("data-src", "data-lazy-src", "data-original", "data-srcset", "srcset")
 _BREAKS = re.compile(r"[\t\n\r]")
 #: References that are parsed without `urllib`, with the same result: normalised absolute paths, and plain hosts.
 _SEGMENT = r"[\w%~+=&,:@!$'()*-][\w%~+=&,:@!$'()*.-]*"
-_FROM_THE_ROOT = re.compile(rf"/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[\w%~+=&,:@!$'()*./-]+)?", re.ASCII)
+_ABSOLUTE_PATH = re.compile(rf"/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[\w%~+=&,:@!$'()*./-]+)?", re.ASCII)
 _ORIGIN = re.compile(r"https?://[a-zA-Z0-9.-]+(?::\d+)?(?=[/?#]|$)")
-_PLAIN = re.compile(r"https?://[a-zA-Z0-9.-]+(?:[/?#]|$)")
+_SIMPLE_URL = re.compile(r"https?://[a-zA-Z0-9.-]+(?:[/?#]|$)")
 _REFRESH = re.compile(r"^\s*[\d.]*\s*[;,]?\s*url\s*=\s*[\"']?([^\"']+)", re.IGNORECASE)
 
 
@@ -42,7 +42,7 @@ def absolute(reference: str | None, base: str) -> str:
     # Most references are already absolute or empty, and joining dominates the run time.
     if not cleaned or cleaned.startswith(("http://", "https://", "data:")):
         return cleaned
-    if _FROM_THE_ROOT.fullmatch(cleaned) and (origin := _ORIGIN.match(base)):
+    if _ABSOLUTE_PATH.fullmatch(cleaned) and (origin := _ORIGIN.match(base)):
         return origin[0] + cleaned
     try:
         return urljoin(base, cleaned)
@@ -52,7 +52,7 @@ def absolute(reference: str | None, base: str) -> str:
 
 def is_web(url: str) -> bool:
     """Return whether this is an http or https URL with a host."""
-    if _PLAIN.match(url):
+    if _SIMPLE_URL.match(url):
         return True
     if not url.startswith(("http://", "https://")):
         return False
@@ -71,7 +71,7 @@ def set_image_sources(tree: LexborHTMLParser) -> None:
 
 def resolve_all(tree: LexborHTMLParser, base: str) -> None:
     """Make every URL in the tree absolute; call it after `links_in`, which recognises "#part" by its relative form."""
-    for selector, name in _ADDRESSES:
+    for selector, name in _URL_ATTRIBUTES:
         for node in tree.css(selector):
             value = node.attributes.get(name)
             resolved = absolute(value, base)
@@ -86,7 +86,7 @@ def resolve_all(tree: LexborHTMLParser, base: str) -> None:
 
 def links_in(tree: LexborHTMLParser, url: str, base: str) -> list[str]:
     """Return the http and https links in document order without duplicates; links within the same page are omitted."""
-    return _unique(link for link in _hrefs(tree, base) if is_web(link) and not _same_page(link, url))
+    return _unique(link for link in _read_hrefs(tree, base) if is_web(link) and not _same_page(link, url))
 
 
 def images_in(tree: LexborHTMLParser, base: str) -> list[str]:
@@ -95,7 +95,7 @@ def images_in(tree: LexborHTMLParser, base: str) -> list[str]:
     return _unique(image for image in found if is_web(image))
 
 
-def _hrefs(tree: LexborHTMLParser, base: str) -> Iterator[str]:
+def _read_hrefs(tree: LexborHTMLParser, base: str) -> Iterator[str]:
     hrefs = dict.fromkeys(node.attributes.get("href") for node in tree.css("a[href], area[href]"))
     for href in hrefs:
         # "#part" links to the same page, even if <base> points elsewhere.
@@ -117,7 +117,7 @@ def _set_image_source(image: LexborNode) -> None:
     source = (attributes.get("src") or "").strip()
     if source and not source.lower().startswith("data:"):
         return
-    for name in _LATE:
+    for name in _LAZY_ATTRIBUTES:
         candidates = _candidates(attributes.get(name))
         if candidates and not candidates[-1][0].lower().startswith("data:"):
             image.attrs["src"] = candidates[-1][0]

@@ -17,36 +17,38 @@ from weblake_service.page.boilerplate_removal import PageSubject, drop_boilerpla
 from weblake_service.page_failure import PageFailure
 
 #: Tags that are never content, with any options.
-_MACHINERY = "script, style, template, link, meta, base, object, embed, applet, canvas, head > title"
+_NEVER_CONTENT = "script, style, template, link, meta, base, object, embed, applet, canvas, head > title"
 
 #: Tags that are never main content: fields, and the fallback text of media players.
-_UNSAID = "select, textarea, datalist, input, video > :not(source):not(track), audio > :not(source):not(track)"
+_NEVER_MAIN_CONTENT = (
+    "select, textarea, datalist, input, video > :not(source):not(track), audio > :not(source):not(track)"
+)
 #: Text for screen readers only, and skip links; an element with a heading or a paragraph is kept.
-_UNSEEN = (
+_SCREEN_READER_TEXT = (
     ".screen-reader-text, .sr-only, .visually-hidden, .visuallyhidden, "
     "a[href^='#'][class*=skip i], a[href^='#'][class*=jump i], a[href^='#'][id*=skip i]"
 )
-_HEADED = "h1, h2, h3, h4, h5, h6, p, ul, table"
+_WITH_STRUCTURE = "h1, h2, h3, h4, h5, h6, p, ul, table"
 
 #: The structural tags of a document; never dropped.
-_NEVER = frozenset({"html", "head", "body"})
+_STRUCTURAL_TAGS = frozenset({"html", "head", "body"})
 
 #: Words in the type or name of a document, or in its linked data, that identify the kind of page.
 _DISCUSSION = re.compile(r"forum|thread|topic|discussion|phpbb|vbulletin|xenforo|discourse", re.IGNORECASE)
-_TYPE = re.compile(r'"@type"\s*:\s*\[?\s*"([A-Za-z]+)"')
-_DATA = "script[type='application/ld+json' i]"
+_LINKED_DATA_TYPE = re.compile(r'"@type"\s*:\s*\[?\s*"([A-Za-z]+)"')
+_LINKED_DATA = "script[type='application/ld+json' i]"
 #: Maximum characters of linked data that are read.
-_DATA_READ = 20_000
+_MAX_LINKED_DATA_CHARS = 20_000
 
 #: Minimum characters, and minimum shares of the page, of a result; below them the names were misleading, and only
 #: landmarks are used, then the whole page.
-_ENOUGH = 250
-_TOO_LITTLE = 0.1
-_NEXT_TO_NOTHING = 0.02
+_MIN_CHARS = 250
+_MIN_NAMED_SHARE = 0.1
+_MIN_LANDMARK_SHARE = 0.02
 #: Maximum characters of a block that is checked for a picture whose alt text repeats the block's text.
-_CARD = 600
+_MAX_CARD_CHARS = 600
 #: Maximum number of enclosing blocks of a picture that are examined.
-_CARD_LEVELS = 4
+_MAX_CARD_LEVELS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def select_content(
     `exclude_tags` are always dropped. An invalid selector raises PageFailure with status 400.
     """
     subject = _subject(tree) if only_main_content and not include_tags else PageSubject()
-    _drop(tree.css(_MACHINERY))
+    _drop(tree.css(_NEVER_CONTENT))
     _drop_noscript(tree)
     for selector in exclude_tags:
         _drop(_matching(tree, selector, "excludeTags"))
@@ -95,17 +97,17 @@ def _drop_noscript(tree: LexborHTMLParser) -> None:
 def _subject(tree: LexborHTMLParser) -> PageSubject:
     """Return the subject of the page from its metadata; called before the metadata is dropped."""
     title = tree.css_first("head > title")
-    data = " ".join(node.text() for node in tree.css(_DATA))[:_DATA_READ]
-    types = set(_TYPE.findall(data))
+    data = " ".join(node.text() for node in tree.css(_LINKED_DATA))[:_MAX_LINKED_DATA_CHARS]
+    types = set(_LINKED_DATA_TYPE.findall(data))
     kind = tree.css_first("meta[property='og:type' i]")
-    says = (kind.attributes.get("content") or "").lower() if kind is not None else ""
+    page_type = (kind.attributes.get("content") or "").lower() if kind is not None else ""
     names = " ".join(_names(node) for node in (tree.root, tree.body) if node is not None)
     is_discussion = "DiscussionForumPosting" in types or _DISCUSSION.search(names) is not None
     return PageSubject(
         title=title.text() if title is not None else "",
         # On question-and-answer pages the answers are content and the comments below them are not.
         is_discussion=is_discussion and "question" not in names,
-        is_product=not types.isdisjoint({"Product", "ProductGroup"}) or "product" in says or "product" in names,
+        is_product=not types.isdisjoint({"Product", "ProductGroup"}) or "product" in page_type or "product" in names,
     )
 
 
@@ -116,10 +118,10 @@ def _names(node: LexborNode) -> str:
 
 def _keep_main_content(tree: LexborHTMLParser, body: LexborNode, subject: PageSubject) -> None:
     found = extract_blocks(tree, body, subject.title)
-    if found.root.plain < _ENOUGH and found.root.text < _length(body) * _TOO_LITTLE:
+    if found.root.plain < _MIN_CHARS and found.root.text < _length(body) * _MIN_NAMED_SHARE:
         found.release()
         found = extract_blocks(tree, body, subject.title, names=False)
-    if found.root.text >= _ENOUGH or found.root.text > _length(body) * _NEXT_TO_NOTHING:
+    if found.root.text >= _MIN_CHARS or found.root.text > _length(body) * _MIN_LANDMARK_SHARE:
         drop_boilerplate(found, subject)
         _drop_repeated_alt_text(found)
         _remove_selected(tree, found)
@@ -127,13 +129,13 @@ def _keep_main_content(tree: LexborHTMLParser, body: LexborNode, subject: PageSu
 
 
 def _remove_selected(tree: LexborHTMLParser, found: PageBlocks) -> None:
-    for node in found.furniture:
+    for node in found.boilerplate:
         node.decompose()
     for block in _outermost_dropped(found.root):
         block.node.decompose()
-    _drop(tree.css(_UNSAID))
-    for node in tree.css(_UNSEEN):
-        if node.css_first(_HEADED) is None and node.tag not in _NEVER:
+    _drop(tree.css(_NEVER_MAIN_CONTENT))
+    for node in tree.css(_SCREEN_READER_TEXT):
+        if node.css_first(_WITH_STRUCTURE) is None and node.tag not in _STRUCTURAL_TAGS:
             node.decompose()
 
 
@@ -148,16 +150,16 @@ def _outermost_dropped(root: Block) -> list[Block]:
 
 def _drop_repeated_alt_text(found: PageBlocks) -> None:
     """Clear the alt text of a picture that repeats the text of the card around it."""
-    said: dict[int, str] = {}
+    card_texts: dict[int, str] = {}
     for image, block in found.pictures:
         alt = " ".join((image.attributes.get("alt") or "").lower().split())
         card: Block | None = block
-        for _ in range(_CARD_LEVELS):
-            if card is None or card.text > _CARD:
+        for _ in range(_MAX_CARD_LEVELS):
+            if card is None or card.text > _MAX_CARD_CHARS:
                 break
-            if id(card) not in said:
-                said[id(card)] = " ".join(card.node.text().lower().split())
-            if alt in said[id(card)]:
+            if id(card) not in card_texts:
+                card_texts[id(card)] = " ".join(card.node.text().lower().split())
+            if alt in card_texts[id(card)]:
                 image.attrs["alt"] = ""
                 break
             card = card.parent
@@ -192,7 +194,7 @@ def _matching(tree: LexborHTMLParser, selector: str, where: str) -> list[LexborN
 
 def _drop(nodes: Sequence[LexborNode]) -> None:
     for node in nodes:
-        if node.tag not in _NEVER:
+        if node.tag not in _STRUCTURAL_TAGS:
             node.decompose()
 
 

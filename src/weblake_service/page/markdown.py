@@ -26,18 +26,18 @@ _OPTIONS = ConversionOptions(
 )
 
 #: Graphics, and the line numbers beside code, which are not part of the code.
-_UNWRITTEN = "svg, iframe, td.linenos, td.gutter, .linenodiv, .line-numbers-rows, pre .lineno, pre .linenos"
+_OMITTED = "svg, iframe, td.linenos, td.gutter, .linenodiv, .line-numbers-rows, pre .lineno, pre .linenos"
 
 #: A literal `<` before a letter would be read as a tag by a markdown renderer, and its text would be lost. In code it
 #: is left unchanged.
 _CODE_OR_TAG = re.compile(r"<(pre|code|kbd|samp)\b.*?</\1>|&lt;(?=[a-zA-Z/!?])", re.DOTALL)
 #: Replaces such a `<` during conversion; a character that pages do not use.
-_WRITTEN_TAG = "\uf8f0"
-_WRITTEN_BASE64 = re.compile(
+_ESCAPED_TAG = "\uf8f0"
+_BASE64_IMAGE = re.compile(
     r"(!\[(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*\]\(\s*<?)data:[^,)\s]{0,200};base64,[A-Za-z0-9+/=_%-]*", re.IGNORECASE
 )
 #: Elements with meaning but without text; a list item without any of them or text is an icon drawn by CSS.
-_SEEN = "img, picture, video, audio, input, object, math, table, pre"
+_MEANINGFUL_TAGS = "img, picture, video, audio, input, object, math, table, pre"
 _LAYOUT_TABLES = "table[role=presentation i], table[role=none i], table:has(table), table:has(pre)"
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|highlight-|brush:\s*)([A-Za-z0-9+#_.-]+)")
 #: Class words that follow `highlight-` but are not a language.
@@ -47,7 +47,7 @@ _NO_LANGUAGE = {"default", "text", "none", "plaintext", "nohighlight", "wrapper"
 def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) -> tuple[str, bool]:
     """Return the tree as markdown, and whether it is complete: False if it nests too deep. Changes the tree."""
     # Inner elements first, here and below: a node's descendants are removed with it.
-    for node in reversed(tree.css(_UNWRITTEN)):
+    for node in reversed(tree.css(_OMITTED)):
         node.decompose()
     for link in tree.css("a[href^='javascript:' i]"):
         del link.attrs["href"]
@@ -63,9 +63,9 @@ def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) ->
         _set_language(block)
     html = tree.html or ""
     if "&lt;" in html:
-        html = _CODE_OR_TAG.sub(lambda found: found[0] if found[1] else _WRITTEN_TAG, html)
+        html = _CODE_OR_TAG.sub(lambda found: found[0] if found[1] else _ESCAPED_TAG, html)
     result = convert(html, _OPTIONS)
-    return (result.content or "").replace(_WRITTEN_TAG, "\\<").strip("\n"), not result.warnings
+    return (result.content or "").replace(_ESCAPED_TAG, "\\<").strip("\n"), not result.warnings
 
 
 def _prepare_images(tree: LexborHTMLParser, remove_base64_images: bool) -> None:
@@ -79,13 +79,13 @@ def _prepare_images(tree: LexborHTMLParser, remove_base64_images: bool) -> None:
 
 def _drop_bare_rows(tree: LexborHTMLParser) -> None:
     for row in reversed(tree.css("li")):
-        if not row.text(strip=True) and row.css_first(_SEEN) is None:
+        if not row.text(strip=True) and row.css_first(_MEANINGFUL_TAGS) is None:
             row.decompose()
 
 
 def without_base64_images(markdown: str) -> str:
     """Return markdown from another source with a placeholder for the URL of each base64 image."""
-    return _WRITTEN_BASE64.sub(rf"\1{IMAGE_PLACEHOLDER}", markdown)
+    return _BASE64_IMAGE.sub(rf"\1{IMAGE_PLACEHOLDER}", markdown)
 
 
 def fenced(text: str, language: str = "") -> str:

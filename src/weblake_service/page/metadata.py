@@ -12,14 +12,14 @@ from weblake_service.page.links import absolute
 
 Value = str | list[str]
 
-_OURS = (
+_RESERVED_LIST = (
     "sourceURL url statusCode contentType error scrapeId proxyUsed cacheState cachedAt creditsUsed concurrencyLimited "
     "concurrencyQueueDurationMs numPages totalPages timezone"
 )
 #: Keys that the service sets; a page that uses them as a name is ignored.
-RESERVED = frozenset(_OURS.split())
+RESERVED = frozenset(_RESERVED_LIST.split())
 #: Single strings in the contract, so the first one is used if a page has several.
-_SINGLE = frozenset(["title", "description", "language", "keywords"])
+_SINGLE_VALUED = frozenset(["title", "description", "language", "keywords"])
 
 _DOCUMENTED = {
     "og:title": "ogTitle",
@@ -47,7 +47,7 @@ _DOCUMENTED = {
     "dcterms.type": "dcTermsType",
 }
 #: A list in the contract, however often a page has it.
-_LOCALES = "ogLocaleAlternate"
+_LOCALES_KEY = "ogLocaleAlternate"
 
 
 def read_metadata(tree: LexborHTMLParser, base: str) -> dict[str, object]:
@@ -66,13 +66,13 @@ def read_metadata(tree: LexborHTMLParser, base: str) -> dict[str, object]:
     for key, values in found.items():
         if key in RESERVED or key in metadata:
             continue
-        metadata[key] = values[0] if key in _SINGLE or len(values) == 1 else values
+        metadata[key] = values[0] if key in _SINGLE_VALUED or len(values) == 1 else values
     for key, name in _DOCUMENTED.items():
         if key in found and name not in found:
             metadata[name] = metadata[key]
-    locales = found.get("og:locale:alternate") or found.get(_LOCALES)
+    locales = found.get("og:locale:alternate") or found.get(_LOCALES_KEY)
     if locales:
-        metadata[_LOCALES] = locales
+        metadata[_LOCALES_KEY] = locales
     return metadata
 
 
@@ -82,7 +82,11 @@ def _metas(tree: LexborHTMLParser) -> dict[str, list[str]]:
         attributes = node.attributes
         key = (attributes.get("property") or attributes.get("name") or attributes.get("itemprop") or "").strip()
         # Standard names are matched without regard to case; other names keep the page's spelling.
-        if key.lower() in _SINGLE or key.lower() in _DOCUMENTED or key.lower() in {"robots", "og:locale:alternate"}:
+        if (
+            key.lower() in _SINGLE_VALUED
+            or key.lower() in _DOCUMENTED
+            or key.lower() in {"robots", "og:locale:alternate"}
+        ):
             key = key.lower()
         if key:
             found.setdefault(key, []).append((attributes.get("content") or "").strip())

@@ -22,9 +22,9 @@ from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page_failure import PageFailure
 
 #: Bytes from which a page is parsed in a thread, so that the event loop stays responsive.
-LARGE = 50_000
+THREAD_BYTES = 50_000
 #: Bytes from which a page is parsed in a separate process: a crafted page of this size can take seconds.
-HEAVY = 250_000
+PROCESS_BYTES = 250_000
 
 
 async def read_html(
@@ -35,17 +35,17 @@ async def read_html(
     Raises:
         PageFailure: The page needs more memory than one page may use, or a selector cannot be run on it.
     """
-    if len(body) > HEAVY:
+    if len(body) > PROCESS_BYTES:
         task = ConversionTask("page", content_type=content_type, base=base, options=msgspec.to_builtins(wanted))
         result = _raise_problem(await converters.convert(task, body), name)
         document, links = result.document, result.links
     else:
         read = partial(html_document, content_type, body, base, wanted)
-        document, links = await asyncio.to_thread(read) if len(body) > LARGE else read()
+        document, links = await asyncio.to_thread(read) if len(body) > THREAD_BYTES else read()
     if "rawHtml" in wanted.formats:
         # The HTML need not be sent back from the other process.
         raw = partial(text_of, content_type, body)
-        document["rawHtml"] = await asyncio.to_thread(raw) if len(body) > LARGE else raw()
+        document["rawHtml"] = await asyncio.to_thread(raw) if len(body) > THREAD_BYTES else raw()
     return document, links
 
 
@@ -53,7 +53,7 @@ async def attributes_of(
     converters: ConverterPool, content_type: str, body: bytes, options: Mapping[str, object], name: str
 ) -> object:
     """Return the `attributes` format of a page; raises PageFailure as `read_html` does."""
-    if len(body) <= HEAVY:
+    if len(body) <= PROCESS_BYTES:
         return await asyncio.to_thread(read_attributes, content_type, body, options)
     task = ConversionTask("attributes", content_type=content_type, options={"formats": options.get("formats")})
     return _raise_problem(await converters.convert(task, body), name).document["attributes"]
@@ -67,7 +67,7 @@ async def media_of(
     Raises:
         PageFailure: The page has no recording, or it cannot be parsed.
     """
-    reads_here = len(body) <= HEAVY
+    reads_here = len(body) <= PROCESS_BYTES
     if reads_here:
         return await asyncio.to_thread(read_media, content_type, body, url, wanted)
     task = ConversionTask("media", content_type=content_type, base=url, options={"wanted": wanted})

@@ -17,7 +17,7 @@ MAX_DEPTH = 200
 #: Maximum depth of formatting within formatting that is kept.
 MAX_FORMATTING = 50
 #: Maximum number of elements that open formatting may add to the tree.
-MAX_REBUILT = 400_000
+MAX_REOPENED = 400_000
 #: So many tags are parsed in a tenth of a second even if each is nested in the one before.
 _HARMLESS_TAGS = 10_000
 
@@ -31,52 +31,52 @@ _FORMATTING_TAGS = re.compile(
     r"<(/?)(?=[bcefistu])(b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE
 )
 #: Comments, and raw-text elements; they extend to the end of the page if they are not closed.
-_NO_TAGS = re.compile(
+_RAW_TEXT = re.compile(
     r"<!(?=--)(?:.*?--!?>|.*)|<(script|style|textarea|title|xmp|iframe|noembed|noframes)\b(?:.*?(?=</\1\b)|.*)",
     re.IGNORECASE | re.DOTALL,
 )
 #: Void elements, and elements with an optional end tag: leaving them open is normal and adds no depth.
-_FLAT_TAGS = (
+_FLAT_TAG_LIST = (
     "area base br col embed hr img input link meta param source track wbr html head body p li dt dd option optgroup "
     "tr td th thead tbody tfoot caption colgroup rt rp rb rtc a"
 )
-_FLAT = frozenset(_FLAT_TAGS.split())
-_CLOSERS = {
+_FLAT_TAGS = frozenset(_FLAT_TAG_LIST.split())
+_END_TAGS = {
     name: re.compile(rf"</{name}\b", re.IGNORECASE)
     for name in ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
 }
 #: A tag long enough to hold more attributes than the limit; most tags of this length hold one long data: URL.
-_CROWDED = 20_000
-_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*")
+_LONG_TAG_CHARS = 20_000
+_TAG_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*")
 MAX_ATTRIBUTES = 5_000
 _END_OF_COMMENT = re.compile(r"--!?>")
 
 
-def limit_nesting(html: str, *, surely: bool = False) -> str:
+def limit_nesting(html: str, *, always_scan: bool = False) -> str:
     """Return the page with nesting and open formatting reduced to what a parser can handle.
 
-    A page with few tags is returned without a scan, because no arrangement of them is harmful; `surely` forces the
+    A page with few tags is returned without a scan, because no arrangement of them is harmful; `always_scan` forces the
     scan, for a page that turned out to be too deep for the converter.
     """
     if _may_have_long_tag(html):
         first, *pieces = html.split("<")
-        html = "<".join([first, *(p if len(p) <= _CROWDED else _with_fewer_attributes(p) for p in pieces)])
+        html = "<".join([first, *(p if len(p) <= _LONG_TAG_CHARS else _with_fewer_attributes(p) for p in pieces)])
     tags = html.count("<")
-    if not surely and tags < _HARMLESS_TAGS:
+    if not always_scan and tags < _HARMLESS_TAGS:
         formatting = len(_FORMATTING_TAG.findall(html))
-        if tags * formatting < MAX_REBUILT or (tags - html.count("</")) * _most_open_formatting(html) < MAX_REBUILT:
+        if tags * formatting < MAX_REOPENED or (tags - html.count("</")) * _most_open_formatting(html) < MAX_REOPENED:
             return html
     depth, formatting, rebuilt = _measure_nesting(html)
     if depth > MAX_DEPTH:
         html = _drop_deep_tags(html)
-    if formatting > MAX_FORMATTING or rebuilt > MAX_REBUILT:
+    if formatting > MAX_FORMATTING or rebuilt > MAX_REOPENED:
         html = _without_formatting(html)
     return html
 
 
 def _may_have_long_tag(html: str) -> bool:
     """Return whether any tag can be that long: a window of half the length then lies within it and has no bracket."""
-    window = _CROWDED // 2
+    window = _LONG_TAG_CHARS // 2
     for start in range(0, len(html), window):
         end = start + window
         if html.find("<", start, end) < 0 and html.find(">", start, end) < 0:
@@ -88,12 +88,12 @@ def _may_have_long_tag(html: str) -> bool:
 
 def _with_fewer_attributes(piece: str) -> str:
     """Return the text after a "<": unchanged, or without attributes if it is a tag with more of them than the limit."""
-    name = _NAME.match(piece)
+    name = _TAG_NAME.match(piece)
     if name is None:
         return piece
     end = piece.find(">")
     attributes = piece[name.end() : end if end >= 0 else len(piece)]
-    if len(attributes) < _CROWDED or len(attributes.split()) <= MAX_ATTRIBUTES:
+    if len(attributes) < _LONG_TAG_CHARS or len(attributes.split()) <= MAX_ATTRIBUTES:
         return piece
     return f"{name[0]}>{piece[end + 1 :] if end >= 0 else ''}"
 
@@ -105,7 +105,7 @@ def _most_open_formatting(html: str) -> int:
     """
     opened: Counter[str] = Counter()
     formatting = most = 0
-    for match in _FORMATTING_TAGS.finditer(_NO_TAGS.sub("", html)):
+    for match in _FORMATTING_TAGS.finditer(_RAW_TEXT.sub("", html)):
         name = match[2].lower()
         if not match[1]:
             opened[name] += 1
@@ -114,7 +114,7 @@ def _most_open_formatting(html: str) -> int:
         elif opened[name]:
             opened[name] -= 1
             formatting -= 1
-    return most if most <= MAX_FORMATTING else MAX_REBUILT
+    return most if most <= MAX_FORMATTING else MAX_REOPENED
 
 
 def _tags(html: str) -> Iterator[re.Match[str]]:
@@ -125,7 +125,7 @@ def _tags(html: str) -> Iterator[re.Match[str]]:
             continue
         if match[2] is None:
             end = _END_OF_COMMENT.search(html, match.start() + 2)
-        elif not match[1] and (closer := _CLOSERS.get(match[2].lower())) is not None:
+        elif not match[1] and (closer := _END_TAGS.get(match[2].lower())) is not None:
             end = closer.search(html, match.end())
             if end is not None:
                 text_until = end.start()
@@ -145,7 +145,7 @@ def _measure_nesting(html: str) -> tuple[int, int, int]:
     for match in _tags(html):
         name = match[2].lower()
         step = -1 if match[1] else 1
-        if step == -1 and name not in _FLAT and not opened[name]:
+        if step == -1 and name not in _FLAT_TAGS and not opened[name]:
             continue
         if name in _FORMATTING:
             opened[name] += step
@@ -154,7 +154,7 @@ def _measure_nesting(html: str) -> tuple[int, int, int]:
             continue
         if step == 1:
             rebuilt += formatting
-        if name in _FLAT or _closes_itself(match, opened):
+        if name in _FLAT_TAGS or _closes_itself(match, opened):
             continue
         opened[name] += step
         depth += step
@@ -170,7 +170,7 @@ def _drop_deep_tags(html: str) -> str:
     depth = start = 0
     for match in _tags(html):
         name = match[2].lower()
-        if name in _FLAT or name in _FORMATTING or _closes_itself(match, opened):
+        if name in _FLAT_TAGS or name in _FORMATTING or _closes_itself(match, opened):
             continue
         if match[1]:
             if left_out[name]:

@@ -11,7 +11,7 @@ import re
 from weblake_service.page.blocks import HEADINGS, Block, PageBlocks
 
 #: Headings of sections that link to other pages.
-_ELSEWHERE = re.compile(
+_RELATED_HEADING = re.compile(
     r"\W*(?:(?:more |further |see )?related\b|you (?:may|might) (?:also )?|similar (?:threads|products|articles|posts|"
     r"items|topics|jobs|questions)|recommended (?:for|reading|products|articles|posts|content|stories|videos|topics)|"
     r"recently viewed|people also|customers (?:who|also)|frequently bought|also (?:bought|viewed|like)|"
@@ -23,7 +23,7 @@ _ELSEWHERE = re.compile(
     re.IGNORECASE,
 )
 #: Headings of sections with readers' comments, or a comment form.
-_VOICES = re.compile(
+_COMMENT_HEADING = re.compile(
     r"\W*(?:sign up|subscribe|newsletter|stay (?:connected|in touch|up to date|informed)|join (?:our|the) "
     r"(?:newsletter|mailing)|leave a (?:reply|comment|review)|post a comment|add a comment|customer (?:reviews|"
     r"ratings)|ratings? (?:&|and) reviews|"
@@ -32,34 +32,34 @@ _VOICES = re.compile(
     re.IGNORECASE,
 )
 #: Maximum characters of such a heading, and the maximum number of them that are processed on one page.
-_SHORT, _FOLLOWED = 80, 50
+_MAX_HEADING_CHARS, _MAX_SECTIONS = 80, 50
 
 
-def drop_sections(outline: PageBlocks, *, voices: bool) -> None:
-    """Drop these sections; `voices`: whether comments and reviews are dropped too."""
+def drop_sections(outline: PageBlocks, *, comments: bool) -> None:
+    """Drop these sections; `comments`: whether comments and reviews are dropped too."""
     followed = 0
     for block in outline.blocks:
-        if block.tag not in HEADINGS or not 0 < block.own < _SHORT or block.is_core:
+        if block.tag not in HEADINGS or not 0 < block.own < _MAX_HEADING_CHARS or block.is_core:
             continue
         text = " ".join(block.node.text().split())
-        spoken = voices and _VOICES.match(text) is not None
-        if not spoken and not _ELSEWHERE.match(text):
+        is_comments = comments and _COMMENT_HEADING.match(text) is not None
+        if not is_comments and not _RELATED_HEADING.match(text):
             continue
         followed += 1
-        if followed > _FOLLOWED:
+        if followed > _MAX_SECTIONS:
             return
         if not block.is_gone():
-            _drop_section(outline.root, block, spoken=spoken)
+            _drop_section(outline.root, block, is_comments=is_comments)
 
 
-def _drop_section(root: Block, heading: Block, *, spoken: bool) -> None:
+def _drop_section(root: Block, heading: Block, *, is_comments: bool) -> None:
     section = _section(heading)
     text = sum(part.text for part in section)
     prose = sum(part.prose for part in section)
     link = sum(part.link for part in section)
     if any(part.is_core for part in section) or text * 4 > root.text or (prose * 3 > root.prose and prose > 400):
         return
-    if spoken or link >= 0.3 * text or prose <= 0.25 * text:
+    if is_comments or link >= 0.3 * text or prose <= 0.25 * text:
         for part in section:
             part.drop()
 
@@ -72,7 +72,7 @@ def _section(heading: Block) -> list[Block]:
     """
     block = heading
     while block.parent is not None and block.parent.parent is not None and _begins(block.parent, block):
-        if block.parent.is_core or _has_rival(block.parent, heading):
+        if block.parent.is_core or _has_peer(block.parent, heading):
             break
         block = block.parent
     section = [block]
@@ -99,7 +99,7 @@ def _begins(parent: Block, block: Block) -> bool:
     return False
 
 
-def _has_rival(parent: Block, heading: Block) -> bool:
+def _has_peer(parent: Block, heading: Block) -> bool:
     rank = _rank(heading)
     todo = list(parent.children)
     while todo:

@@ -10,23 +10,24 @@ from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 from weblake_service.page_failure import PageFailure
 
 #: Maximum characters of one selector, and maximum selectors of one request: more than people write by hand.
-_LONGEST = 1000
-_MOST = 500
+_MAX_CHARS = 1000
+_MAX_SELECTORS = 500
 #: Maximum comparisons of counting selectors: about two seconds.
-_STEPS = 250_000_000
-_WITHIN = 20
+_MAX_COMPARISONS = 250_000_000
+_MAX_NESTING = 20
 
 
 def selector_problem(options: Mapping[str, object]) -> str | None:
     """Return what is wrong with the selectors in scrape options (snake_case), as a sentence; None if they are valid."""
     found = list(_selectors(options))
-    if len(found) > _MOST:
-        return f"The request has {len(found)} CSS selectors, and at most {_MOST} are taken. Join some with commas."
+    if len(found) > _MAX_SELECTORS:
+        allowed = f"at most {_MAX_SELECTORS} are taken"
+        return f"The request has {len(found)} CSS selectors, and {allowed}. Join some with commas."
     nothing = LexborHTMLParser("")
     for where, selector in found:
-        if len(selector) > _LONGEST:
+        if len(selector) > _MAX_CHARS:
             return (
-                f"{where} has a CSS selector of {len(selector)} characters; at most {_LONGEST} are taken. Shorten it."
+                f"{where} has a CSS selector of {len(selector)} characters; at most {_MAX_CHARS} are taken. Shorten it."
             )
         try:
             nothing.css(selector)
@@ -58,8 +59,8 @@ def refuse_costly_selectors(tree: LexborHTMLParser, selectors: Iterable[str]) ->
     siblings = Counter(node.parent.mem_id for node in tree.css("*") if node.parent is not None)
     steps = sum(number * number for number in siblings.values())
     # Within :has() a selector may be run for every element around it.
-    runs = sum(selector.count(":nth-") * (_WITHIN if ":has(" in selector else 1) for selector in counting)
-    if steps * runs > _STEPS:
+    runs = sum(selector.count(":nth-") * (_MAX_NESTING if ":has(" in selector else 1) for selector in counting)
+    if steps * runs > _MAX_COMPARISONS:
         message = (
             f"The page has up to {max(siblings.values())} elements side by side, too many for selectors that count "
             "(:nth-child and its like). Select by name, class or attribute."

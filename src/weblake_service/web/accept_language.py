@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from weblake_service.web.countries import DEFAULT, country_of
+from weblake_service.web.countries import DEFAULT_COUNTRY, country_of
 
 _HEADER = "accept-language"
 _TAG = re.compile(r"(?:\*|[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)")
@@ -26,7 +26,7 @@ def accept_language(options: Mapping[str, object]) -> str:
     """
     found = _languages(options)
     country = country_of(options)
-    if not found and country.code != DEFAULT:
+    if not found and country.code != DEFAULT_COUNTRY:
         found = country.languages
     return ",".join(one if place == 0 else f"{one};q={max(1, 10 - place) / 10}" for place, one in enumerate(found))
 

@@ -19,7 +19,7 @@ from weblake_service.page_failure import PageFailure
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 #: Networks for special purposes, although `ipaddress` classifies some of them as global.
-_CLOSED = [
+_SPECIAL_NETWORKS = [
     ipaddress.ip_network(network)
     for network in (
         "100.64.0.0/10",  # carrier-grade NAT, and one cloud's metadata service
@@ -36,7 +36,7 @@ _CLOSED = [
 ]
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _SCHEME = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]*:")
-_MAX_URL = 16_384
+_MAX_URL_CHARS = 16_384
 
 
 def clean_url(url: str, *, allow_private: bool = False) -> str:
@@ -56,8 +56,8 @@ def clean_url(url: str, *, allow_private: bool = False) -> str:
     host = parsed.host
     if not host or any(ord(letter) <= 32 or letter in "<>\"'\\^`{|}%" for letter in host):
         raise _invalid_url(url, "has no usable host")
-    if len(text) > _MAX_URL:
-        raise _invalid_url(f"{url[:80]}…", f"is longer than {_MAX_URL} characters")
+    if len(text) > _MAX_URL_CHARS:
+        raise _invalid_url(f"{url[:80]}…", f"is longer than {_MAX_URL_CHARS} characters")
     if port is not None and not 0 < port < 65536:
         raise _invalid_url(url, f"has the port {port}")
     if not allow_private and "." not in host.strip(".") and ":" not in host and not _is_number(host):
@@ -81,7 +81,7 @@ def is_public(address: Address) -> bool:
             inner = ipaddress.IPv4Address(int(address))
         if inner is not None:
             return is_public(inner)
-    if any(address.version == network.version and address in network for network in _CLOSED):
+    if any(address.version == network.version and address in network for network in _SPECIAL_NETWORKS):
         return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 

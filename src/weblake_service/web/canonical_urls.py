@@ -7,8 +7,8 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from w3lib.url import canonicalize_url
 
-_PORTS = {"http": 80, "https": 443}
-_INDEX = re.compile(r"/(?:index|default)\.(?:html?|xhtml|php|aspx?|jsp)$", re.IGNORECASE)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_INDEX_FILE = re.compile(r"/(?:index|default)\.(?:html?|xhtml|php|aspx?|jsp)$", re.IGNORECASE)
 
 
 def split(url: str) -> SplitResult | None:
@@ -21,10 +21,10 @@ def split(url: str) -> SplitResult | None:
         host, port = parts.hostname, parts.port
     except ValueError:
         return None
-    if parts.scheme not in _PORTS or not host:
+    if parts.scheme not in _DEFAULT_PORTS or not host:
         return None
     netloc = f"[{host}]" if ":" in host else host.rstrip(".")
-    if port is not None and port != _PORTS[parts.scheme]:
+    if port is not None and port != _DEFAULT_PORTS[parts.scheme]:
         netloc = f"{netloc}:{port}"
     return parts._replace(netloc=netloc, path=parts.path or "/", fragment="")
 
@@ -48,7 +48,7 @@ def canonical_key(parts: SplitResult, *, similar: bool, ignore_query: bool) -> s
     if not similar:
         return url
     plain = urlsplit(url)
-    path = _INDEX.sub("/", plain.path).rstrip("/")
+    path = _INDEX_FILE.sub("/", plain.path).rstrip("/")
     return urlunsplit(("", site_of(plain), path, plain.query, ""))
 
 

@@ -15,7 +15,7 @@ from weblake_service.web.addresses import resolve
 from weblake_service.web.streams import MonitoredStream, wait_closed
 
 #: Seconds after which the next address of a name is tried as well.
-_TURN = 5.0
+_ATTEMPT_S = 5.0
 
 
 class ConnectionPools:
@@ -75,7 +75,7 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
         for address in addresses[:-1]:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
                 return MonitoredStream(
-                    await self._inner.connect_tcp(address, port, _TURN, local_address, socket_options)
+                    await self._inner.connect_tcp(address, port, _ATTEMPT_S, local_address, socket_options)
                 )
         return MonitoredStream(
             await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
@@ -107,13 +107,13 @@ def _proxy(text: str) -> httpcore.Proxy:
     try:
         url = httpx.URL(text if "://" in text else f"http://{text}")
     except httpx.InvalidURL as error:
-        raise _bad_proxy() from error
+        raise _bad_proxy_failure() from error
     if url.scheme not in {"http", "https"}:
-        raise _bad_proxy()
+        raise _bad_proxy_failure()
     auth = (url.username, url.password) if url.userinfo else None
     return httpcore.Proxy(httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=b"/"), auth=auth)
 
 
-def _bad_proxy() -> PageFailure:
+def _bad_proxy_failure() -> PageFailure:
     message = "The proxy that the environment names is not an http or https one. Mend HTTP_PROXY and HTTPS_PROXY."
     return PageFailure("SCRAPE_PROXY_SELECTION_ERROR", message)

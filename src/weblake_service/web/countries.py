@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 
 #: The country that is used if none is given.
-DEFAULT = "US"
+DEFAULT_COUNTRY = "US"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ def country_problem(options: Mapping[str, object]) -> str | None:
 
 def country_of(options: Mapping[str, object]) -> Country:
     """Return the country of `location`; the default country if none, or an unknown one, is given."""
-    return _countries().get(_code(options)) or _countries()[DEFAULT]
+    return _countries().get(_code(options)) or _countries()[DEFAULT_COUNTRY]
 
 
 def _code(options: Mapping[str, object]) -> str:
     location = options.get("location")
-    return str(location.get("country") or DEFAULT).upper() if isinstance(location, Mapping) else DEFAULT
+    return str(location.get("country") or DEFAULT_COUNTRY).upper() if isinstance(location, Mapping) else DEFAULT_COUNTRY
 
 
 @cache

@@ -7,7 +7,7 @@ import zlib
 from weblake_service.page_failure import PageFailure
 
 #: Maximum output bytes of one decompression step, so that a decompression bomb is detected before it fills the memory.
-_STEP = 1 << 20
+_MAX_STEP_BYTES = 1 << 20
 
 
 class BodyDecoder:
@@ -30,7 +30,7 @@ class BodyDecoder:
         """Add bytes as they arrive from the network."""
         self._received += len(part)
         if self._received > self._limit and not self._cut:
-            raise self._too_large()
+            raise self._too_large_failure()
         if not self._coding:
             self._grow(part)
             return
@@ -41,7 +41,7 @@ class BodyDecoder:
     def finish(self) -> bytes:
         """Return the whole body; one that ends inside its compressed data raises PageFailure."""
         if self._coding and self._received and not self.full and (self._inflate is None or not self._inflate.eof):
-            raise self._broken("breaks off")
+            raise self._broken_failure("breaks off")
         return bytes(self.data)
 
     def _step(self, part: bytes) -> tuple[bytes, bool]:
@@ -52,13 +52,13 @@ class BodyDecoder:
                 return b"", False
             self._inflate = zlib.decompressobj(self._window(part))
         try:
-            piece = self._inflate.decompress(part, _STEP)
+            piece = self._inflate.decompress(part, _MAX_STEP_BYTES)
         except zlib.error as error:
-            raise self._broken(f"cannot be decompressed ({error})") from error
+            raise self._broken_failure(f"cannot be decompressed ({error})") from error
         self._grow(piece)
         rest = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
         # All input may be consumed while output is still buffered: only an output below the maximum shows that none is.
-        return rest, bool(rest) or len(piece) == _STEP
+        return rest, bool(rest) or len(piece) == _MAX_STEP_BYTES
 
     def _window(self, part: bytes) -> int:
         if self._coding != "deflate":
@@ -70,14 +70,14 @@ class BodyDecoder:
         room = self._limit - len(self.data)
         if len(piece) > room:
             if not self._cut:
-                raise self._too_large()
+                raise self._too_large_failure()
             self.full, piece = True, piece[:room]
         self.data += piece
 
-    def _too_large(self) -> PageFailure:
+    def _too_large_failure(self) -> PageFailure:
         size = f"{self._limit >> 20} MiB" if self._limit >= 1 << 20 else f"{self._limit} bytes"
         message = f"{self._url} is larger than {size}, the most that is read of one page. Leave this URL out."
         return PageFailure("SCRAPE_SITE_ERROR", message)
 
-    def _broken(self, how: str) -> PageFailure:
+    def _broken_failure(self, how: str) -> PageFailure:
         return PageFailure("SCRAPE_SITE_ERROR", f"The compressed answer of {self._url} {how}. Try again later.")

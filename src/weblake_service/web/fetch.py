@@ -25,8 +25,13 @@ from weblake_service.web.redirect_chain import RedirectChain
 
 #: The User-Agent of the service; robots.txt rules for "weblake" apply to it.
 USER_AGENT = "Mozilla/5.0 (compatible; weblake/0.1)"
-_NETWORK = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, httpcore.UnsupportedProtocol)
-_DROPPED = (httpcore.ReadError, httpcore.WriteError, httpcore.RemoteProtocolError)
+_NETWORK_ERRORS = (
+    httpcore.NetworkError,
+    httpcore.TimeoutException,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+)
+_DROPPED_ERRORS = (httpcore.ReadError, httpcore.WriteError, httpcore.RemoteProtocolError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +145,14 @@ class Fetcher:
         except httpcore.ProxyError as error:
             message = f"The proxy did not reach {chain.public_url} ({error}). Check the proxy settings of the service."
             raise PageFailure("SCRAPE_PROXY_SELECTION_ERROR", message) from error
-        except _NETWORK as error:
+        except _NETWORK_ERRORS as error:
             raise _failure(chain.url, error) from error
 
     async def _send(self, chain: RedirectChain, verify: bool) -> httpcore.Response:
         pool = await self._pools.pool_for(chain.url, verify=verify)
         try:
             return await pool.handle_async_request(chain.request())
-        except _DROPPED:
+        except _DROPPED_ERRORS:
             # The server may have just closed a kept-alive connection; repeating a GET is harmless.
             return await pool.handle_async_request(chain.request())
 
@@ -178,8 +183,8 @@ def _reason(response: httpcore.Response) -> str:
     try:
         return HTTPStatus(response.status).phrase
     except ValueError:
-        said = response.extensions.get("reason_phrase", b"")
-        return bytes(said).decode("latin-1").strip() or f"HTTP {response.status}"
+        reason = response.extensions.get("reason_phrase", b"")
+        return bytes(reason).decode("latin-1").strip() or f"HTTP {response.status}"
 
 
 def _failure(url: httpx.URL, error: Exception) -> PageFailure:

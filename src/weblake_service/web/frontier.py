@@ -15,11 +15,11 @@ from weblake_service.web import canonical_urls
 from weblake_service.web.path_patterns import PathPatterns
 
 DEFAULT_LIMIT = 10_000
-_MAX_URL = 4096
+_MAX_URL_CHARS = 4096
 #: Maximum number of accepted URLs: a multiple of the limit, plus a number for URLs that are not counted in the end.
-_ROOM, _SPARE = 4, 1000
+_ACCEPTED_FACTOR, _ACCEPTED_SPARE = 4, 1000
 #: File extensions of content without text, which is not fetched.
-_FILES = re.compile(
+_BINARY_FILE = re.compile(
     r"\.(?:png|jpe?g|gif|webp|avif|svg|ico|bmp|tiff?|css|js|mjs|map|woff2?|ttf|otf|eot|mp[34]|m4[av]|webm|ogg|wav|flac|avi|"
     r"mov|wmv|zip|tar\.gz|tgz|bz2|xz|7z|rar|tar|exe|msi|dmg|pkg|deb|rpm|iso|apk|jar|war|whl|bin)$",
     re.IGNORECASE,
@@ -68,13 +68,13 @@ class Frontier:
 
     def offer(self, url: str, depth: int) -> bool:
         """Offer a URL found `depth` links from the start; return True if it is new and will be visited."""
-        parts = canonical_urls.split(url) if len(url) <= _MAX_URL else None
+        parts = canonical_urls.split(url) if len(url) <= _MAX_URL_CHARS else None
         if parts is None:
             return False
         key = self._key(parts)
         if key in self._seen or not (key == self._start_key or self._wants(parts, depth)):
             return False
-        if self._accepted >= _ROOM * self.limit + _SPARE:
+        if self._accepted >= _ACCEPTED_FACTOR * self.limit + _ACCEPTED_SPARE:
             return False
         self._seen.add(key)
         self._accepted += 1
@@ -122,7 +122,7 @@ class Frontier:
     def _wants(self, parts: SplitResult, depth: int) -> bool:
         if self._max_depth is not None and depth > self._max_depth:
             return False
-        if _FILES.search(parts.path) or not self._in_scope(parts):
+        if _BINARY_FILE.search(parts.path) or not self._in_scope(parts):
             return False
         return self._patterns.allows(
             canonical_urls.url_to_visit(parts, ignore_query=False) if self._patterns.on_full_url else parts.path

@@ -18,10 +18,10 @@ from weblake_service.web.interface import Web
 #: Default maximum of URLs that a map returns.
 DEFAULT_LIMIT = 5000
 #: Maximum of URLs read from the sitemaps; a search selects among them before the limit is applied.
-_MOST = 100_000
+_MAX_URLS = 100_000
 #: Number of URLs from which they are filtered in a thread.
-_MANY = 1000
-_PAGE = {"formats": ["links"], "only_main_content": False, "timeout": 30_000}
+_THREAD_URLS = 1000
+_PAGE_OPTIONS = {"formats": ["links"], "only_main_content": False, "timeout": 30_000}
 
 #: Title and description of known pages, by `canonical_urls.canonical_key`.
 Known = Mapping[str, tuple[str, str]]
@@ -57,7 +57,7 @@ async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
         page = await _page(web, url)
     home = url if page is None or isinstance(page, PageFailure) else page.final_url
     if mode != "skip" and not _is_on_site_of([home], [url]) and not _is_on_site_of(listed, [url, home]):
-        listed = [*listed, *await web.sitemap(home, _MOST)]
+        listed = [*listed, *await web.sitemap(home, _MAX_URLS)]
     found = SiteUrls(hosts={site_of(parts) for parts in (split(url), split(home)) if parts is not None})
     if mode == "only":
         found.urls = listed
@@ -79,7 +79,7 @@ async def arrange(found: SiteUrls, known: Known, asked: Mapping[str, object]) ->
         known: Title and description of known pages.
         asked: Options by snake_case name: include_subdomains, ignore_query_parameters, search, limit.
     """
-    if len(found.urls) < _MANY:
+    if len(found.urls) < _THREAD_URLS:
         return _arrange(found, known, asked)
     return await asyncio.to_thread(_arrange, found, known, asked)
 
@@ -119,17 +119,17 @@ def _belongs(parts: SplitResult, hosts: Iterable[str], *, subdomains: bool) -> b
 async def _fetch_page_and_sitemaps(web: Web, url: str, mode: str) -> tuple[FreshPage | PageFailure | None, list[str]]:
     """Return the page and the sitemap URLs, read concurrently; the page is None if only the sitemaps are requested."""
     if mode == "only":
-        return None, await web.sitemap(url, _MOST)
+        return None, await web.sitemap(url, _MAX_URLS)
     if mode == "skip":
         return await _page(web, url), []
-    both: list[Any] = await aio.run_together([_page(web, url), web.sitemap(url, _MOST)])
+    both: list[Any] = await aio.run_together([_page(web, url), web.sitemap(url, _MAX_URLS)])
     page, listed = both
     return page, listed
 
 
 async def _page(web: Web, url: str) -> FreshPage | PageFailure:
     try:
-        return await web.scrape(url, _PAGE)
+        return await web.scrape(url, _PAGE_OPTIONS)
     except PageFailure as failure:
         return failure
 

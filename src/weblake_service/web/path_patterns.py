@@ -14,9 +14,9 @@ import re2  # type: ignore[import-untyped]
 from weblake_service.page_failure import PageFailure
 
 #: Maximum memory of one compiled pattern in bytes; a larger one is refused.
-_MEMORY = 1 << 20
+_MAX_PATTERN_BYTES = 1 << 20
 #: Maximum patterns of one list, and maximum characters of one pattern.
-_MOST, _LONGEST = 1000, 2000
+_MAX_PATTERNS, _MAX_PATTERN_CHARS = 1000, 2000
 _HINTS = (
     ("invalid perl operator", "look-around is not known: use includePaths and excludePaths together"),
     ("invalid escape sequence", "escapes such as \\1 or \\Z are not known"),
@@ -54,16 +54,18 @@ class PathPatterns:
 def _compiled(given: object, name: str) -> list[Any]:
     if not isinstance(given, list | tuple):
         return []
-    if len(given) > _MOST:
-        raise _invalid_pattern(f"{name} holds {len(given)} patterns; at most {_MOST} are taken.")
+    if len(given) > _MAX_PATTERNS:
+        raise _invalid_pattern(f"{name} holds {len(given)} patterns; at most {_MAX_PATTERNS} are taken.")
     return [_compile(str(text), name) for text in given]
 
 
 def _compile(text: str, name: str) -> Any:
-    if len(text) > _LONGEST:
-        raise _invalid_pattern(f"{name} holds a pattern of {len(text)} characters; at most {_LONGEST} are taken.")
+    if len(text) > _MAX_PATTERN_CHARS:
+        raise _invalid_pattern(
+            f"{name} holds a pattern of {len(text)} characters; at most {_MAX_PATTERN_CHARS} are taken."
+        )
     options = re2.Options()
-    options.max_mem = _MEMORY
+    options.max_mem = _MAX_PATTERN_BYTES
     options.log_errors = False
     try:
         return re2.compile(text, options)

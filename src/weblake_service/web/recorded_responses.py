@@ -14,7 +14,7 @@ from weblake_service.page.selectors import attribute_selectors
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 
 #: Formats that are not made from a page alone.
-_ELSEWHERE = frozenset(["attributes", "changeTracking", "screenshot", "branding", *FORMATS])
+_EXTRA_FORMATS = frozenset(["attributes", "changeTracking", "screenshot", "branding", *FORMATS])
 #: Makes a page from a URL, with the given fetcher.
 Scrape = Callable[[str, Mapping[str, object], Fetcher], Awaitable[Page]]
 
@@ -100,5 +100,5 @@ def _without_extra_formats(options: Mapping[str, object]) -> Mapping[str, object
     formats = options.get("formats")
     if not isinstance(formats, list | tuple):
         return options
-    kept = [one for one in formats if (one.get("type") if isinstance(one, Mapping) else one) not in _ELSEWHERE]
+    kept = [one for one in formats if (one.get("type") if isinstance(one, Mapping) else one) not in _EXTRA_FORMATS]
     return {**options, "formats": kept}

@@ -13,21 +13,23 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
 
 MAX_REDIRECTS = 10
-_REDIRECTS = frozenset([301, 302, 303, 307, 308])
+_REDIRECT_STATUSES = frozenset([301, 302, 303, 307, 308])
 #: Headers that the connection sets; also Accept-Encoding, because only one encoding is supported.
-_CONNECTION = "host connection content-length transfer-encoding te trailer upgrade keep-alive accept-encoding expect"
-_OURS = frozenset(_CONNECTION.split())
+_CONNECTION_HEADER_LIST = (
+    "host connection content-length transfer-encoding te trailer upgrade keep-alive accept-encoding expect"
+)
+_CONNECTION_HEADERS = frozenset(_CONNECTION_HEADER_LIST.split())
 #: Accept-Encoding of a caller is replaced by the supported encoding instead of being refused.
-_REPLACED = frozenset(["accept-encoding"])
+_REPLACED_HEADERS = frozenset(["accept-encoding"])
 #: Headers without user data, which are also sent to another site.
-_HARMLESS = frozenset(["user-agent", "accept", "accept-language"])
+_SHARED_HEADERS = frozenset(["user-agent", "accept", "accept-language"])
 
 
 def header_problem(headers: Mapping[object, object]) -> str | None:
     """Return which of these headers cannot be sent to a target, as a sentence; None if all can be sent."""
     for name in headers:
         lower = str(name).lower().strip()
-        if (lower in _OURS and lower not in _REPLACED) or lower.startswith("proxy-"):
+        if (lower in _CONNECTION_HEADERS and lower not in _REPLACED_HEADERS) or lower.startswith("proxy-"):
             return f"headers has {str(name)[:40]!r}, which is the connection's business: leave it out."
     return None
 
@@ -55,9 +57,13 @@ class RedirectChain:
     def request(self, method: str = "GET", body: bytes | None = None) -> httpcore.Request:
         """Return the request for the current URL."""
         at_home = same_site(self._start, self.url)
-        sent = {n: value for n, value in self._headers.items() if n not in _OURS and not n.startswith("proxy-")}
+        sent = {
+            n: value
+            for n, value in self._headers.items()
+            if n not in _CONNECTION_HEADERS and not n.startswith("proxy-")
+        }
         if not at_home:
-            sent = {name: value for name, value in sent.items() if name in _HARMLESS}
+            sent = {name: value for name, value in sent.items() if name in _SHARED_HEADERS}
         if self.url.userinfo and "authorization" not in sent:
             pair = unquote(self.url.userinfo.decode("ascii")).partition(":")
             sent["authorization"] = f"Basic {base64.b64encode(f'{pair[0]}:{pair[2]}'.encode()).decode()}"
@@ -80,7 +86,7 @@ class RedirectChain:
         response = httpx.Response(status, headers=headers, request=httpx.Request("GET", self.url))
         self._cookies.extract_cookies(response)
         location = headers.get("location", "")
-        if status not in _REDIRECTS or not location:
+        if status not in _REDIRECT_STATUSES or not location:
             return False
         if len(self.visited) >= MAX_REDIRECTS:
             message = f"{self._start} redirects more than {MAX_REDIRECTS} times. Check the URL in a browser."

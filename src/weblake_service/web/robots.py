@@ -24,13 +24,13 @@ from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import Fetcher
 
 #: The user agent name for rules; the whole User-Agent would also match rules for "Mozilla".
-NAME = "weblake"
+USER_AGENT_NAME = "weblake"
 #: Cache times in seconds: of a file, of its absence, and of a file that could not be read.
-KEPT_S, ABSENT_S, CLOSED_S = 24 * 3600.0, 600.0, 60.0
-_MAX_FILE = 512 << 10
+KEPT_S, ABSENT_S, UNREADABLE_S = 24 * 3600.0, 600.0, 60.0
+_MAX_FILE_BYTES = 512 << 10
 _MAX_ORIGINS = 1000
 _TIMEOUT_S = 20.0
-_CLOSED = "User-agent: *\nDisallow: /\n"
+_DISALLOW_ALL = "User-agent: *\nDisallow: /\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class RobotsRules:
     async def allowed(self, url: str, user_agent: str | None = None) -> bool:
         """Return whether a crawler with this name (default: weblake) may fetch the URL."""
         rules = await self._rules_for(url)
-        return bool(rules.parsed.can_fetch(url, user_agent or NAME))
+        return bool(rules.parsed.can_fetch(url, user_agent or USER_AGENT_NAME))
 
     async def crawl_delay(self, url: str, user_agent: str | None = None) -> float | None:
         """Return the site's crawl delay in seconds, or None."""
         rules = await self._rules_for(url)
-        delay = rules.parsed.crawl_delay(user_agent or NAME)
+        delay = rules.parsed.crawl_delay(user_agent or USER_AGENT_NAME)
         return float(delay) if delay is not None and delay >= 0 else None
 
     async def sitemaps(self, url: str) -> list[str]:
@@ -93,15 +93,15 @@ class RobotsRules:
         text, note, kept = "", "", KEPT_S
         try:
             fetched = await self._fetcher.get(
-                f"{origin}/robots.txt", timeout_s=_TIMEOUT_S, max_body=_MAX_FILE, cut=True
+                f"{origin}/robots.txt", timeout_s=_TIMEOUT_S, max_body=_MAX_FILE_BYTES, cut=True
             )
         except PageFailure as failure:
-            kept, note = CLOSED_S, failure.message
+            kept, note = UNREADABLE_S, failure.message
             if failure.reached:
-                text = _CLOSED
+                text = _DISALLOW_ALL
         else:
             if fetched.status >= 500 or fetched.status == 429:
-                text, kept = _CLOSED, CLOSED_S
+                text, kept = _DISALLOW_ALL, UNREADABLE_S
                 note = f"{origin}/robots.txt answered {fetched.status}, so nothing there is crawled for a minute."
             elif fetched.status >= 400:
                 kept = ABSENT_S

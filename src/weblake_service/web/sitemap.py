@@ -24,17 +24,17 @@ from weblake_service.web.fetch import FetchedResponse, Fetcher
 from weblake_service.web.robots import RobotsRules
 
 #: The sitemap protocol's limit for one uncompressed file, in bytes.
-_MAX_FILE = 50 << 20
-_MAX_TOTAL = 200 << 20
+_MAX_FILE_BYTES = 50 << 20
+_MAX_TOTAL_BYTES = 200 << 20
 _MAX_FILES = 500
 _MAX_DEPTH = 3
 _TIMEOUT_S = 120.0
 _FILE_TIMEOUT_S = 30.0
 #: Namespaces of the protocol's extensions, whose `loc` is the URL of an image or a video.
 _EXTENSIONS = ("image", "video", "news", "mobile")
-_LARGE = 50_000
+_LARGE_BYTES = 50_000
 #: Number of files read concurrently.
-_WIDTH = 3
+_CONCURRENT_FILES = 3
 #: Maximum elements of one file, and their maximum depth; a valid file has 50,000 entries.
 _MAX_ELEMENTS, _MAX_NESTING = 1_000_000, 32
 #: Elements of feeds, which the protocol accepts as sitemaps.
@@ -73,14 +73,14 @@ class _SitemapReader:
         self._fetcher = fetcher
         self._limit = limit
         self._seen: set[str] = set()
-        self._room = _MAX_TOTAL
+        self._room = _MAX_TOTAL_BYTES
 
     async def read(self, files: list[str]) -> None:
         """Read these files and those that they refer to, breadth first."""
         waiting = deque((file, 0) for file in files)
         while waiting and len(self.urls) < self._limit and len(self._seen) < _MAX_FILES and self._room > 0:
             turn = self._next(waiting)
-            most = min(_MAX_FILE, max(1, self._room // _WIDTH))
+            most = min(_MAX_FILE_BYTES, max(1, self._room // _CONCURRENT_FILES))
             reading = await aio.run_together(self._fetch(file, most) for file, _ in turn)
             # Results keep the order of the sitemaps, regardless of which file arrived first.
             for (_, depth), fetched in zip(turn, reading, strict=True):
@@ -93,7 +93,7 @@ class _SitemapReader:
     def _next(self, waiting: deque[tuple[str, int]]) -> list[tuple[str, int]]:
         """Return the next unread files, each with its depth."""
         turn: list[tuple[str, int]] = []
-        while waiting and len(turn) < _WIDTH and len(self._seen) < _MAX_FILES:
+        while waiting and len(turn) < _CONCURRENT_FILES and len(self._seen) < _MAX_FILES:
             file, depth = waiting.popleft()
             if file not in self._seen and _is_web(file):
                 self._seen.add(file)
@@ -109,12 +109,12 @@ class _SitemapReader:
 
     async def _take(self, fetched: FetchedResponse, most: int) -> list[str]:
         """Store the pages that a file lists, and return the sitemaps that it lists."""
-        large = len(fetched.body) > _LARGE
+        large = len(fetched.body) > _LARGE_BYTES
         body = await asyncio.to_thread(_gunzip, fetched, most) if large else _gunzip(fetched, most)
         self._room -= len(body)
         left = self._limit - len(self.urls)
         read = partial(_entries, body, left, fetched.url)
-        pages, more = await asyncio.to_thread(read) if len(body) > _LARGE else read()
+        pages, more = await asyncio.to_thread(read) if len(body) > _LARGE_BYTES else read()
         self.urls.update(dict.fromkeys(url for url in pages if _is_web(url)))
         return more
 

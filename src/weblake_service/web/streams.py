@@ -44,7 +44,7 @@ class MonitoredStream(httpcore.AsyncNetworkStream):
         """
         task = asyncio.get_running_loop().create_task(self._inner.aclose())
         _closing.add(task)
-        task.add_done_callback(_closed)
+        task.add_done_callback(_on_closed)
 
     async def start_tls(
         self,
@@ -62,7 +62,7 @@ class MonitoredStream(httpcore.AsyncNetworkStream):
         return self._socket.fileno() < 0 or bool(self._poll.poll(0))
 
 
-def _closed(task: asyncio.Task[None]) -> None:
+def _on_closed(task: asyncio.Task[None]) -> None:
     _closing.discard(task)
     if not task.cancelled():
         task.exception()  # Closing an abandoned connection may fail; without this, asyncio would log the exception.

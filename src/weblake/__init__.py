@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULE_OF_NAME = {
     "AsyncClient": "weblake.client",
     "Client": "weblake.client",
     "Compacted": "weblake.dataset.compaction_record",
@@ -41,7 +41,7 @@ _HOMES = {
     "orphans": "weblake.loads.orphans",
     "read": "weblake.dataset.reading",
 }
-_MODULES = ("errors", "tables", "testing", "webhooks")
+_LAZY_MODULES = ("errors", "tables", "testing", "webhooks")
 
 __all__ = [
     "AsyncClient",
@@ -68,11 +68,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+    if name in _MODULE_OF_NAME:
+        value = getattr(import_module(_MODULE_OF_NAME[name]), name)
         globals()[name] = value
         return value
-    if name in _MODULES:
+    if name in _LAZY_MODULES:
         return import_module(f"weblake.{name}")
     raise AttributeError(f"module 'weblake' has no attribute {name!r}")
 

@@ -86,12 +86,12 @@ class _WorkQueue(Generic[T]):
         self._ended = True
         self._free_slots.release()
 
-    def _run_next(self, kept: type[BaseException]) -> bool:
+    def _run_next(self, captured: type[BaseException]) -> bool:
         future: Future[T] = Future()
         with self._turn:
             try:
                 item = None if self._ended else next(self._items, None)
-            except kept as error:
+            except captured as error:
                 future.set_exception(error)
                 self.results.append(future)
                 self._ended = True
@@ -100,7 +100,7 @@ class _WorkQueue(Generic[T]):
                 self._ended = True
                 return False
             self.results.append(future)
-        _complete(future, item, kept)
+        _complete(future, item, captured)
         return True
 
 
@@ -110,13 +110,13 @@ def _start_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=copy_context().run, args=(work,), name="weblake-ahead", daemon=True).start()
 
 
-def _complete(future: Future[T], work: Callable[[], T], kept: type[BaseException]) -> None:
-    """Call `work` and complete the future; exceptions of class `kept` go into the future, others are raised here."""
+def _complete(future: Future[T], work: Callable[[], T], captured: type[BaseException]) -> None:
+    """Call `work` and complete the future; exceptions of class `captured` go into it, others are raised here."""
     if not future.set_running_or_notify_cancel():
         return
     try:
         result = work()
-    except kept as error:
+    except captured as error:
         future.set_exception(error)
     else:
         future.set_result(result)

@@ -27,7 +27,7 @@ from weblake.http.observed import AsyncObservedTransport, ObservedTransport
 from weblake.http.options import HttpOptions
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.jobs.retry import Retry, RetryPolicy
-from weblake.observers import observer_of_client
+from weblake.observers import client_observer
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 
 P = ParamSpec("P")
@@ -73,7 +73,7 @@ class _Client(Generic[HttpClientT, TransportT]):
         observer: Observer | None = None,
     ) -> None:
         self.retry = Retry()
-        self.retry.observe = observer_of_client(observer)
+        self.retry.observe = client_observer(observer)
         self._policy = retry_policy or RetryPolicy()
         self._transport = transport
         self._opened: Any = None

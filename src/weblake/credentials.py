@@ -11,11 +11,11 @@ from urllib.parse import SplitResult, quote, urlsplit
 from weblake.errors import InvalidOption, WeblakeError, causes
 from weblake.remedies import Remedy
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 #: Characters; a prefix of the key with at least this length is treated as a truncated key and hidden.
-SHORTEST_PREFIX = 8
+MIN_PREFIX_CHARS = 8
 
 
 class _RedactedText(str):
@@ -81,7 +81,7 @@ class ApiKey:
     def redact(self, text: str) -> str:
         """Return the text with each occurrence of the key replaced: plain, percent-encoded or truncated."""
         for form in (self._value, quote(self._value, safe="")):
-            for length in range(len(form), min(len(form), SHORTEST_PREFIX) - 1, -1):
+            for length in range(len(form), min(len(form), MIN_PREFIX_CHARS) - 1, -1):
                 text = text.replace(form[:length], "***")
         return text
 
@@ -127,15 +127,17 @@ class BaseUrl:
             port = parts.port
             (parts.hostname or "").encode("idna")  # fails for an empty or overlong label, which no lookup accepts
         except ValueError:
-            raise _bad("it cannot be read as a URL") from None
+            raise _base_url_error("it cannot be read as a URL") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise _bad("it must begin with https:// or http:// and name a host")
+            raise _base_url_error("it must begin with https:// or http:// and name a host")
         if not parts.hostname.isascii():
-            raise _bad("its host is not in ASCII, and is written as xn--… in the network")
+            raise _base_url_error("its host is not in ASCII, and is written as xn--… in the network")
         if parts.username is not None or parts.password is not None:
-            raise _bad("it holds a user name or password", Remedy("Leave them out: the key goes into {api_key} only."))
-        if parts.query or parts.fragment or _CONTROL.search(text):
-            raise _bad("it holds a query, a fragment or a control character")
+            raise _base_url_error(
+                "it holds a user name or password", Remedy("Leave them out: the key goes into {api_key} only.")
+            )
+        if parts.query or parts.fragment or _CONTROL_CHARACTERS.search(text):
+            raise _base_url_error("it holds a query, a fragment or a control character")
         if parts.scheme == "http" and not insecure and not is_loopback(parts.hostname):
             raise InvalidOption(
                 f"Plain http to {parts.hostname} would send the API key in the clear.",
@@ -186,7 +188,7 @@ def is_loopback(host: str) -> bool:
 
 def one_line(text: str, limit: int = 200) -> str:
     """Return a service's text for use in a message: one line, no control characters, at most `limit` characters."""
-    text = _CONTROL.sub(" ", text).strip()
+    text = _CONTROL_CHARACTERS.sub(" ", text).strip()
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -197,6 +199,6 @@ def _netloc(parts: SplitResult, port: int | None) -> str:
     return host if port is None or port == default else f"{host}:{port}"
 
 
-def _bad(why: str, remedy: Remedy | None = None) -> InvalidOption:
+def _base_url_error(why: str, remedy: Remedy | None = None) -> InvalidOption:
     remedy = remedy or Remedy("Set {base_url} to an address such as https://api.example.com.")
     return InvalidOption(f"The base URL is not usable: {why}.", hint=remedy)

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from weblake_service.server import LocalService
 
 #: Seconds within which the process that holds the lock has to publish its address.
-FOUND_WITHIN_S = 10.0
+FIND_TIMEOUT_S = 10.0
 
 _lock = threading.Lock()
-_own: tuple[int, LocalService] | None = None
+_own_service: tuple[int, LocalService] | None = None
 
 
 def find_or_start() -> Settings:
@@ -137,9 +137,9 @@ def needs_local(*, or_another: bool = False) -> Iterator[None]:
 
 def _start(directory: Path) -> Settings | None:
     """Start the service in this process and return its settings; None if another process holds the lock."""
-    global _own
-    if _own is not None and _own[0] == os.getpid():
-        return _settings(_own[1].url, _own[1].key)
+    global _own_service
+    if _own_service is not None and _own_service[0] == os.getpid():
+        return _settings(_own_service[1].url, _own_service[1].key)
     with needs_local(or_another=True):
         from weblake_service.config import ServiceConfig
         from weblake_service.llm.settings import with_environment
@@ -153,27 +153,27 @@ def _start(directory: Path) -> Settings | None:
         except DatabaseLocked:
             return None
         try:
-            _publish(directory, service)
+            _write_address(directory, service)
         except BaseException:
             service.stop()  # no other process could find it, and it would hold the lock
             raise
-    _own = (os.getpid(), service)
+    _own_service = (os.getpid(), service)
     atexit.register(_stop, os.getpid(), service, directory)
     return _settings(service.url, service.key)
 
 
 def _stop(pid: int, service: LocalService, directory: Path) -> None:
     if pid == os.getpid():  # a forked child has no service to stop
-        _address(directory).unlink(missing_ok=True)
+        _address_file(directory).unlink(missing_ok=True)
         service.stop()
 
 
 def _find(directory: Path) -> Settings:
     """Return the settings of the service in another process of this user."""
-    until = time.monotonic() + FOUND_WITHIN_S
+    until = time.monotonic() + FIND_TIMEOUT_S
     while True:
         try:
-            return _settings_of(_address(directory).read_text(encoding="utf-8"))
+            return _read_address(_address_file(directory).read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError):
             if time.monotonic() > until:
                 raise StorageRefused(
@@ -183,21 +183,21 @@ def _find(directory: Path) -> Settings:
             time.sleep(0.05)
 
 
-def _settings_of(text: str) -> Settings:
+def _read_address(text: str) -> Settings:
     """Return the settings in an address file; raise if its process has ended."""
     address = json.loads(text)
     os.kill(address["pid"], 0)
     return _settings(address["url"], address["key"])
 
 
-def _publish(directory: Path, service: LocalService) -> None:
+def _write_address(directory: Path, service: LocalService) -> None:
     handle, name = tempfile.mkstemp(dir=directory)  # created with mode 0600
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(json.dumps({"url": service.url, "key": service.key, "pid": os.getpid()}))
-    Path(name).replace(_address(directory))
+    Path(name).replace(_address_file(directory))
 
 
-def _address(directory: Path) -> Path:
+def _address_file(directory: Path) -> Path:
     return directory / "service.json"
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from weblake.receipt import Receipt
 
-_LOAD: ContextVar[str | None] = ContextVar("weblake_load", default=None)
+_CURRENT_LOAD: ContextVar[str | None] = ContextVar("weblake_load", default=None)
 
 #: The service's statuses of a job, and weblake's own; any other text of a service becomes OTHER.
 STATUSES = frozenset({"scraping", "completed", "failed", "cancelled", "expired"})
@@ -27,11 +27,11 @@ PAGE_OUTCOMES = ("stored", "failed", "robots_blocked", "rejected", "missing", "d
 @contextmanager
 def of_load(load_id: str) -> Iterator[None]:
     """Return a context manager in which new events belong to this load, in all threads that are started in it."""
-    token = _LOAD.set(load_id)
+    token = _CURRENT_LOAD.set(load_id)
     try:
         yield
     finally:
-        _LOAD.reset(token)
+        _CURRENT_LOAD.reset(token)
 
 
 def known_status(status: object) -> str:
@@ -48,7 +48,7 @@ def count_of(value: object) -> int | None:
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Base class of the events. `seconds` is how long the step took that the event ends."""
 
-    load_id: str | None = msgspec.field(default_factory=_LOAD.get)
+    load_id: str | None = msgspec.field(default_factory=_CURRENT_LOAD.get)
 
 
 #: A function that is called with each event, in the thread in which it happens. It must return soon; an exception of it

@@ -21,9 +21,9 @@ from typing_extensions import Self
 #: Maximum seconds that a connection may be idle.
 IDLE_S = 30
 #: Seconds between two checks whether the server has to stop.
-_LOOK_S = 0.01
+_POLL_S = 0.01
 #: Maximum bytes of a request body.
-_MAX_BODY = 64 << 20
+_MAX_BODY_BYTES = 64 << 20
 #: Maximum number of connections that wait to be accepted: with the default of 5, a burst of connections waits for a
 #: second.
 _BACKLOG = 128
@@ -71,7 +71,7 @@ class LoopbackServer:
     def __init__(self, respond: Callable[[LoopbackRequest], LoopbackResponse], program: str = "weblake") -> None:
         self._server = _Server(respond, program)
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_LOOK_S,), name=f"{program} on loopback", daemon=True
+            target=self._server.serve_forever, args=(_POLL_S,), name=f"{program} on loopback", daemon=True
         )
 
     @property
@@ -170,7 +170,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _respond(self) -> None:
         length = self.headers.get("content-length", "0")
-        if not (length.isascii() and length.isdigit()) or int(length) > _MAX_BODY:
+        if not (length.isascii() and length.isdigit()) or int(length) > _MAX_BODY_BYTES:
             self.close_connection = True
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
@@ -179,11 +179,11 @@ class _Connection(BaseHTTPRequestHandler):
         if response.drop or self.server.stopping.is_set():
             self.close_connection = True
         elif isinstance(response.body, bytes):
-            self._send_whole(response, response.body)
+            self._send_body(response, response.body)
         else:
-            self._send_pieces(response, response.body)
+            self._send_chunks(response, response.body)
 
-    def _send_whole(self, response: LoopbackResponse, body: bytes) -> None:
+    def _send_body(self, response: LoopbackResponse, body: bytes) -> None:
         self._send_head(response, ("Content-Length", str(len(body))))
         if self.command == "HEAD":
             return
@@ -191,7 +191,7 @@ class _Connection(BaseHTTPRequestHandler):
         if response.truncate_at is not None:
             self.close_connection = True
 
-    def _send_pieces(self, response: LoopbackResponse, pieces: Iterable[bytes]) -> None:
+    def _send_chunks(self, response: LoopbackResponse, pieces: Iterable[bytes]) -> None:
         self._send_head(response, ("Transfer-Encoding", "chunked"))
         if self.command == "HEAD":
             return

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from weblake import events
 from weblake.events import Event, LoadEnd, Observer
 
-_CLIENT = logging.getLogger("weblake.client")
-_LANDING = logging.getLogger("weblake.landing")
+_CLIENT_LOG = logging.getLogger("weblake.client")
+_LANDING_LOG = logging.getLogger("weblake.landing")
 
 
-def observer_of_client(given: Observer | None) -> Observer:
+def client_observer(given: Observer | None) -> Observer:
     """Return a function that logs each event and passes it to the observer, if one is given."""
     return log_event if given is None else combine(log_event, given)
 
@@ -29,7 +29,7 @@ def combine(*observers: Observer) -> Observer:
             except Exception:  # noqa: BLE001  # whatever an observer raises, the load goes on
                 if id(observer) not in failed:
                     failed.add(id(observer))
-                    _CLIENT.warning("An observer raised at %s; later ones are not logged.", event, exc_info=True)
+                    _CLIENT_LOG.warning("An observer raised at %s; later ones are not logged.", event, exc_info=True)
 
     return observe
 
@@ -40,10 +40,10 @@ def log_event(event: Event) -> None:
     The attribute `weblake` of the record is a dict of its fields.
     """
     if isinstance(event, events.RequestFinished):
-        if _CLIENT.isEnabledFor(logging.DEBUG):
-            _log(_CLIENT, logging.DEBUG, "request", _request_fields(event))
-    elif isinstance(event, LoadEnd) and _LANDING.isEnabledFor(logging.INFO):
-        _log(_LANDING, logging.INFO, "load", _end_fields(event))
+        if _CLIENT_LOG.isEnabledFor(logging.DEBUG):
+            _log(_CLIENT_LOG, logging.DEBUG, "request", _request_fields(event))
+    elif isinstance(event, LoadEnd) and _LANDING_LOG.isEnabledFor(logging.INFO):
+        _log(_LANDING_LOG, logging.INFO, "load", _end_fields(event))
 
 
 def _log(logger: logging.Logger, level: int, name: str, fields: dict[str, object]) -> None:

@@ -95,62 +95,62 @@ class _Spans:
         #: Spans of the loads that the current thread or task lands, outermost first.
         self._open: ContextVar[tuple[tuple[Span, Token[Context]], ...]] = ContextVar("weblake_open_spans", default=())
         self.handlers: dict[type[Event], Callable[[Any], None]] = {
-            events.LoadStarted: self._begin_load,
-            events.LoadFinished: self._end_load,
-            events.LoadRefused: self._end_load,
-            events.LoadFailed: self._end_load,
-            events.JobStarted: self._started,
-            events.LostStartResolved: self._resolved,
-            events.WaitFinished: self._waited,
-            events.ChunkRead: self._read,
-            events.FilesPublished: self._published,
+            events.LoadStarted: self._on_load_started,
+            events.LoadFinished: self._on_load_end,
+            events.LoadRefused: self._on_load_end,
+            events.LoadFailed: self._on_load_end,
+            events.JobStarted: self._on_job_started,
+            events.LostStartResolved: self._on_lost_start_resolved,
+            events.WaitFinished: self._on_wait_finished,
+            events.ChunkRead: self._on_chunk_read,
+            events.FilesPublished: self._on_files_published,
         }
 
-    def _begin_load(self, event: events.LoadStarted) -> None:
+    def _on_load_started(self, event: events.LoadStarted) -> None:
         from opentelemetry import context, trace
 
-        span = self._tracer.start_span("weblake.load", attributes=_given(load_id=event.load_id, kind=event.kind))
+        span = self._tracer.start_span("weblake.load", attributes=_attributes(load_id=event.load_id, kind=event.kind))
         token = context.attach(trace.set_span_in_context(span))
         self._open.set((*self._open.get(), (span, token)))
 
-    def _end_load(self, event: events.LoadEnd) -> None:
+    def _on_load_end(self, event: events.LoadEnd) -> None:
         from opentelemetry import context
         from opentelemetry.trace import Status, StatusCode
 
         *rest, (span, token) = self._open.get()
         self._open.set(tuple(rest))
         context.detach(token)
-        span.set_attributes(_given(job_id=event.job_id, outcome=event.outcome))
+        span.set_attributes(_attributes(job_id=event.job_id, outcome=event.outcome))
         if event.receipt is not None:
             counts = {f"pages.{name}": getattr(event.receipt, name) for name in events.PAGE_OUTCOMES}
-            span.set_attributes(_given(**counts, credits=event.receipt.credits_used))
+            span.set_attributes(_attributes(**counts, credits=event.receipt.credits_used))
         if event.error is not None:
             span.set_attribute("error.type", event.error)
             span.set_status(Status(StatusCode.ERROR))
         span.end()
 
-    def _started(self, event: events.JobStarted) -> None:
-        self._step("start", event, kind=event.kind, job_id=event.job_id)
+    def _on_job_started(self, event: events.JobStarted) -> None:
+        self._record_step("start", event, kind=event.kind, job_id=event.job_id)
 
-    def _resolved(self, event: events.LostStartResolved) -> None:
-        self._step("start", event, kind=event.kind, job_id=event.job_id, lost_start=event.outcome)
+    def _on_lost_start_resolved(self, event: events.LostStartResolved) -> None:
+        self._record_step("start", event, kind=event.kind, job_id=event.job_id, lost_start=event.outcome)
 
-    def _waited(self, event: events.WaitFinished) -> None:
-        self._step("wait", event, kind=event.kind, job_id=event.job_id, outcome=event.outcome)
+    def _on_wait_finished(self, event: events.WaitFinished) -> None:
+        self._record_step("wait", event, kind=event.kind, job_id=event.job_id, outcome=event.outcome)
 
-    def _read(self, event: events.ChunkRead) -> None:
-        self._step("chunk", event, job_id=event.job_id, documents=event.documents, bytes=event.bytes)
+    def _on_chunk_read(self, event: events.ChunkRead) -> None:
+        self._record_step("chunk", event, job_id=event.job_id, documents=event.documents, bytes=event.bytes)
 
-    def _published(self, event: events.FilesPublished) -> None:
-        self._step("publish", event, files=len(event.paths), rows=event.rows, bytes=event.bytes)
+    def _on_files_published(self, event: events.FilesPublished) -> None:
+        self._record_step("publish", event, files=len(event.paths), rows=event.rows, bytes=event.bytes)
 
-    def _step(self, name: str, event: Any, **attributes: object) -> None:
+    def _record_step(self, name: str, event: Any, **attributes: object) -> None:
         """Make the span of a step that has just ended, below the current span."""
         end = time.time_ns()
         span = self._tracer.start_span(
             f"weblake.{name}",
             start_time=end - int(event.seconds * 1e9),
-            attributes=_given(load_id=event.load_id, **attributes),
+            attributes=_attributes(load_id=event.load_id, **attributes),
         )
         span.end(end)
 
@@ -159,71 +159,71 @@ class _Metrics:
     """Records the metrics of METRICS."""
 
     def __init__(self, meter: Any) -> None:
-        made: dict[str, Any] = {}
+        instruments: dict[str, Any] = {}
         for name, (kind, unit, about) in METRICS.items():
             if kind == "histogram":
-                made[name] = meter.create_histogram(
+                instruments[name] = meter.create_histogram(
                     name, unit, about, explicit_bucket_boundaries_advisory=WAIT_BOUNDARIES
                 )
             else:
-                made[name] = getattr(meter, f"create_{kind}")(name, unit, about)
-        self._made = made
+                instruments[name] = getattr(meter, f"create_{kind}")(name, unit, about)
+        self._instruments = instruments
         self.handlers: dict[type[Event], Callable[[Any], None]] = {
-            events.LoadFinished: self._ended,
-            events.LoadRefused: self._ended,
-            events.LoadFailed: self._ended,
-            events.LoadAccounted: self._accounted,
-            events.RetryScheduled: self._retried,
-            events.LostStartResolved: self._resolved,
-            events.StatusPolled: self._polled,
-            events.WaitFinished: self._waited,
-            events.ChunkRead: self._read,
-            events.FilesPublished: self._published,
-            events.UsageReported: self._used,
-            events.OrphansListed: self._listed,
+            events.LoadFinished: self._on_load_end,
+            events.LoadRefused: self._on_load_end,
+            events.LoadFailed: self._on_load_end,
+            events.LoadAccounted: self._on_load_accounted,
+            events.RetryScheduled: self._on_retry_scheduled,
+            events.LostStartResolved: self._on_lost_start_resolved,
+            events.StatusPolled: self._on_status_polled,
+            events.WaitFinished: self._on_wait_finished,
+            events.ChunkRead: self._on_chunk_read,
+            events.FilesPublished: self._on_files_published,
+            events.UsageReported: self._on_usage_reported,
+            events.OrphansListed: self._on_orphans_listed,
         }
 
-    def _ended(self, event: events.LoadEnd) -> None:
-        self._made["weblake.loads"].add(1, {"outcome": event.outcome, "kind": event.kind})
+    def _on_load_end(self, event: events.LoadEnd) -> None:
+        self._instruments["weblake.loads"].add(1, {"outcome": event.outcome, "kind": event.kind})
 
-    def _accounted(self, event: events.LoadAccounted) -> None:
+    def _on_load_accounted(self, event: events.LoadAccounted) -> None:
         receipt = event.receipt
         for name in events.PAGE_OUTCOMES:
             count = getattr(receipt, name)
             if count:
-                self._made["weblake.pages"].add(count, {"outcome": name, "kind": receipt.kind})
+                self._instruments["weblake.pages"].add(count, {"outcome": name, "kind": receipt.kind})
         if receipt.credits_used:
-            self._made["weblake.credits"].add(receipt.credits_used, {"kind": receipt.kind})
+            self._instruments["weblake.credits"].add(receipt.credits_used, {"kind": receipt.kind})
 
-    def _retried(self, event: events.RetryScheduled) -> None:
-        self._made["weblake.retries"].add(1, {"operation": event.operation, "error.type": event.error})
+    def _on_retry_scheduled(self, event: events.RetryScheduled) -> None:
+        self._instruments["weblake.retries"].add(1, {"operation": event.operation, "error.type": event.error})
 
-    def _resolved(self, event: events.LostStartResolved) -> None:
-        self._made["weblake.lost_starts"].add(1, {"outcome": event.outcome})
+    def _on_lost_start_resolved(self, event: events.LostStartResolved) -> None:
+        self._instruments["weblake.lost_starts"].add(1, {"outcome": event.outcome})
 
-    def _polled(self, event: events.StatusPolled) -> None:
-        self._made["weblake.polls"].add(1, {"kind": event.kind})
+    def _on_status_polled(self, event: events.StatusPolled) -> None:
+        self._instruments["weblake.polls"].add(1, {"kind": event.kind})
 
-    def _waited(self, event: events.WaitFinished) -> None:
-        self._made["weblake.wait.duration"].record(event.seconds, {"kind": event.kind, "outcome": event.outcome})
+    def _on_wait_finished(self, event: events.WaitFinished) -> None:
+        self._instruments["weblake.wait.duration"].record(event.seconds, {"kind": event.kind, "outcome": event.outcome})
 
-    def _read(self, event: events.ChunkRead) -> None:
-        self._made["weblake.downloaded"].add(event.bytes, {"kind": event.kind})
+    def _on_chunk_read(self, event: events.ChunkRead) -> None:
+        self._instruments["weblake.downloaded"].add(event.bytes, {"kind": event.kind})
 
-    def _published(self, event: events.FilesPublished) -> None:
-        self._made["weblake.published"].add(event.bytes)
+    def _on_files_published(self, event: events.FilesPublished) -> None:
+        self._instruments["weblake.published"].add(event.bytes)
 
-    def _used(self, event: events.UsageReported) -> None:
-        self._made["weblake.usage"].set(event.used, {"report": event.report})
+    def _on_usage_reported(self, event: events.UsageReported) -> None:
+        self._instruments["weblake.usage"].set(event.used, {"report": event.report})
         if event.budget is not None:
-            self._made["weblake.usage.budget"].set(event.budget, {"report": event.report})
+            self._instruments["weblake.usage.budget"].set(event.budget, {"report": event.report})
 
-    def _listed(self, event: events.OrphansListed) -> None:
-        self._made["weblake.orphans"].set(event.orphans, {"root": event.root})
-        self._made["weblake.orphans.oldest"].set(event.oldest_s, {"root": event.root})
-        self._made["weblake.orphans.refused"].set(event.refused, {"root": event.root})
+    def _on_orphans_listed(self, event: events.OrphansListed) -> None:
+        self._instruments["weblake.orphans"].set(event.orphans, {"root": event.root})
+        self._instruments["weblake.orphans.oldest"].set(event.oldest_s, {"root": event.root})
+        self._instruments["weblake.orphans.refused"].set(event.refused, {"root": event.root})
 
 
-def _given(**attributes: Any) -> Attributes:
+def _attributes(**attributes: Any) -> Attributes:
     """Return the attributes that have a value, with names under `weblake.`."""
     return {f"weblake.{name}": value for name, value in attributes.items() if value is not None}

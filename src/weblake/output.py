@@ -29,17 +29,17 @@ out = Console(soft_wrap=True, highlight=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 #: Maximum number of rows of a table; more rows are written as further tables.
-ROWS = 1000
+MAX_TABLE_ROWS = 1000
 #: Maximum number of columns of a bar.
-BAR = 40
+MAX_BAR_COLUMNS = 40
 #: Characters that control a terminal: control characters, and those that change the direction of text.
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_REPLACED = "\ufffd"
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_REPLACEMENT = "\ufffd"
 
 
 def harmless(text: str) -> str:
     """Return a text of a page or a service with terminal control characters replaced."""
-    return _OBEYED.sub(_REPLACED, text)
+    return _CONTROL_CHARACTERS.sub(_REPLACEMENT, text)
 
 
 def show_json(value: object) -> None:
@@ -76,7 +76,7 @@ def _json(value: object) -> str:
         text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:  # NaN or infinity, which JSON does not have
         text = json.dumps(json.loads(json.dumps(value, default=str), parse_constant=lambda _: None), ensure_ascii=False)
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def show_text(text: str) -> None:
@@ -125,11 +125,11 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
 
 
 def show_long_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:
-    """Write a table of any length as several tables of ROWS rows, so that memory holds only one of them."""
+    """Write a table of any length as several tables of MAX_TABLE_ROWS rows, so that memory holds only one of them."""
     left = iter(rows)
-    some = [*islice(left, ROWS)]
+    some = [*islice(left, MAX_TABLE_ROWS)]
     show_table(title, columns, some, whole=whole)
-    while len(some) == ROWS and (some := [*islice(left, ROWS)]):
+    while len(some) == MAX_TABLE_ROWS and (some := [*islice(left, MAX_TABLE_ROWS)]):
         show_table("", columns, some, whole=whole)
 
 
@@ -152,7 +152,7 @@ def show_bars(title: str, values: Mapping[str, float], unit: str) -> None:
     for name, value in values.items():
         table.add_row(
             escape(harmless(name)),
-            f"[cyan]{'█' * max(1 if value else 0, round(BAR * value / most))}[/cyan]",
+            f"[cyan]{'█' * max(1 if value else 0, round(MAX_BAR_COLUMNS * value / most))}[/cyan]",
             f"{value:g} {unit}",
         )
     out.print(table)

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 #: Length from which on the beginning of a secret is removed from a text; shorter ones could be words.
 MIN_PREFIX = 8
-_SECRET = re.compile(
+_SECRET_NAME = re.compile(
     r"secret|passw|passphrase|credential|authorization|private|signature|token$|(access|account|api|sas)[-_.]?key$"
     r"|service[-_.]account[-_.]key|connection[-_.]string",
     re.IGNORECASE,
@@ -22,7 +22,7 @@ _SECRET = re.compile(
 #: The beginning of a URL. Connection strings and key files contain URLs, too.
 _URL = re.compile(r"[a-z][a-z0-9+.\-]*://", re.IGNORECASE)
 #: Values that are no secrets, whatever their names say: masked, they would disappear from every line of a log.
-_PLAIN = re.compile(r"(true|false|none|null|[\d.]*)", re.IGNORECASE)
+_NO_SECRET = re.compile(r"(true|false|none|null|[\d.]*)", re.IGNORECASE)
 
 
 def secrets_in(settings: Mapping[str, object]) -> Iterator[str]:
@@ -36,7 +36,7 @@ def secrets_in(settings: Mapping[str, object]) -> Iterator[str]:
             with suppress(ValueError):
                 if password := urlsplit(text).password:
                     yield from (password, unquote(password))
-        elif _SECRET.search(name) and not _PLAIN.fullmatch(text):
+        elif _SECRET_NAME.search(name) and not _NO_SECRET.fullmatch(text):
             yield text.partition(":")[2] or text if name == "credential" else text  # a credential is id:secret
             yield from secrets_in(_parts(text))
 

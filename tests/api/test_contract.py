@@ -204,7 +204,7 @@ def test_headers() -> None:
 
 
 def test_limits_that_stand_outside_the_schemas() -> None:
-    assert it.DOCUMENT["x-limits"]["parseFileBytes"] == options.values.MAX_FILE
+    assert it.DOCUMENT["x-limits"]["parseFileBytes"] == options.values.MAX_FILE_BYTES
     listed = re.findall(
         r"\.[a-z]+", it.inline({"$ref": "#/components/schemas/ParseRequest"})["properties"]["file"]["description"]
     )

@@ -32,8 +32,8 @@ PIECES += ["&", "limit=2", "a=", "=b", "&&", ";", "#x", "%20", "+", "é", "[", "
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join) | st.text(max_size=9), st.booleans())
 def test_a_plain_link_is_read_as_any_other(text: str, whole: bool) -> None:
     link = f"https://h.example/v2/crawl/x?skip=1{text}" if whole else text
-    plain = next_link._plain(link)
-    assert plain is None or plain == next_link._parsed(link)
+    plain = next_link._parse_usual(link)
+    assert plain is None or plain == next_link._parse_any(link)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_plain_link_is_read_as_any_other(text: str, whole: bool) -> None:
     ],
 )
 def test_links_as_services_write_them_take_the_fast_path(link: str) -> None:
-    assert next_link._plain(link) == next_link._parsed(link)
+    assert next_link._parse_usual(link) == next_link._parse_any(link)
 
 
 def test_a_query_has_no_more_than_thirty_two_fields() -> None:
@@ -58,7 +58,7 @@ def test_a_query_has_no_more_than_thirty_two_fields() -> None:
 
 
 LINK = "https://h.example/v2/crawl/x"
-LONGEST = next_link.MAX_QUERY - len(f"{LINK}?a=")
+LONGEST = next_link.MAX_LINK_CHARS - len(f"{LINK}?a=")
 
 
 @pytest.mark.parametrize(

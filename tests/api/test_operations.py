@@ -7,7 +7,7 @@ import pytest
 
 from weblake.api import operations as op
 from weblake.api.operation import Operation, encode
-from weblake.api.options.values import EXTENSIONS, MAX_FILE
+from weblake.api.options.values import EXTENSIONS, MAX_FILE_BYTES
 from weblake.errors import InvalidOption
 
 JOB = "01234567-89ab-cdef-0123-456789abcdef"
@@ -103,7 +103,7 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     text, large = tmp_path / "a.txt", tmp_path / "large.pdf"
     text.write_bytes(b"x")
     with large.open("wb") as sparse:
-        sparse.truncate(MAX_FILE + 1)
+        sparse.truncate(MAX_FILE_BYTES + 1)
     (tmp_path / "folder.pdf").mkdir()
     for file, words in (
         (text, r"a\.txt"),
@@ -120,6 +120,6 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         op.parse_file(5)  # type: ignore[arg-type]
     assert op.parse_file(b"x" * 10, filename="large.PDF")
     with large.open("r+b") as sparse:
-        sparse.truncate(MAX_FILE)
+        sparse.truncate(MAX_FILE_BYTES)
     assert op.parse_file(large)
     assert op.parse_file(text, filename="a.html")

@@ -39,7 +39,7 @@ def dump(value: object, separators: tuple[str, str] = (",", ":"), *, ascii_only:
 def test_valid_json_equals_the_result_of_the_standard_library(value, separators, ascii_only, marked) -> None:
     body = dump(value, separators, ascii_only=ascii_only)
     assert response_json.loads(b"\xef\xbb\xbf" * marked + body) == json.loads(body)
-    assert response_json.mend(body) == body
+    assert response_json.repair(body) == body
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_no_bytes_raise_anything_but_malformed_response(body: bytes) -> None:
         response_json.split_array,
         response_json.read_chunk,
         response_json.is_json,
-        response_json.mend,
+        response_json.repair,
     ):
         for text in (body, b'{"status":"x","data":[' + body + b"]}"):
             with contextlib.suppress(MalformedReply):
                 read(text)
     response_json.read_head(body)
-    assert response_json.mend(response_json.mend(body)) == response_json.mend(body)
+    assert response_json.repair(response_json.repair(body)) == response_json.repair(body)
 
 
 # --- is_json ---
@@ -200,8 +200,8 @@ def test_a_chunk_is_its_head_and_its_documents(drawn, after: str) -> None:
 @proves(
     "H25",
     at="src/weblake/api/response_json.py",
-    line="REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)",
-    becomes="REFUSALS = (msgspec.DecodeError, UnicodeDecodeError)",
+    line="DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)",
+    becomes="DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)",
 )
 @pytest.mark.parametrize(
     "bad", [rb'{"a":"\ud800"}', b'{"a":NaN}', b'{"a":"\n"}', b'{"a":"\xff"}', rb'{"a":"\q"}', DEEP]
@@ -328,4 +328,4 @@ def test_a_byte_order_mark_is_no_part_of_any_text() -> None:
     assert (chunk.head, [bytes(each) for each in chunk.documents]) == ({"status": "scraping"}, [b'{"a":1}'])
     assert head is not None
     assert (head.fields, head.empty) == ({"status": "scraping"}, False)
-    assert response_json.mend(body) == body[3:]
+    assert response_json.repair(body) == body[3:]

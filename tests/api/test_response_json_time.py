@@ -35,6 +35,6 @@ def test_parsing_time_is_linear_in_the_length(case: str, length: int) -> None:
             with contextlib.suppress(MalformedReply):
                 read(text)
         response_json.is_json(text)
-        response_json.mend(text)
+        response_json.repair(text)
         assert response_json.read_head(text) is None or text.startswith(b'{"status"')
     assert time.monotonic() - begun < length / 10_000

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from weblake import errors
-from weblake.api.responses import error_of, retry_after_s, still_works, value_of
+from weblake.api.responses import error_of, is_still_working, retry_after_s, value_of
 from weblake.steps import NoResponse, Response
 
 
@@ -95,5 +95,5 @@ def test_the_wait_that_a_response_asks_for(found: Response, seconds: float | Non
     [(408, "processing_continues", True), (408, "stopped", False), (504, "processing_continues", False)],
 )
 def test_a_timeout_may_say_that_the_work_continues(status: int, state: str, works: bool) -> None:
-    assert still_works(response(status, {"success": False, "details": {"state": state}})) is works
-    assert not still_works(response(status, {"success": False}))
+    assert is_still_working(response(status, {"success": False, "details": {"state": state}})) is works
+    assert not is_still_working(response(status, {"success": False}))

@@ -254,9 +254,9 @@ def check(written: list[Pairs], *, ascii_only: bool) -> None:
     body = b'{"status":"completed","data":[' + b" ,".join(raws) + b"]}"
     chunk = response_json.read_chunk(body)
     assert [bytes(raw) for raw in chunk.documents] == raws
-    with mock.patch.object(texts_of_a_batch, "WORTH_BYTES", 0):  # Arrow's reader, which only many bytes are worth
+    with mock.patch.object(texts_of_a_batch, "MIN_MEAN_BYTES", 0):  # Arrow's reader, which only many bytes are worth
         rows = rows_of(chunk.documents)
-    with mock.patch.object(arrays, "_COMPUTE", "no.such.module"):  # which only a job of many documents is worth
+    with mock.patch.object(arrays, "_COMPUTE_MODULE", "no.such.module"):  # which only a job of many documents is worth
         assert rows == rows_of(chunk.documents)
     assert rows == rows_of(response_json.Documents(raws))
     assert len(rows) == len(written)
@@ -270,7 +270,7 @@ def check(written: list[Pairs], *, ascii_only: bool) -> None:
 @proves(
     "2.4",
     at="src/weblake/arrow/document_columns.py",
-    line="left = {*misfits, *(document.fields.keys() - _KNOWN)}",
+    line="left = {*misfits, *(document.fields.keys() - _KNOWN_FIELDS)}",
     becomes="left = {*misfits}",
 )
 @given(st.lists(documents(texts, with_depth=False), min_size=1, max_size=3), st.booleans())
@@ -279,7 +279,7 @@ def test_rows_follow_the_column_rules(written, ascii_only: bool) -> None:
     check(written, ascii_only=ascii_only)
 
 
-@proves("2.4", at="src/weblake/arrow/documents.py", line="return _odd_value(raw)", becomes="return None")
+@proves("2.4", at="src/weblake/arrow/documents.py", line="return _irregular_value(raw)", becomes="return None")
 @given(st.lists(documents(texts | broken, with_depth=True), min_size=1, max_size=3))
 @settings(max_examples=examples(200, 10))
 def test_rows_follow_the_column_rules_for_invalid_text_and_deep_nesting(written) -> None:

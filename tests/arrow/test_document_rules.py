@@ -68,7 +68,7 @@ def row_of(document: object) -> dict:
 @proves(
     "H25",
     at="src/weblake/arrow/documents.py",
-    line="return parse_odd(texts, place)",
+    line="return parse_irregular(texts, place)",
     becomes='raise MalformedReply("It is no JSON.")',
 )
 def test_h25_a_document_beside_one_of_depth_five_thousand_is_untouched() -> None:
@@ -114,8 +114,8 @@ def test_h26_an_escaped_surrogate_inside_json_text_is_mended_and_a_pair_is_not()
 @proves(
     "H25",
     at="src/weblake/api/response_json.py",
-    line='return _ESCAPE.sub(_mended_escape, text) if text[:1] == b\'"\' else b"null"',
-    becomes="return _ESCAPE.sub(_mended_escape, text)",
+    line='return _ESCAPE.sub(_repair_escape, text) if text[:1] == b\'"\' else b"null"',
+    becomes="return _ESCAPE.sub(_repair_escape, text)",
 )
 def test_h25_json_text_columns_always_contain_json() -> None:
     row = row_of(b'{"json":{"v":NaN,"w":[-Infinity]},"metadata":{"score":NaN,"title":"a\tb"},"x":"\x01"}')
@@ -186,7 +186,7 @@ def test_a_dropped_document_takes_no_position() -> None:
     assert parsed[0] is not None
     assert parsed[2] is not None
     assert (batches.append(parsed[0]), batches.append(parsed[2])) == (7, 8)
-    assert batches.pending_bytes == 2 * (len(b'"0"') + document_rows.ROW_BYTES)
+    assert batches.pending_bytes == 2 * (len(b'"0"') + document_rows.MIN_ROW_BYTES)
     batch = batches.flush()()
     assert batch.column("markdown").to_pylist() == ["0", "2"]
     assert batch.column("position").to_pylist() == [7, 8]

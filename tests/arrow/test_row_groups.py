@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from weblake.arrow import arrays, parquet, schemas
-from weblake.arrow.footers import moved
+from weblake.arrow.footers import shift_offsets
 from weblake.arrow.row_groups import MAGIC, Footer, Gathering, row_group
 
 #: Every kind of column, and texts of any size and content: magic, footers and what looks like places of pages.
@@ -109,22 +109,22 @@ def test_separately_encoded_files_with_many_row_groups_equal_the_file_of_one_wri
 @pytest.mark.parametrize("schema", schemas.TABLES.values(), ids=schemas.TABLES)
 def test_a_footer_with_unchanged_offsets_is_identical(schema: pa.Schema) -> None:
     group = row_group(schema, [batch([{}, {}], schema)])
-    assert moved(group.footer, 0, 0) == group.footer
-    there_and_back = moved(moved(group.footer, 1 << 40, 12_345), -(1 << 40), -12_345)
+    assert shift_offsets(group.footer, 0, 0) == group.footer
+    there_and_back = shift_offsets(shift_offsets(group.footer, 1 << 40, 12_345), -(1 << 40), -12_345)
     assert there_and_back == group.footer
-    assert moved(group.footer, 1 << 40, 12_345) != group.footer
+    assert shift_offsets(group.footer, 1 << 40, 12_345) != group.footer
 
 
 def test_the_ordinal_of_a_row_group_is_increased() -> None:
     """pyarrow writes none here; field 7 of the struct in the list of field 4 of the footer, as zigzag numbers."""
-    assert moved(b"\x49\x1c\x74\x06\x00\x00", 1 << 40, 2) == b"\x49\x1c\x74\x0a\x00\x00"
+    assert shift_offsets(b"\x49\x1c\x74\x06\x00\x00", 1 << 40, 2) == b"\x49\x1c\x74\x0a\x00\x00"
 
 
 def test_a_footer_of_an_unknown_form_is_refused() -> None:
     with pytest.raises(ValueError, match="kind 11"):
-        moved(b"\x1b\x00\x00", 5, 0)
+        shift_offsets(b"\x1b\x00\x00", 5, 0)
     with pytest.raises(IndexError):
-        moved(row_group(SCHEMA, [batch([{}])]).footer[:100], 5, 0)
+        shift_offsets(row_group(SCHEMA, [batch([{}])]).footer[:100], 5, 0)
 
 
 @settings(max_examples=examples(300))

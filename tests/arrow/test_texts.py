@@ -36,7 +36,7 @@ def test_columns_are_what_python_reads(
         for row in rows
     ]
     names = ("one", "other", "links")
-    with mock.patch.object(texts, "WORTH_BYTES", 0):
+    with mock.patch.object(texts, "MIN_MEAN_BYTES", 0):
         made = texts.columns({name: [row[at] for row in raws] for at, name in enumerate(names)}, SCHEMA)
     if made is None:
         assert all(text is None for row in rows for text in row[:2])
@@ -70,6 +70,6 @@ def test_a_list_column_with_other_values_than_strings_is_refused(bad: bytes) -> 
 
 def test_lack_of_memory_for_the_reader_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow's reader would end the process."""
-    monkeypatch.setattr(texts, "_TIMES", 1 << 40)
+    monkeypatch.setattr(texts, "_MEMORY_FACTOR", 1 << 40)
     with pytest.raises(MemoryError, match="no memory for"):
-        texts.columns({"html": [b'"' + b"x" * texts.WORTH_BYTES + b'"']}, SCHEMA)
+        texts.columns({"html": [b'"' + b"x" * texts.MIN_MEAN_BYTES + b'"']}, SCHEMA)

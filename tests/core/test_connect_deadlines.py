@@ -32,7 +32,7 @@ def test_an_operation_ends_by_its_own_timeout_and_by_the_deadline(timeout: float
     stream = DeadlineStream(network)
     with ending(time.monotonic() + 5.0):
         stream.read(1, timeout)
-        stream.write(b"x" * (deadlines.WRITE_SIZE + 1), timeout)
+        stream.write(b"x" * (deadlines.MAX_WRITE_BYTES + 1), timeout)
     assert len(network.timeouts) == 3
     assert all(each is not None and limit - 1.0 < each <= limit for each in network.timeouts)
 

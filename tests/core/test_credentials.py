@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from weblake.credentials import SHORTEST_PREFIX, ApiKey, BaseUrl, is_loopback
+from weblake.credentials import MIN_PREFIX_CHARS, ApiKey, BaseUrl, is_loopback
 
 KEY = "test+key/0123456789="
 IN_URL = quote(KEY, safe="")
@@ -21,8 +21,8 @@ IN_URL = quote(KEY, safe="")
         (f"?key={IN_URL}&x", "?key=***&x"),
         (f"{KEY[:-1]}…", "***…"),
         (f"{IN_URL[:-2]}…", "***…"),
-        (f"{KEY[:SHORTEST_PREFIX]}…", "***…"),
-        (f"{KEY[: SHORTEST_PREFIX - 1]}…", "test+ke…"),
+        (f"{KEY[:MIN_PREFIX_CHARS]}…", "***…"),
+        (f"{KEY[: MIN_PREFIX_CHARS - 1]}…", "test+ke…"),
     ],
     ids=["whole", "in a URL", "truncated", "truncated in a URL", "shortest prefix", "too short"],
 )

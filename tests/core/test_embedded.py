@@ -29,7 +29,7 @@ def answer(name: str, seen: list[str]) -> Callable[[LoopbackRequest], LoopbackRe
 
 
 def publish(directory: Path, server: LoopbackServer, key: str) -> None:
-    embedded._publish(directory, SimpleNamespace(url=server.url, key=key))  # type: ignore[arg-type]
+    embedded._write_address(directory, SimpleNamespace(url=server.url, key=key))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_only_the_thread_whose_transport_failed_looks_for_another_address(
         transport._reconnect(made[0])
         assert transport._transport is made[1]
         (directory / "service.json").unlink()
-        monkeypatch.setattr(embedded, "FOUND_WITHIN_S", 0.0)
+        monkeypatch.setattr(embedded, "FIND_TIMEOUT_S", 0.0)
         transport._reconnect(made[1])
         assert transport._transport is made[1], "no process serves now, so the next try looks again"
         transport.close()
@@ -107,7 +107,7 @@ def test_only_the_thread_whose_transport_failed_looks_for_another_address(
 def test_an_address_that_cannot_be_used_is_waited_for_and_then_an_error(
     directory: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
 ) -> None:
-    monkeypatch.setattr(embedded, "FOUND_WITHIN_S", 0.0)
+    monkeypatch.setattr(embedded, "FIND_TIMEOUT_S", 0.0)
     if text == "of a process that ended":
         ended = subprocess.Popen([sys.executable, "-c", ""])
         ended.wait()
@@ -128,7 +128,7 @@ def test_an_address_that_is_published_later_is_found(directory: Path, monkeypatc
 def test_the_address_file_is_private_and_goes_with_the_process_that_wrote_it(directory: Path) -> None:
     stopped: list[bool] = []
     service: Any = SimpleNamespace(url="http://127.0.0.1:9", key="k", stop=lambda: stopped.append(True))
-    embedded._publish(directory, service)
+    embedded._write_address(directory, service)
     (path,) = directory.iterdir()
     assert (path.name, path.stat().st_mode & 0o777) == ("service.json", 0o600)
     assert json.loads(path.read_text()) == {"url": "http://127.0.0.1:9", "key": "k", "pid": os.getpid()}
@@ -172,6 +172,6 @@ def test_missing_directories_are_made_private_and_the_address_is_written_beside_
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     service: Any = SimpleNamespace(url="http://127.0.0.1:9", key="k")
-    monkeypatch.setattr(embedded, "_start", lambda directory: embedded._publish(directory, service))
+    monkeypatch.setattr(embedded, "_start", lambda directory: embedded._write_address(directory, service))
     assert str(embedded.find_or_start().base_url) == "http://127.0.0.1:9"
     assert (state / "weblake").stat().st_mode & 0o777 == 0o700

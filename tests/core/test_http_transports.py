@@ -253,12 +253,12 @@ def framed(body: bytes, *, chunked: bool) -> bytes:
 def test_the_end_of_a_response_is_found_in_any_pieces(sent: list[tuple[bytes, bool]], piece: int) -> None:
     end = ResponseEnd()
     for body, chunked in sent:
-        end.requested()
+        end.expect_response()
         text = framed(body, chunked=chunked)
         for at in range(0, len(text), piece):
-            end.received(text[at : at + piece])
+            end.feed(text[at : at + piece])
         assert not end.exceeded
-    end.received(b"x")
+    end.feed(b"x")
     assert end.exceeded
 
 

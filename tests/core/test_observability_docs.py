@@ -171,4 +171,4 @@ def test_the_links_and_loggers_of_the_page_exist() -> None:
     for link in re.findall(r"\]\(([^)]+)\)", TEXT):
         assert (DOCS / link).exists(), link
     loggers = {row[0].strip("`") for row in table("logger | level | records")}
-    assert {observers._CLIENT.name, observers._LANDING.name} <= loggers
+    assert {observers._CLIENT_LOG.name, observers._LANDING_LOG.name} <= loggers

@@ -47,7 +47,9 @@ def made_terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return made
 
 
-@proves("S11", at="src/weblake/output.py", line="return _OBEYED.sub(_REPLACED, text)", becomes="return text")
+@proves(
+    "S11", at="src/weblake/output.py", line="return _CONTROL_CHARACTERS.sub(_REPLACEMENT, text)", becomes="return text"
+)
 def test_s11_no_text_of_a_page_or_a_service_controls_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = made_terminal(monkeypatch)
     text = EVIL + MARKUP
@@ -76,7 +78,7 @@ def test_s11_markup_in_a_page_is_text_in_a_table(monkeypatch: pytest.MonkeyPatch
 @proves(
     "S11",
     at="src/weblake/output.py",
-    line='return _OBEYED.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)',
+    line='return _CONTROL_CHARACTERS.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)',
     becomes="return text",
 )
 @given(st.text(alphabet=st.characters() | st.sampled_from(EVIL)))

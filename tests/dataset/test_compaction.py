@@ -24,7 +24,7 @@ from polling import until
 import weblake
 from weblake.api.models import parse_time
 from weblake.arrow import parquet
-from weblake.cli.compaction import bytes_of
+from weblake.cli.compaction import parse_size
 from weblake.dataset import history, landed_loads, layout, ledger_listing, merging
 from weblake.dataset.ledger import LEDGER
 from weblake.dataset.root import open_dataset
@@ -556,13 +556,13 @@ def test_on_other_storages(storage: Any, tmp_path: Path) -> None:
     ("text", "size"), [("256MB", 256_000_000), ("1GiB", 2**30), ("64kb", 64_000), ("1.5 MiB", 3 << 19), ("77", 77)]
 )
 def test_sizes_with_units_are_parsed(text: str, size: int) -> None:
-    assert bytes_of(text) == size
+    assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "0", "-1MB", "1PB", "0.1", "ten", "1e9"])
 def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="not a size"):
-        bytes_of(text)
+        parse_size(text)
 
 
 def test_a_load_without_a_document_is_on_record(tmp_path: Path) -> None:

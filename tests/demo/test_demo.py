@@ -25,7 +25,7 @@ from secret_search import holds, in_files
 
 from weblake.demo import run_demo
 from weblake.demo.site import BLOCKED, Page, site_pages
-from weblake.demo.steps import ASSETS_PART, ASSETS_SITE, DAG_PART, DATABASE, FRESH, batch_urls
+from weblake.demo.steps import ASSETS_PART, ASSETS_SITE, DAG_PART, DATABASE, DEFAULT_ROOT, batch_urls
 from weblake.demo.summary import next_commands
 from weblake.errors import InvalidOption, StorageRefused
 
@@ -291,14 +291,14 @@ def test_dagster_lands_the_example_assets_beside_the_other_loads(whole: Ran, hom
 
 @pytest.mark.system
 def test_output_has_colours_on_a_terminal_only(home: Path) -> None:
-    (home / FRESH).mkdir()
-    (home / FRESH / "mine.txt").write_text("not to be touched")
+    (home / DEFAULT_ROOT).mkdir()
+    (home / DEFAULT_ROOT / "mine.txt").write_text("not to be touched")
     ran = Ran(cwd=home, code=WITHOUT_GUESTS)
     assert ran.code == 0, ran.err
     assert "left out: airflow_provider_weblake not installed; pip install airflow-provider-weblake" in ran.err
     assert "left out: dagster_weblake not installed; pip install dagster-weblake 'weblake[pandas]'" in ran.err
-    assert os.listdir(home / FRESH) == ["mine.txt"]
-    fresh = f"{FRESH}-2"
+    assert os.listdir(home / DEFAULT_ROOT) == ["mine.txt"]
+    fresh = f"{DEFAULT_ROOT}-2"
     assert f"dataset  {fresh}/" in ran.err
     assert "\x1b" not in ran.out + ran.err
     assert "\r" not in ran.out + ran.err

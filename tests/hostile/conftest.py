@@ -145,7 +145,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> SkippedWaits:
     # A start may take 0.5 s; a lost one is searched for 0.1 s after it was sent.
     monkeypatch.setattr(starts, "MARGIN_S", -0.4 - starts.PROMPT_S)
     monkeypatch.setattr(starts, "BETWEEN_S", 0.05)
-    monkeypatch.setattr(operation, "START_S", 0.5)
+    monkeypatch.setattr(operation, "START_DEADLINE_S", 0.5)
     waits = SkippedWaits()
     waits.install(monkeypatch)
     return waits

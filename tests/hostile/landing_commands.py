@@ -35,7 +35,7 @@ import weblake.http.transport, weblake.loads.load  # a time limit of a test is n
 from weblake import cli
 from weblake.api import operation
 from weblake.loads import starts
-operation.START_S, starts.PROMPT_S, starts.MARGIN_S, starts.BETWEEN_S = 0.5, 0.5, 0.1, 0.1
+operation.START_DEADLINE_S, starts.PROMPT_S, starts.MARGIN_S, starts.BETWEEN_S = 0.5, 0.5, 0.1, 0.1
 peak = sys.argv.pop(1)
 try:
     cli.main()

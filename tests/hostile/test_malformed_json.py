@@ -120,29 +120,29 @@ MENDED = {
 @proves(
     "H25",
     at="src/weblake/arrow/documents.py",
-    line="return parse_odd(texts, place)",
+    line="return parse_irregular(texts, place)",
     becomes='raise MalformedReply("It is no JSON.")',
     case="5000 deep",
 )
 @proves(
     "H25",
     at="src/weblake/arrow/documents.py",
-    line="return _odd_value(raw)",
+    line="return _irregular_value(raw)",
     becomes="return None",
     case="a giant whole number",
 )
 @proves(
     "H25",
     at="src/weblake/api/response_json.py",
-    line='return _ESCAPE.sub(_mended_escape, text) if text[:1] == b\'"\' else b"null"',
-    becomes="return _ESCAPE.sub(_mended_escape, text)",
+    line='return _ESCAPE.sub(_repair_escape, text) if text[:1] == b\'"\' else b"null"',
+    becomes="return _ESCAPE.sub(_repair_escape, text)",
     case="NaN",
 )
 @proves(
     "H26",
     at="src/weblake/arrow/documents.py",
-    line="return _parsed(texts, place, split, repaired=mended != bytes(raw))",
-    becomes="return _parsed(texts, place, split, repaired=False)",
+    line="return _build(texts, place, split, repaired=mended != bytes(raw))",
+    becomes="return _build(texts, place, split, repaired=False)",
     case="a lone surrogate",
 )
 @proves(

@@ -111,7 +111,13 @@ def test_h16_every_form_of_an_empty_next_is_the_end(service: ScriptedService, la
     becomes="if False:",
     case="another job",
 )
-@proves("H16", at="src/weblake/api/next_link.py", line="MAX_QUERY = 4096", becomes="MAX_QUERY = 1 << 30", case="2 MB")
+@proves(
+    "H16",
+    at="src/weblake/api/next_link.py",
+    line="MAX_LINK_CHARS = 4096",
+    becomes="MAX_LINK_CHARS = 1 << 30",
+    case="2 MB",
+)
 @pytest.mark.parametrize("link", ELSEWHERE.values(), ids=ELSEWHERE)
 def test_h16_a_next_link_to_another_path_is_refused(
     service: ScriptedService, other_origin: ScriptedService, lake: Lake, link: object

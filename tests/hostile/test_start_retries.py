@@ -94,7 +94,7 @@ def real_waits(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
     """Use the real waits of a lost start: the clock is virtual here."""
     monkeypatch.setattr(starts, "MARGIN_S", 5.0)
     monkeypatch.setattr(starts, "BETWEEN_S", 2.0)
-    monkeypatch.setattr(operation, "START_S", 30.0)
+    monkeypatch.setattr(operation, "START_DEADLINE_S", 30.0)
 
 
 @pytest.fixture(params=RESPONSES)

@@ -21,7 +21,7 @@ NEW = {
 @proves(
     "H23",
     at="src/weblake/arrow/document_columns.py",
-    line="left = {*misfits, *(document.fields.keys() - _KNOWN)}",
+    line="left = {*misfits, *(document.fields.keys() - _KNOWN_FIELDS)}",
     becomes="left = {*misfits}",
 )
 @proves(
@@ -58,7 +58,10 @@ SAID = r"broken\u0000 \u001b[31m\ud800\nweblake: all is well"
 
 
 @proves(
-    "H26", at="src/weblake/credentials.py", line='text = _CONTROL.sub(" ", text).strip()', becomes="text = text.strip()"
+    "H26",
+    at="src/weblake/credentials.py",
+    line='text = _CONTROL_CHARACTERS.sub(" ", text).strip()',
+    becomes="text = text.strip()",
 )
 def test_h26_an_error_text_of_the_service_is_one_printable_line(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(1))

@@ -175,7 +175,7 @@ NOBODY_LISTENS = ["127.0.0.9"]
 def test_h14_a_start_that_was_not_sent_is_retried_until_the_service_is_up(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch, awaited: bool
 ) -> None:
-    monkeypatch.setattr(operation, "START_S", 20.0)
+    monkeypatch.setattr(operation, "START_DEADLINE_S", 20.0)
     scripted_lookups(monkeypatch, NO_SUCH_HOST, NO_ANSWER, NOBODY_LISTENS, ["127.0.0.1"])
     service.on("POST /v2/batch/scrape", reply({"success": True, "id": "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11"}))
     url = f"http://service.localhost:{service.port}"

@@ -39,7 +39,7 @@ def scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "token_hex", lambda size: "00" * size)
     monkeypatch.setattr(lost_starts, "list_activity", functools.cache(lost_starts.list_activity))
     for room, name, seconds in (
-        (operation, "START_S", 4.0),
+        (operation, "START_DEADLINE_S", 4.0),
         (starts, "PROMPT_S", 1.0),
         (starts, "MARGIN_S", 2.0),
         (starts, "BETWEEN_S", 1.0),

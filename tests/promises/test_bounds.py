@@ -14,15 +14,21 @@ from weblake.jobs.retry import SINGLE, RetryBudget, RetryPolicy
 MB = 1 << 20
 
 BOUNDS: dict[str, dict[str, object]] = {
-    "api.next_link": {"MAX_QUERY": 4096},
-    "api.operation": {"START_S": 30.0, "READ_S": 120.0, "MARGIN_S": 30.0, "PAGE_MS": 60_000, "CODE_S": 30.0},
-    "api.options.rules": {"DEFAULT_TIMEOUT": 60_000, "MAX_ACTIONS": 50, "MAX_WAIT": 60_000},
-    "api.options.values": {"MAX_FILE": 50 * MB, "MAX_DEPTH": 100},
+    "api.next_link": {"MAX_LINK_CHARS": 4096},
+    "api.operation": {
+        "START_DEADLINE_S": 30.0,
+        "READ_DEADLINE_S": 120.0,
+        "DEADLINE_MARGIN_S": 30.0,
+        "DEFAULT_PAGE_MS": 60_000,
+        "DEFAULT_CODE_S": 30.0,
+    },
+    "api.options.rules": {"DEFAULT_TIMEOUT_MS": 60_000, "MAX_ACTIONS": 50, "MAX_WAIT_MS": 60_000},
+    "api.options.values": {"MAX_FILE_BYTES": 50 * MB, "MAX_DEPTH": 100},
     "dataset.compacted_files": {"ROUNDS": 50},
     "dataset.compacted_ledger": {"_MAX_STARTS": 20},  # as many as MAX_STARTS of loads.starts
     "dataset.compaction": {"FILE_SIZE": 256_000_000},
     "dataset.layout": {"MAX_VALUE": 200, "MAX_SEGMENT": 255},
-    "embedded": {"FOUND_WITHIN_S": 10.0},
+    "embedded": {"FIND_TIMEOUT_S": 10.0},
     "http.aiohttp_transport": {"MAX_FIELD": 100 << 10},
     "http.pools": {"MAX_IDLE": 20, "KEEPALIVE_S": 15.0},
     "http.transport": {"CONNECT_S": 10.0, "CONNECT_SHARE": 0.9, "MAX_CONNECTIONS": 100, "MAX_POLLS": 64},
@@ -66,7 +72,7 @@ BOUNDS: dict[str, dict[str, object]] = {
         "BETWEEN_S": 2.0,
         "MAX_STARTS": 20,
         "REPEATS": 6,
-        # KEEP_STARTS and KEEP_SCRAPES of weblake_service, less an hour
+        # KEEP_STARTS_S and KEEP_SCRAPES_S of weblake_service, less an hour
         "REPLAYED_S": 2_588_400.0,
         "REPLAYED_PAGE_S": 82_800.0,
     },
@@ -78,7 +84,7 @@ BOUNDS: dict[str, dict[str, object]] = {
     "tables.attempts": {"TRIES": 30, "UNCHANGED_TRIES": 8, "PAUSE_S": 2.0},
     "tables.batches": {"LOADS_PER_COMMIT": 1000},
     "tables.registration": {"KEEP_DAYS": 7.0},
-    "urls.shards": {"PER_SHARD": 5000, "MAX_SHARDS": 1024},
+    "urls.shards": {"DEFAULT_PER_SHARD": 5000, "MAX_SHARDS": 1024},
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from weblake.api import webhooks
 from weblake.loopback import LoopbackResponse, LoopbackServer
 from weblake.testing.llm import WeblakeLlm
-from weblake.testing.llm_answers import shaped
+from weblake.testing.llm_answers import value_for_schema
 from weblake.testing.webhooks import WeblakeWebhooks
 
 BODY = json.dumps({"type": "crawl.page", "id": "j", "webhookId": "w", "success": True, "data": [1]}).encode()
@@ -140,7 +140,7 @@ def test_the_endpoint_refuses_another_key_model_or_address() -> None:
     ],
 )
 def test_a_default_answer_fits_its_schema(schema: Any, value: object) -> None:
-    assert shaped(schema, schema, "\n a line \n another") == value
+    assert value_for_schema(schema, schema, "\n a line \n another") == value
 
 
 def test_a_server_that_was_stopped_leaves_no_thread_and_one_that_was_not_started_can_be_stopped() -> None:

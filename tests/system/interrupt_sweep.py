@@ -31,16 +31,16 @@ from weblake import cli
 from weblake.cli import interrupts
 
 @contextlib.contextmanager
-def reporting(ctrl_c_ends=interrupts.ctrl_c_ends):
+def reporting(end_on_ctrl_c=interrupts.end_on_ctrl_c):
     print("started", file=sys.stderr, flush=True)
     try:
-        with ctrl_c_ends():
+        with end_on_ctrl_c():
             yield
     finally:
-        if not interrupts._heard:
+        if not interrupts._received:
             print("closing", file=sys.stderr, flush=True)
 
-interrupts.ctrl_c_ends = reporting
+interrupts.end_on_ctrl_c = reporting
 cli.main()
 """,
 ]

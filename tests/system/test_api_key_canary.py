@@ -175,7 +175,7 @@ def test_s1_the_key_of_the_embedded_service_is_in_one_private_file(tmp_path: Pat
     from weblake import embedded
 
     with LocalService(tmp_path / "service.db", allow_private=True) as service:
-        embedded._publish(tmp_path, service)
+        embedded._write_address(tmp_path, service)
         (found,) = in_files([tmp_path], service.key)
         assert found == f"file {tmp_path / 'service.json'}"
         assert (tmp_path / "service.json").stat().st_mode & 0o777 == 0o600

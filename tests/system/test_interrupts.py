@@ -20,7 +20,7 @@ import weblake.demo
 from weblake import cli
 from weblake.cli import interrupts
 
-interrupts._AGAIN_S = 0.2
+interrupts._REPEAT_S = 0.2
 
 def press():
     os.kill(os.getpid(), signal.SIGINT)
@@ -94,8 +94,8 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.system
-@proves("P9", at="src/weblake/cli/interrupts.py", line="_AT_ONCE_S, _AGAIN_S)", becomes="0)", case="callback")
-@proves("P9", at="src/weblake/cli/interrupts.py", line="_AGAIN_S, _AGAIN_S)", becomes="0)", case="swallowed")
+@proves("P9", at="src/weblake/cli/interrupts.py", line="_REPEAT_LOST_S, _REPEAT_S)", becomes="0)", case="callback")
+@proves("P9", at="src/weblake/cli/interrupts.py", line="_REPEAT_S, _REPEAT_S)", becomes="0)", case="swallowed")
 @pytest.mark.parametrize(
     "work",
     [
@@ -115,14 +115,14 @@ def test_p9_a_swallowed_interrupt_still_ends_the_command(work: str) -> None:
 
 WHILE_IT_WAITS = """
 import os, signal, sys, threading
-from weblake.cli.interrupts import ctrl_c_ends, terminable
+from weblake.cli.interrupts import end_on_ctrl_c, exit_on_termination
 
 def receive():
     # The other thread takes the signal: nothing interrupts the call that the main thread waits in, as if the signal had
     # come just before it.
     signal.pthread_kill(threading.get_ident(), signal.{number})
 
-with ctrl_c_ends(), terminable():
+with end_on_ctrl_c(), exit_on_termination():
     print("at work", flush=True)
     ours, theirs = os.pipe()
     threading.Timer(0.1, receive).start()
@@ -157,9 +157,9 @@ def test_p9_an_interrupt_during_exec_ends_the_command(tmp_path: Path) -> None:
     """As in `python -m weblake`, which would otherwise end by the signal."""
     (tmp_path / "interrupted.py").write_text("""
 import os, signal, time
-from weblake.cli.interrupts import ctrl_c_ends
+from weblake.cli.interrupts import end_on_ctrl_c
 
-with ctrl_c_ends():
+with end_on_ctrl_c():
     exec("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)")
 """)
     command = [sys.executable, "-m", "interrupted"]

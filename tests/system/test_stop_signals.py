@@ -132,7 +132,7 @@ cli.main()
 @proves(
     "P9",
     at="src/weblake/cli/interrupts.py",
-    line="            signal.signal(signal.SIGINT, _unheard)",
+    line="            signal.signal(signal.SIGINT, _ignore)",
     becomes="            pass",
     case="how-to-go-on",
 )

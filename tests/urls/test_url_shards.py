@@ -70,7 +70,7 @@ def test_the_shards_of_a_text_file_are_the_list(
     file = tmp_path / "list.txt"
     file.write_bytes((b"\xef\xbb\xbf" if bom else b"") + content.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "BLOCK", block)
+        patch.setattr(files, "BLOCK_BYTES", block)
         assert together(file, **sizes) == read_urls(file) == plain_text(file.read_bytes())
 
 
@@ -99,7 +99,7 @@ def test_the_shards_of_a_csv_file_are_the_list(
     file = tmp_path / "list.csv"
     file.write_bytes((b"\xef\xbb\xbf" if bom else b"") + content.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "BLOCK", block)
+        patch.setattr(files, "BLOCK_BYTES", block)
         expected = plain_csv(file.read_bytes(), "page")
         assert together(file, "page", **sizes) == read_urls(file, "page") == expected
 
@@ -121,7 +121,7 @@ def test_the_shards_of_a_parquet_file_are_the_list(
     file = tmp_path / "list.parquet"
     pq.write_table(table, file, row_group_size=group)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lists, "ROWS", rows)
+        patch.setattr(lists, "MAX_ROWS", rows)
         expected = [text for value in values if value and (text := value.strip())]
         assert together(file, **sizes) == read_urls(file) == expected
 
@@ -331,7 +331,7 @@ def test_lines_appended_after_the_shards_are_ignored(tmp_path: Path) -> None:
 def test_a_list_that_grows_while_it_is_cut_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "urls.txt"
     file.write_bytes(write_list("txt", URLS))
-    monkeypatch.setattr("weblake.urls.shards._even", lambda *_: iter([4, 4]))
+    monkeypatch.setattr("weblake.urls.shards._even_sizes", lambda *_: iter([4, 4]))
     with pytest.raises(FixRequest, match="grew while it was split"):
         url_shards(file, shards=2)
 
@@ -473,7 +473,7 @@ def test_no_secret_of_an_address_is_in_the_name_of_a_list() -> None:
 
 
 def test_a_list_is_a_seekable_stream() -> None:
-    stream = files.Ranges(files.UrlFile("urls.parquet", 10, lambda start, end: b"0123456789"[start:end]))
+    stream = files.RangeStream(files.UrlFile("urls.parquet", 10, lambda start, end: b"0123456789"[start:end]))
     assert (stream.read(2), stream.seek(3, io.SEEK_CUR), stream.read(2)) == (b"01", 5, b"56")
     assert (stream.seek(-3, io.SEEK_END), stream.read(), stream.tell(), stream.seek(1)) == (7, b"789", 10, 1)
 

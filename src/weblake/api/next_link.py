@@ -9,14 +9,14 @@ from weblake.credentials import one_line
 from weblake.errors import MalformedReply
 
 #: Maximum characters of a link; its query holds only an offset and a size.
-MAX_QUERY = 4096
+MAX_LINK_CHARS = 4096
 
 Query = tuple[tuple[str, str], ...]
 
 #: A link in the usual form, without characters that need decoding.
-_WORD = r"[A-Za-z0-9_-]++"
-_PLAIN = re.compile(
-    rf"https?://[A-Za-z0-9.-]++(?::[0-9]++)?((?:/{_WORD})++)\?({_WORD}={_WORD}(?:&{_WORD}={_WORD}){{0,31}}+)"
+_ID = r"[A-Za-z0-9_-]++"
+_USUAL_LINK = re.compile(
+    rf"https?://[A-Za-z0-9.-]++(?::[0-9]++)?((?:/{_ID})++)\?({_ID}={_ID}(?:&{_ID}={_ID}){{0,31}}+)"
 )
 
 
@@ -35,36 +35,36 @@ def query_of(link: object, path: str) -> Query | None:
     """
     if link is None or link is False or link == "":  # three encodings of "no link"
         return None
-    if not isinstance(link, str) or len(link) > MAX_QUERY:
-        raise _elsewhere(link)
-    leads_to, query = _plain(link) or _parsed(link)
+    if not isinstance(link, str) or len(link) > MAX_LINK_CHARS:
+        raise _foreign_link_error(link)
+    leads_to, query = _parse_usual(link) or _parse_any(link)
     if not leads_to.lower().endswith(path.removeprefix("/v2").lower()):
-        raise _elsewhere(link)
+        raise _foreign_link_error(link)
     return query
 
 
-def _plain(link: str) -> tuple[str, Query] | None:
+def _parse_usual(link: str) -> tuple[str, Query] | None:
     """Return the path and query of a link in the usual form (makes a chunk 5 % cheaper), or None for any other link."""
-    found = _PLAIN.fullmatch(link)
+    found = _USUAL_LINK.fullmatch(link)
     if found is None:
         return None
     pairs = (pair.partition("=") for pair in found[2].split("&"))
     return found[1], tuple((name, value) for name, _, value in pairs)
 
 
-def _parsed(link: str) -> tuple[str, Query]:
+def _parse_any(link: str) -> tuple[str, Query]:
     """Return the path and query of any link; raises MalformedReply if it is malformed."""
     if re.search(r"[\x00-\x20\x7f\\]", link):
-        raise _elsewhere(link)
+        raise _foreign_link_error(link)
     try:
         parts = urlsplit(link)
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), max_num_fields=32)
     except ValueError:
-        raise _elsewhere(link) from None
+        raise _foreign_link_error(link) from None
     return parts.path, tuple(pairs)
 
 
-def _elsewhere(link: object) -> MalformedReply:
+def _foreign_link_error(link: object) -> MalformedReply:
     shown = one_line(link, 120) if isinstance(link, str) else type(link).__name__
     return MalformedReply(
         f"The service's `next` does not lead to another chunk of this job: {shown!r}.",

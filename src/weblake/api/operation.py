@@ -22,14 +22,14 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 #: Deadline of a start in seconds; a start returns only an id.
-START_S = 30.0
+START_DEADLINE_S = 30.0
 #: Deadline of a read in seconds.
-READ_S = 120.0
+READ_DEADLINE_S = 120.0
 #: Seconds that are added to the timeout of the page or the code for the deadline of the call.
-MARGIN_S = 30.0
+DEADLINE_MARGIN_S = 30.0
 #: Milliseconds for a page and seconds for code if `timeout` is not given.
-PAGE_MS = 60_000
-CODE_S = 30.0
+DEFAULT_PAGE_MS = 60_000
+DEFAULT_CODE_S = 30.0
 
 
 class Operation(msgspec.Struct, Generic[T_co], frozen=True):
@@ -49,16 +49,16 @@ def read(
 ) -> Operation[T]:
     """Return a GET operation; `query` has wire names."""
     pairs = tuple((key, _query_text(value)) for key, value in (query or {}).items())
-    return Operation(name, Request("GET", path, query=pairs, deadline_s=READ_S), decode, repeatable=True)
+    return Operation(name, Request("GET", path, query=pairs, deadline_s=READ_DEADLINE_S), decode, repeatable=True)
 
 
 def delete(name: str, path: str, decode: Callable[[object], T]) -> Operation[T]:
     """Return a DELETE operation."""
-    return Operation(name, Request("DELETE", path, deadline_s=READ_S), decode, repeatable=True)
+    return Operation(name, Request("DELETE", path, deadline_s=READ_DEADLINE_S), decode, repeatable=True)
 
 
 def post(
-    name: str, path: str, decode: Callable[[object], T], body: Mapping[str, object], deadline_s: float = READ_S
+    name: str, path: str, decode: Callable[[object], T], body: Mapping[str, object], deadline_s: float = READ_DEADLINE_S
 ) -> Operation[T]:
     """Return a POST operation with a JSON body, which has wire names."""
     request = Request("POST", path, body=encode(body), deadline_s=deadline_s)
@@ -75,7 +75,7 @@ def start(
             hint="Give str(uuid.uuid4()), and the same one for the same intent.",
         )
     headers = () if key is None else (("x-idempotency-key", key),)
-    request = Request("POST", path, body=encode(body), headers=headers, deadline_s=START_S, fresh=True)
+    request = Request("POST", path, body=encode(body), headers=headers, deadline_s=START_DEADLINE_S, fresh=True)
     return Operation(name, request, decode, repeatable=False)
 
 
@@ -102,16 +102,16 @@ def encode(body: Mapping[str, object]) -> bytes:
 
 def page_deadline(wire: Mapping[str, object]) -> float:
     """Return the deadline in seconds of a call with a `timeout` in milliseconds."""
-    timeout = wire.get("timeout", PAGE_MS)
+    timeout = wire.get("timeout", DEFAULT_PAGE_MS)
     assert isinstance(timeout, int)
-    return max(0, timeout) / 1000 + MARGIN_S
+    return max(0, timeout) / 1000 + DEADLINE_MARGIN_S
 
 
 def code_deadline(wire: Mapping[str, object]) -> float:
     """Return the deadline in seconds of a call with a `timeout` in seconds."""
-    timeout = wire.get("timeout", CODE_S)
+    timeout = wire.get("timeout", DEFAULT_CODE_S)
     assert isinstance(timeout, int | float)
-    return timeout + MARGIN_S
+    return timeout + DEADLINE_MARGIN_S
 
 
 def url_list(urls: Iterable[str]) -> object:

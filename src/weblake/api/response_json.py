@@ -24,13 +24,13 @@ from weblake.errors import MalformedReply
 JsonBytes = bytes | bytearray | memoryview | Raw
 
 #: Maximum bytes of a response in which a head is searched. For a longer head the response is read to its end.
-HEAD_BYTES = 64 << 10
+MAX_HEAD_BYTES = 64 << 10
 
 #: Maximum bytes before `data` that are decoded in one step.
-FRONT_BYTES = 4 << 10
+MAX_PREFIX_BYTES = 4 << 10
 
 #: All errors that msgspec raises for a text that it refuses.
-REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _array = msgspec.json.Decoder(list[Raw]).decode
@@ -39,13 +39,13 @@ _fields = msgspec.json.Decoder(dict[str, object]).decode
 _HINT = "Try again; if it stays so, check that the base URL names the service, and that no proxy or login page answers."
 _BOM = b"\xef\xbb\xbf"
 _NULL = b"null"
-_NO_ARRAY = memoryview(b"[]")
+_EMPTY_ARRAY = memoryview(b"[]")
 _SPACE = b" \t\n\r"
 _COLON = re.compile(rb"[ \t\n\r]*+:[ \t\n\r]*+")
-_BLANKED = bytes.maketrans(bytes(range(0x20)), b" " * 0x20)
+_CONTROLS_TO_BLANKS = bytes.maketrans(bytes(range(0x20)), b" " * 0x20)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 # An unterminated string matches up to the end of the text: searching again at each quote would take quadratic time.
-_MENDABLE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|NaN|-?Infinity', re.DOTALL)
+_REPAIRABLE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|NaN|-?Infinity', re.DOTALL)
 _ESCAPE = re.compile(
     rb"[\x00-\x1f]|\\(?:"
     rb"(?P<good>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|"
@@ -62,7 +62,7 @@ class Documents:
         #: The top-level fields of each element, if all elements are valid objects.
         self.objects: list[dict[str, Raw]] | None = None
         self._texts = texts
-        self._array = _NO_ARRAY
+        self._array = _EMPTY_ARRAY
 
     @classmethod
     def of_objects(cls, array: memoryview) -> Documents:
@@ -86,7 +86,7 @@ class Documents:
         return self._texts
 
 
-_Cut = Callable[[memoryview], Documents]
+_Split = Callable[[memoryview], Documents]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,31 +115,31 @@ def loads(body: JsonBytes) -> object:
     number that Python cannot represent becomes an infinite float. Raises MalformedReply for text that is not JSON or is
     nested too deeply for a Python value.
     """
-    view = _without_mark(body)
-    with contextlib.suppress(*REFUSALS):
+    view = _without_bom(body)
+    with contextlib.suppress(*DECODE_ERRORS):
         return msgspec.json.decode(view)
     try:
-        value: object = json.loads(mend(view), parse_int=_whole_number)
+        value: object = json.loads(repair(view), parse_int=_whole_number)
     except ValueError as e:
-        raise _malformed(body, str(e)) from None
+        raise _malformed_error(body, str(e)) from None
     except RecursionError:
-        raise _malformed(body, "it is nested too deeply") from None
+        raise _malformed_error(body, "it is nested too deeply") from None
     return value
 
 
-def mend(body: JsonBytes) -> bytes:
+def repair(body: JsonBytes) -> bytes:
     """Return the JSON text with the defects repaired that strict parsers refuse.
 
     Invalid UTF-8 and lone surrogate escapes become U+FFFD, NaN and Infinity become null, a control character inside a
     string becomes its escape, and a backslash of an invalid escape becomes an escaped backslash. The text is otherwise
     unchanged; without a defect it is equal to `body` (except for a byte order mark).
     """
-    text = bytes(_without_mark(body))
+    text = bytes(_without_bom(body))
     try:
         text.decode()
     except UnicodeDecodeError:
         text = text.decode(errors="replace").encode()
-    return _MENDABLE.sub(_mended_token, text)
+    return _REPAIRABLE.sub(_repair_token, text)
 
 
 def is_json(text: JsonBytes) -> bool:
@@ -159,24 +159,24 @@ def split_object(raw: JsonBytes) -> dict[str, Raw]:
     Raises MalformedReply if the text is not an object or is truncated. If msgspec refuses the text, the values of the
     fields are not validated: use `is_json`.
     """
-    view = _without_mark(raw)
-    with contextlib.suppress(*REFUSALS):
+    view = _without_bom(raw)
+    with contextlib.suppress(*DECODE_ERRORS):
         return _object(view)
     try:
-        return {_name(view[start:end]): Raw(view[at:to]) for start, end, at, to in json_scanner.fields(view)}
+        return {_decode_name(view[start:end]): Raw(view[at:to]) for start, end, at, to in json_scanner.fields(view)}
     except (json_scanner.Truncated, json_scanner.Malformed) as e:
-        raise _malformed(raw, str(e)) from None
+        raise _malformed_error(raw, str(e)) from None
 
 
 def split_array(raw: JsonBytes) -> list[Raw]:
     """Return the elements of one JSON array, undecoded; raises as `split_object`."""
-    view = _without_mark(raw)
-    with contextlib.suppress(*REFUSALS):
+    view = _without_bom(raw)
+    with contextlib.suppress(*DECODE_ERRORS):
         return _array(view)
     try:
         return [Raw(view[start:end]) for start, end in json_scanner.elements(view)]
     except (json_scanner.Truncated, json_scanner.Malformed) as e:
-        raise _malformed(raw, str(e)) from None
+        raise _malformed_error(raw, str(e)) from None
 
 
 def read_chunk(body: JsonBytes) -> Chunk:
@@ -185,14 +185,14 @@ def read_chunk(body: JsonBytes) -> Chunk:
     Raises MalformedReply if the body is truncated or not an object, or if `data` is not a list. If `data` is null or
     absent, there are no documents.
     """
-    view = _without_mark(body)
-    with contextlib.suppress(*REFUSALS, json_scanner.Truncated, json_scanner.Malformed):
+    view = _without_bom(body)
+    with contextlib.suppress(*DECODE_ERRORS, json_scanner.Truncated, json_scanner.Malformed):
         return _data_last(view, Documents.of_objects)
-    with contextlib.suppress(*REFUSALS, json_scanner.Truncated, json_scanner.Malformed):
+    with contextlib.suppress(*DECODE_ERRORS, json_scanner.Truncated, json_scanner.Malformed):
         return _data_last(view, _by_text(_array))
-    with contextlib.suppress(*REFUSALS):
+    with contextlib.suppress(*DECODE_ERRORS):
         return _chunk(_object(view), _by_text(_array))
-    with contextlib.suppress(*REFUSALS, json_scanner.Truncated, json_scanner.Malformed):
+    with contextlib.suppress(*DECODE_ERRORS, json_scanner.Truncated, json_scanner.Malformed):
         return _data_last(view, _by_text(_array_by_mask))
     return _chunk(split_object(view), _by_text(split_array))
 
@@ -207,7 +207,7 @@ def read_head(body: JsonBytes) -> Head | None:
     head = None
     with contextlib.suppress(json_scanner.Truncated, json_scanner.Malformed):
         # Copied, because a view that a traceback keeps alive would prevent a bytearray from being resized.
-        head = _prefix(_without_mark(bytes(body[:HEAD_BYTES])))
+        head = _prefix(_without_bom(bytes(body[:MAX_HEAD_BYTES])))
     if head is None and bytes(body[-64:]).rstrip().endswith(b"}"):
         with contextlib.suppress(MalformedReply):
             chunk = read_chunk(bytes(body))
@@ -232,12 +232,12 @@ def _prefix(view: memoryview) -> Head | None:
     return None
 
 
-def _chunk(fields: dict[str, Raw], cut: _Cut) -> Chunk:
-    data = memoryview(fields.pop("data", _NO_ARRAY))
+def _chunk(fields: dict[str, Raw], cut: _Split) -> Chunk:
+    data = memoryview(fields.pop("data", _EMPTY_ARRAY))
     return Chunk(_values(fields), Documents(()) if data[:5] == _NULL else cut(data))
 
 
-def _data_last(view: memoryview, cut: _Cut) -> Chunk:
+def _data_last(view: memoryview, cut: _Split) -> Chunk:
     """Return the chunk if `data` is the last field, the usual order: only `data` is scanned after the head."""
     fields, at = _before_data(view)
     tail = bytes(view[-64:])
@@ -247,7 +247,7 @@ def _data_last(view: memoryview, cut: _Cut) -> Chunk:
     return Chunk(fields, cut(view[at:end]))
 
 
-def _by_text(cut: Callable[[memoryview], list[Raw]]) -> _Cut:
+def _by_text(cut: Callable[[memoryview], list[Raw]]) -> _Split:
     return lambda array: Documents(cut(array))
 
 
@@ -257,7 +257,7 @@ def _array_by_mask(view: memoryview) -> list[Raw]:
     The copy has the same length and brackets as the text, but no surrogates, control characters, NaN or Infinity, so
     its elements have the same offsets.
     """
-    masked = bytes(view).translate(_BLANKED).replace(b"NaN", b"1e0").replace(b"Infinity", b"1e000000")
+    masked = bytes(view).translate(_CONTROLS_TO_BLANKS).replace(b"NaN", b"1e0").replace(b"Infinity", b"1e000000")
     elements, at = [], json_scanner.first_member(view, "[")
     for element in _array(_SURROGATE.sub(rb"\\u0000", masked)):
         end = at + memoryview(element).nbytes
@@ -268,10 +268,10 @@ def _array_by_mask(view: memoryview) -> list[Raw]:
 
 def _before_data(view: memoryview) -> tuple[dict[str, object], int]:
     """Return the decoded fields before `data`, and the start of the value of `data`, or -1 without `data`."""
-    return _front_at_once(bytes(view[:FRONT_BYTES])) or _front_by_steps(view)
+    return _decode_prefix_at_once(bytes(view[:MAX_PREFIX_BYTES])) or _decode_prefix_by_field(view)
 
 
-def _front_at_once(begin: bytes) -> tuple[dict[str, object], int] | None:
+def _decode_prefix_at_once(begin: bytes) -> tuple[dict[str, object], int] | None:
     """Return the same by decoding the text before the first `"data"` at once, or None if that is not possible.
 
     If the word is part of a value, the text before it is invalid JSON and is refused.
@@ -284,17 +284,17 @@ def _front_at_once(begin: bytes) -> tuple[dict[str, object], int] | None:
     follows = front.endswith(b",")
     try:
         fields = _fields((front[:-1] if follows else front) + b"}")
-    except REFUSALS:
+    except DECODE_ERRORS:
         return None
     return None if "data" in fields or bool(fields) != follows else (fields, value.end())
 
 
-def _front_by_steps(view: memoryview) -> tuple[dict[str, object], int]:
+def _decode_prefix_by_field(view: memoryview) -> tuple[dict[str, object], int]:
     fields: dict[str, Raw] = {}
     at = json_scanner.first_member(view, "{")
     while at >= 0:
         start, end, at = json_scanner.key(view, at)
-        name = _name(view[start:end])
+        name = _decode_name(view[start:end])
         if name == "data":
             return _values(fields), at
         end = json_scanner.value_end(view, at)
@@ -311,16 +311,16 @@ def _values(fields: dict[str, Raw]) -> dict[str, object]:
     return values
 
 
-def _name(text: memoryview) -> str:
+def _decode_name(text: memoryview) -> str:
     return str(loads(text))
 
 
-def _mended_token(found: re.Match[bytes]) -> bytes:
+def _repair_token(found: re.Match[bytes]) -> bytes:
     text = found[0]
-    return _ESCAPE.sub(_mended_escape, text) if text[:1] == b'"' else b"null"
+    return _ESCAPE.sub(_repair_escape, text) if text[:1] == b'"' else b"null"
 
 
-def _mended_escape(found: re.Match[bytes]) -> bytes:
+def _repair_escape(found: re.Match[bytes]) -> bytes:
     if found["good"]:
         return found[0]
     if found["lone"]:
@@ -335,12 +335,12 @@ def _whole_number(digits: str) -> int | float:
         return -math.inf if digits[0] == "-" else math.inf
 
 
-def _without_mark(body: JsonBytes) -> memoryview:
+def _without_bom(body: JsonBytes) -> memoryview:
     view = memoryview(body)
     return view[3:] if view[:3] == _BOM else view
 
 
-def _malformed(body: JsonBytes, why: str) -> MalformedReply:
+def _malformed_error(body: JsonBytes, why: str) -> MalformedReply:
     return MalformedReply(
         f"The service sent JSON that cannot be read: {why}. It begins with: {excerpt(body) or '(nothing)'}", hint=_HINT
     )

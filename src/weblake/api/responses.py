@@ -32,8 +32,8 @@ from weblake.steps import NoResponse, Response
 
 #: The only fields of an error body: if a body with status 200 and `success: false` has no others, it is an error.
 _ERROR_FIELDS = frozenset({"success", "error", "code", "details", "message", "warning", "requestId"})
-_RETRY_TEXT = re.compile(r"retry after (\d{1,9}(?:\.\d+)?)\s*s", re.IGNORECASE)
-_NOT_SET_UP = re.compile(r"NOT_CONFIGURED|DISABLED|NOT_ENABLED")
+_RETRY_AFTER_TEXT = re.compile(r"retry after (\d{1,9}(?:\.\d+)?)\s*s", re.IGNORECASE)
+_NOT_CONFIGURED = re.compile(r"NOT_CONFIGURED|DISABLED|NOT_ENABLED")
 _REASONS = {
     400: "the request is not valid",
     404: "not found",
@@ -81,12 +81,12 @@ def error_of(response: Response | NoResponse, what: str) -> WeblakeError:
             f"{what}: {response.reason}.", hint=Remedy("Check {base_url} and that the service is up.")
         )
     text, code, _ = _error_fields(response)
-    error = _by_status(response, what, f" The service says: {text}" if text else "", code)
+    error = _error_by_status(response, what, f" The service says: {text}" if text else "", code)
     error.status, error.code = response.status, code
     return error
 
 
-def _by_status(response: Response, what: str, detail: str, code: str | None) -> WeblakeError:
+def _error_by_status(response: Response, what: str, detail: str, code: str | None) -> WeblakeError:
     status = response.status
     if 300 <= status < 400:
         return MalformedReply(
@@ -103,7 +103,7 @@ def _by_status(response: Response, what: str, detail: str, code: str | None) -> 
         return RateLimited(
             f"{what}: the rate or concurrency limit is reached.{detail}", retry_after=retry_after_s(response)
         )
-    if status == 503 and code is not None and _NOT_SET_UP.search(code):
+    if status == 503 and code is not None and _NOT_CONFIGURED.search(code):
         return FeatureMissing(f"{what}: the service has this not set up.{detail}")
     if status == 410 or (status == 404 and code is None):
         return JobGone(
@@ -142,11 +142,11 @@ def _requested_wait(response: Response) -> float | None:
         seconds = _seconds(str(details.get("retryAfterSeconds", "")))
         if seconds is not None:
             return seconds
-    found = _RETRY_TEXT.search(text)
+    found = _RETRY_AFTER_TEXT.search(text)
     return float(found[1]) if found else None
 
 
-def still_works(response: Response) -> bool:
+def is_still_working(response: Response) -> bool:
     """Return whether a 408 says that the work continues, so that repeating the request joins it."""
     if response.status != 408:
         return False

@@ -19,10 +19,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-#: Minimum strings of a column for `_split`: if Arrow's compute functions are imported already, and if not.
-_FEW, _MANY, _COMPUTE = 100, 10_000, "pyarrow.compute"
+#: Minimum strings of a column for `_split_joined`: if Arrow's compute functions are imported already, and if not.
+_MIN_STRINGS_IMPORTED, _MIN_STRINGS, _COMPUTE_MODULE = 100, 10_000, "pyarrow.compute"
 #: A separator that texts rarely contain, and the maximum bytes of the joined text (below 2 GB).
-_BETWEEN, _LONGEST = "\x1f", 1 << 30
+_SEPARATOR, _MAX_JOINED_BYTES = "\x1f", 1 << 30
 
 #: The values of one column, as Python values or as a finished array.
 Values: TypeAlias = Sequence[Any] | pa.Array
@@ -44,13 +44,13 @@ def record_batch(schema: pa.Schema, rows: Sequence[Mapping[str, object]]) -> pa.
 
 def column_batch(schema: pa.Schema, rows: int, columns: Mapping[str, Values]) -> pa.RecordBatch:
     """Return columns as a record batch of exactly this schema; missing columns are null, arrays are used unchanged."""
-    found = made(schema, columns)
+    found = build_arrays(schema, columns)
     return pa.RecordBatch.from_arrays(
         [found[field.name] if field.name in found else pa.nulls(rows, field.type) for field in schema], schema=schema
     )
 
 
-def made(schema: pa.Schema, columns: Mapping[str, Values]) -> dict[str, pa.Array]:
+def build_arrays(schema: pa.Schema, columns: Mapping[str, Values]) -> dict[str, pa.Array]:
     """Return each column as an array of its type in the schema; arrays are returned unchanged."""
     return {
         name: values if isinstance(values, pa.Array) else column(schema.field(name).type, values)
@@ -74,8 +74,8 @@ def column(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
 
 
 def _string(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
-    if len(values) >= (_FEW if can_compute() else _MANY):
-        split = _split(kind, values)
+    if len(values) >= (_MIN_STRINGS_IMPORTED if can_compute() else _MIN_STRINGS):
+        split = _split_joined(kind, values)
         if split is not None:
             return split
     builder = pa.lib.StringBuilder()
@@ -89,31 +89,31 @@ def _string(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(built), [validity, pa.py_buffer(wide), text])
 
 
-def _split(kind: pa.DataType, values: Sequence[object]) -> pa.Array | None:
+def _split_joined(kind: pa.DataType, values: Sequence[object]) -> pa.Array | None:
     """Return a string array made by joining in Python and splitting in Arrow (three times as fast), or None."""
     import pyarrow.compute as compute  # importing costs as much time as about ten thousand strings save
 
     validity = None
     try:
-        text = _encoded(values)  # type: ignore[arg-type]  # None raises TypeError
+        text = _encode(values)  # type: ignore[arg-type]  # None raises TypeError
     except TypeError:
         try:
-            text = _encoded(["" if value is None else value for value in values])  # type: ignore[misc]
+            text = _encode(["" if value is None else value for value in values])  # type: ignore[misc]
         except (TypeError, UnicodeEncodeError):
             return None
         validity = _validity(values)
     except UnicodeEncodeError:
         return None
-    if text.count(_BETWEEN.encode()) != len(values) - 1 or len(text) > _LONGEST:
+    if text.count(_SEPARATOR.encode()) != len(values) - 1 or len(text) > _MAX_JOINED_BYTES:
         return None
     offsets = array("i" if kind == pa.string() else "q", (0, len(text)))
     joined = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
-    _, ends, apart = compute.split_pattern(joined, _BETWEEN).values.buffers()
+    _, ends, apart = compute.split_pattern(joined, _SEPARATOR).values.buffers()
     return pa.Array.from_buffers(kind, len(values), [validity, ends, apart])
 
 
-def _encoded(values: Sequence[str]) -> bytes:
-    return _BETWEEN.join(values).encode()
+def _encode(values: Sequence[str]) -> bytes:
+    return _SEPARATOR.join(values).encode()
 
 
 def _number(code: str) -> Callable[[pa.DataType, Sequence[object]], pa.Array]:
@@ -181,23 +181,23 @@ class Maps:
             found.extend(known[shape])
         return column(kind, list(places)).take(_integers(found))
 
-    def held(self, keys: Iterable[str]) -> dict[str, pa.Array]:
+    def values_of(self, keys: Iterable[str]) -> dict[str, pa.Array]:
         """Return a column of values for each key, null if a map is null or lacks it; requires `can_compute`."""
         import pyarrow.compute as compute
 
         begins = self.array.offsets.slice(0, len(self.array))
         shape_of = _integers(self._shape_of)
         places = [{key: at for at, key in enumerate(shape)} for shape in self._shapes]
-        made = {}
+        columns = {}
         for key in keys:
             at = column(pa.int32(), [place.get(key) for place in places]).take(shape_of)
-            made[key] = self.array.items.take(compute.add(begins, at))
-        return made
+            columns[key] = self.array.items.take(compute.add(begins, at))
+        return columns
 
 
 def can_compute() -> bool:
     """Return whether Arrow's compute functions are imported; importing them costs a small job more than it saves."""
-    return _COMPUTE in sys.modules
+    return _COMPUTE_MODULE in sys.modules
 
 
 def _map(kind: pa.DataType, values: Sequence[Mapping[str, str | None] | None]) -> pa.Array:

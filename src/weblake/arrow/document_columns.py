@@ -18,44 +18,52 @@ from weblake.arrow import arrays, fields, schemas, texts
 from weblake.arrow.documents import Parsed
 
 _METADATA = "metadata"
-_KNOWN = {*fields.FIELDS, _METADATA}
+_KNOWN_FIELDS = {*fields.FIELDS, _METADATA}
 #: Field name to (column, reader) of the columns whose values stay JSON text until the whole batch is decoded.
-_LEFT = {name: (column, read) for name, (column, read) in fields.FIELDS.items() if read in fields.ARROWS}
-_READ = dict(_LEFT.values())
-_PLAIN = {str, type(None)}
+_DEFERRED_FIELDS = {
+    name: (column, read) for name, (column, read) in fields.FIELDS.items() if read in fields.DEFERRED_READERS
+}
+_DEFERRED_READERS = dict(_DEFERRED_FIELDS.values())
+_UNCONVERTED_TYPES = {str, type(None)}
 #: The JSON texts of such columns, by column.
-Left: TypeAlias = Mapping[str, Sequence[Raw | None]]
+Deferred: TypeAlias = Mapping[str, Sequence[Raw | None]]
 
 
-def columns(documents: Sequence[Parsed]) -> tuple[dict[str, arrays.Values], Left]:
-    """Return the decoded columns of the documents, and the JSON texts from which `left_columns` makes the others.
+def columns(documents: Sequence[Parsed]) -> tuple[dict[str, arrays.Values], Deferred]:
+    """Return the decoded columns of the documents, and the JSON texts from which `deferred_columns` makes the others.
 
     Columns in neither result are null. Raises UnicodeDecodeError if a document holds bytes that are not UTF-8.
     """
-    there = _there(documents)
-    left = {_LEFT[name][0]: [document.fields.get(name) for document in documents] for name in _LEFT.keys() & there}
-    return _columns(documents, there, fields.FIELDS.keys() - _LEFT.keys()), left
+    there = _field_names(documents)
+    left = {
+        _DEFERRED_FIELDS[name][0]: [document.fields.get(name) for document in documents]
+        for name in _DEFERRED_FIELDS.keys() & there
+    }
+    return _columns(documents, there, fields.FIELDS.keys() - _DEFERRED_FIELDS.keys()), left
 
 
-def left_columns(left: Left) -> Mapping[str, arrays.Values]:
+def deferred_columns(left: Deferred) -> Mapping[str, arrays.Values]:
     """Return the columns of these JSON texts; most of the work runs without the interpreter lock.
 
-    Raises UnicodeDecodeError for bytes that are not UTF-8, and one of fields.WRONG for a value that does not fit its
-    column.
+    Raises UnicodeDecodeError for bytes that are not UTF-8, and one of fields.TYPE_ERRORS for a value that does not fit
+    its column.
     """
     made = texts.columns(left, schemas.DOCUMENTS)
     if made is not None:
         return made
     fit = fields.Fit()
-    return {name: [None if raw is None else _READ[name](raw, fit) for raw in raws] for name, raws in left.items()}
+    return {
+        name: [None if raw is None else _DEFERRED_READERS[name](raw, fit) for raw in raws]
+        for name, raws in left.items()
+    }
 
 
 def all_columns(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
     """Return all columns of documents that may have fields that do not fit their columns; these go to `extra`."""
-    return _columns(documents, _there(documents), fields.FIELDS.keys())
+    return _columns(documents, _field_names(documents), fields.FIELDS.keys())
 
 
-def _there(documents: Sequence[Parsed]) -> Set[str]:
+def _field_names(documents: Sequence[Parsed]) -> Set[str]:
     """Return the names of all fields that at least one document has."""
     return set[str]().union(*(document.fields for document in documents))
 
@@ -67,7 +75,7 @@ def _columns(documents: Sequence[Parsed], there: Set[str], names: Set[str]) -> d
         column, read = fields.FIELDS[name]
         made[column] = _read(name, read, documents, misfits)
     made |= _metadata(documents)
-    if misfits or not there <= _KNOWN or any(document.metadata is None for document in documents):
+    if misfits or not there <= _KNOWN_FIELDS or any(document.metadata is None for document in documents):
         made["extra"] = [_extra(document, misfits.get(row, ())) for row, document in enumerate(documents)]
     return made
 
@@ -75,7 +83,7 @@ def _columns(documents: Sequence[Parsed], there: Set[str], names: Set[str]) -> d
 def _read(name: str, read: fields.Reader, documents: Sequence[Parsed], misfits: dict[int, set[str]]) -> list[object]:
     """Return the values of one field; if a column cannot hold a value completely, the field is added to `misfits`."""
     fit = fields.Fit()
-    with suppress(*fields.WRONG):  # the usual case: all values fit
+    with suppress(*fields.TYPE_ERRORS):  # the usual case: all values fit
         raws = [document.fields.get(name) for document in documents]
         values = [None if raw is None else read(raw, fit) for raw in raws]
         if fit.whole:
@@ -87,7 +95,7 @@ def _read(name: str, read: fields.Reader, documents: Sequence[Parsed], misfits: 
         if raw is not None:
             try:
                 value = read(raw, fit)
-            except fields.WRONG:
+            except fields.TYPE_ERRORS:
                 fit.whole = False
             if not fit.whole:
                 misfits.setdefault(row, set()).add(name)
@@ -102,8 +110,8 @@ def _metadata(documents: Sequence[Parsed]) -> dict[str, arrays.Values]:
     made: dict[str, arrays.Values] = {_METADATA: maps.array}
     plain = set[str]()
     if arrays.can_compute():
-        plain = {key for key in maps.keys - odd if fields.PROMOTED.get(key, ("", None))[1] in fields.OF_TEXT}
-        made |= {fields.PROMOTED[key][0]: held for key, held in maps.held(plain).items()}
+        plain = {key for key in maps.keys - odd if fields.PROMOTED.get(key, ("", None))[1] in fields.TEXT_CONVERTERS}
+        made |= {fields.PROMOTED[key][0]: held for key, held in maps.values_of(plain).items()}
     known = [document.metadata or {} for document in documents]
     for key in (maps.keys - plain) & fields.PROMOTED.keys():
         column, read = fields.PROMOTED[key]
@@ -126,7 +134,7 @@ def _maps(documents: Sequence[Parsed]) -> tuple[arrays.Maps, Set[str]]:
         odd = places.get(alike)
         if odd is None:
             pairs = enumerate(zip(*alike, strict=True))
-            odd = places[alike] = [(at, key) for at, (key, kind) in pairs if kind not in _PLAIN]
+            odd = places[alike] = [(at, key) for at, (key, kind) in pairs if kind not in _UNCONVERTED_TYPES]
         shapes.append(alike[0])
         begins = len(items)
         items += values  # type: ignore[arg-type]  # all are strings or None after the loop below
@@ -147,15 +155,15 @@ def _maps(documents: Sequence[Parsed]) -> tuple[arrays.Maps, Set[str]]:
 def _extra(document: Parsed, misfits: Collection[str]) -> str | None:
     """Return the JSON of the fields without a column and those that do not fit their column, in original order."""
     left: set[str] = set()
-    if misfits or not document.fields.keys() <= _KNOWN:
-        left = {*misfits, *(document.fields.keys() - _KNOWN)}
+    if misfits or not document.fields.keys() <= _KNOWN_FIELDS:
+        left = {*misfits, *(document.fields.keys() - _KNOWN_FIELDS)}
     if document.metadata is None and not fields.is_null(document.fields.get(_METADATA, Raw(b"null"))):
         left.add(_METADATA)
     if not left:
         return None
     kept = ((name, raw) for name, raw in document.fields.items() if name in left)
-    return "{" + ",".join(f"{_quoted(name)}:{fields.verbatim(raw)}" for name, raw in kept) + "}"
+    return "{" + ",".join(f"{_quote(name)}:{fields.verbatim(raw)}" for name, raw in kept) + "}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return msgspec.json.encode(text).decode()

@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from weblake.api import response_json
 from weblake.arrow import arrays, fields, schemas
-from weblake.arrow.document_columns import Left, all_columns, columns, left_columns
-from weblake.arrow.documents import Parsed, parse, parse_odd
+from weblake.arrow.document_columns import Deferred, all_columns, columns, deferred_columns
+from weblake.arrow.documents import Parsed, parse, parse_irregular
 from weblake.errors import MalformedReply
 
 #: Estimated minimum bytes of a row in all columns.
-ROW_BYTES = 256
+MIN_ROW_BYTES = 256
 
 
 class DocumentBatches:
@@ -32,8 +32,8 @@ class DocumentBatches:
     def __init__(self, load_id: str, job_id: str, job_kind: str, loaded_at: datetime, *, position: int = 0) -> None:
         #: The position of the next document: by default the number of documents appended so far.
         self.position = position
-        #: JSON bytes of the documents appended and not yet flushed, plus ROW_BYTES for each. A column of a batch must
-        #: have less than 2 GB.
+        #: JSON bytes of the documents appended and not yet flushed, plus MIN_ROW_BYTES for each. A column of a batch
+        #: must have less than 2 GB.
         self.pending_bytes = 0
         #: The values that are equal in every row, and their columns, as long as the largest batch so far.
         self._same = {"load_id": load_id, "job_id": job_id, "job_kind": job_kind, "loaded_at": loaded_at}
@@ -57,7 +57,7 @@ class DocumentBatches:
     def append(self, document: Parsed) -> int:
         """Append a document as the next row and return its position; it is decoded with the batch."""
         self._documents.append(document)
-        self.pending_bytes += document.size + ROW_BYTES
+        self.pending_bytes += document.size + MIN_ROW_BYTES
         self.position += 1
         return self.position - 1
 
@@ -72,8 +72,8 @@ class DocumentBatches:
         try:
             made, left = columns(documents)
         except UnicodeDecodeError:
-            return partial(_odd_batch, documents, same)
-        ready = arrays.made(schemas.DOCUMENTS, made | same)
+            return partial(_irregular_batch, documents, same)
+        ready = arrays.build_arrays(schemas.DOCUMENTS, made | same)
         return partial(_batch, documents, same, ready, left)
 
     def _constant(self, count: int) -> Mapping[str, pa.Array]:
@@ -85,27 +85,27 @@ class DocumentBatches:
 
 
 def _batch(
-    documents: Sequence[Parsed], same: Mapping[str, arrays.Values], ready: Mapping[str, pa.Array], left: Left
+    documents: Sequence[Parsed], same: Mapping[str, arrays.Values], ready: Mapping[str, pa.Array], left: Deferred
 ) -> pa.RecordBatch:
     try:
-        return arrays.column_batch(schemas.DOCUMENTS, len(documents), {**ready, **left_columns(left)})
-    except (UnicodeDecodeError, *fields.WRONG):
-        return _odd_batch(documents, same)
+        return arrays.column_batch(schemas.DOCUMENTS, len(documents), {**ready, **deferred_columns(left)})
+    except (UnicodeDecodeError, *fields.TYPE_ERRORS):
+        return _irregular_batch(documents, same)
 
 
-def _odd_batch(documents: Sequence[Parsed], same: Mapping[str, arrays.Values]) -> pa.RecordBatch:
+def _irregular_batch(documents: Sequence[Parsed], same: Mapping[str, arrays.Values]) -> pa.RecordBatch:
     """Return the batch of documents of which some hold bytes that are not UTF-8 or values of unexpected types."""
     try:
         made = all_columns(documents)
     except UnicodeDecodeError:
-        made = all_columns([_mended(document) for document in documents])
+        made = all_columns([_reparse(document) for document in documents])
     return arrays.column_batch(schemas.DOCUMENTS, len(documents), {**made, **same})
 
 
-def _mended(document: Parsed) -> Parsed:
+def _reparse(document: Parsed) -> Parsed:
     """Return the document, parsed again with bytes that are not UTF-8 repaired if it holds any."""
     try:
         all_columns([document])
     except UnicodeDecodeError:
-        return parse_odd(document.texts, document.place)
+        return parse_irregular(document.texts, document.place)
     return document

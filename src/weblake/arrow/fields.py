@@ -1,7 +1,7 @@
 """Readers that convert each field of a document to the value of its column.
 
-For a field of the wrong type the reader raises one of WRONG, and the caller keeps the JSON text in another column. A
-struct keeps the parts that fit and reports through `Fit` that the value had more.
+For a field of the wrong type the reader raises one of TYPE_ERRORS, and the caller keeps the JSON text in another
+column. A struct keeps the parts that fit and reports through `Fit` that the value had more.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from weblake.compat import read_time
 from weblake.errors import MalformedReply
 
 #: The errors that a reader raises for a value of the wrong type.
-WRONG = (msgspec.ValidationError, RecursionError, MalformedReply)
+TYPE_ERRORS = (msgspec.ValidationError, RecursionError, MalformedReply)
 
 #: Return the string that a JSON text encodes, or None for null.
 text: Callable[[response_json.JsonBytes], str | None] = msgspec.json.Decoder(str | None).decode
 #: Minimum bytes of a text for which the available memory is checked first.
-_LONG = 64 << 10
+_LONG_TEXT_BYTES = 64 << 10
 _texts: Callable[[response_json.JsonBytes], list[str] | None] = msgspec.json.Decoder(list[str] | None).decode
 
 
@@ -37,7 +37,7 @@ class Fit:
         self.whole = True
 
 
-#: Converts one JSON value to the Python value of its column; raises one of WRONG for another type.
+#: Converts one JSON value to the Python value of its column; raises one of TYPE_ERRORS for another type.
 Reader = Callable[[Raw, Fit], object]
 Spec = Mapping[str, tuple[str, Reader]]
 
@@ -59,7 +59,7 @@ def _read_text(raw: Raw, fit: Fit) -> str | None:
 def _read_long_text(raw: Raw, fit: Fit) -> str | None:
     """Return the string, which may be long; raises MemoryError if there is not enough memory."""
     size = memoryview(raw).nbytes
-    if size > _LONG:
+    if size > _LONG_TEXT_BYTES:
         free_memory.need(2 * size)  # the buffer of the decoder grows by doubling
     return text(raw)
 
@@ -69,7 +69,7 @@ def _read_texts(raw: Raw, fit: Fit) -> list[str] | None:
 
 
 #: The readers whose values Arrow reads faster, many at once (texts.py).
-ARROWS = (_read_long_text, _read_texts)
+DEFERRED_READERS = (_read_long_text, _read_texts)
 
 
 def _read_json(raw: Raw, fit: Fit) -> str | None:
@@ -79,7 +79,7 @@ def _read_json(raw: Raw, fit: Fit) -> str | None:
 def _read_text_or_json(raw: Raw, fit: Fit) -> str | None:
     try:
         return text(raw)
-    except WRONG:
+    except TYPE_ERRORS:
         return verbatim(raw)
 
 
@@ -125,7 +125,7 @@ def _read_struct(raw: Raw, spec: Spec, fit: Fit) -> dict[str, object]:
             continue
         try:
             values[reader[0]] = reader[1](part, fit)
-        except WRONG:
+        except TYPE_ERRORS:
             fit.whole = False
     return values
 
@@ -223,4 +223,4 @@ PROMOTED: Mapping[str, tuple[str, Callable[[object], object]]] = {
 }
 
 #: The converters of PROMOTED that return strings and None unchanged.
-OF_TEXT = {_as_text, _as_first_text}
+TEXT_CONVERTERS = {_as_text, _as_first_text}

@@ -11,26 +11,26 @@ from collections.abc import Mapping
 from typing import TypeAlias, Union
 
 #: Kinds of numbers to change: a file offset, and the ordinal of a row group.
-_PLACE, _ORDINAL = "place", "ordinal"
+_OFFSET, _ORDINAL = "place", "ordinal"
 _Plan: TypeAlias = Mapping[int, Union["_Plan", str]]
 
-_COLUMN_META_DATA: _Plan = {9: _PLACE, 10: _PLACE, 11: _PLACE, 14: _PLACE}
-_COLUMN_CHUNK: _Plan = {2: _PLACE, 3: _COLUMN_META_DATA, 4: _PLACE, 6: _PLACE}
-_ROW_GROUP: _Plan = {1: _COLUMN_CHUNK, 5: _PLACE, 7: _ORDINAL}
+_COLUMN_META_DATA: _Plan = {9: _OFFSET, 10: _OFFSET, 11: _OFFSET, 14: _OFFSET}
+_COLUMN_CHUNK: _Plan = {2: _OFFSET, 3: _COLUMN_META_DATA, 4: _OFFSET, 6: _OFFSET}
+_ROW_GROUP: _Plan = {1: _COLUMN_CHUNK, 5: _OFFSET, 7: _ORDINAL}
 _FILE_META_DATA: _Plan = {4: _ROW_GROUP}
-_NOTHING: _Plan = {}
+_UNCHANGED: _Plan = {}
 
 _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 12
 
 
-def moved(footer: bytes, by: int, ordinal: int) -> bytes:
+def shift_offsets(footer: bytes, by: int, ordinal: int) -> bytes:
     """Return the footer with all offsets increased by `by` bytes and all row group ordinals increased by `ordinal`."""
-    walk = _Walk(footer, by, ordinal)
+    walk = _FooterRewriter(footer, by, ordinal)
     walk.struct(_FILE_META_DATA)
     return walk.done()
 
 
-class _Walk:
+class _FooterRewriter:
     def __init__(self, text: bytes, by: int, ordinal: int) -> None:
         self._text, self._by, self._ordinal = text, by, ordinal
         self._at = self._copied = 0
@@ -44,7 +44,7 @@ class _Walk:
         while head := self._text[self._at]:
             self._at += 1
             field = field + (head >> 4) if head >> 4 else _signed(self._unsigned())
-            self._value(head & 15, plan.get(field, _NOTHING))
+            self._value(head & 15, plan.get(field, _UNCHANGED))
         self._at += 1
 
     def _value(self, kind: int, plan: _Plan | str) -> None:

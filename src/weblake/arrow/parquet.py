@@ -65,13 +65,13 @@ class ParquetFile:
         self._settled: Future[None] | None = None
         with self._storage():
             self._open = self.path.open("xb", buffering=0)
-        with self._storage(), self._removed_on_error():
-            self._put(MAGIC)
+        with self._storage(), self._remove_on_error():
+            self._write_bytes(MAGIC)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch of exactly this schema; full row groups are written to disk."""
-        self._must_be_open()
-        with self._storage(), self._removed_on_error():
+        self._require_open()
+        with self._storage(), self._remove_on_error():
             if not batch.schema.equals(self.schema):
                 raise ValueError(f"A batch for {self.path.name} has another schema than the file.")
             for group in self._gathering.add(batch):
@@ -80,8 +80,8 @@ class ParquetFile:
 
     def append(self, group: RowGroup) -> None:
         """Append a row group of this schema that was encoded by `row_group`, after all rows so far."""
-        self._must_be_open()
-        with self._storage(), self._removed_on_error():
+        self._require_open()
+        with self._storage(), self._remove_on_error():
             self._flush()
             self._append(group)
             self.rows += group.rows
@@ -94,7 +94,7 @@ class ParquetFile:
     @property
     def progress(self) -> tuple[int, int]:
         """Bytes written to disk so far, and bytes of Arrow data in the incomplete row group."""
-        return self._must_be_open().tell(), self._gathering.bytes
+        return self._require_open().tell(), self._gathering.bytes
 
     def close(self, receipt_json: bytes | None = None, *, loads: Mapping[str, int] | None = None) -> Written:
         """Write the footer, sync the file to disk, verify it, and return its path, rows and bytes.
@@ -102,15 +102,15 @@ class ParquetFile:
         `receipt_json` is one JSON object for the footer of the file of a single load; `read_receipt` returns it.
         `loads` is for a file of several loads: row counts by load id, in file order; `read_loads` returns it.
         """
-        file = self._must_be_open()
-        with self._storage(), self._removed_on_error():
+        file = self._require_open()
+        with self._storage(), self._remove_on_error():
             self._flush()
             footer = {VERSION_KEY: str(SCHEMA_VERSION).encode()}
             if receipt_json is not None:
                 footer[RECEIPT_KEY] = receipt_json
             if loads is not None:
                 footer[LOADS_KEY] = json.dumps(list(loads.items())).encode()
-            self._put(self._footer.written(footer))
+            self._write_bytes(self._footer.written(footer))
             file.close()
             self._open = None
             if self._settled is not None:
@@ -136,13 +136,13 @@ class ParquetFile:
     ) -> None:
         self.abort()
 
-    def _must_be_open(self) -> IO[bytes]:
+    def _require_open(self) -> IO[bytes]:
         if self._open is None:
             raise ValueError(f"{self.path.name} is closed.")
         return self._open
 
-    def _put(self, part: bytes | pa.Buffer) -> None:
-        file, rest = self._must_be_open(), memoryview(part)
+    def _write_bytes(self, part: bytes | pa.Buffer) -> None:
+        file, rest = self._require_open(), memoryview(part)
         while rest:
             rest = rest[file.write(rest) :]
 
@@ -152,7 +152,7 @@ class ParquetFile:
             self._append(row_group(self.schema, group))
 
     def _append(self, group: RowGroup) -> None:
-        self._put(group.body)
+        self._write_bytes(group.body)
         self._footer.add(group)
 
     def _check(self, receipt_json: bytes | None, loads: Mapping[str, int] | None) -> None:
@@ -160,27 +160,27 @@ class ParquetFile:
             with self.path.open("rb") as file, pq.ParquetFile(file) as parquet:
                 metadata, schema = parquet.metadata, parquet.schema_arrow
         except pa.ArrowInvalid as e:
-            raise _refused(self.path, f"it does not read back ({e})") from e
+            raise _storage_error(self.path, f"it does not read back ({e})") from e
         if not schema.equals(self.schema):
-            raise _refused(self.path, "its schema reads back otherwise than it was written")
+            raise _storage_error(self.path, "its schema reads back otherwise than it was written")
         if metadata.num_rows != self.rows:
-            raise _refused(self.path, f"it reads back {metadata.num_rows} rows where {self.rows} were written")
+            raise _storage_error(self.path, f"it reads back {metadata.num_rows} rows where {self.rows} were written")
         if receipt_json is not None and _receipt(metadata) is None:
-            raise _refused(self.path, "its receipt does not read back")
+            raise _storage_error(self.path, "its receipt does not read back")
         if loads is not None and (read_loads(metadata) != loads or sum(loads.values()) != self.rows):
-            raise _refused(self.path, "its rows are not those of its loads")
+            raise _storage_error(self.path, "its rows are not those of its loads")
 
     @contextmanager
     def _storage(self) -> Iterator[None]:
         try:
             yield
         except FileExistsError:
-            raise _refused(self.path, "a file of that name is there already") from None
+            raise _storage_error(self.path, "a file of that name is there already") from None
         except OSError as e:
-            raise _refused(self.path, str(e)) from e
+            raise _storage_error(self.path, str(e)) from e
 
     @contextmanager
-    def _removed_on_error(self) -> Iterator[None]:
+    def _remove_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -208,7 +208,7 @@ def read_receipt(source: Path | str | IO[bytes]) -> dict[str, object] | None:
         with Path(source).open("rb") as file:
             return _receipt(pq.read_metadata(file))
     except (OSError, pa.ArrowInvalid) as e:
-        raise _refused(source if isinstance(source, Path | str) else "The file", str(e)) from e
+        raise _storage_error(source if isinstance(source, Path | str) else "The file", str(e)) from e
 
 
 def stored(file: pq.ParquetFile, columns: Sequence[str], table: pa.Schema) -> list[str]:
@@ -233,7 +233,7 @@ def count_rows(source: IO[bytes], name: str) -> int:
     try:
         return int(pq.read_metadata(source).num_rows)
     except (OSError, pa.ArrowInvalid) as e:
-        raise _refused(name, str(e)) from e
+        raise _storage_error(name, str(e)) from e
 
 
 def read_rows(source: IO[bytes], name: str, schema: pa.Schema) -> list[dict[str, object]]:
@@ -241,7 +241,7 @@ def read_rows(source: IO[bytes], name: str, schema: pa.Schema) -> list[dict[str,
     try:
         rows: list[dict[str, object]] = pq.read_table(source).select(schema.names).to_pylist()
     except (OSError, KeyError, pa.ArrowException) as e:
-        raise _refused(name, str(e)) from e
+        raise _storage_error(name, str(e)) from e
     return rows
 
 
@@ -259,7 +259,7 @@ def _sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _refused(path: Path | str, why: str) -> StorageRefused:
+def _storage_error(path: Path | str, why: str) -> StorageRefused:
     return StorageRefused(
         f"{path} is not a usable Parquet file: {why}.",
         hint="Check the free space and the rights of its directory; TMPDIR names another one for scratch files.",

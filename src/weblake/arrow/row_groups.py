@@ -19,12 +19,26 @@ from weblake.arrow import footers
 MAGIC = b"PAR1"
 
 #: Columns whose values repeat from row to row: they are dictionary-encoded.
-_DICTIONARY = {"load_id", "job_id", "job_kind", "status_code", "language", "content_type", "error", "warning"}
-_DICTIONARY |= {"outcome", "code", "api_key", "endpoint", "api_version"}
+_DICTIONARY_COLUMNS = {"load_id", "job_id", "job_kind", "status_code", "language", "content_type", "error", "warning"}
+_DICTIONARY_COLUMNS |= {"outcome", "code", "api_key", "endpoint", "api_version"}
 #: Columns that queries filter by. Body columns have neither dictionary nor statistics, which no query would use.
-_STATISTICS = _DICTIONARY | {"position", "url", "source_url", "scrape_id", "loaded_at", "repaired", "occurred_at"}
-_STATISTICS |= {"concurrency_limited", "concurrency_queue_duration_ms", "period_start", "period_end", "reported_at"}
-_STATISTICS |= {"total_credits", "total_tokens", "id", "created_at", "target"}
+_STATISTICS_COLUMNS = _DICTIONARY_COLUMNS | {
+    "position",
+    "url",
+    "source_url",
+    "scrape_id",
+    "loaded_at",
+    "repaired",
+    "occurred_at",
+}
+_STATISTICS_COLUMNS |= {
+    "concurrency_limited",
+    "concurrency_queue_duration_ms",
+    "period_start",
+    "period_end",
+    "reported_at",
+}
+_STATISTICS_COLUMNS |= {"total_credits", "total_tokens", "id", "created_at", "target"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +56,7 @@ def row_group(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> RowGroup:
     out = pa.BufferOutputStream()
     with _writer(out, schema) as file:
         file.write_table(table, row_group_size=table.num_rows)
-    return _taken_apart(table.num_rows, out.getvalue())
+    return _split_file(table.num_rows, out.getvalue())
 
 
 class Gathering:
@@ -89,8 +103,8 @@ def _writer(out: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
         schema,
         compression="zstd",
         compression_level=1,
-        use_dictionary=[name for name in schema.names if name in _DICTIONARY],
-        write_statistics=[name for name in schema.names if name in _STATISTICS],
+        use_dictionary=[name for name in schema.names if name in _DICTIONARY_COLUMNS],
+        write_statistics=[name for name in schema.names if name in _STATISTICS_COLUMNS],
     )
 
 
@@ -107,13 +121,13 @@ class Footer:
         if self._groups is None:
             self._groups = _metadata(group.footer)  # the first row group keeps its offsets
         else:
-            moved = footers.moved(group.footer, self._bytes, self._groups.num_row_groups)
+            moved = footers.shift_offsets(group.footer, self._bytes, self._groups.num_row_groups)
             self._groups.append_row_groups(_metadata(moved))
         self._bytes += group.body.size
 
     def written(self, values: Mapping[bytes, bytes]) -> pa.Buffer:
         """Return all bytes after the row groups; the footer holds these keys and values as metadata."""
-        whole = _without_groups(self._schema, values)
+        whole = _metadata_without_groups(self._schema, values)
         if self._groups is not None:
             whole.append_row_groups(self._groups)
         out = pa.BufferOutputStream()
@@ -121,14 +135,14 @@ class Footer:
         return out.getvalue().slice(len(MAGIC))
 
 
-def _without_groups(schema: pa.Schema, values: Mapping[bytes, bytes]) -> pq.FileMetaData:
+def _metadata_without_groups(schema: pa.Schema, values: Mapping[bytes, bytes]) -> pq.FileMetaData:
     out = pa.BufferOutputStream()
     with _writer(out, schema) as file:
         file.add_key_value_metadata(dict(values))
     return pq.ParquetFile(pa.BufferReader(out.getvalue())).metadata
 
 
-def _taken_apart(rows: int, file: pa.Buffer) -> RowGroup:
+def _split_file(rows: int, file: pa.Buffer) -> RowGroup:
     size = int.from_bytes(file[file.size - 8 : file.size - 4], "little")
     ends = file.size - 8 - size
     return RowGroup(rows, file.slice(len(MAGIC), ends - len(MAGIC)), file.slice(ends, size).to_pybytes())

@@ -14,9 +14,9 @@ from weblake import free_memory
 from weblake.api import response_json
 
 #: Minimum average bytes of a text; shorter texts are decoded faster one by one.
-WORTH_BYTES = 1 << 10
+MIN_MEAN_BYTES = 1 << 10
 #: Bytes of memory per byte of JSON: the reader holds the text, its own buffers and the column at the same time.
-_TIMES = 4
+_MEMORY_FACTOR = 4
 
 
 def columns(
@@ -35,7 +35,7 @@ def columns(
         for raw in raws
         if raw is not None
     ]
-    if not sizes or sum(sizes) < WORTH_BYTES * len(sizes):
+    if not sizes or sum(sizes) < MIN_MEAN_BYTES * len(sizes):
         return None
     import pyarrow.json as reader  # importing costs a small job more than it saves
 
@@ -47,7 +47,7 @@ def columns(
         parts.append(b"}\n")
     lines = b"".join(parts)
     del parts
-    free_memory.need(_TIMES * len(lines) + free_memory.THREAD_BYTES)
+    free_memory.need(_MEMORY_FACTOR * len(lines) + free_memory.THREAD_BYTES)
     try:
         read = reader.read_json(
             pa.BufferReader(lines),

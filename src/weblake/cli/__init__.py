@@ -21,7 +21,7 @@ _JSON, _NEW = "--json", "--new"
 
 def main() -> None:
     """Run the command line; exit with 0 (complete), 1 (failed), 2 (bad usage) or 130 (interrupted)."""
-    with interrupts.ctrl_c_ends():
+    with interrupts.end_on_ctrl_c():
         _open_streams()
         _run(_commands())
 
@@ -90,16 +90,16 @@ def _run(commands: Callable[..., object]) -> None:
         sys.stderr.close()
         sys.exit(FAILED)
     except (MemoryError, RuntimeError, OSError) as error:
-        lack = _lack(error)
+        lack = _resource_error(error)
         if lack is None:
             raise
         show_error(lack, as_json=_JSON in sys.argv[1:] and not isinstance(error, OSError))
         if isinstance(error, OSError):
-            sys.stdout = _nothing("w")  # its disk may be full, and Python would flush it again at the end
+            sys.stdout = _open_null_device("w")  # its disk may be full, and Python would flush it again at the end
         sys.exit(FAILED)
 
 
-def _lack(error: Exception) -> WeblakeError | None:
+def _resource_error(error: Exception) -> WeblakeError | None:
     """Return the error for a lack of memory, disk or threads on this machine; None for any other exception."""
     hint = "No incomplete load is visible. Correct this and run the command again: it continues."
     if _NEW in sys.argv[1:]:  # the same command would pay for another job
@@ -116,13 +116,13 @@ def _open_streams() -> None:
     """Open the null device for each closed standard stream, before another file gets its descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, _nothing(mode))
+            setattr(sys, name, _open_null_device(mode))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character is not an error
 
 
-def _nothing(mode: str) -> IO[str]:
+def _open_null_device(mode: str) -> IO[str]:
     return cast("IO[str]", Path(os.devnull).open(mode, encoding="utf-8"))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", re.IGNORECASE)
 #: Maximum number of load ids that a line names.
-_NAMED = 5
+_MAX_NAMED = 5
 
 
 def compact(
@@ -30,12 +30,12 @@ def compact(
     as_json: Json = False,
 ) -> None:
     """Copies a dataset into NEW_ROOT with its small files merged. Stop the writers of ROOT first; it is not changed."""
-    from weblake.cli.interrupts import terminable
+    from weblake.cli.interrupts import exit_on_termination
     from weblake.dataset import compaction
 
-    size = bytes_of(file_size)
+    size = parse_size(file_size)
     try:
-        with terminable(), output.counting("files", as_json) as progress:
+        with exit_on_termination(), output.counting("files", as_json) as progress:
             done = compaction.compact(root, to=to, file_size=size, progress=progress)
     except (KeyboardInterrupt, SystemExit) as end:
         code = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
@@ -50,7 +50,7 @@ def compact(
         _show(done, root, to)
 
 
-def bytes_of(text: str) -> int:
+def parse_size(text: str) -> int:
     """Return a size such as 64MB (64,000,000) or 64MiB (67,108,864) in bytes.
 
     Raises:
@@ -84,7 +84,7 @@ def _show(done: Compacted, root: str, to: str) -> None:
     title = f"Compacted {root} into {to}: {done.loads:,} loads, completed {done.at[:16].replace('T', ' ')} UTC"
     output.show_table(title, columns, rows)
     if done.open:
-        named = ", ".join(done.open[:_NAMED]) + (", …" if len(done.open) > _NAMED else "")
+        named = ", ".join(done.open[:_MAX_NAMED]) + (", …" if len(done.open) > _MAX_NAMED else "")
         output.note(
             f"weblake: loads that have not landed yet were copied: {len(done.open)} ({named}). Continue them in {to} "
             "only: the two roots do not share records of jobs. `weblake orphans` lists the jobs."

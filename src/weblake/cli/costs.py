@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weblake.loads.load_request import LoadRequest
 
 #: Limits of reading the remaining credits, which the question can do without.
-_DEADLINE_S, _TRIES, _WAIT_S = 15.0, 2, 5.0
+_DEADLINE_S, _MAX_TRIES, _WAIT_S = 15.0, 2, 5.0
 _LIMITS = "Give --limit N or --max-credits N"
 
 
@@ -50,7 +50,7 @@ def _credits_left(client: Client) -> str:
     operation = credit_usage()
     operation = structs.replace(operation, request=structs.replace(operation.request, deadline_s=_DEADLINE_S))
     try:
-        usage = client.run(client.retry.call(operation, RetryPolicy(tries=_TRIES, wait_s=_WAIT_S)))
+        usage = client.run(client.retry.call(operation, RetryPolicy(tries=_MAX_TRIES, wait_s=_WAIT_S)))
     except WeblakeError as error:
         return f"How many credits are left could not be read: {error.message}"
     left = usage.data.remaining_credits

@@ -29,20 +29,20 @@ INTERRUPTED = 130
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 #: Seconds after which an interrupt is raised again.
-_AGAIN_S = 1.0
+_REPEAT_S = 1.0
 
 #: The same if it is known to be lost: long enough for the callback to return.
-_AT_ONCE_S = 0.01
+_REPEAT_LOST_S = 0.01
 
 #: Seconds between two attempts to interrupt the call that the main thread waits in.
 _WAKE_S = 0.1
 
 #: The signals whose handler has run. Not an Event: its lock may be held by the code that a second SIGINT interrupts.
-_heard: set[int] = set()
+_received: set[int] = set()
 
 
 @contextmanager
-def ctrl_c_ends() -> Iterator[None]:
+def end_on_ctrl_c() -> Iterator[None]:
     """Let Ctrl-C raise KeyboardInterrupt in the block, which is a whole command, and the process exit with 130.
 
     After the command, while exit handlers run, Ctrl-C ends the process at once with 130. After the last exit handler,
@@ -60,21 +60,21 @@ def ctrl_c_ends() -> Iterator[None]:
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, _raise_again)
     signal.signal(signal.SIGINT, _interrupt)
-    sys.unraisablehook = _unraisable
+    sys.unraisablehook = _on_unraisable
     code: object = 0
     try:
-        with _main_thread_woken():
+        with _wake_main_thread():
             yield
     except KeyboardInterrupt:
-        _heard.add(signal.SIGINT)
+        _received.add(signal.SIGINT)
     except SystemExit as end:
         code = end.code
-        if signal.SIGINT not in _heard:
+        if signal.SIGINT not in _received:
             raise
     finally:
         signal.signal(signal.SIGINT, _end_now)
         signal.setitimer(signal.ITIMER_REAL, 0)
-    if signal.SIGINT in _heard:
+    if signal.SIGINT in _received:
         # Python remembers an interrupt of code that was run from a text, such as a dataclass that was being made, and
         # would end by the signal instead of with this code. The next code that is run from a text makes it forget.
         exec("")  # noqa: S102 - an empty text
@@ -82,7 +82,7 @@ def ctrl_c_ends() -> Iterator[None]:
 
 
 @contextmanager
-def _main_thread_woken() -> Iterator[None]:
+def _wake_main_thread() -> Iterator[None]:
     """In the block, let a signal interrupt the call that the main thread waits in, until its handler has run."""
     main = threading.get_ident()
     receiver, sender = socket.socketpair()
@@ -90,7 +90,7 @@ def _main_thread_woken() -> Iterator[None]:
     def wake() -> None:
         with receiver:
             while data := receiver.recv(1):
-                while data[0] in (signal.SIGINT, *SIGNALS) and data[0] not in _heard:
+                while data[0] in (signal.SIGINT, *SIGNALS) and data[0] not in _received:
                     time.sleep(_WAKE_S)
                     signal.pthread_kill(main, signal.SIGALRM)
 
@@ -106,14 +106,14 @@ def _main_thread_woken() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    _heard.add(number)
-    signal.setitimer(signal.ITIMER_REAL, _AGAIN_S, _AGAIN_S)
+    _received.add(number)
+    signal.setitimer(signal.ITIMER_REAL, _REPEAT_S, _REPEAT_S)
     raise KeyboardInterrupt
 
 
 def _raise_again(number: int, frame: FrameType | None) -> None:
     """Raise an interrupt again, unless there was none or the command is ending because of it."""
-    if signal.SIGINT not in _heard:
+    if signal.SIGINT not in _received:
         return
     error = sys.exc_info()[1]
     while error is not None:
@@ -123,10 +123,10 @@ def _raise_again(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _unraisable(lost: sys.UnraisableHookArgs) -> None:
+def _on_unraisable(lost: sys.UnraisableHookArgs) -> None:
     """Report an error that a callback could not raise; an interrupt is raised again at once instead."""
     if lost.exc_type is KeyboardInterrupt:
-        signal.setitimer(signal.ITIMER_REAL, _AT_ONCE_S, _AGAIN_S)
+        signal.setitimer(signal.ITIMER_REAL, _REPEAT_LOST_S, _REPEAT_S)
     else:
         sys.__unraisablehook__(lost)
 
@@ -140,7 +140,7 @@ def _end_now(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
+def exit_on_termination() -> Iterator[None]:
     """Let SIGTERM and SIGHUP raise SystemExit (128 + the signal's number) in the block, so that it cleans up.
 
     A second one kills at once. A second Ctrl-C interrupts the cleanup; after the block it is ignored, so that the
@@ -151,7 +151,7 @@ def terminable() -> Iterator[None]:
     ours = [number for number in SIGNALS if inside and signal.getsignal(number) == signal.SIG_DFL]
 
     def end(number: int, frame: FrameType | None) -> None:
-        _heard.add(number)
+        _received.add(number)
         for each in ours:
             signal.signal(each, signal.SIG_DFL)
         raise SystemExit(128 + number)
@@ -162,12 +162,12 @@ def terminable() -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit):
         if inside and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _interrupt):
-            signal.signal(signal.SIGINT, _unheard)
+            signal.signal(signal.SIGINT, _ignore)
         raise
     finally:
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _unheard(number: int, frame: FrameType | None) -> None:
+def _ignore(number: int, frame: FrameType | None) -> None:
     """Ignore a signal; unlike SIG_IGN, processes that are started later do not inherit this."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Detach = Annotated[bool, typer.Option("--detach", help="Start the job, print its id, and exit without waiting.")]
 
 #: Maximum number of unreadable loads that are named.
-NAMED = 5
+MAX_NAMED = 5
 
 
 def batch(
@@ -172,14 +172,14 @@ def loads(
         output.show_json_of_many("loads", (row.to_dict() for row in rows), lambda: {"unreadable": unreadable})
     else:
         columns = ("load", "kind", "stored", "failed", "missing", "landed (UTC)", "")
-        output.show_long_table(f"Loads in {root}", columns, map(_cells, rows), whole="load")
-    for each in unreadable[:NAMED]:
+        output.show_long_table(f"Loads in {root}", columns, map(_row_cells, rows), whole="load")
+    for each in unreadable[:MAX_NAMED]:
         output.note(f"weblake: {escape(unreadable_text(each['load_id'], each['why']))}")
-    if len(unreadable) > NAMED:
-        output.note(f"weblake: {len(unreadable) - NAMED} more loads cannot be read; --json names all.")
+    if len(unreadable) > MAX_NAMED:
+        output.note(f"weblake: {len(unreadable) - MAX_NAMED} more loads cannot be read; --json names all.")
 
 
-def _cells(row: HistoryEntry) -> tuple[object, ...]:
+def _row_cells(row: HistoryEntry) -> tuple[object, ...]:
     return (
         row.receipt.load_id,
         row.receipt.kind.removesuffix("_scrape"),
@@ -210,7 +210,7 @@ def _land(
         if detach:
             _detach(client, dataset, request, terms, as_json)
             return
-        landing = watched(dataset, request, partial(load.land, client, dataset, request, terms), as_json)
+        landing = run_with_progress(dataset, request, partial(load.land, client, dataset, request, terms), as_json)
     show_if_old(landing, request)
     if as_json:
         output.show_json(landing.receipt.to_dict())
@@ -218,15 +218,15 @@ def _land(
         output.show_receipt(landing.receipt, to)
 
 
-def watched(
+def run_with_progress(
     dataset: Dataset, request: LoadRequest, work: Callable[[ProgressCallbacks], LandedLoad], quiet: bool
 ) -> LandedLoad:
     """Run a load with a progress bar; Ctrl-C, SIGTERM and SIGHUP raise Interrupted, and its job continues."""
-    from weblake.cli.interrupts import terminable
+    from weblake.cli.interrupts import exit_on_termination
 
     job: list[str] = []
     try:
-        with terminable(), output.watching(request.kind.replace("_", " "), quiet) as callbacks:
+        with exit_on_termination(), output.watching(request.kind.replace("_", " "), quiet) as callbacks:
 
             def on_start(job_id: str) -> None:
                 job.append(job_id)
@@ -239,7 +239,9 @@ def watched(
                     job.extend(_job_on_record(dataset, request))
                 raise
     except (KeyboardInterrupt, SystemExit) as end:
-        raise _interrupted(request, job, INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code) from None
+        raise _interrupted_error(
+            request, job, INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code
+        ) from None
 
 
 def _job_on_record(dataset: Dataset, request: LoadRequest) -> list[str]:
@@ -250,7 +252,7 @@ def _job_on_record(dataset: Dataset, request: LoadRequest) -> list[str]:
     return []
 
 
-def _interrupted(request: LoadRequest, job: Sequence[str], exit_code: object) -> Interrupted:
+def _interrupted_error(request: LoadRequest, job: Sequence[str], exit_code: object) -> Interrupted:
     from weblake.api.job_kinds import JOB_KINDS
     from weblake.receipt import Receipt
 

@@ -81,11 +81,11 @@ def advice(orphan: Orphan, root: str) -> list[str]:
     if orphan.record == PUBLISHED:
         return [f"Its file is published, and only its done record is missing: {finish}."]
     if orphan.record == OPEN:
-        return _about_a_start(orphan, root, finish)
+        return _start_advice(orphan, root, finish)
     if orphan.state == GONE:
         return [
             "This service does not have its job. If it was started at another one, set WEBLAKE_BASE_URL to it. If not, "
-            "its results are lost" + _afresh(orphan)
+            "its results are lost" + _start_afresh(orphan)
         ]
     sentences = [f"To land it without payment: {finish}."]
     by_id = _land(orphan, str(orphan.job_id), root)
@@ -114,7 +114,7 @@ def in_place_of_new(new_key: str | None) -> str:
     return "" if new_key is None else f"with --key {new_key} in place of --new"
 
 
-def _afresh(orphan: Orphan) -> str:
+def _start_afresh(orphan: Orphan) -> str:
     if orphan.elsewhere:
         return "."
     return "; to start it again: " + ("--new." if orphan.slot is None else "a new run.")
@@ -125,7 +125,7 @@ def unreadable_text(load_id: str, why: str) -> str:
     return f"load {load_id} cannot be read: {why} Restore it from a backup, or upgrade weblake."
 
 
-def _about_a_start(orphan: Orphan, root: str, finish: str) -> list[str]:
+def _start_advice(orphan: Orphan, root: str, finish: str) -> list[str]:
     if orphan.replay:
         return [f"The service knows its key: nothing is paid twice, whether it was started or not. {finish}."]
     if orphan.candidates is None:

@@ -12,7 +12,7 @@ from weblake import output
 from weblake.cli.tree import Json, ServiceOptions, To, dataset_to_land_in
 
 
-class What(str, Enum):
+class UsageUnit(str, Enum):
     """The unit of usage."""
 
     credits = "credits"
@@ -20,7 +20,7 @@ class What(str, Enum):
 
 
 def usage(
-    what: Annotated[What, typer.Argument(metavar="credits|tokens")],
+    what: Annotated[UsageUnit, typer.Argument(metavar="credits|tokens")],
     service: ServiceOptions,
     by_api_key: Annotated[bool, typer.Option("--by-api-key", help="Split by API key.")] = False,
     to: To = None,
@@ -43,7 +43,7 @@ def usage(
             output.show_table(f"Usage ({found.name}) in {to}", ("file", "rows"), [(f.path, f.rows) for f in files])
         return
     amounts = [
-        (p, (p.total_credits if what is What.credits else p.total_tokens) or 0.0)
+        (p, (p.total_credits if what is UsageUnit.credits else p.total_tokens) or 0.0)
         for p in sorted(found.periods, key=lambda p: (p.start_date or "", p.api_key or ""))
     ]
     if as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weblake import output
-from weblake.cli.landing import show_if_old, watched
+from weblake.cli.landing import run_with_progress, show_if_old
 from weblake.cli.remedies import in_command_line_terms
 from weblake.cli.tree import (
     FAILED,
@@ -91,7 +91,9 @@ def _land_each(client: Client, requests: Sequence[LoadRequest], to: str, terms: 
     for request in requests:
         try:
             with in_command_line_terms():
-                landing = watched(dataset, request, partial(load.land, client, dataset, request, terms), as_json)
+                landing = run_with_progress(
+                    dataset, request, partial(load.land, client, dataset, request, terms), as_json
+                )
         except WeblakeError as error:
             exit_code = error.exit_code if isinstance(error, Interrupted) else FAILED
             known = error.receipt.to_dict() if error.receipt is not None else {"load_id": request.load_id}

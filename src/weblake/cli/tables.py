@@ -22,7 +22,7 @@ _OnlyName = Annotated[
 ]
 _TABLES = ("documents", "page_errors", "usage_periods", "activity")
 #: Maximum number of load ids that a line names.
-_NAMED = 5
+_MAX_NAMED = 5
 
 
 def add(
@@ -94,7 +94,7 @@ def status(root: RootArgument, format: _OnlyFormat = None, name: _OnlyName = Non
             (f"in the table, and not in the {'dataset' if unit == 'files' else 'ledger'}", each.unknown),
         ):
             if loads:
-                named = ", ".join(loads[:_NAMED]) + (", …" if len(loads) > _NAMED else "")
+                named = ", ".join(loads[:_MAX_NAMED]) + (", …" if len(loads) > _MAX_NAMED else "")
                 output.show_text(f"{title}: {len(loads):,} {unit} {what}: {named}")
     if not all(each.in_step for each in found):
         raise typer.Exit(FAILED)

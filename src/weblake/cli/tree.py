@@ -33,7 +33,7 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         from weblake import __version__
         from weblake.output import show_text
@@ -43,9 +43,9 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _whole(
+def _root_callback(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Scrapes URLs or a site and lands the pages as one Parquet file. Each load is stored once and paid for once."""

@@ -28,7 +28,7 @@ EXAMPLE_DAG, _TASK = "site_crawl_by_day", "crawl"
 #: Timeout of a program in seconds, and the seconds that it has to end after it was asked to.
 TIMEOUT_S, _GRACE_S = 300.0, 5.0
 #: Maximum number of log lines that are shown of a failed run.
-_LAST_LINES = 20
+_MAX_LOG_LINES = 20
 
 
 class OrchestratorFailed(GiveUp):
@@ -124,7 +124,7 @@ class Orchestrator:
             except subprocess.TimeoutExpired as late:
                 raise self.failed(f"{self.name} took longer than {TIMEOUT_S:g} s.", _lines(late.stderr, key)) from None
             finally:
-                _end(process)
+                _terminate(process)
         log = _lines(errors, key)
         with suppress(ValueError):
             printed = json.loads(out)
@@ -193,15 +193,15 @@ def run_dagster(lake: Lake, other_site: str) -> Materialized:
     try:
         failed = [*printed["failed"], *printed["checks"]["failed"]]
         loads = {name: Receipt.from_dict(receipt) for name, receipt in printed["loads"].items()}
-        made = Materialized(loads, len(printed["partitions"]), printed["checks"]["passed"])
+        materialized = Materialized(loads, len(printed["partitions"]), printed["checks"]["passed"])
     except (LookupError, TypeError):
         raise DAGSTER.without_result(code, log) from None
     if failed or code:
         raise DAGSTER.failed(f"In Dagster failed: {', '.join(failed)}.", log)
-    return made
+    return materialized
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _terminate(process: subprocess.Popen[bytes]) -> None:
     """End the process and its children; do nothing if it has already ended."""
     if process.poll() is not None:
         return
@@ -215,4 +215,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _lines(errors: bytes | None, key: str) -> list[str]:
     text = (errors or b"").decode(errors="replace").replace(key, "***")
-    return [line[:500] for line in text.splitlines() if line.strip()][-_LAST_LINES:]
+    return [line[:500] for line in text.splitlines() if line.strip()][-_MAX_LOG_LINES:]

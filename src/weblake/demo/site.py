@@ -27,7 +27,7 @@ _REDIRECTS = {"/old/data.html": (301, "/data/"), "/flood": (302, "/notes/the-flo
 #: Pages with another status, charset or frame than usual.
 _STATUS = {"/stations/mill-race": 404, "/live": 500}
 _CHARSET = {"/archive/leaflet-1974": "windows-1252"}
-_UNFRAMED = "/archive/field-book"
+_WITHOUT_FRAME = "/archive/field-book"
 _LANGUAGE = re.compile(r"<html (.*?)>\n")
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 _DESCRIPTION = re.compile(r'<meta name="description" content="(.*?)">')
@@ -70,7 +70,7 @@ def site_pages(base: str) -> dict[str, Page]:
     )
     for path, content in (*_contents(), *_station_contents(stations)):
         charset = _CHARSET.get(path, "utf-8")
-        html = content if path == _UNFRAMED else _framed(Template(frame), path, content, charset)
+        html = content if path == _WITHOUT_FRAME else _add_frame(Template(frame), path, content, charset)
         pages[path] = Page(html.encode(charset), f"text/html; charset={charset}", _STATUS.get(path, 200))
     for file in _FOLDER.rglob("*.*"):
         if file.suffix != ".html":
@@ -93,7 +93,7 @@ def _contents() -> Iterator[tuple[str, str]]:
         yield f"/{name.removesuffix('index')}", file.read_text("utf-8")
 
 
-def _framed(frame: Template, path: str, content: str, charset: str) -> str:
+def _add_frame(frame: Template, path: str, content: str, charset: str) -> str:
     head, _, main = content.partition("\n\n")
     language = _LANGUAGE.match(head)
     title, about = _TITLE.search(head), _DESCRIPTION.search(head)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from weblake_service.server import LocalService
 
 #: The default directory; a number is added if it exists.
-FRESH = "weblake-demo"
+DEFAULT_ROOT = "weblake-demo"
 #: Below the root, hidden from globs over a table. A second run into the same root reuses it, so that the month's usage
 #: includes all loads there.
 DATABASE = Path("_weblake") / "demo" / "service.db"
@@ -195,7 +195,7 @@ def _root(to: Path | None) -> Path:
     """Return the root, created if missing, with the directory of the service's database in it."""
     if to is not None and re.match(r"[a-z0-9]{2,}:/", str(to)):
         raise InvalidOption(f"The demo writes to a local directory, and {to} is none.", hint="Such as --to ./lake.")
-    root = home(to) if to is not None else Path(FRESH)
+    root = home(to) if to is not None else Path(DEFAULT_ROOT)
     number = 1
     try:
         while to is None:
@@ -204,7 +204,7 @@ def _root(to: Path | None) -> Path:
                 break
             except FileExistsError:
                 number += 1
-                root = Path(f"{FRESH}-{number}")
+                root = Path(f"{DEFAULT_ROOT}-{number}")
         (root / DATABASE).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageRefused(

@@ -59,7 +59,7 @@ def next_commands(root: str) -> list[tuple[str, str]]:
     sql = f"SELECT status_code, count(*) AS pages FROM '{glob}' GROUP BY ALL"  # noqa: S608 - shown, not run
     return [
         ("what has landed", f"weblake loads {shlex.quote(root)}"),
-        ("the files in DuckDB", f"duckdb -c {_quoted(sql)}"),
+        ("the files in DuckDB", f"duckdb -c {_quote(sql)}"),
         ("a site of your own", "weblake crawl https://example.org --limit 20 --to my-lake"),
         ("the embedded service, until you press Ctrl-C", "weblake serve"),
     ]
@@ -82,6 +82,6 @@ def _page_errors(demo: Demo) -> list[tuple[object, ...]]:
     ]
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a text as one argument of a command line: in double quotes if they are safe, for readability."""
     return shlex.quote(text) if set(text) & set('"$`\\!') else f'"{text}"'

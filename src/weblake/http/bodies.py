@@ -21,9 +21,9 @@ else:
         import zlib
 
 #: Maximum output bytes of one decompression step, so that a decompression bomb is detected before it fills the memory.
-STEP = 1 << 20
+MAX_STEP_BYTES = 1 << 20
 #: The `wbits` value of zlib for a gzip header and trailer.
-_GZIP = 31
+_GZIP_WBITS = 31
 
 
 class BodyRefused(Exception):
@@ -67,11 +67,11 @@ class BoundedBody:
 
     def _grow(self, piece: bytes) -> None:
         size = self._size + len(piece)
-        self._bounded(size)
+        self._check_size(size)
         self._data[self._size : size] = piece
         self._size = size
 
-    def _bounded(self, size: int) -> None:
+    def _check_size(self, size: int) -> None:
         if size > self._request.max_body:
             limit = self._request.max_body >> 20
             raise BodyRefused(f"the body is larger than {limit} MiB, the most that is read of one response", final=True)
@@ -108,19 +108,19 @@ class _Gzip:
     """Decompresses gzip data of one or several members."""
 
     def __init__(self) -> None:
-        self._decompressor = zlib.decompressobj(_GZIP)
+        self._decompressor = zlib.decompressobj(_GZIP_WBITS)
         self.finished = True
 
     def pieces(self, part: bytes) -> Iterable[bytes]:
-        """Yield what `part` decompresses to, at most STEP bytes at a time."""
+        """Yield what `part` decompresses to, at most MAX_STEP_BYTES bytes at a time."""
         while part:
             if self._decompressor.eof:
                 if not part.startswith(b"\x1f"):
                     return  # padding after the last member
-                self._decompressor = zlib.decompressobj(_GZIP)
+                self._decompressor = zlib.decompressobj(_GZIP_WBITS)
             self.finished = False
             try:
-                piece = self._decompressor.decompress(part, STEP)
+                piece = self._decompressor.decompress(part, MAX_STEP_BYTES)
             except zlib.error:
                 raise BodyRefused("the body is not what its Content-Encoding says", final=False) from None
             if self._decompressor.eof:

@@ -23,9 +23,9 @@ from weblake.http.response_end import ResponseEnd
 T = TypeVar("T")
 
 #: Least seconds for one address of a host with many addresses.
-LEAST_S = 0.01
+MIN_ADDRESS_S = 0.01
 #: Maximum bytes of one write, so that the deadline is checked between two writes to a slow peer.
-WRITE_SIZE = 1 << 16
+MAX_WRITE_BYTES = 1 << 16
 
 #: Deadline of the current thread's request, in monotonic seconds.
 _deadline: ContextVar[float] = ContextVar("weblake_deadline", default=0.0)
@@ -50,15 +50,15 @@ class DeadlineStream(httpcore.NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Return the bytes that have arrived, at most `max_bytes`; b"" at the end of the stream."""
-        data = self._inner.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
-        self._end.received(data)
+        data = self._inner.read(max_bytes, _seconds_left(timeout, httpcore.ReadTimeout))
+        self._end.feed(data)
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Write all bytes."""
-        self._end.requested()
-        for start in range(0, len(buffer), WRITE_SIZE):
-            self._inner.write(buffer[start : start + WRITE_SIZE], _left(timeout, httpcore.WriteTimeout))
+        self._end.expect_response()
+        for start in range(0, len(buffer), MAX_WRITE_BYTES):
+            self._inner.write(buffer[start : start + MAX_WRITE_BYTES], _seconds_left(timeout, httpcore.WriteTimeout))
 
     def close(self) -> None:
         """Close the connection."""
@@ -70,7 +70,7 @@ class DeadlineStream(httpcore.NetworkStream):
         """Return the connection with TLS; on failure it is closed."""
         if self.get_extra_info("ssl_object") is not None:
             return DeadlineStream(_TlsInTls(self._inner, ssl_context, server_hostname))
-        left = _left(timeout, httpcore.ConnectTimeout)
+        left = _seconds_left(timeout, httpcore.ConnectTimeout)
         return DeadlineStream(self._inner.start_tls(ssl_context, server_hostname, left))
 
     def get_extra_info(self, info: str) -> Any:
@@ -91,7 +91,7 @@ class DeadlineBackend(httpcore.SyncBackend):
         addresses = _addresses_in_time(host, port, until)
         failure: Exception | None = None
         for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
-            share = max(LEAST_S, (until - time.monotonic()) / left)
+            share = max(MIN_ADDRESS_S, (until - time.monotonic()) / left)
             try:
                 return DeadlineStream(super().connect_tcp(address, port, share, *args, **kwargs))
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
@@ -132,7 +132,7 @@ class _TlsInTls(httpcore.NetworkStream):
         """Write all bytes."""
         try:
             while buffer:
-                sent = self._complete(lambda piece=buffer[:WRITE_SIZE]: self._tls.write(piece))  # type: ignore[misc]
+                sent = self._complete(lambda piece=buffer[:MAX_WRITE_BYTES]: self._tls.write(piece))  # type: ignore[misc]
                 buffer = buffer[sent:]
         except ssl.SSLError as error:
             raise httpcore.WriteError(str(error)) from error
@@ -152,7 +152,7 @@ class _TlsInTls(httpcore.NetworkStream):
                 result = operation()
             except ssl.SSLWantReadError:
                 self._send_pending()
-                received = self._outer.read(WRITE_SIZE, _left(None, httpcore.ReadTimeout))
+                received = self._outer.read(MAX_WRITE_BYTES, _seconds_left(None, httpcore.ReadTimeout))
                 if received:
                     self._incoming.write(received)
                 else:
@@ -167,7 +167,7 @@ class _TlsInTls(httpcore.NetworkStream):
     def _send_pending(self) -> None:
         pending = self._outgoing.read()
         if pending:
-            self._outer.write(pending, _left(None, httpcore.WriteTimeout))
+            self._outer.write(pending, _seconds_left(None, httpcore.WriteTimeout))
 
 
 def _addresses_in_time(host: str, port: int, until: float) -> list[str]:
@@ -180,7 +180,7 @@ def _addresses_in_time(host: str, port: int, until: float) -> list[str]:
         raise httpcore.ConnectError(str(error)) from error
 
 
-def _left(timeout: float | None, late: type[httpcore.TimeoutException]) -> float:
+def _seconds_left(timeout: float | None, late: type[httpcore.TimeoutException]) -> float:
     left = _deadline.get() - time.monotonic()
     if left <= 0:
         raise late("deadline")

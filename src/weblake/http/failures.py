@@ -14,12 +14,12 @@ from weblake.errors import causes
 from weblake.http.bodies import BodyRefused
 
 #: Raised before the first byte of the request is sent.
-_NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"})
+_NOT_SENT_NAMES = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"})
 #: Base classes of the exceptions of httpx and httpx2, and of aiohttp.
-_FAILURES = frozenset({"TransportError", "InvalidURL", "ClientError"})
+_FAILURE_BASES = frozenset({"TransportError", "InvalidURL", "ClientError"})
 _LIBRARIES = frozenset({"httpx", "httpx2", "aiohttp"})
 #: The names in httpx of aiohttp's exceptions; the first match counts.
-_AIOHTTP = (
+_NAMES_OF_AIOHTTP = (
     ("ConnectionTimeoutError", frozenset({"ConnectTimeout", "TimeoutException"})),
     ("ServerTimeoutError", frozenset({"ReadTimeout", "TimeoutException"})),
     ("ClientHttpProxyError", frozenset({"ProxyError"})),
@@ -33,24 +33,24 @@ def is_failure(error: BaseException) -> bool:
     """Return whether an exception is a failure of the network or the server, and not a defect of weblake."""
     if isinstance(error, OSError | BodyRefused | asyncio.TimeoutError):
         return True
-    return any(_library(base) in _LIBRARIES and base.__name__ in _FAILURES for base in type(error).__mro__)
+    return any(_library_of(base) in _LIBRARIES and base.__name__ in _FAILURE_BASES for base in type(error).__mro__)
 
 
 def was_sent(error: BaseException) -> bool:
     """Return False if no byte of the request was sent."""
-    return not kinds(error) & _NOT_SENT
+    return not class_names(error) & _NOT_SENT_NAMES
 
 
-def kinds(error: BaseException) -> frozenset[str]:
+def class_names(error: BaseException) -> frozenset[str]:
     """Return the names of an exception's classes, as httpx names them."""
     for each in causes(error):
-        if _library(type(each)) == "aiohttp":
+        if _library_of(type(each)) == "aiohttp":
             names = {base.__name__ for base in type(each).__mro__}
-            return next((found for name, found in _AIOHTTP if name in names), frozenset())
+            return next((found for name, found in _NAMES_OF_AIOHTTP if name in names), frozenset())
     return frozenset(base.__name__ for base in type(error).__mro__)
 
 
-def certificate_error(error: BaseException) -> str | None:
+def certificate_problem(error: BaseException) -> str | None:
     """Return why a server certificate was refused, or None if the failure has another reason."""
     for each in causes(error):
         # aiohttp's subclass has no `verify_message`; the original error follows in the chain.
@@ -59,7 +59,7 @@ def certificate_error(error: BaseException) -> str | None:
     return None
 
 
-def client_certificate_refused(error: BaseException) -> str | None:
+def client_certificate_alert(error: BaseException) -> str | None:
     """Return the TLS alert with which a server refused the client certificate or asked for one, or None.
 
     Under TLS 1.3 it arrives after the handshake, but a server reads no request before the certificate is accepted.
@@ -78,5 +78,5 @@ def text_of(error: BaseException) -> str:
     return next((text for each in causes(error) if (text := str(each))), type(error).__name__)
 
 
-def _library(kind: type) -> str:
+def _library_of(kind: type) -> str:
     return kind.__module__.partition(".")[0]

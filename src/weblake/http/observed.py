@@ -19,7 +19,7 @@ class ObservedTransport:
         """Send one request within its deadline and return its outcome."""
         begun = time.perf_counter()
         reply = self._transport.send(request)
-        self._observe(_finished(request, reply, begun))
+        self._observe(_request_finished(request, reply, begun))
         return reply
 
 
@@ -34,11 +34,11 @@ class AsyncObservedTransport:
         """Send one request within its deadline and return its outcome."""
         begun = time.perf_counter()
         reply = await self._transport.send(request)
-        self._observe(_finished(request, reply, begun))
+        self._observe(_request_finished(request, reply, begun))
         return reply
 
 
-def _finished(request: Request, reply: Response | NoResponse, begun: float) -> RequestFinished:
+def _request_finished(request: Request, reply: Response | NoResponse, begun: float) -> RequestFinished:
     status, size = (reply.status, len(reply.body)) if isinstance(reply, Response) else (None, 0)
     return RequestFinished(
         method=request.method,

@@ -43,7 +43,7 @@ class HttpOptions:
         Raises:
             InvalidOption: A setting cannot be used; the message begins with its name.
         """
-        self._own_proxy()
+        self._configured_proxy()
         if self.client_key is not None and self.client_certificate is None:
             raise InvalidOption(
                 "`client_key` is given without `client_certificate`.", hint="Give the certificate of the key, too."
@@ -71,7 +71,7 @@ class HttpOptions:
         Raises:
             InvalidOption: The proxy's URL cannot be used.
         """
-        own = self._own_proxy()
+        own = self._configured_proxy()
         if own is not None:
             # A proxy sees the key in a request over plain http, and a loopback address there is not this machine.
             is_local = base.scheme == "http" and is_loopback(base.host) and not is_loopback(own.url.host)
@@ -81,13 +81,13 @@ class HttpOptions:
         proxies = urllib.request.getproxies()
         found = proxies.get(base.scheme) or proxies.get("all")
         hint = "Set HTTPS_PROXY to an http:// proxy, or NO_PROXY for the service's host."
-        return _proxy(found, "The environment names", hint) if found else None
+        return _parse_proxy(found, "The environment names", hint) if found else None
 
-    def _own_proxy(self) -> httpx.Proxy | None:
+    def _configured_proxy(self) -> httpx.Proxy | None:
         if self.proxy is None:
             return None
         try:
-            return _proxy(self.proxy, "`proxy` names", "Give an http:// or https:// URL.")
+            return _parse_proxy(self.proxy, "`proxy` names", "Give an http:// or https:// URL.")
         except InvalidOption as error:
             raise error.with_traceback(None) from None  # frames of the traceback have locals with the proxy's password
 
@@ -96,7 +96,7 @@ class HttpOptions:
         try:
             context = ssl.create_default_context(cafile=str(self.ca_bundle))
         except OSError as error:
-            raise _unusable("ca_bundle", self.ca_bundle, error) from None
+            raise _unusable_file_error("ca_bundle", self.ca_bundle, error) from None
         if not context.cert_store_stats()["x509"]:  # OpenSSL accepts a file that holds a revocation list only
             raise InvalidOption(
                 f"`ca_bundle` cannot be used: {self.ca_bundle}: it holds no certificate.", hint=_FILE_HINT
@@ -111,15 +111,15 @@ class HttpOptions:
                 if path is not None:  # OpenSSL's own error does not say which of the two files is missing
                     Path(path).read_bytes()
             except OSError as error:
-                raise _unusable(name, path, error) from None
+                raise _unusable_file_error(name, path, error) from None
         try:
             # An encrypted key would make OpenSSL ask for its password on the terminal.
             context.load_cert_chain(str(self.client_certificate), None if key is None else str(key), lambda: "")
         except OSError as error:
-            raise _unusable("client_certificate", self.client_certificate, error) from None
+            raise _unusable_file_error("client_certificate", self.client_certificate, error) from None
 
 
-def _proxy(text: str, who: str, hint: str) -> httpx.Proxy:
+def _parse_proxy(text: str, who: str, hint: str) -> httpx.Proxy:
     try:
         url = httpx.URL(text if "://" in text else f"http://{text}")
         _ = urlsplit(str(url)).port  # httpx accepts any number as a port
@@ -142,7 +142,7 @@ def _default_context() -> ssl.SSLContext:
         ) from error
 
 
-def _unusable(name: str, path: str | Path | None, error: OSError) -> InvalidOption:
+def _unusable_file_error(name: str, path: str | Path | None, error: OSError) -> InvalidOption:
     reason = error.strerror or str(error)
     if isinstance(error, ssl.SSLError):  # its text names lines of OpenSSL's source
         reason = "it does not hold what it should, or the key is encrypted or another certificate's"

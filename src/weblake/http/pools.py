@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weblake import aio
-from weblake.http.deadlines import LEAST_S, DeadlineBackend
+from weblake.http.deadlines import MIN_ADDRESS_S, DeadlineBackend
 from weblake.http.library import httpcore, httpx
 from weblake.http.resolver import look_up
 from weblake.http.response_end import ResponseEnd
@@ -25,7 +25,7 @@ MAX_IDLE = 20
 #: Seconds that an idle connection is kept.
 KEEPALIVE_S = 15.0
 
-_FAILURES = (
+_CORE_ERRORS = (
     httpcore.NetworkError,
     httpcore.TimeoutException,
     httpcore.ProtocolError,
@@ -54,12 +54,12 @@ class PoolTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return its response, whose body has not been read."""
-        with _as_httpx():
+        with _translate_errors():
             response = self._pool.handle_request(_core_request(request))
         return httpx.Response(
             response.status,
             headers=response.headers,
-            stream=_Body(response, lambda: self._closed),
+            stream=_ClosingBody(response, lambda: self._closed),
             extensions=response.extensions,
         )
 
@@ -82,12 +82,12 @@ class AsyncPoolTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return its response, whose body has not been read."""
-        with _as_httpx():
+        with _translate_errors():
             response = await self._pool.handle_async_request(_core_request(request))
         return httpx.Response(
             response.status,
             headers=response.headers,
-            stream=_AsyncBody(response, lambda: self._closed),
+            stream=_AsyncClosingBody(response, lambda: self._closed),
             extensions=response.extensions,
         )
 
@@ -97,14 +97,14 @@ class AsyncPoolTransport(httpx.AsyncBaseTransport):
         await self._pool.aclose()
 
 
-class _Body(httpx.SyncByteStream):
+class _ClosingBody(httpx.SyncByteStream):
     """A body that closes its connection, too, if the pool was closed before: httpcore's pool has forgotten it then."""
 
     def __init__(self, response: httpcore.Response, pool_closed: Callable[[], bool]) -> None:
         self._response, self._pool_closed = response, pool_closed
 
     def __iter__(self) -> Iterator[bytes]:
-        with _as_httpx():
+        with _translate_errors():
             yield from self._response.iter_stream()
 
     def close(self) -> None:
@@ -113,14 +113,14 @@ class _Body(httpx.SyncByteStream):
             self._response.extensions["network_stream"].close()
 
 
-class _AsyncBody(httpx.AsyncByteStream):
-    """As `_Body`."""
+class _AsyncClosingBody(httpx.AsyncByteStream):
+    """As `_ClosingBody`."""
 
     def __init__(self, response: httpcore.Response, pool_closed: Callable[[], bool]) -> None:
         self._response, self._pool_closed = response, pool_closed
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _as_httpx():
+        with _translate_errors():
             async for part in self._response.aiter_stream():
                 yield part
 
@@ -140,12 +140,12 @@ class _AsyncStream(httpcore.AsyncNetworkStream):
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Return the bytes that are there, at most `max_bytes`; b"" at the end."""
         data = await self._inner.read(max_bytes, timeout)
-        self._end.received(data)
+        self._end.feed(data)
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Write all bytes."""
-        self._end.requested()
+        self._end.expect_response()
         await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
@@ -181,7 +181,7 @@ class _AsyncBackend(httpcore.AsyncNetworkBackend):
                 until = time.monotonic() + (math.inf if timeout is None else timeout)
                 addresses = await asyncio.wrap_future(look_up(host, port))
                 for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
-                    share = max(LEAST_S, (until - time.monotonic()) / left)
+                    share = max(MIN_ADDRESS_S, (until - time.monotonic()) / left)
                     try:
                         return _AsyncStream(await self._network.connect_tcp(address, port, share))
                     except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
@@ -221,9 +221,9 @@ def _core_request(request: httpx.Request) -> httpcore.Request:
 
 
 @contextmanager
-def _as_httpx() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Convert httpcore's exceptions to the httpx exceptions of the same name."""
     try:
         yield
-    except _FAILURES as error:
+    except _CORE_ERRORS as error:
         raise getattr(httpx, type(error).__name__)(str(error)) from error

@@ -15,7 +15,7 @@ _LENGTH = re.compile(rb"\ncontent-length:[ \t]*(\d+)[ \t]*\r?\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\ntransfer-encoding:[^\n]*chunked[ \t]*\r?\n", re.IGNORECASE)
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,16})")
 #: Maximum bytes of an incomplete head or chunk-size line that are kept.
-_MAX_HELD = 200 << 10
+_MAX_HELD_BYTES = 200 << 10
 
 
 class ResponseEnd:
@@ -30,12 +30,12 @@ class ResponseEnd:
         #: State of the parser: `idle`, `head`, `length`, `close`, `size`, `chunk` or `trailers`.
         self._reads = "idle"
 
-    def requested(self) -> None:
+    def expect_response(self) -> None:
         """Expect a response; further calls before it ends change nothing."""
         if self._reads == "idle":
             self._reads = "head"
 
-    def received(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         """Parse bytes that the peer sent."""
         if self._reads == "close" or self.exceeded:
             return
@@ -96,5 +96,5 @@ class ResponseEnd:
 
     def _hold(self, data: bytes, at: int) -> int:
         self._held = data[at:]
-        self.exceeded = len(self._held) > _MAX_HELD
+        self.exceeded = len(self._held) > _MAX_HELD_BYTES
         return len(data)

@@ -23,7 +23,14 @@ from weblake.credentials import ApiKey, BaseUrl, is_loopback, one_line
 from weblake.errors import WeblakeError
 from weblake.http.bodies import BodyRefused, BoundedBody
 from weblake.http.deadlines import ending
-from weblake.http.failures import certificate_error, client_certificate_refused, is_failure, kinds, text_of, was_sent
+from weblake.http.failures import (
+    certificate_problem,
+    class_names,
+    client_certificate_alert,
+    is_failure,
+    text_of,
+    was_sent,
+)
 from weblake.http.library import AsyncHttpClient, HttpClient, httpx, library_of
 from weblake.http.options import HttpOptions, TrustStoreUnreadable
 from weblake.http.pools import AsyncPoolTransport, PoolTransport
@@ -99,13 +106,13 @@ class _Requests:
         if isinstance(error, TrustStoreUnreadable):
             return NoResponse(str(error), sent=False, final=True)
         sent = was_sent(error) if sent is None else sent
-        certificate = certificate_error(error)
+        certificate = certificate_problem(error)
         if certificate is not None:
             whose = self.base.origin
             if self._proxy is not None and self._proxy.url.scheme == "https":
                 whose += f" or of the proxy {self._proxy.url}"
             return NoResponse(f"the TLS certificate of {whose} is not valid: {certificate}", sent, final=True)
-        if "InvalidURL" in kinds(error):
+        if "InvalidURL" in class_names(error):
             # A caller's client parses the address of a redirect although it does not follow redirects.
             reason = f"{self.base.origin} answered with a redirect to an address that cannot be read"
             return NoResponse(
@@ -115,11 +122,11 @@ class _Requests:
         if self._proxy is not None:
             whose = "the environment's proxy" if self._options.proxy is None else "the proxy"
             where += f" through {whose} {self._proxy.url}"  # without user name and password
-        alert = client_certificate_refused(error)
+        alert = client_certificate_alert(error)
         if alert is not None:
             reason = f"{where}: the TLS client certificate is missing or not accepted ({alert})"
             return NoResponse(reason, sent=False, final=True, hint="Set a client certificate that the service accepts.")
-        failed = kinds(error)
+        failed = class_names(error)
         if "TimeoutException" in failed or isinstance(error, TimeoutError):
             limit = request.deadline_s
             if "ConnectTimeout" in failed:
@@ -162,7 +169,7 @@ class HttpTransport(_Requests):
         """Send one request within the limits that it sets, and return its response or a NoResponse."""
         until = time.monotonic() + request.deadline_s
         try:
-            with ending(until), closing(self._response(request)) as response, self._cut_off(response, until):
+            with ending(until), closing(self._response(request)) as response, self._shut_down_at(response, until):
                 wall = time.time()
                 body = BoundedBody(response.headers.raw, request)
                 for part in response.stream:
@@ -190,14 +197,14 @@ class HttpTransport(_Requests):
             self._pools, self._pid = {}, os.getpid()
         pool = self._pools.get(fresh)
         if pool is None:  # of two threads that create one, both use the first
-            made = PoolTransport(
+            new_pool = PoolTransport(
                 self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not fresh
             )
-            pool = self._pools.setdefault(fresh, made)
+            pool = self._pools.setdefault(fresh, new_pool)
         return pool
 
     @contextmanager
-    def _cut_off(self, response: Any, until: float) -> Iterator[None]:
+    def _shut_down_at(self, response: Any, until: float) -> Iterator[None]:
         """Shut down the connection of a caller's client at the deadline, because the client's timeouts are per read."""
         network = None if self._client is None else response.extensions.get("network_stream")
         connection = None if network is None else network.get_extra_info("socket")

@@ -251,7 +251,7 @@ def _may_repeat(reply: Response | NoResponse, error: WeblakeError, operation: Op
     """Return whether sending the operation again is both useful and safe."""
     if isinstance(reply, NoResponse):
         return not reply.final and (operation.repeatable or not reply.sent)
-    if reply.status == 429 or responses.still_works(reply):
+    if reply.status == 429 or responses.is_still_working(reply):
         return True
     if not operation.repeatable:
         return False

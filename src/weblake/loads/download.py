@@ -182,7 +182,7 @@ class _Prefetch:
             head = response_json.read_head(body)
             if head is not None:
                 self._set_head(head.fields)
-            elif len(body) > response_json.HEAD_BYTES:
+            elif len(body) > response_json.MAX_HEAD_BYTES:
                 self._set_head({})
         return False  # read on to the end of the body
 

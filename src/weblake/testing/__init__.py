@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WeblakeFaults", "WeblakeLlm", "WeblakeService", "WeblakeServiceProcess", "WeblakeSite", "WeblakeWebhooks"]
 
-_HOMES = {
+_MODULE_OF_NAME = {
     "WeblakeFaults": "faults",
     "WeblakeLlm": "llm",
     "WeblakeService": "service",
@@ -45,15 +45,15 @@ _HOMES = {
     "WeblakeWebhooks": "webhooks",
 }
 _IN_PROCESS, _PROCESS = "in-process", "process"
-_REPORTED = ("weblake_service", "weblake_service_process")
+_REPORTED_FIXTURES = ("weblake_service", "weblake_service_process")
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module 'weblake.testing' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"weblake.testing.{_HOMES[name]}"), name)
+    return getattr(import_module(f"weblake.testing.{_MODULE_OF_NAME[name]}"), name)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,7 +82,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     outcome = yield
     report = outcome.get_result()
     if report.when == "call" and report.failed:
-        for name in _REPORTED:
+        for name in _REPORTED_FIXTURES:
             service = getattr(item, "funcargs", {}).get(name)
             if service is not None:
                 report.sections.append((name, service.report()))
@@ -92,7 +92,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 def _weblake_server(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[WeblakeService | WeblakeServiceProcess]:
-    if _where(pytestconfig) == _PROCESS:
+    if _service_location(pytestconfig) == _PROCESS:
         with _process(pytestconfig, tmp_path_factory, {}) as process:
             yield process
     else:
@@ -104,13 +104,13 @@ def weblake_service(
     request: pytest.FixtureRequest, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[WeblakeService]:
     """The embedded weblake service, empty: url, key, client(), faults, requests(), counts(), advance(seconds)."""
-    config = _marked(request)
+    config = _marker_fields(request)
     if not config:
         service = request.getfixturevalue("_weblake_server")
         service.reset()
         yield service
         service.close_clients()
-    elif _where(pytestconfig) == _PROCESS:
+    elif _service_location(pytestconfig) == _PROCESS:
         with _process(pytestconfig, tmp_path_factory, config) as process:
             yield process
     else:
@@ -122,7 +122,7 @@ def weblake_service_process(
     request: pytest.FixtureRequest, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[WeblakeServiceProcess]:
     """A service in a separate process with its own database, which tests can kill and restart: kill(), restart()."""
-    with _process(pytestconfig, tmp_path_factory, _marked(request)) as process:
+    with _process(pytestconfig, tmp_path_factory, _marker_fields(request)) as process:
         yield process
 
 
@@ -155,7 +155,7 @@ def weblake_webhooks(request: pytest.FixtureRequest) -> Iterator[WeblakeWebhooks
     """A receiver of webhooks, new for each test: url, wait(event), deliveries, answer(status, times)."""
     from weblake.testing.webhooks import SECRET, WeblakeWebhooks
 
-    with WeblakeWebhooks(_marked(request).get("webhook_secret", SECRET)) as receiver:
+    with WeblakeWebhooks(_marker_fields(request).get("webhook_secret", SECRET)) as receiver:
         yield receiver
 
 
@@ -171,7 +171,7 @@ def weblake_llm() -> Iterator[WeblakeLlm]:
         yield endpoint
 
 
-def _where(config: pytest.Config) -> str:
+def _service_location(config: pytest.Config) -> str:
     where = str(config.getoption("--weblake-service") or config.getini("weblake_service") or _IN_PROCESS)
     if where not in (_IN_PROCESS, _PROCESS):
         raise pytest.UsageError(f"weblake_service is {where!r} in the ini file: it is {_IN_PROCESS} or {_PROCESS}.")
@@ -187,7 +187,7 @@ def _seed(config: pytest.Config) -> int:
         raise pytest.UsageError(f"weblake_seed is {text!r} in the ini file: it is a whole number.") from None
 
 
-def _marked(request: pytest.FixtureRequest) -> Mapping[str, Any]:
+def _marker_fields(request: pytest.FixtureRequest) -> Mapping[str, Any]:
     """Return the fields of the service's configuration from the markers; the nearest marker takes precedence."""
     config: dict[str, Any] = {}
     for mark in request.node.iter_markers("weblake_service"):
@@ -205,7 +205,7 @@ def _in_process(seed: int, config: Mapping[str, Any]) -> Iterator[WeblakeService
     except ModuleNotFoundError as error:
         missing = (error.name or "?").partition(".")[0]
     if missing is not None:
-        _missing(missing)
+        _raise_missing_extra(missing)
     from weblake.testing.service import KEY, WeblakeService
     from weblake.testing.webhooks import SECRET
 
@@ -230,12 +230,12 @@ def _process(
     from weblake.testing.webhooks import SECRET
 
     if find_spec("starlette") is None:
-        _missing("starlette")
+        _raise_missing_extra("starlette")
     settings = {"seed": _seed(config), "webhook_secret": SECRET, **marked}
     return WeblakeServiceProcess(folders.mktemp("weblake-service"), settings)
 
 
-def _missing(name: str) -> None:
+def _raise_missing_extra(name: str) -> None:
     pytest.fail(
         f"weblake_service needs a package that is not installed ({name}): pip install 'weblake[local]'", pytrace=False
     )

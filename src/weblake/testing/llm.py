@@ -167,7 +167,7 @@ class WeblakeLlm:
         plan = None
         with self._lock:
             if refused is None:
-                plan = next((one for one in self._plans if one.left != 0 and _fits(one, request)), None)
+                plan = next((one for one in self._plans if one.left != 0 and _matches(one, request)), None)
             if plan is not None and plan.left is not None:
                 plan.left -= 1
             place = len(self._requests)
@@ -186,7 +186,7 @@ def default(request: LlmRequest) -> LoopbackResponse:
     return _completion(default_answer(request.messages, request.schema))
 
 
-def _fits(plan: _Plan, request: LlmRequest) -> bool:
+def _matches(plan: _Plan, request: LlmRequest) -> bool:
     return plan.where is None or plan.where.search(request.text) is not None
 
 

@@ -14,16 +14,16 @@ _MAX_DEPTH = 30
 
 def default_answer(messages: Sequence[Mapping[str, str]], schema: Mapping[str, Any] | None) -> str:
     """Return JSON that fits a schema, or without a schema the first words of the content in the messages."""
-    said = "\n\n".join(one.get("content", "") for one in messages)
-    contents = [text for _, text in _CONTENT.findall(said)]
-    text = contents[0] if contents else said
+    joined = "\n\n".join(one.get("content", "") for one in messages)
+    contents = [text for _, text in _CONTENT.findall(joined)]
+    text = contents[0] if contents else joined
     if schema is None:
         # A cleaning request gets the whole content, any other request its first words.
-        return text if "Write it again" in said else " ".join(text.split()[:20]) or "nothing"
-    return json.dumps(shaped(schema, schema, text), ensure_ascii=False)
+        return text if "Write it again" in joined else " ".join(text.split()[:20]) or "nothing"
+    return json.dumps(value_for_schema(schema, schema, text), ensure_ascii=False)
 
 
-def shaped(schema: Any, root: Mapping[str, Any], text: str, depth: int = 0) -> Any:
+def value_for_schema(schema: Any, root: Mapping[str, Any], text: str, depth: int = 0) -> Any:
     """Return a value that fits the types, enums, bounds and references of a schema."""
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return None
@@ -31,7 +31,7 @@ def shaped(schema: Any, root: Mapping[str, Any], text: str, depth: int = 0) -> A
         found: Any = root
         for name in str(schema["$ref"]).removeprefix("#/").split("/"):
             found = found.get(name, {}) if isinstance(found, Mapping) else {}
-        return shaped(found, root, text, depth + 1)
+        return value_for_schema(found, root, text, depth + 1)
     for name in ("const", "default"):
         if name in schema:
             return schema[name]
@@ -39,14 +39,16 @@ def shaped(schema: Any, root: Mapping[str, Any], text: str, depth: int = 0) -> A
         return schema["enum"][0]
     for name in ("anyOf", "oneOf", "allOf"):
         if schema.get(name):
-            return shaped(schema[name][0], root, text, depth + 1)
+            return value_for_schema(schema[name][0], root, text, depth + 1)
     kind = schema.get("type", "object" if "properties" in schema else "string" if "pattern" in schema else "object")
     kind = kind[0] if isinstance(kind, list) else kind
     if kind == "object":
         properties = schema.get("properties") or {}
-        return {name: shaped(one, root, text, depth + 1) for name, one in properties.items()}
+        return {name: value_for_schema(one, root, text, depth + 1) for name, one in properties.items()}
     if kind == "array":
-        return [shaped(schema.get("items", {}), root, text, depth + 1)] * max(1, int(schema.get("minItems", 1)))
+        return [value_for_schema(schema.get("items", {}), root, text, depth + 1)] * max(
+            1, int(schema.get("minItems", 1))
+        )
     return _scalar(kind, schema, text)
 
 

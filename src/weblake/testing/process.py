@@ -24,7 +24,7 @@ _LOG_BYTES = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
+class _Address:
     url: str
     key: str
 
@@ -43,7 +43,7 @@ class WeblakeServiceProcess(WeblakeService):
         self._process: subprocess.Popen[str] | None = None
         url = self._start(0)
         self._port = int(url.rpartition(":")[2])
-        super().__init__(_At(url, KEY))
+        super().__init__(_Address(url, KEY))
 
     @property
     def pid(self) -> int | None:

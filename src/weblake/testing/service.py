@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 KEY = "test-key"
 #: Number of requests in the report of a failed test.
-_SHOWN = 25
+_MAX_REPORTED = 25
 
 
 class Address(Protocol):
@@ -121,9 +121,9 @@ class WeblakeService:
             requests, rules = self.requests(), self.faults.rules()
         except RuntimeError as error:
             return str(error)
-        left = len(requests) - _SHOWN
-        lines = [f"{self.url} received {len(requests)} requests" + (f"; the last {_SHOWN}:" if left > 0 else "")]
-        lines += [_line(one) for one in requests[-_SHOWN:]]
+        left = len(requests) - _MAX_REPORTED
+        lines = [f"{self.url} received {len(requests)} requests" + (f"; the last {_MAX_REPORTED}:" if left > 0 else "")]
+        lines += [_line(one) for one in requests[-_MAX_REPORTED:]]
         lines += [
             f"rule {rule['id']} applied {rule['hit']} of {rule['seen']} times: {rule['effect']}" for rule in rules
         ]

@@ -9,13 +9,13 @@ from types import MappingProxyType, TracebackType
 from typing_extensions import Self
 
 from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
-from weblake.testing.site_failures import SiteFailures, checked
-from weblake.testing.site_index import index_file, plain
+from weblake.testing.site_failures import SiteFailures, check_path
+from weblake.testing.site_index import index_file, text_response
 from weblake.testing.site_pages import BLOCKED, HTML, SitePage, changed, known_pages, render
 from weblake.testing.site_special_paths import FILE_TEXTS, SpecialPaths
 
-_NOTHING = b"<!doctype html><title>Not found</title><main><h1>Not found</h1></main>"
-_NOT_FOUND = LoopbackResponse(404, _NOTHING, {"Content-Type": HTML})
+_NOT_FOUND_PAGE = b"<!doctype html><title>Not found</title><main><h1>Not found</h1></main>"
+_NOT_FOUND = LoopbackResponse(404, _NOT_FOUND_PAGE, {"Content-Type": HTML})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,14 @@ class WeblakeSite(SiteFailures):
         whole = body.encode() if isinstance(body, str) else body
         response = LoopbackResponse(status, whole, {"Content-Type": content_type, **(headers or {})})
         with self._lock:
-            self._added[checked(path)] = response
+            self._added[check_path(path)] = response
         return self.url + path
 
     def remove(self, path: str) -> None:
         """Make a path respond with 404, and remove it from the sitemap."""
         with self._lock:
             self._pages.pop(path, None)
-            self._added[checked(path)] = _NOT_FOUND
+            self._added[check_path(path)] = _NOT_FOUND
 
     def change(self, path: str) -> SitePage:
         """Change the text of a page and return the changed page.
@@ -115,7 +115,7 @@ class WeblakeSite(SiteFailures):
     def robots(self, text: str) -> None:
         """Replace robots.txt. The service reads it again after a reset and when its clock is advanced."""
         with self._lock:
-            self._added["/robots.txt"] = plain(text)
+            self._added["/robots.txt"] = text_response(text)
 
     def requests(self, path: str | None = None) -> list[SiteRequest]:
         """Return the requests so far, in order; only those of one path if given."""
@@ -146,12 +146,12 @@ class WeblakeSite(SiteFailures):
             self._requests.append(SiteRequest(request.method, request.target, MappingProxyType(request.headers)))
         instead = self._failure(request)
         if instead is None:
-            return self._found(request)
+            return self._response_for(request)
         if instead.truncate_at is not None:
-            return replace(self._found(request), truncate_at=instead.truncate_at)
+            return replace(self._response_for(request), truncate_at=instead.truncate_at)
         return instead
 
-    def _found(self, request: LoopbackRequest) -> LoopbackResponse:
+    def _response_for(self, request: LoopbackRequest) -> LoopbackResponse:
         for name in (request.target, request.path):
             with self._lock:
                 added, page = self._added.get(name), self._pages.get(name)

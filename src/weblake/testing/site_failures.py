@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from weblake.loopback import LoopbackRequest, LoopbackResponse
 
 #: Maximum seconds that a page is held, so that no test hangs.
-HELD_S = 240.0
+MAX_HOLD_S = 240.0
 #: The key for all paths.
-_ALL = ""
+_ALL_PATHS = ""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class SiteFailures:
         body = f"<!doctype html><title>Error {status}</title><main><h1>Error {status}</h1></main>".encode()
         kind = {"Content-Type": "text/html; charset=utf-8", **(headers or {})}
         with self._lock:
-            self._failures[checked(path)] = _Failure(LoopbackResponse(status, body, kind, truncate, drop), times)
+            self._failures[check_path(path)] = _Failure(LoopbackResponse(status, body, kind, truncate, drop), times)
 
     def mend(self, path: str | None = None) -> None:
         """End the failures that `fail` added, for one path or all paths."""
@@ -68,7 +68,7 @@ class SiteFailures:
     def hold(self, path: str | None = None) -> None:
         """Hold the responses of a path, or of all paths, until `release` is called (or for four minutes)."""
         with self._lock:
-            self._gates.setdefault(_ALL if path is None else checked(path), threading.Event())
+            self._gates.setdefault(_ALL_PATHS if path is None else check_path(path), threading.Event())
 
     def release(self, path: str | None = None) -> None:
         """Release a held path, or all paths."""
@@ -81,16 +81,16 @@ class SiteFailures:
     def delay(self, path: str | None = None, *, seconds: float) -> None:
         """Delay the responses of a path, or of all paths, by `seconds`; 0 removes the delay."""
         with self._lock:
-            self._delays[_ALL if path is None else checked(path)] = seconds
+            self._delays[_ALL_PATHS if path is None else check_path(path)] = seconds
 
     def _failure(self, request: LoopbackRequest) -> LoopbackResponse | None:
         """Wait while the path is held or delayed; return the failure response, or None."""
         names = (request.target, request.path)
         with self._lock:
-            gates = [self._gates[name] for name in (*names, _ALL) if name in self._gates]
-            delay = next((self._delays[name] for name in (*names, _ALL) if name in self._delays), 0.0)
+            gates = [self._gates[name] for name in (*names, _ALL_PATHS) if name in self._gates]
+            delay = next((self._delays[name] for name in (*names, _ALL_PATHS) if name in self._delays), 0.0)
         for gate in gates:
-            gate.wait(HELD_S)
+            gate.wait(MAX_HOLD_S)
         if delay:
             self._stopping.wait(delay)
         with self._lock:
@@ -104,7 +104,7 @@ class SiteFailures:
         return None
 
 
-def checked(path: str) -> str:
+def check_path(path: str) -> str:
     """Return the path unchanged.
 
     Raises:

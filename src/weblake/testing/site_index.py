@@ -24,7 +24,7 @@ def index_file(path: str, base: str, urls: Callable[[], Sequence[str]]) -> Loopb
     """Return one of the files, or None; the sitemap is an index of two sitemaps, and the second (news) is gzipped."""
     news = f"{base}/news/"
     if path == "/robots.txt":
-        return plain(_ROBOTS.format(base=base))
+        return text_response(_ROBOTS.format(base=base))
     if path == "/sitemap.xml":
         return _xml("sitemapindex", "sitemap", [f"{base}/sitemap-pages.xml", f"{base}/sitemap-news.xml.gz"])
     if path == "/sitemap-pages.xml":
@@ -36,7 +36,7 @@ def index_file(path: str, base: str, urls: Callable[[], Sequence[str]]) -> Loopb
     return None
 
 
-def plain(text: str) -> LoopbackResponse:
+def text_response(text: str) -> LoopbackResponse:
     """Return the response of a text file."""
     return LoopbackResponse(200, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
 

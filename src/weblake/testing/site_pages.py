@@ -15,7 +15,7 @@ from weblake.testing.site_text import Prose
 
 HTML = "text/html; charset=utf-8"
 SECTIONS = {"guides": 4, "products": 4, "news": 6}
-_NEWS_A_PAGE = 3
+_NEWS_PER_PAGE = 3
 _FIRST_DAY = datetime(2025, 1, 6, 9, 0, tzinfo=timezone.utc)
 #: The path that the front page links to and that robots.txt disallows.
 BLOCKED = "/private/staff"
@@ -157,7 +157,7 @@ def _slug(section: str, number: int) -> str:
 
 def _lists(seed: int, section: str, articles: Sequence[SitePage]) -> list[SitePage]:
     """Return the list pages of a section; the news list has several."""
-    size = _NEWS_A_PAGE if section == "news" else len(articles)
+    size = _NEWS_PER_PAGE if section == "news" else len(articles)
     cuts = [articles[at : at + size] for at in range(0, len(articles), size)]
     pages = []
     for number, cut in enumerate(cuts, 1):

@@ -39,7 +39,7 @@ ENCODINGS = {
 }
 SLOW_S = 0.5
 _HUGE_BYTES = 2_000_000
-_PIECE = b"<p>" + b"On and on it goes. " * 800 + b"</p>\n"
+_CHUNK = b"<p>" + b"On and on it goes. " * 800 + b"</p>\n"
 _PAUSE_S = 0.01
 
 
@@ -102,7 +102,7 @@ class SpecialPaths:
         def pieces() -> Iterator[bytes]:
             yield b"<!doctype html><title>Endless</title>"
             while not self._stopping.wait(_PAUSE_S):
-                yield _PIECE
+                yield _CHUNK
 
         return LoopbackResponse(200, pieces(), {"Content-Type": HTML})
 

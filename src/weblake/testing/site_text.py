@@ -15,8 +15,12 @@ surface tailor teacher thunder ticket tower traveller tunnel village voyage wago
 _VERBS = (
     "carries follows keeps measures meets moves opens paints reaches records repairs shows studies takes turns visits"
 )
-_JOINTS = "across after along before behind beside between beyond near over through towards under with without within"
-_KINDS = "bright careful common distant early even familiar gentle heavy honest late narrow old open quiet small steady"
+_PREPOSITIONS = (
+    "across after along before behind beside between beyond near over through towards under with without within"
+)
+_ADJECTIVES = (
+    "bright careful common distant early even familiar gentle heavy honest late narrow old open quiet small steady"
+)
 
 
 class Prose:
@@ -25,7 +29,7 @@ class Prose:
     def __init__(self, seed: int, name: str) -> None:
         self._random = Random(f"{seed} {name}")  # noqa: S311 - to be the same each time is its purpose
         self._words = _WORDS.split()
-        self._verbs, self._joints, self._kinds = _VERBS.split(), _JOINTS.split(), _KINDS.split()
+        self._verbs, self._joints, self._kinds = _VERBS.split(), _PREPOSITIONS.split(), _ADJECTIVES.split()
 
     def title(self) -> str:
         """Return two or three words, such as `Quiet Harbour Ledger`."""

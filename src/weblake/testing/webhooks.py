@@ -17,7 +17,7 @@ from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
 
 #: The secret with which weblake_service signs.
 SECRET = "test-webhook-secret"  # noqa: S105
-_TAKEN = 204
+_ACCEPTED_STATUS = 204
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +107,10 @@ class WeblakeWebhooks:
         __tracebackhide__ = True
 
         def found() -> list[Delivery]:
-            return [one for one in self._deliveries if _is(one, event, job)]
+            return [one for one in self._deliveries if _matches(one, event, job)]
 
         with self._changed:
-            if self._until(lambda: len(found()) >= count, timeout):
+            if self._wait_until(lambda: len(found()) >= count, timeout):
                 return found()[count - 1]
             arrived = (
                 ", ".join(f"{one.type} ({one.answered or 'no response'})" for one in self._deliveries) or "nothing"
@@ -124,7 +124,7 @@ class WeblakeWebhooks:
 
     def delay(self, seconds: float, *, times: int | None = None) -> None:
         """Delay the responses to the next deliveries by `seconds`."""
-        self._plan(_Plan(LoopbackResponse(_TAKEN), seconds, times))
+        self._plan(_Plan(LoopbackResponse(_ACCEPTED_STATUS), seconds, times))
 
     def refuse(self, *, times: int | None = None) -> None:
         """Close the connection of the next deliveries without a response."""
@@ -155,7 +155,7 @@ class WeblakeWebhooks:
             self._plans = [one for one in self._plans if one.left is not None]
             self._plans.append(plan)
 
-    def _until(self, is_so: Callable[[], bool], seconds: float) -> bool:
+    def _wait_until(self, is_so: Callable[[], bool], seconds: float) -> bool:
         until = time.monotonic() + seconds
         while not is_so():
             left = until - time.monotonic()
@@ -171,14 +171,14 @@ class WeblakeWebhooks:
                 plan.left -= 1
         if plan is not None and plan.seconds:
             self._server.stopping.wait(plan.seconds)
-        response = plan.response if plan is not None else LoopbackResponse(_TAKEN)
+        response = plan.response if plan is not None else LoopbackResponse(_ACCEPTED_STATUS)
         with self._changed:
             self._deliveries.append(_read(request, self._secret, None if response.drop else response.status))
             self._changed.notify_all()
         return response
 
 
-def _is(delivery: Delivery, event: str | None, job: str | None) -> bool:
+def _matches(delivery: Delivery, event: str | None, job: str | None) -> bool:
     named = event is None or event in (delivery.type, delivery.type.rpartition(".")[2])
     return named and (job is None or job == delivery.id)
 
@@ -200,12 +200,12 @@ def _read(request: LoopbackRequest, secret: str | None, answered: int | None) ->
         metadata=event.get("metadata") or {},
         headers=request.headers,
         body=request.body,
-        verified=_verified(request, secret),
+        verified=_is_verified(request, secret),
         answered=answered,
     )
 
 
-def _verified(request: LoopbackRequest, secret: str | None) -> bool:
+def _is_verified(request: LoopbackRequest, secret: str | None) -> bool:
     if secret is None:
         return False
     try:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 #: Bytes of a block when a file is read sequentially.
-BLOCK = 4 << 20
+BLOCK_BYTES = 4 << 20
 
-_LOCAL = {"file", "local"}
+_LOCAL_PROTOCOLS = {"file", "local"}
 
 
 class _FileSystem(Protocol):
@@ -91,7 +91,7 @@ class UrlFile:
         self._opened.close()
 
 
-class Blocks(io.RawIOBase):
+class BlockStream(io.RawIOBase):
     """A range of a file as a stream, fetched in blocks, because text decoders read only 8 KiB at a time."""
 
     def __init__(self, file: UrlFile, start: int, end: int) -> None:
@@ -105,7 +105,7 @@ class Blocks(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill the buffer from the current block and return the bytes read; 0 at the end."""
         if not self._block:
-            self._block = memoryview(self._file.fetch(self._at, min(self._at + BLOCK, self._end)))
+            self._block = memoryview(self._file.fetch(self._at, min(self._at + BLOCK_BYTES, self._end)))
             self._at += len(self._block)
         into = memoryview(buffer).cast("B")
         taken = min(len(into), len(self._block))
@@ -114,7 +114,7 @@ class Blocks(io.RawIOBase):
         return taken
 
 
-class Ranges(io.RawIOBase):
+class RangeStream(io.RawIOBase):
     """A file as a seekable stream for Arrow, which fetches exactly the requested bytes."""
 
     def __init__(self, file: UrlFile) -> None:
@@ -157,23 +157,23 @@ def open_url_file(file: RootPath) -> UrlFile:
     fs, path = getattr(file, "fs", None), getattr(file, "path", None)
     if fs is not None and isinstance(path, str):
         protocols = (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
-        if _LOCAL & {*protocols}:
-            return _local(Path(path))
+        if _LOCAL_PROTOCOLS & {*protocols}:
+            return _open_local(Path(path))
         text = str(file)
-        return _remote(fs, path, text if "://" in text else f"{protocols[0]}://{path.lstrip('/')}")
+        return _open_remote(fs, path, text if "://" in text else f"{protocols[0]}://{path.lstrip('/')}")
     if not isinstance(file, str | os.PathLike):
         raise InvalidOption(f"A list of URLs cannot be read from a {type(file).__name__}.", hint="Give a path or URL.")
     text = str(os.fspath(file))
     if text == "-":
-        return _whole(text, sys.stdin.buffer.read())
-    return _from_url(text) if "://" in text else _local(Path(text))
+        return _in_memory(text, sys.stdin.buffer.read())
+    return _open_url(text) if "://" in text else _open_local(Path(text))
 
 
-def _from_url(url: str) -> UrlFile:
+def _open_url(url: str) -> UrlFile:
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower()
     url = f"{scheme}://{rest}"
-    if scheme not in BACKENDS.keys() | _LOCAL:
+    if scheme not in BACKENDS.keys() | _LOCAL_PROTOCOLS:
         page = scheme in ("http", "https")
         raise InvalidOption(
             f"{hide_secrets(url)} is {'the address of a page' if page else 'on no storage that is known'}, "
@@ -186,15 +186,15 @@ def _from_url(url: str) -> UrlFile:
     storage = open_storage(directory)  # raises for credentials in the URL or a missing extra
     local = storage.local_path(name) if name else None
     if local is not None:
-        return _local(local)
+        return _open_local(local)
     from fsspec.core import url_to_fs
 
     # Not fsspec's cached instance, which keeps the endpoint and credentials of the first caller in the process.
     fs, path = url_to_fs(directory, skip_instance_cache=True)
-    return _remote(fs, f"{path.rstrip('/')}/{name}", url)
+    return _open_remote(fs, f"{path.rstrip('/')}/{name}", url)
 
 
-def _local(path: Path) -> UrlFile:
+def _open_local(path: Path) -> UrlFile:
     try:
         handle = path.open("rb")
     except OSError as error:
@@ -203,7 +203,7 @@ def _local(path: Path) -> UrlFile:
         opened.enter_context(handle)
         about = os.fstat(handle.fileno())
         if not stat.S_ISREG(about.st_mode):  # a pipe has neither a size nor ranges
-            return _whole(str(path), handle.read())
+            return _in_memory(str(path), handle.read())
 
         def fetch(start: int, end: int) -> bytes:
             handle.seek(start)
@@ -212,11 +212,11 @@ def _local(path: Path) -> UrlFile:
         return UrlFile(str(path.absolute()), about.st_size, fetch, opened=opened.pop_all())
 
 
-def _whole(address: str, content: bytes) -> UrlFile:
+def _in_memory(address: str, content: bytes) -> UrlFile:
     return UrlFile(address, len(content), lambda start, end: content[start:end], lasting=False)
 
 
-def _remote(fs: object, path: str, address: str) -> UrlFile:
+def _open_remote(fs: object, path: str, address: str) -> UrlFile:
     source, name = cast(_FileSystem, fs), hide_secrets(address)
     with translate_errors("be looked up", name):
         source.invalidate_cache()  # a cached listing may be older than the changes of another process

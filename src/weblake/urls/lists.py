@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from weblake.errors import FixRequest, InvalidOption
 from weblake.remedies import Remedy
 from weblake.storage import RootPath
-from weblake.urls.files import BLOCK, Blocks, Ranges, UrlFile, open_url_file
+from weblake.urls.files import BLOCK_BYTES, BlockStream, RangeStream, UrlFile, open_url_file
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 Format = Literal["text", "csv", "parquet"]
 
 #: Start and end of the URL's line, CSV record or row, and the URL.
-Found = tuple[int, int, str]
+LocatedUrl = tuple[int, int, str]
 
 #: Maximum rows of a Parquet file in memory at once.
-ROWS = 1 << 12
+MAX_ROWS = 1 << 12
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -57,7 +57,7 @@ def read_urls(file: RootPath, column: str | None = None) -> list[str]:
     with open_url_file(file) as opened:
         urls = [url for _, _, url in urls_in(opened, whole(opened, column))]
     if not urls:
-        raise no_urls(opened)
+        raise no_urls_error(opened)
     return urls
 
 
@@ -69,27 +69,27 @@ def whole(file: UrlFile, column: str | None) -> Span:
         InvalidOption: `column` is given for a plain list.
     """
     if file.ending == ".parquet":
-        return _whole_parquet(file, column or "url")
+        return _parquet_span(file, column or "url")
     start = len(_BOM) if file.fetch(0, min(len(_BOM), file.size)) == _BOM else 0
     if file.ending == ".csv":
-        return _whole_csv(file, column or "url", start)
+        return _csv_span(file, column or "url", start)
     if column is not None:
         raise InvalidOption(f"{file.name} is a plain list and has no columns.", hint=Remedy("Leave {column} out."))
     return Span("text", start, file.size)
 
 
-def urls_in(file: UrlFile, span: Span) -> Iterator[Found]:
+def urls_in(file: UrlFile, span: Span) -> Iterator[LocatedUrl]:
     """Return an iterator over the URLs of a span, in order, which reads the file incrementally.
 
     Raises:
         FixRequest: The content of the file does not have the format of its extension.
     """
     if span.format == "parquet":
-        return _parquet(file, span)
-    return _csv(file, span) if span.format == "csv" else _text(file, span)
+        return _read_parquet(file, span)
+    return _read_csv(file, span) if span.format == "csv" else _read_text(file, span)
 
 
-def no_urls(file: UrlFile) -> InvalidOption:
+def no_urls_error(file: UrlFile) -> InvalidOption:
     """Return the error for a list without URLs."""
     return InvalidOption(f"There is no URL in {file.name}.")
 
@@ -100,47 +100,47 @@ class _Lines:
     def __init__(self, file: UrlFile, start: int, end: int) -> None:
         self.at = start
         self._file = file
-        self._text = io.TextIOWrapper(Blocks(file, start, end), encoding="utf-8", newline="")  # type: ignore[type-var]
+        self._read_text = io.TextIOWrapper(BlockStream(file, start, end), encoding="utf-8", newline="")  # type: ignore[type-var]
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
         try:
-            line = next(self._text)
+            line = next(self._read_text)
         except UnicodeDecodeError:
             raise FixRequest(f"{self._file.name} is not UTF-8 text.", hint="Save it as UTF-8.") from None
-        self.at += _bytes(line)
+        self.at += _utf8_length(line)
         return line
 
 
-def _bytes(text: str) -> int:
+def _utf8_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _text(file: UrlFile, span: Span) -> Iterator[Found]:
+def _read_text(file: UrlFile, span: Span) -> Iterator[LocatedUrl]:
     start = span.start
     for line in _Lines(file, span.start, span.end):
         for part in line.splitlines(keepends=True):  # splitlines also splits at form feeds and similar characters
-            end = start + _bytes(part)
+            end = start + _utf8_length(part)
             url = part.strip()
             if url and not url.startswith("#"):
                 yield start, end, url
             start = end
 
 
-def _whole_csv(file: UrlFile, column: str, start: int) -> Span:
+def _csv_span(file: UrlFile, column: str, start: int) -> Span:
     lines = _Lines(file, start, file.size)
     with _translate_csv_errors(file):
         header = next(csv.reader(lines), [])
     if column not in header:
-        raise _no_column(file, column, header)
+        raise _missing_column_error(file, column, header)
     # Of two columns with the same name the last one is read, as by csv.DictReader.
     field = len(header) - 1 - header[::-1].index(column)
     return Span("csv", lines.at, file.size, column, field)
 
 
-def _csv(file: UrlFile, span: Span) -> Iterator[Found]:
+def _read_csv(file: UrlFile, span: Span) -> Iterator[LocatedUrl]:
     assert span.field is not None
     lines = _Lines(file, span.start, span.end)
     start = span.start
@@ -193,18 +193,18 @@ def _translate_csv_errors(file: UrlFile) -> Iterator[None]:
         ) from None
 
 
-def _whole_parquet(file: UrlFile, column: str) -> Span:
+def _parquet_span(file: UrlFile, column: str) -> Span:
     import pyarrow.parquet as pq
 
     with _translate_arrow_errors(file, column):
-        table = pq.ParquetFile(Ranges(file), pre_buffer=False)
+        table = pq.ParquetFile(RangeStream(file), pre_buffer=False)
         names, rows = table.schema_arrow.names, table.metadata.num_rows
     if column not in names:
-        raise _no_column(file, column, names)
+        raise _missing_column_error(file, column, names)
     return Span("parquet", 0, rows, column)
 
 
-def _parquet(file: UrlFile, span: Span) -> Iterator[Found]:
+def _read_parquet(file: UrlFile, span: Span) -> Iterator[LocatedUrl]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -212,9 +212,9 @@ def _parquet(file: UrlFile, span: Span) -> Iterator[Found]:
     with _translate_arrow_errors(file, span.column):
         # One thread and one request at a time, because the stream has one position. With a buffer, the column of a
         # row group is not read into memory as a whole, and not further than the end of the span.
-        table = pq.ParquetFile(Ranges(file), pre_buffer=False, buffer_size=BLOCK)
-        groups, row = _groups(table.metadata, span)
-        for batch in table.iter_batches(ROWS, row_groups=groups, columns=[span.column], use_threads=False):
+        table = pq.ParquetFile(RangeStream(file), pre_buffer=False, buffer_size=BLOCK_BYTES)
+        groups, row = _overlapping_groups(table.metadata, span)
+        for batch in table.iter_batches(MAX_ROWS, row_groups=groups, columns=[span.column], use_threads=False):
             skipped = max(span.start - row, 0)
             values = batch.column(batch.schema.names.index(span.column))[skipped : span.end - row]
             # Cast, because writers without a string type store texts as binary.
@@ -226,7 +226,7 @@ def _parquet(file: UrlFile, span: Span) -> Iterator[Found]:
                 break
 
 
-def _groups(metadata: pq.FileMetaData, span: Span) -> tuple[list[int], int]:
+def _overlapping_groups(metadata: pq.FileMetaData, span: Span) -> tuple[list[int], int]:
     """Return the row groups that overlap a span, and the number of the first row of the first one."""
     groups: list[int] = []
     first = row = 0
@@ -253,6 +253,6 @@ def _translate_arrow_errors(file: UrlFile, column: str) -> Iterator[None]:
         ) from None
 
 
-def _no_column(file: UrlFile, column: str, names: list[str]) -> FixRequest:
+def _missing_column_error(file: UrlFile, column: str, names: list[str]) -> FixRequest:
     has = f"; it has {', '.join(names[:10])}" if names else ", nor any other"
     return FixRequest(f"{file.name} has no column {column!r}{has}.", hint=Remedy("Name one with {column}."))

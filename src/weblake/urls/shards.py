@@ -13,10 +13,10 @@ from weblake.errors import FixRequest, InvalidOption, StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import RootPath
 from weblake.urls.files import UrlFile, open_url_file
-from weblake.urls.lists import Format, Found, Span, no_urls, urls_in, whole
+from weblake.urls.lists import Format, LocatedUrl, Span, no_urls_error, urls_in, whole
 
 #: Default number of URLs of a shard.
-PER_SHARD = 5000
+DEFAULT_PER_SHARD = 5000
 #: Airflow's `[core] max_map_length`.
 MAX_SHARDS = 1024
 
@@ -83,10 +83,10 @@ def url_shards(
                 f"{opened.name} can be read only once, and a shard is read later.", hint="Write it to a file."
             )
         span = whole(opened, column)
-        sizes = repeat(per_shard or PER_SHARD) if shards is None else _even(opened, span, shards)
+        sizes = repeat(per_shard or DEFAULT_PER_SHARD) if shards is None else _even_sizes(opened, span, shards)
         kept: list[UrlShard] = []
         number = urls = 0
-        for shard in _cut(opened, span, sizes):
+        for shard in _split(opened, span, sizes):
             number, urls = number + 1, urls + shard["count"]
             if number <= max_shards:
                 kept.append(shard)
@@ -96,7 +96,7 @@ def url_shards(
             hint=f"Give per_shard={-(-urls // max_shards)} or more.",
         )
     if not kept:
-        raise no_urls(opened)
+        raise no_urls_error(opened)
     for shard in kept:
         shard["of"] = number
     return kept
@@ -121,18 +121,18 @@ def read_shard(shard: UrlShard | Mapping[str, object], file: RootPath | None = N
     with open_url_file(part["file"] if file is None else file) as opened:
         span = Span(part["format"], part["start"], part["end"], part["column"], part["field"])
         if span.format != "parquet" and span.end > opened.size:
-            raise _changed(opened, part)
+            raise _changed_error(opened, part)
         try:
             urls = [url for _, _, url in urls_in(opened, span)]
         except StorageRefused:
             raise
         except FixRequest:  # this range was readable when the list was split
-            raise _changed(opened, part) from None
+            raise _changed_error(opened, part) from None
     digest = _Digest()
     for url in urls:
         digest.add(url)
     if (len(urls), digest.text()) != (part["count"], part["digest"]):
-        raise _changed(opened, part)
+        raise _changed_error(opened, part)
     return urls
 
 
@@ -161,17 +161,17 @@ def _check_sizes(per_shard: int | None, shards: int | None, max_shards: int) -> 
         )
 
 
-def _even(file: UrlFile, span: Span, shards: int) -> Iterator[int]:
+def _even_sizes(file: UrlFile, span: Span, shards: int) -> Iterator[int]:
     total = sum(1 for _ in urls_in(file, span))
     size, larger = divmod(total, shards)
     return (size + (number < larger) for number in range(min(shards, total)))
 
 
-def _cut(file: UrlFile, span: Span, sizes: Iterator[int]) -> Iterator[UrlShard]:
+def _split(file: UrlFile, span: Span, sizes: Iterator[int]) -> Iterator[UrlShard]:
     found = urls_in(file, span)
     first = 0
     for index, size in enumerate(sizes):
-        shard = _shard(file, span, islice(found, size))
+        shard = _build_shard(file, span, islice(found, size))
         if shard is None:
             return
         yield shard | {"index": index, "first": first}
@@ -182,7 +182,7 @@ def _cut(file: UrlFile, span: Span, sizes: Iterator[int]) -> Iterator[UrlShard]:
         )
 
 
-def _shard(file: UrlFile, span: Span, found: Iterator[Found]) -> UrlShard | None:
+def _build_shard(file: UrlFile, span: Span, found: Iterator[LocatedUrl]) -> UrlShard | None:
     digest, count, start, end = _Digest(), 0, 0, 0
     for begins, ends, url in found:
         digest.add(url)
@@ -205,7 +205,7 @@ def _shard(file: UrlFile, span: Span, found: Iterator[Found]) -> UrlShard | None
     )
 
 
-def _changed(file: UrlFile, shard: UrlShard) -> FixRequest:
+def _changed_error(file: UrlFile, shard: UrlShard) -> FixRequest:
     return FixRequest(
         f"{file.name} has changed since it was cut: shard {shard['index']} of {shard['of']} holds other URLs now "
         f"(the file had {shard['size']} bytes and has {file.size}).",

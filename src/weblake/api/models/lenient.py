@@ -43,7 +43,7 @@ class Model(msgspec.Struct, frozen=True, rename="camel"):
             return cls(raw=value)
         found: dict[str, Any] = {}
         extra = dict(value)
-        for part in _parts(cls):
+        for part in _field_readers(cls):
             if part.wire not in value:
                 continue
             kept, whole = part.read(value[part.wire])
@@ -59,26 +59,26 @@ class Model(msgspec.Struct, frozen=True, rename="camel"):
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         names = (info.name for info in msgspec.structs.fields(type(self)) if info.name != "raw")
         shown = ((name, getattr(self, name)) for name in names)
-        return [(name, value) for name, value in shown if not _empty(value)]
+        return [(name, value) for name, value in shown if not _is_empty(value)]
 
     def __repr__(self) -> str:
-        parts = (f"{name}={_SHORT.repr(value)}" for name, value in self.__rich_repr__())
+        parts = (f"{name}={_SHORT_REPR.repr(value)}" for name, value in self.__rich_repr__())
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def _empty(value: object) -> bool:
+def _is_empty(value: object) -> bool:
     return value in (None, {}, []) or (isinstance(value, Model) and value.raw is None)
 
 
 #: Limit of the absolute value of numbers, so that they fit into a float; larger ones are kept in `extra`.
 MAX_NUMBER = 1e300
 
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 80
+_SHORT_REPR = reprlib.Repr()
+_SHORT_REPR.maxstring = _SHORT_REPR.maxother = 80
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _FieldReader:
     """Reader of one field."""
 
     name: str
@@ -119,17 +119,19 @@ class _Part:
 
 
 @cache
-def _parts(cls: type[Model]) -> tuple[_Part, ...]:
+def _field_readers(cls: type[Model]) -> tuple[_FieldReader, ...]:
     fields = msgspec.structs.fields(cls)
-    return tuple(_part(one.name, one.encode_name, one.type) for one in fields if one.name not in ("extra", "raw"))
+    return tuple(
+        _build_field_reader(one.name, one.encode_name, one.type) for one in fields if one.name not in ("extra", "raw")
+    )
 
 
-def _part(name: str, wire: str, hint: Any) -> _Part:
+def _build_field_reader(name: str, wire: str, hint: Any) -> _FieldReader:
     if get_origin(hint) is Annotated:
-        return _Part(name, wire, get_args(hint)[0], first=True)
+        return _FieldReader(name, wire, get_args(hint)[0], first=True)
     if get_origin(hint) is list:
-        return replace(_part(name, wire, get_args(hint)[0]), many=True)
+        return replace(_build_field_reader(name, wire, get_args(hint)[0]), many=True)
     if get_origin(hint) in (Union, UnionType):
         model = next((one for one in get_args(hint) if isinstance(one, type) and issubclass(one, Model)), None)
-        return _Part(name, wire, hint, model)
-    return _Part(name, wire, hint, hint if isinstance(hint, type) and issubclass(hint, Model) else None)
+        return _FieldReader(name, wire, hint, model)
+    return _FieldReader(name, wire, hint, hint if isinstance(hint, type) and issubclass(hint, Model) else None)

@@ -22,12 +22,12 @@ from weblake.errors import InvalidOption
 def to_wire_names(cls: type, checked: Mapping[str, object]) -> dict[str, object]:
     """Return checked options under their wire names; the contents of free objects are unchanged."""
     known = fields(cls)
-    return {known[name].wire: _renamed(known[name].shape, value) for name, value in checked.items()}
+    return {known[name].wire: _rename(known[name].shape, value) for name, value in checked.items()}
 
 
-def _renamed(shape: Shape, value: object) -> object:
+def _rename(shape: Shape, value: object) -> object:
     if isinstance(value, list) and shape.item is not None:
-        return [_renamed(shape.item, one) for one in value]
+        return [_rename(shape.item, one) for one in value]
     if isinstance(value, dict) and shape.classes:
         cls = shape.classes[0] if len(shape.classes) == 1 else tagged(shape.classes, value["type"])
         assert cls is not None
@@ -131,14 +131,16 @@ class Reader:
         words = [tag for cls in shape.classes for tag in tags(cls)]
         if "type" not in value:
             _refuse(f"`{path}` has no `type`: it must be one of {', '.join(words)}")
-        word = self._word(value["type"], words)
+        word = self._wire_word(value["type"], words)
         cls = tagged(shape.classes, word)
         if cls is None:
-            _refuse(f"`{path}.type` is {values.quote_value(word)}, not one of {', '.join(words)}", _meant(word, words))
+            _refuse(
+                f"`{path}.type` is {values.quote_value(word)}, not one of {', '.join(words)}", _suggestion(word, words)
+            )
         return self._object(cls, value, path)
 
     def _leaf(self, shape: Shape, value: object, path: str) -> object:
-        value = self._word(_plain(value), choices(shape))
+        value = self._wire_word(_plain_value(value), choices(shape))
         if self._wire and isinstance(value, float) and base(shape) is int and value.is_integer():
             # JSON has one type of number: 5.0 is the integer 5.
             value = int(value)
@@ -151,20 +153,20 @@ class Reader:
         if not good:
             long = isinstance(value, str) and base(shape) is str
             seen = f"a text of {len(str(value))} characters" if long else values.quote_value(value)
-            hint = "Leave it out for the default." if value is None else _meant(value, choices(shape))
+            hint = "Leave it out for the default." if value is None else _suggestion(value, choices(shape))
             _refuse(f"`{path}` is {seen}, not {expected(shape)}", hint)
         if isinstance(value, str):
             _check_text(shape, value, path)
         return value
 
-    def _word(self, value: object, words: Iterable[str]) -> object:
+    def _wire_word(self, value: object, words: Iterable[str]) -> object:
         """Return the wire name of a choice, which a Python caller may write in snake_case; other values unchanged."""
         if self._wire or not isinstance(value, str) or value in words:
             return value
         return wire_name(value) if wire_name(value) in words else value
 
 
-def _plain(value: object) -> object:
+def _plain_value(value: object) -> object:
     """Return the value as a plain type: a member of an enumeration becomes its text or number."""
     if isinstance(value, str):
         return str.__str__(value)
@@ -198,7 +200,7 @@ def _closest(word: str, words: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(words), n=1)), None)
 
 
-def _meant(word: object, words: Iterable[str]) -> str:
+def _suggestion(word: object, words: Iterable[str]) -> str:
     close = _closest(word, words) if isinstance(word, str) else None
     return f"Did you mean {close!r}?" if close else ""
 

@@ -15,7 +15,7 @@ from msgspec import Meta
 from typing_extensions import Required
 
 #: Names whose wire name is not plain camelCase.
-_WIRE = {
+_IRREGULAR_WIRE_NAMES = {
     "ignore_invalid_urls": "ignoreInvalidURLs",
     "regex_on_full_url": "regexOnFullURL",
     "deduplicate_similar_urls": "deduplicateSimilarURLs",
@@ -58,7 +58,7 @@ class Field:
 def wire_name(name: str) -> str:
     """Return the wire name of a snake_case name."""
     first, *rest = name.split("_")
-    return _WIRE.get(name) or first + "".join(word.capitalize() for word in rest)
+    return _IRREGULAR_WIRE_NAMES.get(name) or first + "".join(word.capitalize() for word in rest)
 
 
 @cache

@@ -12,112 +12,118 @@ from typing import cast
 from weblake.api.options.values import quote_value, url_problem
 
 Values = Mapping[str, object]
-Say = Callable[[str], str]
-Rule = Callable[[Values, Say], str | None]
+ShownName = Callable[[str], str]
+Rule = Callable[[Values, ShownName], str | None]
 
 #: Default of `timeout` for a page, in milliseconds.
-DEFAULT_TIMEOUT = 60_000
+DEFAULT_TIMEOUT_MS = 60_000
 MAX_ACTIONS = 50
 #: Maximum total of all wait actions of one page, in milliseconds.
-MAX_WAIT = 60_000
+MAX_WAIT_MS = 60_000
 
 
-def wait_is_half_of_timeout(values: Values, say: Say) -> str | None:
+def wait_is_half_of_timeout(values: Values, shown: ShownName) -> str | None:
     """Check that `wait_for` is at most half of `timeout`."""
-    wait, timeout = _number(values, "wait_for", 0), _number(values, "timeout", DEFAULT_TIMEOUT)
+    wait, timeout = _number(values, "wait_for", 0), _number(values, "timeout", DEFAULT_TIMEOUT_MS)
     if wait <= timeout / 2:
         return None
     given = "" if "timeout" in values else ", its default,"
     return (
-        f"`{say('wait_for')}` is {wait} milliseconds, more than half of `{say('timeout')}` ({timeout}{given} in all): "
-        f"give at most {timeout // 2}, or a longer timeout"
+        f"`{shown('wait_for')}` is {wait} milliseconds, more than half of `{shown('timeout')}` "
+        f"({timeout}{given} in all): give at most {timeout // 2}, or a longer timeout"
     )
 
 
-def actions_fit(values: Values, say: Say) -> str | None:
+def actions_fit(values: Values, shown: ShownName) -> str | None:
     """Check that there are at most 50 actions, with at most 60 seconds of waiting in total."""
     actions = _objects(values, "actions")
     if len(actions) > MAX_ACTIONS:
-        return f"`{say('actions')}` has {len(actions)} entries, and at most {MAX_ACTIONS} are allowed"
+        return f"`{shown('actions')}` has {len(actions)} entries, and at most {MAX_ACTIONS} are allowed"
     waiting = sum(_number(action, "milliseconds", 0) for action in actions)
-    if waiting > MAX_WAIT:
-        return f"`{say('actions')}` waits {waiting} milliseconds in all, and at most {MAX_WAIT} are allowed"
+    if waiting > MAX_WAIT_MS:
+        return f"`{shown('actions')}` waits {waiting} milliseconds in all, and at most {MAX_WAIT_MS} are allowed"
     return None
 
 
-def one_screenshot(values: Values, say: Say) -> str | None:
+def one_screenshot(values: Values, shown: ShownName) -> str | None:
     """Check that there is at most one screenshot format."""
     count = _kinds(values).count("screenshot")
-    return f"`{say('formats')}` asks for {count} screenshots, and at most one is allowed" if count > 1 else None
+    return f"`{shown('formats')}` asks for {count} screenshots, and at most one is allowed" if count > 1 else None
 
 
-def change_tracking_has_markdown(values: Values, say: Say) -> str | None:
+def change_tracking_has_markdown(values: Values, shown: ShownName) -> str | None:
     """Check that change tracking is requested together with markdown, which it compares."""
     kinds = _kinds(values)
     if "changeTracking" in kinds and "markdown" not in kinds:
-        return f"`{say('formats')}` asks for changeTracking without markdown, which it compares: add markdown"
+        return f"`{shown('formats')}` asks for changeTracking without markdown, which it compares: add markdown"
     return None
 
 
-def clean_content_is_retained(values: Values, say: Say) -> str | None:
+def clean_content_is_retained(values: Values, shown: ShownName) -> str | None:
     """Check that zero data retention is not combined with content cleaning, which sends the page to a model."""
     nested = values.get("scrape_options")
     inner = cast(Values, nested) if isinstance(nested, Mapping) else values
     if values.get("zero_data_retention") is True and inner.get("only_clean_content") is True:
-        name = say("only_clean_content") if inner is values else f"{say('scrape_options')}.{say('only_clean_content')}"
-        return f"`{name}` does not go together with `{say('zero_data_retention')}`: leave one of them out"
+        name = (
+            shown("only_clean_content")
+            if inner is values
+            else f"{shown('scrape_options')}.{shown('only_clean_content')}"
+        )
+        return f"`{name}` does not go together with `{shown('zero_data_retention')}`: leave one of them out"
     return None
 
 
-def schema_or_prompt(values: Values, say: Say) -> str | None:
+def schema_or_prompt(values: Values, shown: ShownName) -> str | None:
     """Check that a json format has a schema, a prompt, or both."""
     if "schema" in values or "prompt" in values:
         return None
-    return f"a json format needs `{say('schema')}`, `{say('prompt')}`, or both"
+    return f"a json format needs `{shown('schema')}`, `{shown('prompt')}`, or both"
 
 
-def time_or_selector(values: Values, say: Say) -> str | None:
+def time_or_selector(values: Values, shown: ShownName) -> str | None:
     """Check that a wait action has exactly one of `milliseconds` and `selector`."""
     if ("milliseconds" in values) != ("selector" in values):
         return None
-    return f"a wait action takes exactly one of `{say('milliseconds')}` and `{say('selector')}`"
+    return f"a wait action takes exactly one of `{shown('milliseconds')}` and `{shown('selector')}`"
 
 
-def code_or_prompt(values: Values, say: Say) -> str | None:
+def code_or_prompt(values: Values, shown: ShownName) -> str | None:
     """Check that exactly one of `code` and `prompt` is given."""
     if ("code" in values) != ("prompt" in values):
         return None
     how = "both are" if "code" in values else "none is"
-    return f"exactly one of `{say('code')}` and `{say('prompt')}` is needed, and {how} given"
+    return f"exactly one of `{shown('code')}` and `{shown('prompt')}` is needed, and {how} given"
 
 
-def domains_one_way(values: Values, say: Say) -> str | None:
+def domains_one_way(values: Values, shown: ShownName) -> str | None:
     """Check that a search does not both include and exclude domains."""
     if values.get("include_domains") and values.get("exclude_domains"):
-        return f"`{say('include_domains')}` and `{say('exclude_domains')}` do not go together: leave one of them out"
+        return (
+            f"`{shown('include_domains')}` and `{shown('exclude_domains')}` do not go together: leave one of them out"
+        )
     return None
 
 
-def urls_or_prompt(values: Values, say: Say) -> str | None:
+def urls_or_prompt(values: Values, shown: ShownName) -> str | None:
     """Check that an extract job has `urls`, `prompt`, or both."""
     if values.get("urls") or values.get("prompt"):
         return None
-    return f"`{say('urls')}`, `{say('prompt')}`, or both are needed"
+    return f"`{shown('urls')}`, `{shown('prompt')}`, or both are needed"
 
 
-def urls_can_be_scraped(values: Values, say: Say) -> str | None:
+def urls_can_be_scraped(values: Values, shown: ShownName) -> str | None:
     """Check that all URLs are valid, or with `ignore_invalid_urls` (the default) at least one of them."""
     urls = [cast(str, url) for url in _list(values, "urls")]
     problems = [(index, url, found) for index, url in enumerate(urls) if (found := url_problem(url))]
     if not problems:
         return None
     index, url, found = problems[0]
-    first = f"`{say('urls')}[{index}]` {found}: {quote_value(url)}"
+    first = f"`{shown('urls')}[{index}]` {found}: {quote_value(url)}"
     if values.get("ignore_invalid_urls", True) is not True:
         return first
     if len(problems) < len(urls):
         return None
-    return f"No valid URLs provided in `{say('urls')}` ({len(urls)} given; {first})"
+    return f"No valid URLs provided in `{shown('urls')}` ({len(urls)} given; {first})"
 
 
 def _number(values: Values, name: str, default: int) -> int:

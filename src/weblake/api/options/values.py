@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from weblake.errors import InvalidOption
 
 #: Maximum bytes of a file that is parsed.
-MAX_FILE = 50 << 20
+MAX_FILE_BYTES = 50 << 20
 EXTENSIONS = (".html", ".htm", ".pdf", ".docx", ".doc", ".odt", ".rtf", ".xlsx", ".xls")
 #: Maximum nesting of free JSON; deeper JSON is a mistake and would exhaust the stack of parsers.
 MAX_DEPTH = 100
@@ -23,20 +23,20 @@ MAX_DEPTH = 100
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!\d+(?:[/?#]|$))")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_NO_HOST = re.compile(r"[\s<>\"{}|\\^`]")
-_USER = re.compile(r"//[^/@]*@")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_INVALID_IN_HOST = re.compile(r"[\s<>\"{}|\\^`]")
+_USER_INFO = re.compile(r"//[^/@]*@")
 #: The form of most URLs, which needs no further check: a batch may have a hundred thousand URLs.
-_PLAIN = re.compile(r"https?://(?:[a-z0-9-]{1,60}\.){1,8}[a-z]{2,20}(?:[/?#][!-~]*)?")
+_USUAL_URL = re.compile(r"https?://(?:[a-z0-9-]{1,60}\.){1,8}[a-z]{2,20}(?:[/?#][!-~]*)?")
 
 
 def url_problem(text: str) -> str | None:
     """Return why a text is not the URL of a page, or None; permitted are http, https, or a host without a scheme."""
-    if _PLAIN.fullmatch(text):
+    if _USUAL_URL.fullmatch(text):
         return None
     if not text.strip():
         return "is empty"
-    if _CONTROL.search(text) or text != text.strip():
+    if _CONTROL_CHARACTERS.search(text) or text != text.strip():
         return "holds a control character, or begins or ends with a space"
     scheme = _SCHEME.match(text)
     if scheme and scheme[1].lower() not in ("http", "https"):
@@ -47,7 +47,7 @@ def url_problem(text: str) -> str | None:
         host = parts.hostname if rest.startswith("//") and parts.port != 0 else None
     except ValueError:
         return "cannot be read as a URL"
-    if not host or not re.search(r"\w", host) or _NO_HOST.search(parts.netloc):
+    if not host or not re.search(r"\w", host) or _INVALID_IN_HOST.search(parts.netloc):
         return "names no host"
     # Without a scheme these are an e-mail address, or a scheme with characters that resemble http.
     if not scheme and ("@" in parts.netloc or parts.netloc.endswith(":")):
@@ -108,11 +108,11 @@ def file_name(name: str, size: int) -> str:
             f"`file` is named {quote_value(bare)}, and such files are not parsed.",
             hint=f"Files that are parsed end in {', '.join(EXTENSIONS)}; name the kind with `filename`.",
         )
-    if text_problem(bare) or _CONTROL.search(bare):
+    if text_problem(bare) or _CONTROL_CHARACTERS.search(bare):
         raise InvalidOption(f"`file` is named {quote_value(bare)}, which no form can carry.", hint="Give a `filename`.")
-    if size > MAX_FILE:
+    if size > MAX_FILE_BYTES:
         raise InvalidOption(
-            f"`file` has {size} bytes, and at most {MAX_FILE} (50 MB) are parsed.", hint="Split the file."
+            f"`file` has {size} bytes, and at most {MAX_FILE_BYTES} (50 MB) are parsed.", hint="Split the file."
         )
     return bare
 
@@ -124,7 +124,7 @@ def quote_value(value: object) -> str:
     if isinstance(value, int):
         return str(int(value)) if value.bit_length() <= 64 else "a giant integer"
     if isinstance(value, str):
-        bare = re.split(r"[?#]", _USER.sub("//", value), maxsplit=1)[0] if "://" in value else value
+        bare = re.split(r"[?#]", _USER_INFO.sub("//", value), maxsplit=1)[0] if "://" in value else value
         return ascii(bare) if len(bare) <= 80 else ascii(bare[:79]) + "…"
     return kind(value)
 

@@ -31,16 +31,16 @@ def run_in_thread(work: Callable[[], T]) -> Future[T]:
     return future
 
 
-def run_in_two_threads(items: Iterator[Callable[[], T]], most: int = 6) -> Iterator[T]:
+def run_in_two_threads(items: Iterator[Callable[[], T]], max_results: int = 6) -> Iterator[T]:
     """Yield the result of calling each item, in order; the calling thread and one more thread call them.
 
     Only one thread takes an item from `items` at a time, but both may call their items at the same time, so neither
-    thread is idle while there are items. At most `most` items (two or more) have been taken and not yet yielded.
+    thread is idle while there are items. At most `max_results` items (two or more) have been taken and not yet yielded.
 
     An exception of `items`, or of calling an item, is raised in the order of the results; an interrupt of the calling
     thread is raised at once. If the caller stops early, no further item is called. Raises as `run_in_thread`.
     """
-    queue = _WorkQueue(items, most)
+    queue = _WorkQueue(items, max_results)
     _start_thread(queue.run_until_empty)
     try:
         while True:
@@ -56,11 +56,11 @@ def run_in_two_threads(items: Iterator[Callable[[], T]], most: int = 6) -> Itera
 class _WorkQueue(Generic[T]):
     """The queue of results whose items have been taken and not yet yielded, in order."""
 
-    def __init__(self, items: Iterator[Callable[[], T]], most: int) -> None:
+    def __init__(self, items: Iterator[Callable[[], T]], max_results: int) -> None:
         self.results: deque[Future[T]] = deque()
         self._items = items
         self._turn = threading.Lock()
-        self._free_slots = threading.Semaphore(most)
+        self._free_slots = threading.Semaphore(max_results)
         self._ended = False  # set after the last result is in `results`, so a thread that reads True sees all results
 
     def first_is_done(self) -> bool:
@@ -105,7 +105,7 @@ class _WorkQueue(Generic[T]):
 
 
 def _start_thread(work: Callable[[], None]) -> None:
-    free_memory.need(free_memory.THREAD_BYTES)
+    free_memory.require(free_memory.THREAD_BYTES)
     # In the caller's context, so that events and spans of the thread belong to the caller's load.
     threading.Thread(target=copy_context().run, args=(work,), name="weblake-ahead", daemon=True).start()
 

@@ -23,7 +23,7 @@ from weblake.credentials import ApiKey
 from weblake.errors import InvalidOption, WeblakeError
 from weblake.events import Observer
 from weblake.http.library import AsyncHttpClient, HttpClient, library_of
-from weblake.http.observed import AsyncObservedTransport, ObservedTransport
+from weblake.http.observed_transport import AsyncObservedTransport, ObservedTransport
 from weblake.http.options import HttpOptions
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.jobs.retry import Retry, RetryPolicy

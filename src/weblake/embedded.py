@@ -119,7 +119,7 @@ class AsyncEmbeddedTransport(_Embedded):
 
 
 @contextmanager
-def needs_local(*, or_another: bool = False) -> Iterator[None]:
+def require_local_extra(*, or_another: bool = False) -> Iterator[None]:
     """Convert a ModuleNotFoundError of a service package to FeatureMissing, which names the extra to install.
 
     :param or_another: whether another service would do as well; the hint says how to name it.
@@ -140,7 +140,7 @@ def _start(directory: Path) -> Settings | None:
     global _own_service
     if _own_service is not None and _own_service[0] == os.getpid():
         return _settings(_own_service[1].url, _own_service[1].key)
-    with needs_local(or_another=True):
+    with require_local_extra(or_another=True):
         from weblake_service.config import ServiceConfig
         from weblake_service.llm.settings import with_environment
         from weblake_service.server import LocalService

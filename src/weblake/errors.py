@@ -60,7 +60,7 @@ class WeblakeError(Exception):
     @property
     def hint(self) -> str:
         """What to do next, in the words of `interface`; empty if the message is sufficient."""
-        return self.remedy.words(self.interface)
+        return self.remedy.text_for(self.interface)
 
     @hint.setter
     def hint(self, text: str) -> None:

@@ -37,7 +37,7 @@ _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u20
 _REPLACEMENT = "\ufffd"
 
 
-def harmless(text: str) -> str:
+def sanitize(text: str) -> str:
     """Return a text of a page or a service with terminal control characters replaced."""
     return _CONTROL_CHARACTERS.sub(_REPLACEMENT, text)
 
@@ -81,7 +81,7 @@ def _json(value: object) -> str:
 
 def show_text(text: str) -> None:
     """Write a text: unchanged to a pipe or file, with control characters replaced on a terminal."""
-    _write(harmless(text) if sys.stdout.isatty() else text)
+    _write(sanitize(text) if sys.stdout.isatty() else text)
 
 
 def _write(text: str) -> None:
@@ -99,7 +99,7 @@ def show_error(error: WeblakeError, *, as_json: bool) -> None:
 
 def note(text: str) -> None:
     """Write a line for users to standard error."""
-    err.print(harmless(text))
+    err.print(sanitize(text))
 
 
 def ask(question: str) -> bool:
@@ -115,12 +115,12 @@ def ask(question: str) -> bool:
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: str = "") -> None:
     """Write a table to standard output; the column named `whole` is never wrapped, so that it can be copied."""
     table = Table(
-        title=escape(harmless(title)) or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
+        title=escape(sanitize(title)) or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
     )
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=bool(whole) and column == whole)
     for row in rows:
-        table.add_row(*("" if cell is None else escape(harmless(str(cell))) for cell in row))
+        table.add_row(*("" if cell is None else escape(sanitize(str(cell))) for cell in row))
     out.print(table)
 
 
@@ -141,7 +141,7 @@ def show_receipt(receipt: Receipt, root: str) -> None:
         rows.append(("credits used", f"{receipt.credits_used:g}"))
     show_table(f"Load {receipt.load_id} ({receipt.kind}, job {receipt.job_id})", ("", ""), rows)
     for file in receipt.files:
-        path = escape(harmless(f"{root.rstrip('/')}/{file.path}"))
+        path = escape(sanitize(f"{root.rstrip('/')}/{file.path}"))
         out.print(f"{path}  [dim]{file.rows:,} rows, {file.bytes:,} bytes[/dim]", markup=True)
 
 
@@ -151,7 +151,7 @@ def show_bars(title: str, values: Mapping[str, float], unit: str) -> None:
     table = Table(title=escape(title), title_justify="left", title_style="bold", show_header=False, box=None)
     for name, value in values.items():
         table.add_row(
-            escape(harmless(name)),
+            escape(sanitize(name)),
             f"[cyan]{'█' * max(1 if value else 0, round(MAX_BAR_COLUMNS * value / most))}[/cyan]",
             f"{value:g} {unit}",
         )
@@ -159,7 +159,7 @@ def show_bars(title: str, values: Mapping[str, float], unit: str) -> None:
 
 
 @contextmanager
-def counting(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on a terminal; yield a function that sets the numbers of done and of all items."""
     if quiet or not err.is_terminal:
         yield lambda done, of: None
@@ -171,7 +171,7 @@ def counting(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def watching(what: str, quiet: bool) -> Iterator[ProgressCallbacks]:
+def load_progress(what: str, quiet: bool) -> Iterator[ProgressCallbacks]:
     """Show the progress of a load on a terminal's standard error; yield the callbacks that update it."""
     from weblake.loads.load_request import ProgressCallbacks
 

@@ -100,7 +100,7 @@ class Remedy:
         """Return a remedy with the same text in every interface; braces in it are not fields."""
         return cls("{text}", {"text": text})
 
-    def words(self, interface: Interface) -> str:
+    def text_for(self, interface: Interface) -> str:
         """Return the text in the words of an interface. An unknown field is unchanged: an error must not fail."""
 
         def word(found: re.Match[str]) -> str:

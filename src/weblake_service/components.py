@@ -80,7 +80,7 @@ class ServiceComponents:
         self._clean_now = asyncio.Event()
         self.clock.listen(self.delivery.wake)
         self.clock.listen(self._clean_now.set)
-        self.clock.listen(web.forget)
+        self.clock.listen(web.clear_cache)
 
     async def open(self) -> None:
         """Load the accepted keys and the clock, and continue the work of an earlier service process."""
@@ -128,7 +128,7 @@ class ServiceComponents:
         await self.delivery.close()
         self.jobs = self._new_job_manager()
         self.faults.clear()
-        self.rate.forget()
+        self.rate.reset()
         self.clock.set_offset(0.0)
         await self.store.write(_delete_all_rows)
         await self.sessions.open()

@@ -33,7 +33,7 @@ class Ids:
         ).fetchone()
         return str(uuid5(_SEED_NAMESPACE, f"{self._seed}/{int(number)}"))
 
-    async def drawn(self, store: Store) -> str:
+    async def draw(self, store: Store) -> str:
         """Return the id of a call whose response contains it, so that it is needed before the call is recorded."""
         return str(uuid4()) if self._seed is None else await store.write(self.start)
 

@@ -36,20 +36,20 @@ class RateLimit:
         """
         self._count(team, "reads", self._config.plan(team).reads_per_minute)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Reset the counters."""
         self._times.clear()
 
-    def _count(self, team: str, what: str, most: int | None) -> None:
-        if most is None:
+    def _count(self, team: str, what: str, limit: int | None) -> None:
+        if limit is None:
             return
         now = self._clock.now()
         times = self._times.setdefault((team, what), deque())
         while times and times[0] <= now - _WINDOW_S:
             times.popleft()
-        if len(times) >= most:
+        if len(times) >= limit:
             wait = max(1, math.ceil(times[0] + _WINDOW_S - now)) if times else int(_WINDOW_S)
-            raise rate_limited(f"Rate limit exceeded: {most} {what} a minute", wait, now)
+            raise rate_limited(f"Rate limit exceeded: {limit} {what} a minute", wait, now)
         times.append(now)
 
 

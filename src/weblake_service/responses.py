@@ -122,7 +122,7 @@ def read_job_id(request: Request, name: str = "id", *, unreadable: int = 400) ->
     return str(parsed)
 
 
-def read_integer(request: Request, name: str, *, least: int, most: int | None, default: int | None) -> int | None:
+def read_integer(request: Request, name: str, *, minimum: int, maximum: int | None, default: int | None) -> int | None:
     """Return a whole number from the query string, or the default if it is absent; a number over the maximum is
     reduced.
     """
@@ -131,8 +131,10 @@ def read_integer(request: Request, name: str, *, least: int, most: int | None, d
         return default
     number = int(text[: len(str(_MAX_INTEGER)) + 1]) if text.isascii() and text.isdigit() else -1
     number = min(number, _MAX_INTEGER)
-    if number < least or (most is not None and number > most):
-        bad_request(f"{name} must be a whole number from {least}" + (f" to {most}." if most is not None else "."))
+    if number < minimum or (maximum is not None and number > maximum):
+        bad_request(
+            f"{name} must be a whole number from {minimum}" + (f" to {maximum}." if maximum is not None else ".")
+        )
     return number
 
 

@@ -242,7 +242,7 @@ def test_memory_is_checked_before_a_long_text_is_decoded_alone(
 ) -> None:
     """Arrow refuses the texts of this batch. The decoder would end the process where no memory is left."""
     needed: list[int] = []
-    monkeypatch.setattr(fields.free_memory, "need", needed.append)
+    monkeypatch.setattr(fields.free_memory, "require", needed.append)
     monkeypatch.setattr("weblake.arrow.texts.columns", lambda *_: None)
     assert len(row_of({"markdown": "x" * (size - 2)})["markdown"]) == size - 2
     assert needed == checked

@@ -15,7 +15,7 @@ from command_in_process import run_command
 from compaction_lab import intent, land, load_id
 
 from weblake import cli
-from weblake.cli.tree import ServiceOptions
+from weblake.cli.app import ServiceOptions
 from weblake.dataset.records import Job
 from weblake.dataset.root import Dataset, LandedLoad, open_dataset
 from weblake.errors import FixRequest

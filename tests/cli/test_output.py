@@ -86,7 +86,7 @@ def test_text_is_unchanged_in_a_pipe_and_harmless_on_a_terminal(
 
 
 def test_the_progress_of_a_load_is_shown_on_a_terminal(terminal: io.StringIO) -> None:
-    with output.watching("crawl", False) as callbacks:
+    with output.load_progress("crawl", False) as callbacks:
         callbacks.on_start("4d8b6c1e")
         callbacks.on_poll({"total": 7, "completed": 3})
         assert "landing" not in terminal.getvalue()
@@ -102,10 +102,10 @@ def test_the_progress_of_a_load_is_shown_on_a_terminal(terminal: io.StringIO) ->
 
 
 def test_the_progress_of_files_is_shown_on_a_terminal(terminal: io.StringIO) -> None:
-    with output.counting("files", False) as progress:
+    with output.progress_bar("files", False) as progress:
         progress(2, 5)
     assert "2/5" in terminal.getvalue()
-    with output.counting("files", True) as progress:
+    with output.progress_bar("files", True) as progress:
         terminal.truncate(0)
         progress(3, 5)
     assert "3/5" not in terminal.getvalue()
@@ -113,10 +113,10 @@ def test_the_progress_of_files_is_shown_on_a_terminal(terminal: io.StringIO) -> 
 
 def test_without_a_terminal_a_job_is_named_once_unless_it_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     for quiet, told in ((False, "Job 4d8b\n"), (True, "")):
-        with output.watching("crawl", quiet) as callbacks:
+        with output.load_progress("crawl", quiet) as callbacks:
             callbacks.on_start("4d8b")
         assert capsys.readouterr() == ("", told)
-    with output.watching("crawl", True) as callbacks:
+    with output.load_progress("crawl", True) as callbacks:
         callbacks.on_message("odd")
     assert capsys.readouterr().err == "weblake: odd\n"
 

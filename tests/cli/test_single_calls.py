@@ -16,7 +16,7 @@ from rich.console import Console
 
 from weblake import Client, Terms, output
 from weblake.cli import costs, landing
-from weblake.cli.tree import TermsOptions
+from weblake.cli.app import TermsOptions
 from weblake.dataset.root import LandedLoad
 from weblake.errors import FixRequest, InvalidOption
 from weblake.loads import load_request

@@ -235,7 +235,7 @@ def test_closing_early_finishes_the_current_item_and_ends_the_thread() -> None:
 def test_a_thread_that_waits_for_a_free_slot_ends_when_the_caller_stops_early() -> None:
     taken = list[int]()
     until(lambda: not helper_threads())
-    for _ in run_in_two_threads(numbered_items(taken, 50), most=2):
+    for _ in run_in_two_threads(numbered_items(taken, 50), max_results=2):
         until(lambda: len(taken) == 3)
         break
     until(lambda: not helper_threads())
@@ -285,13 +285,13 @@ for start in (
 @proves(
     "P12",
     at="src/weblake/background.py",
-    line="    free_memory.need(free_memory.THREAD_BYTES)",
+    line="    free_memory.require(free_memory.THREAD_BYTES)",
     becomes="    pass",
 )
 @proves(
     "P12",
     at="src/weblake/dataset/parallel.py",
-    line="                    free_memory.need(free_memory.THREAD_BYTES)  # `submit` may start a thread",
+    line="                    free_memory.require(free_memory.THREAD_BYTES)  # `submit` may start a thread",
     becomes="                    pass",
 )
 def test_p12_no_thread_is_started_without_the_memory_to_begin() -> None:

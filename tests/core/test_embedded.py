@@ -149,7 +149,7 @@ def test_a_missing_package_of_the_service_names_the_extra(directory: Path) -> No
     for another, words in ((False, "pip install 'weblake[local]'"), (True, "to a service")):
         with (
             pytest.raises(FeatureMissing, match=r"not installed \(granian\)") as caught,
-            embedded.needs_local(or_another=another),
+            embedded.require_local_extra(or_another=another),
         ):
             raise ModuleNotFoundError(name="granian")
         assert str(caught.value).rstrip(".").endswith(words)

@@ -83,20 +83,20 @@ def test_templates_are_found_in_source_code() -> None:
 )
 def test_the_terms_of_python_and_of_the_command_line(template: str, in_python: str, typed: str) -> None:
     assert template in [each.text for each in TEMPLATES]
-    assert Remedy(template).words(PYTHON) == in_python
-    assert Remedy(template).words(COMMAND_LINE) == typed
+    assert Remedy(template).text_for(PYTHON) == in_python
+    assert Remedy(template).text_for(COMMAND_LINE) == typed
 
 
 def test_values_are_inserted_unchanged() -> None:
     remedy = Remedy("Go on with {file_size} {size}, or compact into another root.", {"size": 64})
-    assert remedy.words(PYTHON) == "Go on with a file_size of 64, or compact into another root."
-    assert remedy.words(COMMAND_LINE) == "Go on with --file-size 64, or compact into another root."
-    assert Remedy("{what}", {"what": "{land} {what} \\1"}).words(PYTHON) == "{land} {what} \\1"
-    assert Remedy.of_text("jobs/{kind}/{land}").words(COMMAND_LINE) == "jobs/{kind}/{land}"
+    assert remedy.text_for(PYTHON) == "Go on with a file_size of 64, or compact into another root."
+    assert remedy.text_for(COMMAND_LINE) == "Go on with --file-size 64, or compact into another root."
+    assert Remedy("{what}", {"what": "{land} {what} \\1"}).text_for(PYTHON) == "{land} {what} \\1"
+    assert Remedy.of_text("jobs/{kind}/{land}").text_for(COMMAND_LINE) == "jobs/{kind}/{land}"
 
 
 def test_an_unknown_field_does_not_hide_the_error() -> None:
-    assert Remedy("{nothing} {name} {land}").words(PYTHON) == "{nothing} {name} weblake.land"
+    assert Remedy("{nothing} {name} {land}").text_for(PYTHON) == "{nothing} {name} weblake.land"
 
 
 @pytest.mark.parametrize("change", [{"land": None}, {"unknown": "x"}])
@@ -117,7 +117,7 @@ def test_an_error_uses_python_terms_until_an_interface_is_set() -> None:
 
 def test_a_remedy_may_follow_another_one() -> None:
     both = Remedy("{run_again}: {why}.", {"why": "a"}).followed_by(Remedy("Or {start_afresh}: {else}.", {"else": "b"}))
-    assert both.words(COMMAND_LINE) == "Run the same command again: a. Or start afresh with --new: b."
+    assert both.text_for(COMMAND_LINE) == "Run the same command again: a. Or start afresh with --new: b."
     assert KEPT.followed_by(Remedy("")) == Remedy("").followed_by(KEPT) == KEPT
 
 

@@ -65,7 +65,7 @@ def test_s11_no_text_of_a_page_or_a_service_controls_a_terminal(monkeypatch: pyt
     assert "gnp.exe" in given
 
 
-@proves("S11", at="src/weblake/output.py", line="escape(harmless(str(cell)))", becomes="harmless(str(cell))")
+@proves("S11", at="src/weblake/output.py", line="escape(sanitize(str(cell)))", becomes="sanitize(str(cell))")
 def test_s11_markup_in_a_page_is_text_in_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = made_terminal(monkeypatch)
     output.show_table("t", ("a",), [(MARKUP,)])

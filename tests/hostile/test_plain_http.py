@@ -60,7 +60,7 @@ def test_s3_loopback_needs_no_permission(read: Read, host: str) -> None:
 
 @proves(
     "S3",
-    at="src/weblake/cli/tree.py",
+    at="src/weblake/cli/app.py",
     line="return Client(self.base_url, insecure=self.insecure or None)",
     becomes="return Client(self.base_url, insecure=True)",
     case="option",

@@ -93,7 +93,7 @@ class FakeWeb:
         async with httpx.AsyncClient(trust_env=False, verify=False) as client:
             return (await client.post(url, content=body, headers=dict(headers))).status_code
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         pass
 
     async def aclose(self) -> None:

@@ -86,8 +86,8 @@ def test_another_job_is_offered_only_if_the_load_has_started_its_job() -> None:
     own = Receipt(load_id=LOAD, kind="crawl", job_id=JOB, submitted=1, failed=1)
     elsewhere = replace(own, load_id=job_load_id("crawl", JOB))
     assert (another_job_remedy(elsewhere).template, start_afresh_remedy(elsewhere).template) == ("", "")
-    assert another_job_remedy(own).words(PYTHON) == "If another job is to be paid, new=True starts one."
-    assert start_afresh_remedy(own).words(PYTHON) == "Then start afresh with new=True."
+    assert another_job_remedy(own).text_for(PYTHON) == "If another job is to be paid, new=True starts one."
+    assert start_afresh_remedy(own).text_for(PYTHON) == "Then start afresh with new=True."
     for receipt in (own, elsewhere):
         with pytest.raises(LoadIncomplete) as caught:
             require_documents(LandedLoad(receipt))

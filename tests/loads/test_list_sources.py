@@ -36,7 +36,7 @@ class Shell:
 
     def batch(self, *more: str) -> Result:
         _commands()
-        from weblake.cli.tree import app
+        from weblake.cli.app import app
 
         command = ["batch", "--urls", str(self.file), "--to", str(self.root), "--json", *more]
         return CliRunner().invoke(app, command)
@@ -164,7 +164,7 @@ def test_a_run_that_died_before_its_start_does_not_bind_the_file_to_its_list(she
 def test_a_load_whose_job_was_landed_by_its_id_is_complete(shell: Shell) -> None:
     detached = json.loads(shell.batch("--detach").stdout)
     _commands()
-    from weblake.cli.tree import app
+    from weblake.cli.app import app
 
     assert CliRunner().invoke(app, ["land", "batch", detached["job_id"], "--to", str(shell.root)]).exit_code == 0
     shell.write([*URLS, ANOTHER])

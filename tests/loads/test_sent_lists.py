@@ -226,7 +226,7 @@ def test_the_command_line_lands_the_list_that_was_sent(lab: TaskLab, capsys: pyt
 
     lab.start(RETRY)
     lab.urls = LONGER
-    with output.watching("batch", quiet=True) as watch:
+    with output.load_progress("batch", quiet=True) as watch:
         load.land(lab.client, lab.dataset, lab.placed(RETRY), FAST_POLLS, watch)
     assert "the list has changed since the job was started" in capsys.readouterr().err
 

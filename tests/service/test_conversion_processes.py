@@ -68,7 +68,7 @@ def test_s9_a_process_beyond_its_deadline_is_killed() -> None:
         assert (await converters.convert(ConversionTask("office"), document("tides.docx"))).html
         return before, after
 
-    before, after = converting(work, most=1)
+    before, after = converting(work, max_processes=1)
     assert (len(before), after) == (1, [])
     assert gone(before[0])
 
@@ -150,7 +150,7 @@ def test_few_processes_convert_many_files() -> None:
         await asyncio.gather(*(converters.convert(ConversionTask("pdf"), document("tides.pdf")) for _ in range(12)))
         return converters.pids
 
-    pids = converting(work, most=2)
+    pids = converting(work, max_processes=2)
     assert len(set(pids)) == 2
     assert all(gone(pid) for pid in pids)
 

@@ -165,7 +165,7 @@ def test_the_scope_moves_with_a_redirected_start() -> None:
     frontier = crawl("https://old.example/")
     frontier.offer("https://old.example/", 0)
     assert not frontier.wants("https://www.new.example/en/a", 1)
-    assert frontier.landed("https://old.example/", "https://www.new.example/en/")
+    assert frontier.record_final_url("https://old.example/", "https://www.new.example/en/")
     assert frontier.wants("https://www.new.example/en/a", 1)
     assert not frontier.wants("https://www.new.example/de/a", 1)
 
@@ -173,7 +173,7 @@ def test_the_scope_moves_with_a_redirected_start() -> None:
 def test_a_redirect_to_another_site_does_not_widen_the_scope() -> None:
     frontier = crawl()
     frontier.offer(START + "a", 1)
-    frontier.landed(START + "a", "https://other.example/")
+    frontier.record_final_url(START + "a", "https://other.example/")
     assert not frontier.wants("https://other.example/b", 1)
 
 
@@ -181,9 +181,9 @@ def test_two_redirects_to_one_page_count_once() -> None:
     frontier = crawl()
     for url in ("a", "b", "c"):
         frontier.offer(START + url, 1)
-    assert frontier.landed(START + "a", START + "target")
-    assert not frontier.landed(START + "b", START + "target")
-    assert not frontier.landed(START + "c", START + "a")
+    assert frontier.record_final_url(START + "a", START + "target")
+    assert not frontier.record_final_url(START + "b", START + "target")
+    assert not frontier.record_final_url(START + "c", START + "a")
     assert not frontier.offer(START + "target", 2)
 
 
@@ -216,7 +216,7 @@ def test_every_page_is_visited_once_within_the_limit_in_any_order_of_events(
                 flying.append(taken[0])
         elif step == "land" and flying:
             url = flying.pop(0)
-            frontier.landed(url)
+            frontier.record_final_url(url)
             landed.append(url)
         elif step == "uncount" and flying:
             spared.append(flying.pop())

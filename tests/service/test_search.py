@@ -13,7 +13,7 @@ from tiers import examples
 from typer.testing import CliRunner
 
 from weblake.cli import discovery
-from weblake.cli.tree import add_command
+from weblake.cli.app import add_command
 from weblake_service.config import ServiceKey, TeamPlan
 from weblake_service.page_failure import PageFailure
 

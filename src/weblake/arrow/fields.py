@@ -60,7 +60,7 @@ def _read_long_text(raw: Raw, fit: Fit) -> str | None:
     """Return the string, which may be long; raises MemoryError if there is not enough memory."""
     size = memoryview(raw).nbytes
     if size > _LONG_TEXT_BYTES:
-        free_memory.need(2 * size)  # the buffer of the decoder grows by doubling
+        free_memory.require(2 * size)  # the buffer of the decoder grows by doubling
     return text(raw)
 
 

@@ -47,7 +47,7 @@ def columns(
         parts.append(b"}\n")
     lines = b"".join(parts)
     del parts
-    free_memory.need(_MEMORY_FACTOR * len(lines) + free_memory.THREAD_BYTES)
+    free_memory.require(_MEMORY_FACTOR * len(lines) + free_memory.THREAD_BYTES)
     try:
         read = reader.read_json(
             pa.BufferReader(lines),

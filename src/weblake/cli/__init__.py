@@ -44,7 +44,7 @@ def _commands() -> Callable[..., object]:
         single_pages,
         tables,
     )
-    from weblake.cli.tree import add_command, app
+    from weblake.cli.app import add_command, app
 
     browser = typer.Typer(help="Remote browser sessions.", no_args_is_help=True)
     webhook = typer.Typer(help="Webhook deliveries.", no_args_is_help=True)
@@ -69,8 +69,8 @@ def _commands() -> Callable[..., object]:
 
 
 def _run(commands: Callable[..., object]) -> None:
+    from weblake.cli.app import BAD_USAGE, FAILED, Interrupted
     from weblake.cli.remedies import in_command_line_terms
-    from weblake.cli.tree import BAD_USAGE, FAILED, Interrupted
     from weblake.output import show_error
 
     try:

@@ -9,8 +9,8 @@ import typer
 from rich.markup import escape
 
 from weblake import output
+from weblake.cli.app import Interrupted, Json, RootArgument
 from weblake.cli.interrupts import INTERRUPTED
-from weblake.cli.tree import Interrupted, Json, RootArgument
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def compact(
 
     size = parse_size(file_size)
     try:
-        with exit_on_termination(), output.counting("files", as_json) as progress:
+        with exit_on_termination(), output.progress_bar("files", as_json) as progress:
             done = compaction.compact(root, to=to, file_size=size, progress=progress)
     except (KeyboardInterrupt, SystemExit) as end:
         code = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from weblake import output
-from weblake.cli.tree import ContractOptions, Json, ServiceOptions
+from weblake.cli.app import ContractOptions, Json, ServiceOptions
 
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Maximum number of results.")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weblake import output
-from weblake.cli.tree import JobId, Json, Kind, ServiceOptions
+from weblake.cli.app import JobId, Json, Kind, ServiceOptions
 
 
 def status(kind: Kind, job_id: JobId, service: ServiceOptions, as_json: Json = False) -> None:

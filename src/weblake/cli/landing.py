@@ -12,9 +12,7 @@ import typer
 from rich.markup import escape
 
 from weblake import output
-from weblake.cli.interrupts import INTERRUPTED
-from weblake.cli.orphans import MAX_CHARS, in_place_of_new, unreadable_text
-from weblake.cli.tree import (
+from weblake.cli.app import (
     ContractOptions,
     Interrupted,
     JobId,
@@ -29,6 +27,8 @@ from weblake.cli.tree import (
     TermsOptions,
     dataset_to_land_in,
 )
+from weblake.cli.interrupts import INTERRUPTED
+from weblake.cli.orphans import MAX_CHARS, in_place_of_new, unreadable_text
 from weblake.compat import read_time
 from weblake.credentials import one_line
 from weblake.errors import FixRequest, InvalidOption, WeblakeError
@@ -226,7 +226,7 @@ def run_with_progress(
 
     job: list[str] = []
     try:
-        with exit_on_termination(), output.watching(request.kind.replace("_", " "), quiet) as callbacks:
+        with exit_on_termination(), output.load_progress(request.kind.replace("_", " "), quiet) as callbacks:
 
             def on_start(job_id: str) -> None:
                 job.append(job_id)

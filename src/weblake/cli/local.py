@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from weblake import output
-from weblake.cli.tree import Json
+from weblake.cli.app import Json
 from weblake.errors import FixRequest
 
 
@@ -86,9 +86,9 @@ def serve(
     max_queued_pages, zero_data_retention, webhook_secret or webhook_secret_env. The defaults for a team are the
     options of this command.
     """
-    from weblake.embedded import needs_local
+    from weblake.embedded import require_local_extra
 
-    with needs_local():
+    with require_local_extra():
         from weblake_service.config import ServiceConfig
         from weblake_service.serve import serve as run_service
     usual = ServiceConfig()

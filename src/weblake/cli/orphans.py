@@ -11,8 +11,8 @@ from rich.markup import escape
 
 from weblake import output
 from weblake.api.job_kinds import JOB_KINDS
+from weblake.cli.app import FAILED, Json, RootArgument, ServiceOptions
 from weblake.cli.remedies import COMMAND_LINE
-from weblake.cli.tree import FAILED, Json, RootArgument, ServiceOptions
 from weblake.credentials import one_line
 from weblake.errors import WeblakeError
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from weblake import output
-from weblake.cli.tree import ContractOptions, Json, ServiceOptions
+from weblake.cli.app import ContractOptions, Json, ServiceOptions
 from weblake.errors import InvalidOption
 
 Code = Annotated[str | None, typer.Option("--code", help="Code to run; `@FILE` reads it from a file.")]
@@ -122,6 +122,6 @@ def _show_result(raw: object, as_json: bool) -> None:
                 output.show_text(str(raw[name]))
     trouble = raw.get("error") or raw.get("stderr")
     if isinstance(trouble, str) and trouble:
-        output.err.print(output.harmless(trouble), markup=False)
+        output.err.print(output.sanitize(trouble), markup=False)
     if raw.get("success") is False or raw.get("killed") is True or raw.get("exitCode") not in (0, None):
         raise typer.Exit(1)

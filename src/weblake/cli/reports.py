@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from weblake import output
-from weblake.cli.tree import Json, ServiceOptions, To, dataset_to_land_in
+from weblake.cli.app import Json, ServiceOptions, To, dataset_to_land_in
 
 
 class UsageUnit(str, Enum):

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weblake import output
-from weblake.cli.landing import run_with_progress, show_if_old
-from weblake.cli.remedies import in_command_line_terms
-from weblake.cli.tree import (
+from weblake.cli.app import (
     FAILED,
     Interrupted,
     Json,
@@ -24,6 +22,8 @@ from weblake.cli.tree import (
     To,
     dataset_to_land_in,
 )
+from weblake.cli.landing import run_with_progress, show_if_old
+from weblake.cli.remedies import in_command_line_terms
 from weblake.errors import InvalidOption, WeblakeError
 
 if TYPE_CHECKING:

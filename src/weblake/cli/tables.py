@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weblake import output
-from weblake.cli.tree import FAILED, Json, RootArgument
+from weblake.cli.app import FAILED, Json, RootArgument
 
 if TYPE_CHECKING:
     from weblake.dataset.registered_tables import RegisteredTable

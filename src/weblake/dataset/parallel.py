@@ -33,7 +33,7 @@ def in_order(
         try:
             while True:
                 for item in islice(left, most - len(waiting)):
-                    free_memory.need(free_memory.THREAD_BYTES)  # `submit` may start a thread
+                    free_memory.require(free_memory.THREAD_BYTES)  # `submit` may start a thread
                     waiting.append(pool.submit(do, item))
                 if not waiting:
                     return

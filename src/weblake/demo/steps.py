@@ -21,7 +21,7 @@ from weblake.dataset.root import Dataset, LandedLoad, open_dataset
 from weblake.demo import orchestrators
 from weblake.demo.orchestrators import AIRFLOW, DAGSTER, Lake, OrchestratorFailed
 from weblake.demo.site import DemoSite
-from weblake.embedded import needs_local
+from weblake.embedded import require_local_extra
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.home import home
 from weblake.jobs import cancelling, usage_reports
@@ -174,7 +174,7 @@ STEPS: tuple[tuple[str, Callable[[Demo], str]], ...] = (
 @contextmanager
 def _demo(to: Path | None) -> Iterator[Demo]:
     """Yield a `Demo` with its site, service and clients; they are stopped at the end of the block."""
-    with needs_local():
+    with require_local_extra():
         from weblake_service.config import new_key
         from weblake_service.server import LocalService
     root = _root(to)
@@ -220,7 +220,7 @@ def _batch_request(demo: Demo) -> LoadRequest:
 def _land(demo: Demo, key_name: str, request: LoadRequest) -> LandedLoad:
     client = demo.clients[key_name]
     try:
-        with output.watching(request.kind.replace("_", " "), quiet=not output.err.is_terminal) as callbacks:
+        with output.load_progress(request.kind.replace("_", " "), quiet=not output.err.is_terminal) as callbacks:
             return load.land(client, demo.dataset, request, _TERMS, callbacks)
     except KeyboardInterrupt:
         _cancel_open_jobs(client)

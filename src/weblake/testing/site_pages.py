@@ -131,10 +131,14 @@ def _rows(table: Sequence[Sequence[str]]) -> str:
     return "".join(lines)
 
 
-def _page(seed: int, path: str, *, title: str = "", links: Iterable[tuple[str, str]] = (), most: int = 4) -> SitePage:
+def _page(
+    seed: int, path: str, *, title: str = "", links: Iterable[tuple[str, str]] = (), max_paragraphs: int = 4
+) -> SitePage:
     prose = Prose(seed, path)
     own = prose.title()
-    return SitePage(path, title or own, prose.sentence(), prose.paragraphs(prose.number(2, most)), tuple(links))
+    return SitePage(
+        path, title or own, prose.sentence(), prose.paragraphs(prose.number(2, max_paragraphs)), tuple(links)
+    )
 
 
 def _articles(seed: int, section: str, count: int) -> list[SitePage]:
@@ -166,12 +170,12 @@ def _lists(seed: int, section: str, articles: Sequence[SitePage]) -> list[SitePa
         if number < len(cuts):
             links.append((f"/{section}/?page={number + 1}", "Older"))
         title = section.title() if number == 1 else f"{section.title()}, page {number}"
-        pages.append(_page(seed, path, title=title, links=links, most=2))
+        pages.append(_page(seed, path, title=title, links=links, max_paragraphs=2))
     return pages
 
 
 def _prices(seed: int, products: Sequence[SitePage]) -> SitePage:
     prose = Prose(seed, "prices")
     rows = [("Product", "Price"), *((page.title, str(prose.number(10, 99))) for page in products)]
-    page = _page(seed, "/products/prices", title="Prices", most=2)
+    page = _page(seed, "/products/prices", title="Prices", max_paragraphs=2)
     return replace(page, table=tuple(rows), links=tuple((page.path, page.title) for page in products))

@@ -52,6 +52,6 @@ class Prose:
         """Return `count` paragraphs."""
         return tuple(self.paragraph() for _ in range(count))
 
-    def number(self, least: int, most: int) -> int:
-        """Return a number from `least` to `most`."""
-        return self._random.randint(least, most)
+    def number(self, minimum: int, maximum: int) -> int:
+        """Return a number from `minimum` to `maximum`."""
+        return self._random.randint(minimum, maximum)

@@ -32,7 +32,7 @@ class ActionRunner:
         self._page = page
         self._watch = watch
         self._style = style
-        self._longest = int(timeout_s * 500)
+        self._max_wait_ms = int(timeout_s * 500)
         self._protocol: CDPSession | None = None
         self._found: dict[str, list[Any]] = {"screenshots": [], "scrapes": [], "javascriptReturns": [], "pdfs": []}
         self._kinds: dict[str, Callable[[Mapping[str, Any]], Awaitable[None]]] = {
@@ -70,7 +70,7 @@ class ActionRunner:
         if "milliseconds" in action:
             await asyncio.sleep(action["milliseconds"] / 1000)
             return
-        await self._run_action(action).wait_for(state="visible", timeout=min(_WAIT_TIMEOUT_MS, self._longest))
+        await self._run_action(action).wait_for(state="visible", timeout=min(_WAIT_TIMEOUT_MS, self._max_wait_ms))
 
     async def _screenshot(self, action: Mapping[str, Any]) -> None:
         self._found["screenshots"].append(await screenshot(self._page, action, self._style))
@@ -82,7 +82,7 @@ class ActionRunner:
                 # An element that is hidden, or was removed by an earlier click, is clicked with a synthetic event.
                 await element.dispatch_event("click")
         else:
-            await found.first.click(timeout=min(_ACTION_TIMEOUT_MS, self._longest))
+            await found.first.click(timeout=min(_ACTION_TIMEOUT_MS, self._max_wait_ms))
         await self._watch.wait_until_idle()
 
     async def _write(self, action: Mapping[str, Any]) -> None:
@@ -96,7 +96,7 @@ class ActionRunner:
         way = -1 if action.get("direction") == "up" else 1
         if "selector" in action:
             await self._run_action(action).evaluate(
-                _SCROLL_ELEMENT, way, timeout=min(_ACTION_TIMEOUT_MS, self._longest)
+                _SCROLL_ELEMENT, way, timeout=min(_ACTION_TIMEOUT_MS, self._max_wait_ms)
             )
         else:
             await self._page.evaluate(_SCROLL_PAGE, way)

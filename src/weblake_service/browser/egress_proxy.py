@@ -86,9 +86,9 @@ class EgressProxy:
         server = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return {"server": server, "username": self.login[0], "password": self.login[1]}
 
-    def begin(self, *, block_ads: bool, most: int) -> None:
-        """Reset the state for the next page, which may load `most` bytes."""
-        self._block_ads, self._left, self.overflowed = block_ads, most, False
+    def begin(self, *, block_ads: bool, max_bytes: int) -> None:
+        """Reset the state for the next page, which may load `max_bytes` bytes."""
+        self._block_ads, self._left, self.overflowed = block_ads, max_bytes, False
         self.failures.clear()
 
     async def aclose(self) -> None:

@@ -80,11 +80,11 @@ class PooledContext:
 class ContextPool:
     """The pool; used on one event loop, closed with `aclose`."""
 
-    def __init__(self, *, most: int, allow_private: bool, idle: float = IDLE_S) -> None:
+    def __init__(self, *, max_pages: int, allow_private: bool, idle: float = IDLE_S) -> None:
         self._allow_private = allow_private
         self._idle_s = idle
-        self._most = most
-        self._places = asyncio.Semaphore(most)
+        self._max_pages = max_pages
+        self._places = asyncio.Semaphore(max_pages)
         self._starting = asyncio.Lock()
         self._pools = ConnectionPools(allow_private=allow_private, trust_env=True)
         self._engine: PlaywrightBrowser | None = None
@@ -183,7 +183,7 @@ class ContextPool:
         keep = keep and pooled.uses < _MAX_USES and not self._closed and pooled.engine.alive and await pooled.clean()
         if keep and not self._closed:
             self._free.append(pooled)
-            if len(self._free) > self._most:
+            if len(self._free) > self._max_pages:
                 await self._free.pop(0).aclose()
         elif not await pooled.aclose():
             await self._discard(pooled.engine)

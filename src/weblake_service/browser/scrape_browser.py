@@ -38,9 +38,9 @@ class RenderedPage:
 class ScrapeBrowser:
     """Loads pages in Chromium; used on one event loop, closed with `aclose`. Chromium starts with the first page."""
 
-    def __init__(self, *, allow_private: bool, most: int) -> None:
+    def __init__(self, *, allow_private: bool, max_pages: int) -> None:
         self._allow_private = allow_private
-        self._contexts = ContextPool(most=most, allow_private=allow_private)
+        self._contexts = ContextPool(max_pages=max_pages, allow_private=allow_private)
 
     async def render(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> RenderedPage:
         """Load a page, apply the options (snake_case), and return the final page.
@@ -80,7 +80,7 @@ class ScrapeBrowser:
         if private and not own:
             own["http_credentials"] = None
         async with self._contexts.context(visitor.team, context_settings_of(options), own) as pooled:
-            pooled.egress_proxy.begin(block_ads=options.get("block_ads") is not False, most=_MAX_BYTES)
+            pooled.egress_proxy.begin(block_ads=options.get("block_ads") is not False, max_bytes=_MAX_BYTES)
             try:
                 async with aio.timeout(timeout_s):
                     fetched = await PageRendering(pooled, shown, options, private, timeout_s).run()

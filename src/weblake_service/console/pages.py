@@ -91,14 +91,14 @@ class ConsolePages:
 
     async def jobs(self, request: Request, access: Access) -> Response:
         """Return all jobs of the last day, newest first."""
-        before = read_integer(request, "before", least=1, most=None, default=None)
+        before = read_integer(request, "before", minimum=1, maximum=None, default=None)
         work = partial(queries.list_jobs, team=access.team, at=self._parts.clock.now(), before=before)
         jobs, following = await self._parts.store.read(work)
         return self._page("jobs", access, jobs=jobs, following=following)
 
     async def job(self, request: Request, access: Access) -> Response:
         """Return one job: progress, outcomes of its pages, documents, and failures."""
-        first = read_integer(request, "first", least=0, most=None, default=0)
+        first = read_integer(request, "first", minimum=0, maximum=None, default=0)
         assert first is not None
 
         def work(db: Connection) -> dict[str, object]:
@@ -148,7 +148,7 @@ class ConsolePages:
 
     async def deliveries(self, request: Request, access: Access) -> Response:
         """Return the queued webhooks, and the outcomes of the last ones."""
-        work = partial(webhook_queue.recent, most=200, team=access.team)
+        work = partial(webhook_queue.recent, limit=200, team=access.team)
         return self._page("deliveries", access, deliveries=await self._parts.store.read(work))
 
     async def sessions(self, request: Request, access: Access) -> Response:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from weblake.errors import InvalidOption
-from weblake_service.faults.rules import Effect, Match, Rule, listed
+from weblake_service.faults.rules import Effect, Match, Rule, quote_names
 
 #: Alternative names of effects, as used by other emulators.
 ALIASES = {"drop": "drop_before", "malformed_json": "garbage"}
@@ -76,4 +76,4 @@ def _known_names(error: str) -> str:
     if "unknown field" not in error:
         return ""
     of = Effect if "effect" in error else Match if "match" in error else Rule
-    return f"; known are {listed(field.name for field in msgspec.structs.fields(of))}"
+    return f"; known are {quote_names(field.name for field in msgspec.structs.fields(of))}"

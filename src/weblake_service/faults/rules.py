@@ -155,11 +155,12 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
     def _check_kinds(self) -> None:
         named = self.effect.names()
         kind = self.subject_kind
-        fitting = {"page": {"code", "latency_ms"} | _PAGE_EFFECTS, "webhook": {"latency_ms"} | _WEBHOOK_EFFECTS}.get(
-            kind, named
-        )
+        allowed = {"page": {"code", "latency_ms"} | _PAGE_EFFECTS, "webhook": {"latency_ms"} | _WEBHOOK_EFFECTS}
+        fitting = allowed.get(kind, named)
         if foreign := named - fitting:
-            raise ValueError(f"{listed(foreign)} and {listed(named - foreign)} do not go together: make two rules")
+            raise ValueError(
+                f"{quote_names(foreign)} and {quote_names(named - foreign)} do not go together: make two rules"
+            )
         if not named:
             raise ValueError("`effect` names nothing that is to happen")
         if kind != "webhook" and self.match.event is not None:
@@ -168,7 +169,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
             raise ValueError("`method` chooses requests, and this effect is about none")
 
 
-def listed(names: object) -> str:
+def quote_names(names: object) -> str:
     """Return names as a sorted, quoted list."""
     assert not isinstance(names, str)
     return ", ".join(f"`{name}`" for name in sorted(names))  # type: ignore[call-overload]

@@ -37,15 +37,17 @@ _PIPE_ERRORS = (BrokenPipeError, ConnectionResetError, asyncio.IncompleteReadErr
 class ConverterPool:
     """Converts a limited number of documents at a time; used on one event loop and closed with `aclose`.
 
-    `most` is the number of processes, `memory` the maximum bytes of each, `idle` the seconds until an idle one is
-    ended.
+    `max_processes` is the number of processes, `memory` the maximum bytes of each, `idle` the seconds until an idle one
+    is ended.
     """
 
-    def __init__(self, *, most: int = MAX_PROCESSES, memory: int = MAX_MEMORY_BYTES, idle: float = IDLE_S) -> None:
+    def __init__(
+        self, *, max_processes: int = MAX_PROCESSES, memory: int = MAX_MEMORY_BYTES, idle: float = IDLE_S
+    ) -> None:
         self._memory = memory
         self._idle_s = idle
-        self._slots = asyncio.Semaphore(most)
-        self._uploads = asyncio.Semaphore(most + 1)
+        self._slots = asyncio.Semaphore(max_processes)
+        self._uploads = asyncio.Semaphore(max_processes + 1)
         self._idle: list[_ConverterProcess] = []
         self._busy: set[_ConverterProcess] = set()
 

@@ -80,7 +80,7 @@ def is_html(body: bytes) -> bool:
     return _LOOKS_LIKE_HTML.match(body[:_PDF_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n\x0c")) is not None
 
 
-def listed() -> list[dict[str, object]]:
+def list_types() -> list[dict[str, object]]:
     """Return the file types as GET /v2/parse/formats lists them."""
     return [
         {

@@ -115,7 +115,7 @@ class CrawlSource:
     def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
         """Return the document with the links to visit, or `Dropped` if redirects led to another page of this crawl."""
         final = scraped.stored.final_url
-        if not self._frontier.landed(page.url, final):
+        if not self._frontier.record_final_url(page.url, final):
             return PageResult(Dropped(final), mark=self._last)
         links = () if self._sitemap == "only" else self._new_urls(scraped.links[:_MAX_LINKS], page.depth + 1)
         return PageResult(scraped.stored, list(links), self._last)
@@ -137,7 +137,7 @@ class CrawlSource:
                 self.on_queued([row])
                 while landed and landed[0].mark <= row.place:
                     known = landed.popleft()
-                    self._frontier.landed(known.url, known.final_url)
+                    self._frontier.record_final_url(known.url, known.final_url)
             await asyncio.sleep(0)
 
     async def _enqueue_start(self) -> list[QueuedPage]:

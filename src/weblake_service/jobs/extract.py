@@ -77,10 +77,10 @@ async def _choose_urls(job: ModelJob) -> dict[str, Any]:
         notes.append("Searched the pages that this service scraped for this team, not the web.")
     urls = list(dict.fromkeys(urls))
     named = sum("*" not in given for given in job.plan.get("urls", ()))
-    most = max(limit, min(named, MAX_PAGES))
-    if len(urls) > most:
-        notes.append(f"{most} of {len(urls)} pages were read; `limit` allows up to {MAX_PAGES}.")
-    step: dict[str, Any] = {"urls": urls[:most], "note": " ".join(notes)}
+    max_pages = max(limit, min(named, MAX_PAGES))
+    if len(urls) > max_pages:
+        notes.append(f"{max_pages} of {len(urls)} pages were read; `limit` allows up to {MAX_PAGES}.")
+    step: dict[str, Any] = {"urls": urls[:max_pages], "note": " ".join(notes)}
     await job.record(_PLANNING_STEPS, step, credits, None)
     return step
 

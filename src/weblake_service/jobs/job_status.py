@@ -52,13 +52,14 @@ def status_body(db: Connection, job: Row, url: str, *, skip: int, limit: int | N
 
 
 def _chunk(db: Connection, job: Row, skip: int, limit: int | None) -> list[msgspec.Raw]:
-    most = CHUNK_DOCUMENTS if limit is None else limit
-    if skip >= job["documents"] or not most:
+    max_documents = CHUNK_DOCUMENTS if limit is None else limit
+    if skip >= job["documents"] or not max_documents:
         return []
     size, end = 0, skip
     # The `bytes` column precedes the body in the row, so that a document that is not returned is not read from disk.
     sizes = db.execute(
-        "SELECT bytes FROM documents WHERE job = ? AND position >= ? ORDER BY position LIMIT ?", (job["id"], skip, most)
+        "SELECT bytes FROM documents WHERE job = ? AND position >= ? ORDER BY position LIMIT ?",
+        (job["id"], skip, max_documents),
     )
     for (length,) in sizes:
         if end > skip and size + length > CHUNK_BYTES:

@@ -143,11 +143,11 @@ def store(db: Connection, entry: CacheEntry, at: float) -> None:
     )
 
 
-def evict(db: Connection, most: int) -> None:
+def evict(db: Connection, max_pages: int) -> None:
     """Delete the oldest pages beyond a number."""
     db.execute(
         "DELETE FROM page_cache WHERE rowid IN (SELECT rowid FROM page_cache ORDER BY stored DESC LIMIT -1 OFFSET ?)",
-        (most,),
+        (max_pages,),
     )
 
 

@@ -65,12 +65,12 @@ def add(
 
 
 def waiting(
-    db: Connection, job_id: str, after: int = 0, most: int = -1, *, with_done: bool = False
+    db: Connection, job_id: str, after: int = 0, limit: int = -1, *, with_done: bool = False
 ) -> list[QueuedPage]:
-    """Return the queued pages of a job after a position, in order; at most `most`, if given."""
+    """Return the queued pages of a job after a position, in order; at most `limit`, if given."""
     rows = db.execute(
         "SELECT * FROM pages WHERE job = ? AND place > ? AND (done = 0 OR ?) ORDER BY place LIMIT ?",
-        (job_id, after, with_done, most),
+        (job_id, after, with_done, limit),
     )
     return [_queued_page(one) for one in rows]
 

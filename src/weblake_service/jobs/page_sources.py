@@ -88,11 +88,11 @@ class BatchSource:
         """Read the next URLs; return whether there were any."""
         if not self._more:
             return False
-        most = max(_MIN_PREFETCH, _PREFETCH_FACTOR * self.width)
+        limit = max(_MIN_PREFETCH, _PREFETCH_FACTOR * self.width)
         # Reset before the read: pages appended during it are read by the next one.
         self._more = False
-        found = await self._store.read(partial(page_queue.waiting, job_id=self._job_id, after=self._last, most=most))
-        self._more = self._more or len(found) == most
+        found = await self._store.read(partial(page_queue.waiting, job_id=self._job_id, after=self._last, limit=limit))
+        self._more = self._more or len(found) == limit
         if found:
             self._waiting.extend(found)
             self._last = found[-1].place

@@ -180,8 +180,8 @@ class Scraper:
     async def _evict(self) -> None:
         self._kept += 1
         if self._kept % _EVICT_EVERY == 0:
-            await self._store.write(partial(page_cache.evict, most=self._config.max_cached_pages))
-            await self._store.write(partial(search_index.evict, most=self._config.max_indexed_pages))
+            await self._store.write(partial(page_cache.evict, max_pages=self._config.max_cached_pages))
+            await self._store.write(partial(search_index.evict, max_pages=self._config.max_indexed_pages))
 
 
 def failure_record(error: Exception) -> Failed:

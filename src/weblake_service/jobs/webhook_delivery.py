@@ -100,7 +100,9 @@ class WebhookDelivery:
 
         The end of a delivery also wakes the delivery task.
         """
-        rows = webhook_queue.ready(db, now, in_flight, to_one=_MAX_PER_RECEIVER, at_once=_MAX_CONCURRENT)
+        rows = webhook_queue.ready(
+            db, now, in_flight, max_per_receiver=_MAX_PER_RECEIVER, max_concurrent=_MAX_CONCURRENT
+        )
         return rows, webhook_queue.next_due(db, now)
 
     def _start_delivery(self, row: Row) -> None:

@@ -78,7 +78,13 @@ def enqueue(
 
 
 def ready(
-    db: Connection, at: float, in_flight: Mapping[int, Row], *, to_one: int, at_once: int, look: int = 32
+    db: Connection,
+    at: float,
+    in_flight: Mapping[int, Row],
+    *,
+    max_per_receiver: int,
+    max_concurrent: int,
+    look: int = 32,
 ) -> list[Row]:
     """Return the deliveries to start now, without their bodies.
 
@@ -86,8 +92,8 @@ def ready(
 
     Args:
         in_flight: The current deliveries, by id.
-        to_one: Maximum concurrent deliveries to one receiver.
-        at_once: Maximum concurrent deliveries in total.
+        max_per_receiver: Maximum concurrent deliveries to one receiver.
+        max_concurrent: Maximum concurrent deliveries in total.
         look: Maximum number of entries of a receiver's queue that are examined.
     """
     under_way: dict[str, list[Row]] = {}
@@ -98,7 +104,7 @@ def ready(
     # Receivers with the fewest current deliveries first, so that a few slow receivers never occupy every slot.
     for url in sorted(urls, key=lambda url: len(under_way.get(url, ()))):
         mine = under_way.get(url, [])
-        room = min(to_one - len(mine), at_once - len(in_flight) - len(chosen))
+        room = min(max_per_receiver - len(mine), max_concurrent - len(in_flight) - len(chosen))
         if room <= 0:
             continue
         waiting = db.execute(
@@ -142,7 +148,7 @@ def schedule_retry(db: Connection, place: int, at: float, answer: str) -> bool:
 
 
 def recent(
-    db: Connection, most: int = 100, *, team: str | None = None, job: str | None = None
+    db: Connection, limit: int = 100, *, team: str | None = None, job: str | None = None
 ) -> list[dict[str, object]]:
     """Return the outcomes of the last deliveries, newest first, of a team, a job or all; without bodies and headers.
 
@@ -158,7 +164,7 @@ def recent(
         f" UNION ALL SELECT * FROM (SELECT {columns}, state, ended AS time, seq, 0 AS live FROM past_deliveries"
         " WHERE (:team IS NULL OR team = :team) AND (:job IS NULL OR job = :job) ORDER BY seq DESC LIMIT :most)"
         " ORDER BY created DESC, live DESC, seq DESC LIMIT :most",
-        {"most": most, "team": team, "job": job},
+        {"most": limit, "team": team, "job": job},
     )
     return [_to_dict(row) for row in rows]
 

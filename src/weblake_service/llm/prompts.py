@@ -72,10 +72,11 @@ def quoted_texts(texts: Sequence[str], mark: str) -> list[str]:
     return [f"<content-{mark}>\n{text}\n</content-{mark}>" for text in texts]
 
 
-def truncate(text: str, most: int) -> tuple[str, str]:
+def truncate(text: str, max_chars: int) -> tuple[str, str]:
     """Return the beginning of a text, and a warning if it was truncated."""
-    if len(text) <= most:
+    if len(text) <= max_chars:
         return text, ""
-    return text[:most], (
-        f"The language model was given the first {most} of the page's {len(text)} characters (WEBLAKE_LLM_PAGE_CHARS)."
+    return text[:max_chars], (
+        f"The language model was given the first {max_chars} of the page's {len(text)} characters "
+        "(WEBLAKE_LLM_PAGE_CHARS)."
     )

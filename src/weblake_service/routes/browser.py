@@ -105,7 +105,7 @@ class BrowserRoutes:
             if profile is not None:
                 await parts.playwright.with_profile(live, profile)
 
-        session_id = await parts.ids.drawn(parts.store)
+        session_id = await parts.ids.draw(parts.store)
         try:
             live = await parts.sessions.begin(session_id, wanted, prepare)
         except PageFailure as failure:

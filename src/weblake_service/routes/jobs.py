@@ -32,8 +32,8 @@ class JobRoutes:
     async def status(self, request: Request) -> Response:
         """Return the counters and one chunk of the documents."""
         job, team, now = read_job_id(request), requester(request).team, self._parts.clock.now()
-        skip = read_integer(request, "skip", least=0, most=None, default=0)
-        limit = read_integer(request, "limit", least=1, most=None, default=None)
+        skip = read_integer(request, "skip", minimum=0, maximum=None, default=0)
+        limit = read_integer(request, "limit", minimum=1, maximum=None, default=None)
         assert skip is not None
         url = job_address(request, self._path, job)
 

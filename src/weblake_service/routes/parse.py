@@ -17,7 +17,7 @@ from weblake.api import options
 from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options, format_names
-from weblake_service.files.file_types import EXTENSIONS, listed, type_of_name
+from weblake_service.files.file_types import EXTENSIONS, list_types, type_of_name
 from weblake_service.files.upload import UploadForm, read_form
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.page_outcomes import Stored
@@ -52,7 +52,7 @@ class ParseRoutes:
 
     async def formats(self, request: Request) -> Response:
         """Return the file types that can be uploaded."""
-        response = json_response({"success": True, "data": {"formats": listed()}})
+        response = json_response({"success": True, "data": {"formats": list_types()}})
         response.headers["Cache-Control"] = "private, max-age=3600"
         return response
 
@@ -78,7 +78,7 @@ class ParseRoutes:
         plan, price, now = parts.config.plan(access.team), page_price(asked), parts.clock.now()
         # The number of PDF pages is known only after the conversion, which is then billed.
         await parts.store.read(lambda db: accounts.require_credits(db, access.team, price, plan.credits, now))
-        call = SinglePageCall(access, "parse", form.name, await parts.ids.drawn(parts.store), is_private(asked), ticket)
+        call = SinglePageCall(access, "parse", form.name, await parts.ids.draw(parts.store), is_private(asked), ticket)
         timeout = asked.get("timeout")
         timeout_s = (timeout if isinstance(timeout, int) and timeout > 0 else _DEFAULT_TIMEOUT_MS) / 1000
         until = time.monotonic() + timeout_s

@@ -62,7 +62,7 @@ class ScrapeRoutes:
         parts.rate.take(access.team)
         price, now = page_price(asked), parts.clock.now()
         await parts.store.read(lambda db: accounts.require_credits(db, access.team, price, plan.credits, now))
-        scrape_id = await parts.ids.drawn(parts.store)
+        scrape_id = await parts.ids.draw(parts.store)
         call = SinglePageCall(access, "scrape", url, scrape_id, is_private(asked), ticket, page_options(asked))
         try:
             await parts.faults.apply_to_page(url, "scrape", call.id)

@@ -51,7 +51,7 @@ class SearchRoutes:
         plan = parts.config.plan(access.team)
         asked = read_search(body, plan, parts.clock.now(), llm=parts.llm.missing)
         parts.rate.take(access.team)
-        search_id = await self._parts.ids.drawn(self._parts.store)
+        search_id = await self._parts.ids.draw(self._parts.store)
         try:
             async with aio.timeout(asked.timeout_ms / 1000):
                 found = await self._find(access, asked)

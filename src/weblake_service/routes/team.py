@@ -36,7 +36,7 @@ class TeamRoutes:
     async def activity(self, request: Request) -> Response:
         """Return the calls of the last 24 hours, newest first."""
         team, now = requester(request).team, self._parts.clock.now()
-        limit = read_integer(request, "limit", least=1, most=100, default=50)
+        limit = read_integer(request, "limit", minimum=1, maximum=100, default=50)
         assert limit is not None
         endpoint, cursor = request.query_params.get("endpoint"), request.query_params.get("cursor") or None
 
@@ -84,8 +84,10 @@ class TeamRoutes:
     async def concurrency(self, request: Request) -> Response:
         """Return the number of the team's pages in flight."""
         team = requester(request).team
-        most = self._parts.config.plan(team).concurrency
-        return json_response({"success": True, "concurrency": self._parts.scraper.active[team], "maxConcurrency": most})
+        limit = self._parts.config.plan(team).concurrency
+        return json_response(
+            {"success": True, "concurrency": self._parts.scraper.active[team], "maxConcurrency": limit}
+        )
 
     async def _balance(self, request: Request, noun: str, factor: int) -> Response:
         team, now = requester(request).team, self._parts.clock.now()

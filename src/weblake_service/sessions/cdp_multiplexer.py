@@ -180,9 +180,9 @@ class CdpClient:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
-    def forward_raw(self, hear: Callable[[Message | None], None]) -> None:
-        """Pass unparsed events and responses to `hear`, for a client that speaks CDP itself; None at the end."""
-        self._raw = hear
+    def forward_raw(self, listener: Callable[[Message | None], None]) -> None:
+        """Pass unparsed events and responses to `listener`, for a client that speaks CDP itself; None at the end."""
+        self._raw = listener
 
     async def forward(self, message: Message) -> None:
         """Send a message of such a client; the response has the client's own id.

@@ -1,7 +1,7 @@
 """JavaScript functions that are called on an element of a page (`this`)."""
 
 #: Returns a short description of an element: `button "Send"`.
-_NAME = """
+_DESCRIBE = """
 const nameOf = (e) => {
   const tag = e.tagName.toLowerCase() + (e.id ? '#' + e.id : '') +
     (typeof e.className === 'string' && e.className.trim() ? '.' + e.className.trim().split(/\\s+/)[0] : '');
@@ -11,7 +11,7 @@ const nameOf = (e) => {
 """
 
 #: Returns why the element cannot be acted on; empty if it can.
-TROUBLE = """function () {
+FIND_OBSTACLE = """function () {
   if (!this.isConnected) return 'gone';
   if (this.disabled || this.closest?.('fieldset:disabled')) return 'disabled';
   if (this.getAttribute?.('aria-disabled') === 'true') return 'disabled';
@@ -19,9 +19,9 @@ TROUBLE = """function () {
 }"""
 
 #: Returns the element that covers a point of the window; empty if the element itself is there.
-COVER = (
+FIND_COVER = (
     "function (x, y) {"
-    + _NAME
+    + _DESCRIBE
     + """
   try {
     for (let view = this.ownerDocument.defaultView; view.frameElement; view = view.parent) {
@@ -46,7 +46,7 @@ COVER = (
 
 #: Prepares the element for text input, with all of its text selected. Returns `{trouble}` if it accepts no text,
 #: `{done}` if the value had to be set directly.
-TO_FILL = """function (text) {
+PREPARE_INPUT = """function (text) {
   const element = this.tagName === 'LABEL' && this.control ? this.control : this;
   if (element.disabled) return { trouble: 'is disabled' };
   if (element.readOnly) return { trouble: 'can only be read' };
@@ -69,7 +69,7 @@ TO_FILL = """function (text) {
 }"""
 
 #: Selects options by value or label. Returns the selected options, or the available ones.
-SELECT = """function (wanted) {
+SELECT_OPTIONS = """function (wanted) {
   const element = this.tagName === 'LABEL' && this.control ? this.control : this;
   if (element.tagName !== 'SELECT') return { trouble: 'is no <select>; click it, and then what it shows' };
   if (element.disabled) return { trouble: 'is disabled' };
@@ -87,7 +87,7 @@ SELECT = """function (wanted) {
 }"""
 
 #: Returns whether the element is checked; null if it cannot be checked.
-CHECKED = """function () {
+IS_CHECKED = """function () {
   const element = this.tagName === 'LABEL' && this.control ? this.control : this;
   if (element.tagName === 'INPUT' && ['checkbox', 'radio'].includes(element.type)) return element.checked;
   const said = element.getAttribute('aria-checked');
@@ -95,7 +95,7 @@ CHECKED = """function () {
 }"""
 
 #: Scrolls the element, or the scrollable part of the page, and returns its scroll position.
-SCROLL = """function (x, y) {
+SCROLL_BY = """function (x, y) {
   const scrolls = (e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1;
   const may = (e) => /auto|scroll|overlay/.test(getComputedStyle(e).overflow);
   const page = document.scrollingElement || document.documentElement;
@@ -111,9 +111,9 @@ SCROLL = """function (x, y) {
 }"""
 
 #: Returns whether the element is visible.
-VISIBLE = """function () {
+IS_VISIBLE = """function () {
   return this.checkVisibility({ visibilityProperty: true }) && this.getClientRects().length > 0;
 }"""
 
 #: Returns whether there is a visible element for a CSS selector.
-SHOWS = f"(css) => [...document.querySelectorAll(css)].some((element) => ({VISIBLE}).call(element))"
+HAS_VISIBLE = f"(css) => [...document.querySelectorAll(css)].some((element) => ({IS_VISIBLE}).call(element))"

@@ -64,7 +64,7 @@ class InteractSessions:
             async def prepare(live: LiveSession) -> None:
                 await self._steering.restore_page(live, page.url, page.options)
 
-            session_id = await self._ids.drawn(self._store)
+            session_id = await self._ids.draw(self._store)
             try:
                 return await self._sessions.begin(session_id, wanted, prepare)
             except PageFailure as failure:

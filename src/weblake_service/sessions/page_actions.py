@@ -110,7 +110,7 @@ class PageActions(PageReader):
     async def fill(self, where: str, text: str) -> None:
         """Replace the content of a field by a text."""
         element = await self.find(where)
-        ready = await self.page.call(element.object, element_scripts.TO_FILL, text)
+        ready = await self.page.call(element.object, element_scripts.PREPARE_INPUT, text)
         if ready.get("trouble"):
             raise PageActionError(f"{element.name} {ready['trouble']}.")
         if ready.get("done"):
@@ -159,7 +159,7 @@ class PageActions(PageReader):
         """Select options of a `<select>` by their values or labels; return the labels of the selected options."""
         since = self.page.navigation_mark()
         element = await self.find(where)
-        reply = await self.page.call(element.object, element_scripts.SELECT, list(wanted))
+        reply = await self.page.call(element.object, element_scripts.SELECT_OPTIONS, list(wanted))
         if reply.get("trouble"):
             raise PageActionError(f"{element.name} {reply['trouble']}.")
         await self.page.wait_for_load(since, _NAVIGATION_START_S, _NAVIGATION_TIMEOUT_S)
@@ -180,9 +180,9 @@ class PageActions(PageReader):
             raise PageActionError(f"{way!r} is no direction; there are {', '.join(_DIRECTIONS)}.")
         x, y = (step * pixels for step in _DIRECTIONS[way])
         if where is None:
-            left, top = await self.page.evaluate(f"({element_scripts.SCROLL}).call(globalThis, {x}, {y})")
+            left, top = await self.page.evaluate(f"({element_scripts.SCROLL_BY}).call(globalThis, {x}, {y})")
         else:
-            left, top = await self.call_on_element(where, element_scripts.SCROLL, x, y)
+            left, top = await self.call_on_element(where, element_scripts.SCROLL_BY, x, y)
         return int(left), int(top)
 
     async def scroll_into_view(self, where: str) -> None:
@@ -197,11 +197,11 @@ class PageActions(PageReader):
             PageActionError: It is hidden, disabled or covered.
         """
         element = await self.find(where)
-        trouble = await self.page.call(element.object, element_scripts.TROUBLE)
+        trouble = await self.page.call(element.object, element_scripts.FIND_OBSTACLE)
         if trouble and (enabled or trouble == "gone"):
             raise PageActionError(f"{element.name} is {trouble}. Take a snapshot to see what can be clicked.")
         x, y = await self._stable_center(element)
-        cover = await self.page.call(element.object, element_scripts.COVER, x, y)
+        cover = await self.page.call(element.object, element_scripts.FIND_COVER, x, y)
         if cover and enabled:
             raise PageActionError(f"{element.name} is covered by {cover}. Close that first, or scroll.")
         return x, y

@@ -99,7 +99,7 @@ class PageReader:
 
     async def wait_for(self, css: str, timeout_s: float = _VISIBLE_TIMEOUT_S) -> None:
         """Wait until an element for a CSS selector is visible."""
-        if not await self._wait_until(f"({element_scripts.SHOWS})({json.dumps(css)})", timeout_s):
+        if not await self._wait_until(f"({element_scripts.HAS_VISIBLE})({json.dumps(css)})", timeout_s):
             raise PageActionError(
                 f"{css} did not become visible within {timeout_s:g} s. Take a snapshot to see what is."
             )
@@ -159,12 +159,12 @@ class PageReader:
     async def is_visible(self, where: str) -> bool:
         """Return whether the element exists and is visible."""
         if _REF.fullmatch(where.strip()):
-            return bool(await self.call_on_element(where, element_scripts.VISIBLE))
-        return bool(await self.page.evaluate(f"({element_scripts.SHOWS})({json.dumps(where)})"))
+            return bool(await self.call_on_element(where, element_scripts.IS_VISIBLE))
+        return bool(await self.page.evaluate(f"({element_scripts.HAS_VISIBLE})({json.dumps(where)})"))
 
     async def is_enabled(self, where: str) -> bool:
         """Return whether an element is not disabled."""
-        return not await self.call_on_element(where, element_scripts.TROUBLE)
+        return not await self.call_on_element(where, element_scripts.FIND_OBSTACLE)
 
     async def is_checked(self, where: str) -> bool:
         """Return whether a checkbox, radio button or switch is set.
@@ -172,7 +172,7 @@ class PageReader:
         Raises:
             PageActionError: It is none of these.
         """
-        checked = await self.call_on_element(where, element_scripts.CHECKED)
+        checked = await self.call_on_element(where, element_scripts.IS_CHECKED)
         if checked is None:
             raise PageActionError(f"{where} is no checkbox, radio button or switch.")
         return bool(checked)

@@ -66,7 +66,7 @@ class Session:
         chromium = mux = None
         try:
             proxy = (await egress_proxy.open())["server"]
-            egress_proxy.begin(block_ads=block_ads, most=_MAX_BYTES)
+            egress_proxy.begin(block_ads=block_ads, max_bytes=_MAX_BYTES)
             chromium = await ChromiumProcess.start(proxy, settings)
             mux = CdpMultiplexer(chromium)
             async with aio.timeout(_START_TIMEOUT_S):

@@ -133,11 +133,12 @@ class SessionManager:
         await self._store.read(
             lambda db: accounts.require_credits(db, access.team, session_records.CREDITS_PER_MINUTE, plan, now)
         )
-        most = self._config.max_browser_sessions
-        if self._closed or len(self._live.keys() | self._beginning) >= most:
+        max_sessions = self._config.max_browser_sessions
+        if self._closed or len(self._live.keys() | self._beginning) >= max_sessions:
             raise ErrorResponse(
                 429,
-                f"Maximum concurrent browser sessions reached: {most} on this service. Stop one, or try again later.",
+                f"Maximum concurrent browser sessions reached: {max_sessions} on this service. "
+                "Stop one, or try again later.",
                 code="SESSION_LIMIT_REACHED",
                 headers={"Retry-After": str(_RETRY_AFTER_S)},
             )

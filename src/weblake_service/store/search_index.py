@@ -142,9 +142,9 @@ def has_pending(db: Connection) -> bool:
     return db.execute("SELECT 1 FROM search_waiting LIMIT 1").fetchone() is not None
 
 
-def evict(db: Connection, most: int) -> None:
+def evict(db: Connection, max_pages: int) -> None:
     """Delete the oldest entries beyond a number."""
-    for old in db.execute("SELECT * FROM search_pages ORDER BY stored DESC LIMIT -1 OFFSET ?", (most,)).fetchall():
+    for old in db.execute("SELECT * FROM search_pages ORDER BY stored DESC LIMIT -1 OFFSET ?", (max_pages,)).fetchall():
         _drop(db, old)
 
 

@@ -93,7 +93,7 @@ class Frontier:
         self._taken += 1
         return self._waiting.popleft()
 
-    def landed(self, url: str, final_url: str | None = None) -> bool:
+    def record_final_url(self, url: str, final_url: str | None = None) -> bool:
         """Record the final URL of a visited URL.
 
         Return False if it is a page that this crawl has already seen under its own URL. If the start URL is redirected,

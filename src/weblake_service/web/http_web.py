@@ -28,7 +28,7 @@ class HttpWeb:
         self._fetcher = Fetcher(allow_private=config.allow_private)
         self._robots = RobotsRules(self._fetcher)
         self._converters = ConverterPool()
-        self._browsers = ScrapeBrowser(allow_private=config.allow_private, most=config.max_browser_pages)
+        self._browsers = ScrapeBrowser(allow_private=config.allow_private, max_pages=config.max_browser_pages)
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
         """Fetch a page and return it as a document."""
@@ -81,7 +81,7 @@ class HttpWeb:
         """Post to the checked address, under the host name of the URL; redirects are not followed."""
         return await self._fetcher.post(url, body, headers=headers)
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Clear the cache of robots.txt files."""
         self._robots = RobotsRules(self._fetcher)
 

@@ -23,7 +23,7 @@ class CrawlQueue(Protocol):
     def take(self) -> tuple[str, int] | None:
         """Return the next URL and its depth, in the order of the offers; None if there is none or at the limit."""
 
-    def landed(self, url: str, final_url: str | None = None) -> bool:
+    def record_final_url(self, url: str, final_url: str | None = None) -> bool:
         """Record the final URL of a visited URL; return False if it is another page of this crawl."""
 
     def uncount(self) -> None:
@@ -75,7 +75,7 @@ class Web(Protocol):
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
         """Post to a webhook's receiver and return its status; private addresses only if they are allowed."""
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Clear cached data about sites, such as robots.txt."""
 
     async def aclose(self) -> None:

@@ -80,13 +80,13 @@ class _SitemapReader:
         waiting = deque((file, 0) for file in files)
         while waiting and len(self.urls) < self._limit and len(self._seen) < _MAX_FILES and self._room > 0:
             turn = self._next(waiting)
-            most = min(_MAX_FILE_BYTES, max(1, self._room // _CONCURRENT_FILES))
-            reading = await aio.run_together(self._fetch(file, most) for file, _ in turn)
+            max_bytes = min(_MAX_FILE_BYTES, max(1, self._room // _CONCURRENT_FILES))
+            reading = await aio.run_together(self._fetch(file, max_bytes) for file, _ in turn)
             # Results keep the order of the sitemaps, regardless of which file arrived first.
             for (_, depth), fetched in zip(turn, reading, strict=True):
                 if fetched is None:
                     continue
-                more = await self._take(fetched, most)
+                more = await self._take(fetched, max_bytes)
                 if depth < _MAX_DEPTH:
                     waiting.extend((one, depth + 1) for one in more)
 
@@ -100,17 +100,17 @@ class _SitemapReader:
                 turn.append((file, depth))
         return turn
 
-    async def _fetch(self, file: str, most: int) -> FetchedResponse | None:
+    async def _fetch(self, file: str, max_bytes: int) -> FetchedResponse | None:
         try:
-            fetched = await self._fetcher.get(file, timeout_s=_FILE_TIMEOUT_S, max_body=most, cut=True)
+            fetched = await self._fetcher.get(file, timeout_s=_FILE_TIMEOUT_S, max_body=max_bytes, cut=True)
         except PageFailure:
             return None
         return fetched if fetched.status == 200 else None
 
-    async def _take(self, fetched: FetchedResponse, most: int) -> list[str]:
+    async def _take(self, fetched: FetchedResponse, max_bytes: int) -> list[str]:
         """Store the pages that a file lists, and return the sitemaps that it lists."""
         large = len(fetched.body) > _LARGE_BYTES
-        body = await asyncio.to_thread(_gunzip, fetched, most) if large else _gunzip(fetched, most)
+        body = await asyncio.to_thread(_gunzip, fetched, max_bytes) if large else _gunzip(fetched, max_bytes)
         self._room -= len(body)
         left = self._limit - len(self.urls)
         read = partial(_entries, body, left, fetched.url)
@@ -119,12 +119,12 @@ class _SitemapReader:
         return more
 
 
-def _gunzip(fetched: FetchedResponse, most: int) -> bytes:
+def _gunzip(fetched: FetchedResponse, max_bytes: int) -> bytes:
     """Return the uncompressed file if it was sent as a gzip file (and not with gzip as Content-Encoding)."""
     if not fetched.body.startswith(b"\x1f\x8b"):
         return fetched.body
     try:
-        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(fetched.body, most)
+        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(fetched.body, max_bytes)
     except zlib.error:
         return b""
 

@@ -110,8 +110,8 @@ class Reader:
         if isinstance(value, Mapping) and (shape.classes or shape.free):
             return self._mapping(shape, value, path)
         if isinstance(value, list | tuple) and shape.item is not None:
-            if len(value) < shape.least:
-                _refuse(f"`{path}` is empty: it needs at least {shape.least} entry")
+            if len(value) < shape.min_items:
+                _refuse(f"`{path}` is empty: it needs at least {shape.min_items} entry")
             return [self._value(shape.item, one, f"{path}[{index}]") for index, one in enumerate(value)]
         if shape.leaf is None:
             # This message does not contain the value, which may be a header.

@@ -36,7 +36,7 @@ class Shape:
     free: bool = False
     #: The shape of the entries of a list; None if no list is permitted.
     item: Shape | None = None
-    least: int = 0
+    min_items: int = 0
     none: bool = False
     #: A check that a range cannot express: url, uuid, headers.
     check: str = ""
@@ -128,7 +128,7 @@ def _annotated(inner: Shape, hint: object, meta: Meta) -> Shape:
     extra = meta.extra or {}
     if inner.leaf is None:
         return Shape(
-            classes=inner.classes, free=inner.free, item=inner.item, least=meta.min_length or 0,
+            classes=inner.classes, free=inner.free, item=inner.item, min_items=meta.min_length or 0,
             check=extra.get("check", ""),
         )  # fmt: skip
     low, high = (meta.min_length, meta.max_length) if inner.leaf is str else (meta.ge, meta.le)

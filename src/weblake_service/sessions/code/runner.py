@@ -207,11 +207,11 @@ def _error(room: Path, exit_code: int | None, limit: float | None) -> str | None
     return f"ended by signal {-exit_code}"
 
 
-def _read(file: Path, most: int) -> str | None:
+def _read(file: Path, max_chars: int) -> str | None:
     """Return the beginning of a file that the code's process wrote; None if there is none."""
     try:
         with file.open("rb") as source:
-            data = source.read(most + 1)
+            data = source.read(max_chars + 1)
     except OSError:
         return None
-    return data[:most].decode("utf-8", "ignore") + ("…" if len(data) > most else "")
+    return data[:max_chars].decode("utf-8", "ignore") + ("…" if len(data) > max_chars else "")

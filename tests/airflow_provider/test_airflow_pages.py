@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from docs_programs import load
 from headless_browser import HEIGHT, WIDTH, Browser
-from supervised_processes import lives
+from supervised_processes import is_alive
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES = {"connection.png", "connection-extra.png", "run.png", "receipt.png", "asset.png"}
@@ -148,7 +148,7 @@ def test_the_committed_pictures_are_those_that_the_command_makes(seen: Seen) -> 
 
 def test_nothing_outlives_the_tour(seen: Seen) -> None:
     assert len(seen.pids) > 8
-    assert not [pid for pid in seen.pids if lives(pid)]
+    assert not [pid for pid in seen.pids if is_alive(pid)]
 
 
 def test_a_missing_and_a_dead_browser_are_reported(tmp_path: Path) -> None:
@@ -169,6 +169,6 @@ def test_a_missing_and_a_dead_browser_are_reported(tmp_path: Path) -> None:
         with pytest.raises(AssertionError, match="chromium ended with"):
             browser.text()
     deadline = time.monotonic() + 10
-    while any(lives(pid) for pid in pids):
+    while any(is_alive(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -15,8 +15,8 @@ from airflow.sdk import BaseHook, BaseOperator, Connection
 from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowNotFoundException
 from catalogue import proves
-from error_texts import everything_of
-from secret_search import holds
+from error_texts import all_texts_of
+from secret_search import contains_secret
 from tls_lab import CREDITS, Authority, Proxy, Service, closed_at_end
 
 import weblake
@@ -207,7 +207,7 @@ def test_s1_no_error_of_a_connection_shows_its_password(
     for attempt in (hook.get_conn, lambda: asyncio.run(hook.aget_client())):
         with pytest.raises((InvalidOption, AskPerson)) as caught:
             attempt()
-        assert [each for each in everything_of(caught.value) if holds(each.encode(), "test-canary-0123")] == []
+        assert [each for each in all_texts_of(caught.value) if contains_secret(each.encode(), "test-canary-0123")] == []
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_s1_no_error_of_a_connection_shows_a_proxys_password(
     for attempt in (hook.get_conn, lambda: asyncio.run(hook.aget_client())):
         with pytest.raises(InvalidOption) as caught:
             attempt()
-        assert [each for each in everything_of(caught.value) if "test-canary-0123" in each] == []
+        assert [each for each in all_texts_of(caught.value) if "test-canary-0123" in each] == []
 
 
 def test_proxy_and_tls_settings_belong_to_the_content_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,8 +71,8 @@ class Environment:
         return job
 
     def triggerer_asks(self, job: str) -> None:
-        before = self.asked("GET", job)  # the worker's own looks
-        self.poll(lambda: self.asked("GET", job) > before, "the triggerer to ask about the job")
+        before = self.request_count("GET", job)  # the worker's own looks
+        self.poll(lambda: self.request_count("GET", job) > before, "the triggerer to ask about the job")
 
     def job(self, dag_id: str, run: str) -> str:
         """Waits until the task has reported the job that it started, and returns its id."""
@@ -86,7 +86,7 @@ class Environment:
     def has(self, text: str) -> bool:
         return any(text in str(request["path"]) for request in self.service.requests())
 
-    def asked(self, method: str, path: str) -> int:
+    def request_count(self, method: str, path: str) -> int:
         requests = self.service.requests()
         return sum(1 for each in requests if each["method"] == method and str(each["path"]).endswith(path))
 
@@ -334,7 +334,7 @@ def test_o3_a_mark_while_the_start_is_answered_cancels_the_job(environment: Envi
     match = {"method": "POST", "path": "/v2/batch/scrape$"}
     environment.service.faults({"match": match, "effect": {"latency_ms": 4_000}})
     run = environment.run("blocking", environment.site.held(2))
-    environment.poll(lambda: environment.asked("POST", "/v2/batch/scrape") > 0, "the start to be sent")
+    environment.poll(lambda: environment.request_count("POST", "/v2/batch/scrape") > 0, "the start to be sent")
     environment.airflow.mark_task("blocking", run, "land", "failed")
     environment.poll(lambda: environment.started == 1, "the job")
     # Not the job of its XCom: Airflow may end the worker before it reports the job's id.
@@ -343,7 +343,7 @@ def test_o3_a_mark_while_the_start_is_answered_cancels_the_job(environment: Envi
     assert environment.airflow.wait_run("blocking", run) == "failed"
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Return whether a process runs and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
@@ -427,7 +427,7 @@ def test_without_credits_there_is_no_retry(environment: Environment) -> None:
     run = environment.run("deferred", environment.site.pages(2))
     assert environment.airflow.wait_run("deferred", run) == "failed"
     assert environment.airflow.task("deferred", run, "land")["try_number"] == 1
-    assert environment.asked("POST", "/v2/batch/scrape") == 1
+    assert environment.request_count("POST", "/v2/batch/scrape") == 1
 
 
 def test_a_busy_service_is_requested_again_after_its_retry_after(environment: Environment) -> None:
@@ -484,14 +484,14 @@ def test_o4_a_triggerer_that_hung_cancels_no_job_that_another_has_taken_over(env
         environment.triggerer_asks(job)
     try:
         told = f"{job} goes on"
-        back = lambda: told in environment.triggers("deferred", run) or environment.asked("DELETE", job)  # noqa: E731
+        back = lambda: told in environment.triggers("deferred", run) or environment.request_count("DELETE", job)  # noqa: E731
         environment.poll(back, "the first triggerer to come back", timeout=90)
-        assert environment.asked("DELETE", job) == 0
+        assert environment.request_count("DELETE", job) == 0
         environment.site.release()
         assert environment.airflow.wait_run("deferred", run) == "success"
     finally:
         environment.airflow.end_second_triggerer()
-    assert environment.asked("DELETE", job) == 0, "it was cancelled after the first triggerer came back"
+    assert environment.request_count("DELETE", job) == 0, "it was cancelled after the first triggerer came back"
     assert environment.receipt("deferred", run)["job_id"] == job
     assert (len(environment.files), environment.started) == (1, 1)
 
@@ -533,7 +533,7 @@ def test_o1_a_worker_that_is_killed_pays_once(environment: Environment, dag_id: 
     environment.service.faults(fault)
     urls = environment.site.pages(2)
     run = environment.run(dag_id, urls)
-    environment.poll(lambda: environment.asked(method, path) > 0, f"the worker to come to {moment!r}")
+    environment.poll(lambda: environment.request_count(method, path) > 0, f"the worker to come to {moment!r}")
     os.kill(environment.airflow.wait_worker(dag_id, run, "land"), signal.SIGKILL)
     environment.outlives_a_kill(dag_id, run)
     assert environment.airflow.task(dag_id, run, "land")["try_number"] == 2
@@ -553,13 +553,15 @@ def test_o5_a_second_worker_that_runs_by_mistake_changes_nothing(environment: En
     pid = environment.airflow.wait_worker("blocking", run, "land")
     environment.poll(lambda: environment.has(job_path(environment)), "the worker to wait")
     supervisor = environment.airflow.supervisor_pid("blocking", run, "land")
-    os.kill(supervisor, signal.SIGKILL)  # nobody tells Airflow any more that the worker lives, and it goes on waiting
+    os.kill(
+        supervisor, signal.SIGKILL
+    )  # nobody tells Airflow any more that the worker is_alive, and it goes on waiting
     try:
         environment.airflow.wait_task("blocking", run, "land", {"running"}, try_number=2, timeout=120)
-        assert lives(pid), "the first worker is there and waits, too"
+        assert is_alive(pid), "the first worker is there and waits, too"
         environment.site.release()
         assert environment.airflow.wait_run("blocking", run) == "success"
-        environment.poll(lambda: not lives(pid), "the first worker to end by itself")
+        environment.poll(lambda: not is_alive(pid), "the first worker to end by itself")
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -621,6 +623,6 @@ def test_o3_a_sensor_that_is_marked_failed_does_not_cancel_the_job(environment: 
     environment.triggerer_asks(job)
     environment.airflow.mark_task("watching", run, "watch", "failed")
     assert environment.airflow.wait_run("watching", run) == "failed"
-    assert environment.asked("DELETE", job) == 0
+    assert environment.request_count("DELETE", job) == 0
     environment.site.release()
     environment.poll(lambda: environment.status(job) == "completed", "the job to end by itself")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk.observability import stats
-from observed_lab import Exported
+from observed_lab import ExportedTelemetry
 
 import weblake
 from airflow_provider_weblake import observing
@@ -87,7 +87,7 @@ def test_spans_are_made_where_airflow_traces(
 ) -> None:
     from airflow_provider_weblake.hooks.weblake import WeblakeHook
 
-    exported = Exported()
+    exported = ExportedTelemetry()
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: exported.tracer_provider)
     for is_on in ("False", "True"):
         monkeypatch.setenv("AIRFLOW__TRACES__OTEL_ON", is_on)

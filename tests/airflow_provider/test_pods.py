@@ -21,7 +21,7 @@ import boto3
 import pytest
 from airflow_lab import AirflowLab
 from gated_site import GatedSite
-from supervised_processes import descendants, lives
+from supervised_processes import descendants, is_alive
 
 import weblake
 from weblake_service.config import ServiceKey
@@ -83,7 +83,7 @@ class Environment:
     def billed(self) -> int:
         return self.service.counts().get("pages_billed", 0)
 
-    def asked(self, text: str) -> bool:
+    def has_request(self, text: str) -> bool:
         return any(each["method"] == "GET" and text in str(each["path"]) for each in self.service.requests())
 
     def until(self, what: str, done: Any, run: str) -> None:
@@ -135,10 +135,10 @@ def evict(environment: Environment, pod: int) -> None:
 
 def run_out_of_memory(environment: Environment, pod: int) -> None:
     """SIGKILL to all processes of the pod at once, if it lives."""
-    for pid in (pod, *descendants(pod)) if lives(pod) else ():
+    for pid in (pod, *descendants(pod)) if is_alive(pod) else ():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    environment.airflow.until("the end of the pod", lambda: not lives(pod), 20)
+    environment.airflow.until("the end of the pod", lambda: not is_alive(pod), 20)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_the_next_pod_lands_the_job_of_one_that_is_gone(
     before = len(environment.airflow.pods())
     run = environment.airflow.trigger("blocking", {"urls": urls, "to": root})
     environment.until(
-        "the pod to be there", lambda: environment.asked("skip=" if when == "lands" else "/v2/batch/scrape/"), run
+        "the pod to be there", lambda: environment.has_request("skip=" if when == "lands" else "/v2/batch/scrape/"), run
     )
     (first,) = environment.airflow.pods()[before:]
     job = str(environment.airflow.xcom("blocking", run, "land", "job_id"))

@@ -27,7 +27,7 @@ import sqlalchemy as sa
 from catalogue import proves
 from celery_lab import CeleryLab
 from gated_site import GatedSite
-from supervised_processes import lives
+from supervised_processes import is_alive
 
 from weblake_service.config import ServiceKey
 from weblake_service.server import LocalService
@@ -215,7 +215,7 @@ def a_worker_dies(environment: Environment, run: str, scale: Scale) -> dict[int,
     lab.kill_worker(victim)
     killed_at = time.time()
     for index, pids in held.items():
-        assert all(lives(pid) != (workers[index] == victim) for pid in pids)
+        assert all(is_alive(pid) != (workers[index] == victim) for pid in pids)
     environment.site.release()
     assert lab.wait_run("sharded", run, timeout=420 + scale.pages / SLOWEST) == "success", lab.describe("sharded", run)
     print(f"{time.time() - killed_at:.1f} s from the kill to the end")

@@ -15,7 +15,7 @@ import database_search
 import pytest
 import supervised_processes
 from cryptography.fernet import Fernet
-from supervised_processes import lives
+from supervised_processes import is_alive
 
 pytestmark = pytest.mark.system
 
@@ -53,10 +53,10 @@ def test_processes_end_with_their_owner(tmp_path: Path, number: int) -> None:
         leader = int(owner.stdout.readline())
         poll(lambda: all((pids / name).exists() and (pids / name).read_text() for name in ("lost", "child")))
         family = [leader, int((pids / "lost").read_text()), int((pids / "child").read_text())]
-        assert all(lives(pid) for pid in family)
+        assert all(is_alive(pid) for pid in family)
         owner.send_signal(number)
         owner.wait(20)
-    poll(lambda: not any(lives(pid) for pid in family) and not directory.exists())
+    poll(lambda: not any(is_alive(pid) for pid in family) and not directory.exists())
 
 
 def test_the_end_of_one_process_leaves_the_others(tmp_path: Path) -> None:
@@ -73,11 +73,11 @@ def test_the_end_of_one_process_leaves_the_others(tmp_path: Path) -> None:
         poll(lambda: len(processes.pids("stubborn")) == 2)
         family = processes.pids("stubborn")
         processes.end("stubborn", grace=0.2)
-        assert not any(lives(pid) for pid in {stubborn, broken, *family})
+        assert not any(is_alive(pid) for pid in {stubborn, broken, *family})
         assert processes.pids() == {quiet}
     finally:
         processes.close()
-    assert not lives(quiet)
+    assert not is_alive(quiet)
 
 
 def test_wrapped_commands_are_searched(tmp_path: Path) -> None:

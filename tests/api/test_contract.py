@@ -95,7 +95,7 @@ def cases(call: Call, name: str) -> Iterator[dict[str, Any]]:
         body = {**call.least, name: value}
         if call.name == "interact" and name == "prompt":
             del body["code"]
-        yield it.mended(body)
+        yield it.apply_prose_rules(body)
 
 
 def test_every_operation_is_here_and_nothing_else() -> None:
@@ -129,7 +129,7 @@ def test_every_value_of_an_option_arrives_as_it_is_documented(call: Call, name: 
     for body in cases(call, name):
         assert it.valid(call.schema, body), body
         expected = ALWAYS.get(call.name, {}) | body
-        assert call.sent(call.call(it.renamed(call.schema, body))) == expected
+        assert call.sent(call.call(it.to_snake_names(call.schema, body))) == expected
         # Nested names may be spelled as on the wire.
         assert call.sent(call.call(body)) == expected
         assert options.to_wire(call.cls, options.from_wire(call.cls, body)) == body
@@ -137,12 +137,12 @@ def test_every_value_of_an_option_arrives_as_it_is_documented(call: Call, name: 
 
 @pytest.mark.parametrize("call", WITH_BODY, ids=repr)
 def test_all_options_together(call: Call) -> None:
-    bodies = [it.mended(call.least | body) for body in it.samples(call.schema) if body] or [call.least]
+    bodies = [it.apply_prose_rules(call.least | body) for body in it.samples(call.schema) if body] or [call.least]
     if call.name == "interact":
         bodies = it.samples(call.schema)
     sent = set()
     for body in bodies:
-        got = call.sent(call.call(it.renamed(call.schema, body)))
+        got = call.sent(call.call(it.to_snake_names(call.schema, body)))
         assert got == ALWAYS.get(call.name, {}) | body
         assert it.valid(call.schema, got)
         sent |= set(got)
@@ -153,7 +153,7 @@ def test_all_options_together(call: Call) -> None:
 def misfits(part: str) -> list[Any]:
     """Values that a schema refuses. Several operations have the same large schemas, such as that of `formats`."""
     schema = json.loads(part)
-    return [one for one in it.misfits(schema) if not it.valid(schema, one)]
+    return [one for one in it.near_misses(schema) if not it.valid(schema, one)]
 
 
 @pytest.mark.parametrize(("call", "name"), OPTIONS, ids=str)
@@ -165,7 +165,7 @@ def test_options_that_the_contract_refuses_are_refused(call: Call, name: str) ->
             continue  # by position, None is the way to give none
         body = mended_least(call, name) | {name: value}
         with pytest.raises(InvalidOption) as caught:
-            call.call(it.renamed(call.schema, body))
+            call.call(it.to_snake_names(call.schema, body))
         assert it.snake(name) in caught.value.message, (value, caught.value.message)
         with pytest.raises(InvalidOption) as caught:
             options.from_wire(call.cls, body)
@@ -184,7 +184,7 @@ def test_query_parameters(call: Call, name: str) -> None:
         text = {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
         assert call.call({name: value}).request.query == ((name, text),)
     skipped_as_absent = [None] if name in ("skip", "limit") and call.name.startswith("get_") else []
-    for value in it.misfits(part):
+    for value in it.near_misses(part):
         if not it.valid(part, value) and value not in skipped_as_absent:
             with pytest.raises(InvalidOption, match=it.snake(name)):
                 call.call({name: value})

@@ -11,7 +11,7 @@ import pyarrow.compute  # noqa: F401
 from catalogue import proves
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lossless_json import Deep, Num, Pairs, dump, mended
+from lossless_json import Deep, Num, Pairs, dump, repair_texts
 from tiers import examples
 
 from weblake.api import response_json
@@ -261,7 +261,7 @@ def check(written: list[Pairs], *, ascii_only: bool) -> None:
     assert rows == rows_of(response_json.Documents(raws))
     assert len(rows) == len(written)
     for position, (document, row) in enumerate(zip(written, rows, strict=True)):
-        good = mended(document)
+        good = repair_texts(document)
         repaired = dump(good, ascii_only=ascii_only) != dump(document, ascii_only=ascii_only)
         expected = Expected(good, ascii_only=ascii_only, repaired=repaired).row
         assert row == {**expected, **LOAD, "position": position, "loaded_at": WHEN}

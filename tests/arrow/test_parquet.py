@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from crash_steps import dies
+from crash_steps import crash
 
 from weblake.arrow import arrays, document_rows, parquet, schemas
 from weblake.arrow.row_groups import row_group
@@ -220,7 +220,7 @@ def test_an_exception_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_while_a_file_is_closed_leaves_no_file(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(parquet, "_sync", dies)
+    monkeypatch.setattr(parquet, "_sync", crash)
     writer = parquet.ParquetFile(tmp_path / "x.parquet", schemas.DOCUMENTS)
     writer.write(batch_of(FULL))
     with pytest.raises(KeyboardInterrupt):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from command_in_process import run_command
-from observed_lab import LosesFirst, ObservedLab, WithoutReplay, observed_lab
+from observed_lab import FirstResponseLost, ObservedLab, WithoutReplay, observed_lab
 
 import weblake
 from weblake import AsyncClient, Client, Terms, events, steps
@@ -42,16 +42,16 @@ def test_a_landed_load_reports_each_of_its_steps(lab: ObservedLab) -> None:
     assert names(lab.events) == [*steps, "LoadFinished"]
     of_load = [event for event in lab.events if not isinstance(event, events.RequestFinished)]
     assert {event.load_id for event in of_load} == {receipt.load_id}
-    (end,) = lab.seen(events.LoadFinished)
+    (end,) = lab.events_of(events.LoadFinished)
     assert (end.outcome, end.receipt, end.kind, end.job_id) == ("landed", receipt, "batch_scrape", receipt.job_id)
-    (wait,) = lab.seen(events.WaitFinished)
+    (wait,) = lab.events_of(events.WaitFinished)
     assert (wait.outcome, wait.job_id) == ("completed", receipt.job_id)
     assert 0 < wait.seconds <= end.seconds
-    assert {poll.status for poll in lab.seen(events.StatusPolled)} <= {"scraping", "completed"}
-    (chunk,) = lab.seen(events.ChunkRead)
+    assert {poll.status for poll in lab.events_of(events.StatusPolled)} <= {"scraping", "completed"}
+    (chunk,) = lab.events_of(events.ChunkRead)
     assert chunk.documents == 3
     assert chunk.bytes > 100
-    (published,) = lab.seen(events.FilesPublished)
+    (published,) = lab.events_of(events.FilesPublished)
     assert published.paths == tuple(file.path for file in receipt.files)
     assert (published.rows, published.bytes) == (3, receipt.files[0].bytes)
 
@@ -62,7 +62,7 @@ def test_a_single_page_is_reported_as_one_chunk(lab: ObservedLab) -> None:
         load.land(client, lab.dataset, request)
     steps = ["LoadStarted", "JobStarted", "ChunkRead", "LoadAccounted", "FilesPublished", "LoadFinished"]
     assert names(lab.events) == steps
-    (chunk,) = lab.seen(events.ChunkRead)
+    (chunk,) = lab.events_of(events.ChunkRead)
     assert (chunk.documents, chunk.kind) == (1, "scrape")
 
 
@@ -71,12 +71,12 @@ def test_a_load_that_landed_before_reports_it_and_counts_nothing(lab: ObservedLa
     lab.events.clear()
     lab.land("1")
     assert names(lab.events) == ["LoadStarted", "LoadFinished"]
-    assert lab.seen(events.LoadFinished)[0].outcome == "landed_before"
+    assert lab.events_of(events.LoadFinished)[0].outcome == "landed_before"
 
 
 def test_each_request_is_reported_with_its_load_in_every_thread(lab: ObservedLab) -> None:
     receipt = lab.land("1")
-    requests = lab.seen(events.RequestFinished)
+    requests = lab.events_of(events.RequestFinished)
     # The service was asked for the same number: what is read ahead in a thread is told, and nothing is told twice.
     assert len(requests) == len(lab.service.requests())
     assert {request.load_id for request in requests[1:]} == {receipt.load_id}
@@ -96,10 +96,10 @@ def test_a_refused_load_is_reported_and_its_pages_are_counted_once(lab: Observed
     for _ in range(2):
         with pytest.raises(LoadIncomplete):
             lab.land("1", "2", terms=strict)
-    refused = lab.seen(events.LoadRefused)
+    refused = lab.events_of(events.LoadRefused)
     assert [(each.error, each.receipt and each.receipt.failed) for each in refused] == [("LoadIncomplete", 1)] * 2
-    assert len(lab.seen(events.LoadAccounted)) == 1
-    assert lab.seen(events.FilesPublished) == []
+    assert len(lab.events_of(events.LoadAccounted)) == 1
+    assert lab.events_of(events.FilesPublished) == []
 
 
 def test_a_load_that_two_runs_land_is_counted_by_the_one_that_publishes_it(lab: ObservedLab) -> None:
@@ -125,9 +125,9 @@ def test_a_load_that_fails_names_its_error_and_its_job(lab: ObservedLab, monkeyp
     job_id = "11111111-2222-4333-8444-555555555555"
     with Client(lab.service.url, lab.service.key, observer=lab.events.append) as client, pytest.raises(JobGone):
         weblake.land("batch", job_id, to=lab.root, client=client)
-    (failed,) = lab.seen(events.LoadFailed)
+    (failed,) = lab.events_of(events.LoadFailed)
     assert (failed.error, failed.receipt, failed.job_id) == ("JobGone", None, job_id)
-    assert lab.seen(events.WaitFinished)[0].outcome == "JobGone"
+    assert lab.events_of(events.WaitFinished)[0].outcome == "JobGone"
 
 
 def test_a_retry_is_reported_with_its_attempt(lab: ObservedLab) -> None:
@@ -135,9 +135,9 @@ def test_a_retry_is_reported_with_its_attempt(lab: ObservedLab) -> None:
     with Client(lab.service.url, lab.service.key, observer=lab.events.append) as client:
         client.retry.jitter = lambda: 0.0
         client.credit_usage()
-    requests = lab.seen(events.RequestFinished)
+    requests = lab.events_of(events.RequestFinished)
     assert [(each.status, each.attempt, each.load_id) for each in requests] == [(503, 1, None), (200, 2, None)]
-    (retry,) = lab.seen(events.RetryScheduled)
+    (retry,) = lab.events_of(events.RetryScheduled)
     assert (retry.operation, retry.attempt, retry.status, retry.error) == (
         "credit_usage",
         1,
@@ -147,10 +147,10 @@ def test_a_retry_is_reported_with_its_attempt(lab: ObservedLab) -> None:
 
 
 def test_a_replayed_lost_start_is_reported(lab: ObservedLab) -> None:
-    receipt = lab.land("1", transport=LosesFirst(lab.client.transport, "POST"))
-    (resolved,) = lab.seen(events.LostStartResolved)
+    receipt = lab.land("1", transport=FirstResponseLost(lab.client.transport, "POST"))
+    (resolved,) = lab.events_of(events.LostStartResolved)
     assert (resolved.outcome, resolved.job_id, resolved.load_id) == ("replayed", receipt.job_id, receipt.load_id)
-    assert lab.seen(events.JobStarted) == []
+    assert lab.events_of(events.JobStarted) == []
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_the_outcome_of_a_lost_start_is_reported(
     transport = WithoutReplay(lab.client.transport, sends=sends, lists=lists)
     with pytest.raises(OutcomeUnknown) if outcome == "unknown" else nullcontext():
         lab.land("1", transport=transport)
-    (resolved,) = lab.seen(events.LostStartResolved)
+    (resolved,) = lab.events_of(events.LostStartResolved)
     assert (resolved.outcome, resolved.job_id is not None) == (outcome, outcome == "adopted")
-    assert [len(lab.seen(kind)) for kind in (events.JobStarted, events.LoadFailed)] == [
+    assert [len(lab.events_of(kind)) for kind in (events.JobStarted, events.LoadFailed)] == [
         outcome == "not_started",
         outcome == "unknown",
     ]
@@ -191,7 +191,7 @@ def test_orphans_are_reported_with_the_age_of_the_oldest(lab: ObservedLab) -> No
     lab.start("1")
     with Client(lab.service.url, lab.service.key, observer=lab.events.append) as client:
         weblake.orphans(lab.root, client=client)
-    (listed,) = lab.seen(events.OrphansListed)
+    (listed,) = lab.events_of(events.OrphansListed)
     assert (listed.root, listed.orphans, listed.refused) == (lab.root, 1, 0)
     assert 0 < listed.oldest_s < 300
 
@@ -257,9 +257,9 @@ def test_totals_add_up_the_events_of_a_load(lab: ObservedLab) -> None:
     totals = LoadTotals()
     receipt = lab.land("1", observer=combine(totals, lab.events.append))
     found = totals.pop(receipt.load_id)
-    assert found.wait_s == lab.seen(events.WaitFinished)[0].seconds
-    assert found.downloaded_bytes == lab.seen(events.ChunkRead)[0].bytes
-    assert found.polls == len(lab.seen(events.StatusPolled))
+    assert found.wait_s == lab.events_of(events.WaitFinished)[0].seconds
+    assert found.downloaded_bytes == lab.events_of(events.ChunkRead)[0].bytes
+    assert found.polls == len(lab.events_of(events.StatusPolled))
     assert totals.pop(receipt.load_id).polls == 0
 
 

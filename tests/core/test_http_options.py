@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from error_texts import everything_of
+from error_texts import all_texts_of
 from polling import until
-from secret_search import holds
+from secret_search import contains_secret
 from tls_lab import CREDITS, Authority, Proxy, Server, Service, closed_at_end
 
 from weblake import AsyncClient, Client, HttpOptions
@@ -79,10 +79,10 @@ def test_a_proxy_with_a_password_opens_a_tunnel_and_sees_no_key(
     with closed_at_end(service, proxy):
         assert credits_of(service.url, proxied(proxy, authority)) == CREDITS
     assert len(service.heads) == 1
-    assert holds(service.heads[0], KEY)
+    assert contains_secret(service.heads[0], KEY)
     assert b"roxy-" not in service.heads[0]
     assert proxy.heads[0].startswith(f"CONNECT localhost:{service.port} HTTP/1.1\r\n".encode())
-    assert not any(holds(head, KEY) for head in proxy.heads)
+    assert not any(contains_secret(head, KEY) for head in proxy.heads)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -98,7 +98,7 @@ def test_a_wrong_password_names_the_proxy_and_not_the_password(
     assert len(proxy.heads) == 1
     assert proxy.url in str(caught.value)
     assert "407" in str(caught.value)
-    assert [text for text in everything_of(caught.value) if wrong in text and "CONNECT" not in text] == []
+    assert [text for text in all_texts_of(caught.value) if wrong in text and "CONNECT" not in text] == []
 
 
 def test_the_certificate_of_an_https_proxy_is_checked(
@@ -229,7 +229,7 @@ def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(proxy: str)
     for make in (Client, AsyncClient):
         with pytest.raises(InvalidOption, match=r"^`proxy` names a proxy that weblake cannot use") as caught:
             make("https://service.example", KEY, http_options=HttpOptions(proxy=proxy))
-        assert [text for text in everything_of(caught.value) if "test-password" in text] == []
+        assert [text for text in all_texts_of(caught.value) if "test-password" in text] == []
 
 
 @pytest.mark.parametrize("in_one_file", [False, True])

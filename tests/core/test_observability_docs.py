@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from observed_lab import SITE, LosesFirst, ObservedLab, observed_lab
+from observed_lab import SITE, FirstResponseLost, ObservedLab, observed_lab
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import generate_latest
@@ -117,7 +117,7 @@ def prometheus_names(lab: ObservedLab) -> dict[str, set[str]]:
     try:
         observer = OpenTelemetry(meter_provider=provider)
         lab.web.failures[f"{SITE}/bad"] = PageFailure("SCRAPE_ALL_ENGINES_FAILED", "no engine")
-        lab.land("1", "bad", observer=observer, transport=LosesFirst(lab.client.transport, "POST"))
+        lab.land("1", "bad", observer=observer, transport=FirstResponseLost(lab.client.transport, "POST"))
         lab.service.faults({"match": {"path": "/v2/team/credit-usage"}, "times": 1, "effect": {"status": 503}})
         with Client(observer=observer) as client:
             client.retry.jitter = lambda: 0.0

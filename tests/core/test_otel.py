@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from observed_lab import Exported, LosesFirst, ObservedLab, observed_lab
+from observed_lab import ExportedTelemetry, FirstResponseLost, ObservedLab, observed_lab
 from opentelemetry.trace import StatusCode
-from secret_search import holds
+from secret_search import contains_secret
 
 from weblake import Client, Receipt, Terms, events
 from weblake.errors import FeatureMissing, LoadIncomplete
@@ -28,13 +28,13 @@ def lab(tmp_path: Path) -> Iterator[ObservedLab]:
 
 
 @pytest.fixture
-def exported() -> Iterator[Exported]:
-    made = Exported()
+def exported() -> Iterator[ExportedTelemetry]:
+    made = ExportedTelemetry()
     yield made
     made.close()
 
 
-def test_the_spans_of_a_load_nest_below_the_current_span(lab: ObservedLab, exported: Exported) -> None:
+def test_the_spans_of_a_load_nest_below_the_current_span(lab: ObservedLab, exported: ExportedTelemetry) -> None:
     tracer = exported.tracer_provider.get_tracer("a task")
     with tracer.start_as_current_span("task"):
         receipt = lab.land("1", "2", observer=exported.observer)
@@ -54,7 +54,7 @@ def test_the_spans_of_a_load_nest_below_the_current_span(lab: ObservedLab, expor
     assert times == sorted(times, key=lambda at: at or 0)
 
 
-def test_a_refused_load_ends_its_span_with_the_error(lab: ObservedLab, exported: Exported) -> None:
+def test_a_refused_load_ends_its_span_with_the_error(lab: ObservedLab, exported: ExportedTelemetry) -> None:
     with pytest.raises(LoadIncomplete):
         lab.land("bad", observer=exported.observer)
     load = exported.spans[-1]
@@ -64,10 +64,10 @@ def test_a_refused_load_ends_its_span_with_the_error(lab: ObservedLab, exported:
 
 
 def test_the_metrics_count_pages_credits_retries_lost_starts_bytes_and_waits(
-    lab: ObservedLab, exported: Exported
+    lab: ObservedLab, exported: ExportedTelemetry
 ) -> None:
     seen = lab.events
-    transport = LosesFirst(lab.client.transport, "POST")
+    transport = FirstResponseLost(lab.client.transport, "POST")
     receipt = lab.land("1", "2", "bad", observer=exported.observer, transport=transport)
     lab.land("1", "2", "bad", observer=seen.append)  # has landed before
     metrics = exported.metrics()
@@ -82,9 +82,9 @@ def test_the_metrics_count_pages_credits_retries_lost_starts_bytes_and_waits(
     assert metrics["weblake.polls"][(kind,)] >= 1
 
 
-def every_metric(lab: ObservedLab, exported: Exported) -> None:
+def every_metric(lab: ObservedLab, exported: ExportedTelemetry) -> None:
     """Make each metric have a value."""
-    lab.land("1", "bad", observer=exported.observer, transport=LosesFirst(lab.client.transport, "POST"))
+    lab.land("1", "bad", observer=exported.observer, transport=FirstResponseLost(lab.client.transport, "POST"))
     lab.service.faults({"match": {"path": "/v2/team/credit-usage"}, "times": 1, "effect": {"status": 503}})
     with Client(lab.service.url, lab.service.key, observer=exported.observer) as client:
         client.retry.jitter = lambda: 0.0
@@ -95,18 +95,18 @@ def every_metric(lab: ObservedLab, exported: Exported) -> None:
         orphans(lab.root, client=client)
 
 
-def test_each_documented_metric_is_emitted(lab: ObservedLab, exported: Exported) -> None:
+def test_each_documented_metric_is_emitted(lab: ObservedLab, exported: ExportedTelemetry) -> None:
     every_metric(lab, exported)
     assert sorted(exported.metrics()) == sorted(METRICS)
 
 
-def test_the_key_is_in_no_span_and_no_metric(lab: ObservedLab, exported: Exported) -> None:
+def test_the_key_is_in_no_span_and_no_metric(lab: ObservedLab, exported: ExportedTelemetry) -> None:
     every_metric(lab, exported)
     with pytest.raises(LoadIncomplete):
         lab.land("bad", observer=exported.observer, terms=Terms(poll_s=0.05, timeout_s=60, fail_ratio=0.1))
     told = [span.to_json() for span in exported.spans] + [repr(exported.metrics())]
     assert len(told) > 8
-    assert [each for each in told if holds(each.encode(), lab.service.key)] == []
+    assert [each for each in told if contains_secret(each.encode(), lab.service.key)] == []
 
 
 def test_without_an_sdk_the_api_does_nothing(lab: ObservedLab) -> None:
@@ -135,36 +135,36 @@ def test_a_client_without_an_observer_does_not_import_opentelemetry() -> None:
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_an_irrelevant_event_makes_no_span_and_no_metric(exported: Exported) -> None:
+def test_an_irrelevant_event_makes_no_span_and_no_metric(exported: ExportedTelemetry) -> None:
     exported.observer(events.RequestFinished(method="GET", path="/", status=200, attempt=1, bytes=0, seconds=0.1))
     assert (exported.spans, exported.metrics()) == ([], {})
 
 
-def test_the_wait_of_a_job_has_buckets_of_seconds_to_hours(exported: Exported) -> None:
+def test_the_wait_of_a_job_has_buckets_of_seconds_to_hours(exported: ExportedTelemetry) -> None:
     exported.observer(events.WaitFinished(kind="crawl", job_id="j", outcome="completed", seconds=2.0))
     assert exported.boundaries() == {"weblake.wait.duration": WAIT_BOUNDARIES}
 
 
-def test_a_budget_of_nothing_is_a_budget(exported: Exported) -> None:
+def test_a_budget_of_nothing_is_a_budget(exported: ExportedTelemetry) -> None:
     exported.observer(events.UsageReported(report="credits", used=3.0, budget=0.0))
     exported.observer(events.UsageReported(report="tokens", used=3.0, budget=None))
     assert exported.metrics()["weblake.usage.budget"] == {(("report", "credits"),): 0.0}
 
 
-def test_the_gauges_of_orphans_have_the_numbers_of_the_listing(exported: Exported) -> None:
+def test_the_gauges_of_orphans_have_the_numbers_of_the_listing(exported: ExportedTelemetry) -> None:
     exported.observer(events.OrphansListed(root="lake", orphans=3, oldest_s=90.5, refused=1))
     values = {"weblake.orphans": 3, "weblake.orphans.oldest": 90.5, "weblake.orphans.refused": 1}
     assert exported.metrics() == {name: {(("root", "lake"),): value} for name, value in values.items()}
 
 
-def test_a_load_without_pages_and_credits_counts_none_of_them(exported: Exported) -> None:
+def test_a_load_without_pages_and_credits_counts_none_of_them(exported: ExportedTelemetry) -> None:
     """No series without a value begins with it."""
     for credits_used in (None, 0):
         exported.observer(events.LoadAccounted(receipt=Receipt("a", "crawl", credits_used=credits_used)))
     assert exported.metrics() == {}
 
 
-def test_a_load_within_a_load_has_a_span_below_that_of_the_other(exported: Exported) -> None:
+def test_a_load_within_a_load_has_a_span_below_that_of_the_other(exported: ExportedTelemetry) -> None:
     """An observer may land what another load has found."""
     for load_id in ("outer", "inner"):
         exported.observer(events.LoadStarted(load_id=load_id, kind="crawl"))
@@ -179,7 +179,7 @@ def test_a_load_within_a_load_has_a_span_below_that_of_the_other(exported: Expor
     assert (inner.parent, outer.parent) == (outer.context, None)
 
 
-def test_each_step_has_a_span_with_its_attributes(exported: Exported) -> None:
+def test_each_step_has_a_span_with_its_attributes(exported: ExportedTelemetry) -> None:
     job = {"kind": "crawl", "job_id": "j", "load_id": "a", "seconds": 2.0}
     for event, name, attributes in (
         (events.JobStarted(**job), "start", {"kind": "crawl", "job_id": "j"}),

@@ -26,7 +26,7 @@ import database_search
 import httpx
 from dagster_api import DagsterApi
 from lab_resources import free_port
-from supervised_processes import Processes, descendants, lives, tail
+from supervised_processes import Processes, descendants, is_alive, tail
 from typing_extensions import Self
 
 #: What a test needs that a production installation does not: short intervals, and nothing that leaves the machine.
@@ -109,7 +109,7 @@ class DagsterLab(DagsterApi):
         processes, self._processes = self._processes, None
         known = processes.pids()
         processes.close(grace=20)
-        left = [pid for pid in known if lives(pid)]
+        left = [pid for pid in known if is_alive(pid)]
         assert not left, f"processes outlived the lab: {left}"
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", self.port)) != 0, f"somebody still listens on port {self.port}"
@@ -182,7 +182,7 @@ class DagsterLab(DagsterApi):
         for pid in (worker, *victims - {worker}):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.until(f"the end of {victims}", lambda: not any(map(lives, victims)), timeout=20)
+        self.until(f"the end of {victims}", lambda: not any(map(is_alive, victims)), timeout=20)
         return victims
 
     def evict_run(self, run_id: str) -> int:

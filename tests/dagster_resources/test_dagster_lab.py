@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dagster_lab import DagsterLab, lives
+from dagster_lab import DagsterLab, is_alive
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.nightly
@@ -32,7 +32,7 @@ NO_RETRY = {"dagster/max_retries": "0"}
 
 def wait_gone(*pids: int, timeout: float = 20) -> None:
     deadline = time.monotonic() + timeout
-    while left := [pid for pid in pids if lives(pid)]:
+    while left := [pid for pid in pids if is_alive(pid)]:
         assert time.monotonic() < deadline, f"still alive: {left}"
         time.sleep(0.05)
 

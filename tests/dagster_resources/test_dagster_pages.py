@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from headless_browser import WIDTH
 from polling import until
-from supervised_processes import lives
+from supervised_processes import is_alive
 
 from weblake import Client
 from weblake.demo.site import site_pages
@@ -255,4 +255,4 @@ def test_the_committed_pictures_are_those_that_the_command_makes(seen: Seen) -> 
 
 def test_nothing_outlives_the_tour(seen: Seen) -> None:
     assert len(seen.pids) > 8
-    assert not [pid for pid in seen.pids if lives(pid)]
+    assert not [pid for pid in seen.pids if is_alive(pid)]

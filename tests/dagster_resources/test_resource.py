@@ -13,11 +13,11 @@ import pytest
 from catalogue import proves
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._serdes import serialize_value
-from error_texts import everything_of
+from error_texts import all_texts_of
 from in_process import Bench
-from observed_lab import Exported
+from observed_lab import ExportedTelemetry
 from pydantic import Field
-from secret_search import holds
+from secret_search import contains_secret
 from tls_lab import Authority, Proxy, Service, closed_at_end
 
 from dagster_weblake import WeblakeParquetIOManager, WeblakeResource, secret_config
@@ -119,7 +119,7 @@ def test_s1_no_error_of_a_resource_shows_the_key(canary: str, wrong: dict[str, s
     for make in (resource.get_client, resource.get_async_client):
         with pytest.raises(InvalidOption) as caught:
             make()
-        assert [each for each in everything_of(caught.value) if holds(each.encode(), canary)] == []
+        assert [each for each in all_texts_of(caught.value) if contains_secret(each.encode(), canary)] == []
 
 
 @proves(
@@ -184,7 +184,7 @@ def test_a_proxy_or_tls_setting_that_cannot_be_used_is_named_without_a_password(
         with pytest.raises(InvalidOption) as caught:
             make()
         assert caught.value.message.startswith(message)
-        assert [each for each in everything_of(caught.value) if canary in each] == []
+        assert [each for each in all_texts_of(caught.value) if canary in each] == []
 
 
 @pytest.mark.parametrize("as_variable", [False, True])
@@ -282,7 +282,7 @@ def test_importing_the_package_loads_no_heavy_module() -> None:
 
 
 def test_a_resource_makes_spans_if_configured(weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch) -> None:
-    exported = Exported()
+    exported = ExportedTelemetry()
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: exported.tracer_provider)
     job = orchestration.existing_job_request("batch", "11111111-2222-4333-8444-555555555555")
     for is_on in (False, True):

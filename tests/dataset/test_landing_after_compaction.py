@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from catalogue import proves
 from compaction_lab import histories, intent, lake, land, load_id, rows, same_rows
-from crash_steps import dies
+from crash_steps import crash
 from landing_lab import LandingLab, landing_lab
 from polling import until
 
@@ -173,7 +173,7 @@ def test_a_retirement_that_was_cut_off_is_finished(tmp_path: Path, monkeypatch: 
     dataset = slots(tmp_path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(compacted_files, "remove_loads", dies)
+        patch.setattr(compacted_files, "remove_loads", crash)
         with pytest.raises(KeyboardInterrupt):
             land(dataset, slotted(0, 100))
     assert load_id(0) in visible(tmp_path)
@@ -220,7 +220,7 @@ class InterruptedStorage:
             if self.calls == self._nth:
                 self._what()
             if self.calls == self._dies:
-                dies()
+                crash()
             return method(*args, **kwargs)
 
         return call if callable(method) else method

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from catalogue import proves
-from crash_steps import dies
+from crash_steps import crash
 
 import weblake
 from weblake.api.models import JobError, JobErrors
@@ -113,9 +113,9 @@ def test_a_retirement_that_was_cut_off_is_finished_by_the_next_run(
 
     with monkeypatch.context() as patch:
         if step == "delete":
-            patch.setattr(LocalStorage, "delete", dies)
+            patch.setattr(LocalStorage, "delete", crash)
         else:
-            patch.setattr(Ledger, step, dies)
+            patch.setattr(Ledger, step, crash)
         with pytest.raises(KeyboardInterrupt):
             land(dataset, new)
     assert visible(tmp_path) == [old.load_id, new.load_id]
@@ -154,7 +154,7 @@ def test_a_load_that_is_retired_as_it_lands_is_retired_by_the_next_run_if_that_w
     land(dataset, new)
 
     with monkeypatch.context() as patch:
-        patch.setattr(recovery, "retire", dies)
+        patch.setattr(recovery, "retire", crash)
         with pytest.raises(KeyboardInterrupt):
             land(dataset, old)
     assert visible(tmp_path) == [old.load_id, new.load_id]
@@ -175,7 +175,7 @@ def test_a_load_whose_run_died_before_its_entry_is_finished_by_the_next_load_of_
     dataset = Dataset.at(LocalStorage(tmp_path))
     first, second = (intent(n, partition=True) for n in order)
     with monkeypatch.context() as patch:
-        patch.setattr(Slots, "add", dies)
+        patch.setattr(Slots, "add", crash)
         with pytest.raises(KeyboardInterrupt):
             land(dataset, first)
     assert visible(tmp_path) == [first.load_id]
@@ -191,7 +191,7 @@ def test_a_load_whose_run_died_before_its_documents_stops_no_other_load(
     dataset = Dataset.at(LocalStorage(tmp_path))
     old, new = intent(1, partition=True), intent(2, partition=True)
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStorage, "publish", dies)
+        patch.setattr(LocalStorage, "publish", crash)
         with pytest.raises(KeyboardInterrupt):
             land(dataset, old)
     land(dataset, new)

@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from command_in_process import run_command
-from secret_search import holds, in_files
+from secret_search import contains_secret, in_files
 
 #: Contains characters that percent-encoding changes.
 KEY = "test-key/canary+0=1"
@@ -77,7 +77,7 @@ class Outcome:
         assert rows(self.root) == sorted((str(d["metadata"]["sourceURL"]), d["markdown"]) for d in documents)
         return receipt
 
-    def refused(self, kind: str, *words: str) -> dict[str, Any]:
+    def expect_error(self, kind: str, *words: str) -> dict[str, Any]:
         """Assert that the command failed with this error type and nothing is visible; return the printed object."""
         assert self.code == 1, f"{self.out}\n{self.err}"
         assert published(self.root) == []
@@ -189,5 +189,7 @@ def page_errors(root: Path) -> list[dict[str, Any]]:
 
 def leaks(lake: Lake) -> list[str]:
     """Return where the key occurs in the files and output of the commands."""
-    printed = [f"output {n}" for n, each in enumerate(lake.outcomes) if holds((each.out + each.err).encode(), KEY)]
+    printed = [
+        f"output {n}" for n, each in enumerate(lake.outcomes) if contains_secret((each.out + each.err).encode(), KEY)
+    ]
     return printed + in_files([lake.root], KEY)

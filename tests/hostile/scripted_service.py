@@ -192,7 +192,7 @@ class ScriptedService:
         with self._lock:
             self._script[name] = [*plays, *self._script.get(name, [])]
 
-    def asked(self, name: str) -> list[ReceivedRequest]:
+    def requests_for(self, name: str) -> list[ReceivedRequest]:
         """Return the requests of exactly this name."""
         return [seen for seen in self.seen if seen.name == name]
 

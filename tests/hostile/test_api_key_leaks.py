@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from both_clients import READ, REMOTE_HOST
 from catalogue import proves
-from error_texts import everything_of
+from error_texts import all_texts_of
 from landing_commands import KEY
 from msgspec.structs import replace
-from observed_lab import Exported
+from observed_lab import ExportedTelemetry
 from scripted_service import Connection, Play, ScriptedService, reply, reset, stall
-from secret_search import holds
+from secret_search import contains_secret
 
 import weblake
 from weblake import AsyncClient, Client
@@ -45,7 +45,7 @@ class TaskTimeout(Exception):
 
 
 def leaks_in(told: list[str]) -> list[str]:
-    return [each for each in told if holds(each.encode("utf-8", "replace"), KEY)]
+    return [each for each in told if contains_secret(each.encode("utf-8", "replace"), KEY)]
 
 
 def blocking(url: str, key: str | None, then: Callable[[Any], Any], **how: Any) -> None:
@@ -126,7 +126,7 @@ TROUBLE: dict[str, Play] = {
 @with_both_clients
 @pytest.mark.parametrize("trouble", TROUBLE)
 def test_s1_no_span_and_no_metric_of_a_call_shows_the_key(service: ScriptedService, runs: Runs, trouble: str) -> None:
-    exported, seen = Exported(), list[Event]()
+    exported, seen = ExportedTelemetry(), list[Event]()
     for name in (READ, START):
         service.on(name, TROUBLE[trouble])
     for call in (credit_usage, start):
@@ -154,7 +154,7 @@ def test_s1_no_event_span_or_log_record_of_a_load_shows_a_key_that_a_service_rep
     service.on(f"GET /v2/batch/scrape/{job_id}", reply(running), reply(ended))
     errors = [{"id": KEY, "url": f"http://site.test/{KEY}", "error": KEY, "code": KEY, "timestamp": KEY}]
     service.on(f"GET /v2/batch/scrape/{job_id}/errors", reply({"errors": errors, "robotsBlocked": []}))
-    exported, seen = Exported(), list[Event]()
+    exported, seen = ExportedTelemetry(), list[Event]()
     with (
         Client(service.url, KEY, observer=combine(seen.append, exported.observer)) as client,
         pytest.raises(WeblakeError),
@@ -193,7 +193,7 @@ def test_s1_no_error_of_a_call_shows_the_key(
         service.on(name, TROUBLE[trouble])
     with pytest.raises(WeblakeError) as caught:
         runs(service.url, KEY, call, retry_policy=RetryPolicy(tries=1))
-    assert leaks_in(everything_of(caught.value, frames=trouble in SILENT)) == []
+    assert leaks_in(all_texts_of(caught.value, frames=trouble in SILENT)) == []
     assert any("request" in each for each in own_records(log_records)), "records of the network layer are among them"
     assert leaks_in(own_records(log_records)) == []
 
@@ -235,7 +235,7 @@ def test_an_error_about_invalid_settings_does_not_show_the_key(
     monkeypatch.setenv("WEBLAKE_API_KEY", f"{KEY} {KEY}")
     with pytest.raises((WeblakeError, OSError)) as caught:
         runs(url, key, then, retry_policy=RetryPolicy(tries=1))
-    assert leaks_in(everything_of(caught.value)) == []
+    assert leaks_in(all_texts_of(caught.value)) == []
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_an_interrupted_call_does_not_show_the_key(
             KEY,
             credit_usage if runs is blocking else credit_usage_at_once,
         )
-    told = everything_of(caught.value)
+    told = all_texts_of(caught.value)
     assert where or any("Request(" in each or "Request [" in each for each in told), (
         "the frames of the call are among them"
     )
@@ -300,7 +300,7 @@ def test_the_repr_of_a_client_and_its_parts_shows_no_key(service: ScriptedServic
     parts: list[object] = [client, aclient, client.transport, aclient.transport, key, key.header(), client._settings]
     for part in parts:
         shown = [repr(part), str(part), f"{part}", f"{part!a}", repr(getattr(part, "__dict__", ""))]
-        assert not holds("\n".join(shown).encode(), KEY), part
+        assert not contains_secret("\n".join(shown).encode(), KEY), part
         with pytest.raises((TypeError, AttributeError)):
             pickle.dumps(part)
     assert isinstance(client._settings, Settings)

@@ -70,8 +70,8 @@ def test_h8_a_response_truncated_on_every_attempt_fails_the_load(
 ) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, CUT[name])
-    lake.land(job=JOB).refused("ServiceUnreachable", "nothing is paid twice")
-    assert len(service.asked(job.at(2))) == 8
+    lake.land(job=JOB).expect_error("ServiceUnreachable", "nothing is paid twice")
+    assert len(service.requests_for(job.at(2))) == 8
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_h10_a_decompression_bomb_is_refused_during_decompression(
 ) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, bombs[name])
-    lake.land(job=JOB, timeout=60, process=name == "gzip").refused("MalformedReply")
-    assert len(service.asked(job.at(2))) == 1
+    lake.land(job=JOB, timeout=60, process=name == "gzip").expect_error("MalformedReply")
+    assert len(service.requests_for(job.at(2))) == 1
     if name == "gzip":  # the command in a separate process
         assert PEAKS[-1] < 1_000_000
 
@@ -145,14 +145,14 @@ def test_h10_a_decompression_bomb_is_refused_during_decompression(
 def test_h10_a_valid_response_behind_80_mb_of_spaces_is_refused(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     job.always(0, reply(bomb(GZIP, 80, start=b"{", end=CHUNK[1:]), content_encoding="gzip"))
-    lake.land(job=JOB, timeout=60).refused("MalformedReply", "64 MiB")
+    lake.land(job=JOB, timeout=60).expect_error("MalformedReply", "64 MiB")
     assert len(service.seen) == 1
 
 
 def test_h10_an_endless_body_is_refused(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, flood(head(**OK) + CHUNK[:-1], b" " * (1 << 16)))
-    lake.land(job=JOB, timeout=60).refused("MalformedReply", "256 MiB")
+    lake.land(job=JOB, timeout=60).expect_error("MalformedReply", "256 MiB")
 
 
 SLOW = {
@@ -175,7 +175,7 @@ SLOW_HEADS = {
 def test_h11_a_slow_service_ends_at_the_timeout(service: ScriptedService, lake: Lake, play: Play) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, play)
-    lake.land(job=JOB, timeout=0.3).refused("DeadlineExceeded", "time limit")
+    lake.land(job=JOB, timeout=0.3).expect_error("DeadlineExceeded", "time limit")
 
 
 @pytest.mark.own_transport
@@ -183,14 +183,16 @@ def test_h11_a_slow_service_ends_at_the_timeout(service: ScriptedService, lake: 
 def test_h11_endless_headers_end_at_the_timeout(service: ScriptedService, lake: Lake, play: Play) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, play)
-    lake.land(job=JOB, timeout=0.3).refused("DeadlineExceeded", "time limit")
+    lake.land(job=JOB, timeout=0.3).expect_error("DeadlineExceeded", "time limit")
 
 
 @pytest.mark.parametrize("name", ["nothing", "a body byte by byte"])
 def test_h11_a_slow_poll_ends_at_the_timeout(service: ScriptedService, lake: Lake, name: str) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(0, SLOW[name] if name != "a body byte by byte" else drip(head(length=10_000_000) + b" " * 1000))
-    lake.land(job=JOB, timeout=0.8, process=name == "a body byte by byte").refused("DeadlineExceeded", "time limit")
+    lake.land(job=JOB, timeout=0.8, process=name == "a body byte by byte").expect_error(
+        "DeadlineExceeded", "time limit"
+    )
 
 
 @pytest.mark.own_transport
@@ -198,11 +200,11 @@ def test_h11_a_slow_poll_ends_at_the_timeout(service: ScriptedService, lake: Lak
 def test_h11_endless_headers_of_a_poll_end_at_the_timeout(service: ScriptedService, lake: Lake, name: str) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(0, SLOW_HEADS[name])
-    lake.land(job=JOB, timeout=0.3).refused("DeadlineExceeded", "time limit")
+    lake.land(job=JOB, timeout=0.3).expect_error("DeadlineExceeded", "time limit")
 
 
 def test_h11_a_slow_error_list_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     service.on(f"{job.read}/errors", drip(head(length=10_000) + b'{"errors": ['))
-    lake.land(job=JOB, timeout=1).refused("DeadlineExceeded", "was being read")
-    assert len(service.asked(f"{job.read}/errors")) == 1
+    lake.land(job=JOB, timeout=1).expect_error("DeadlineExceeded", "was being read")
+    assert len(service.requests_for(f"{job.read}/errors")) == 1

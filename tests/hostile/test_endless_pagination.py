@@ -27,7 +27,9 @@ def test_h17_a_running_job_whose_empty_chunk_names_itself_is_polled_with_pauses(
     job = Job(service, pages(3))
     service.first(job.read, *[job.before()] * 4)
     lake.land(job=JOB).landed(pages(3))
-    assert len(service.asked(job.read)) == 5  # four polls of a running job, and one that sees its end and reads on
+    assert (
+        len(service.requests_for(job.read)) == 5
+    )  # four polls of a running job, and one that sees its end and reads on
 
 
 @proves(
@@ -53,8 +55,8 @@ def test_h17_a_cancelled_job_whose_last_chunk_keeps_its_next_ends(service: Scrip
         job.chunks[2]["next"] = f"{service.url}{job.path}?skip=4"
         tail = job.chunk(4, [], 4)
         assert tail["next"].endswith("skip=4")  # type: ignore[attr-defined]
-        lake.land(job=JOB).refused("JobEnded", word)
-        assert len(service.asked(job.at(4))) == 2  # requested once more, and then accepted as the end
+        lake.land(job=JOB).expect_error("JobEnded", word)
+        assert len(service.requests_for(job.at(4))) == 2  # requested once more, and then accepted as the end
         service.seen.clear()
     lake.land("--allow-partial", job=JOB).landed(pages(4), complete=False)
 
@@ -75,14 +77,14 @@ def test_h17_an_empty_last_chunk_is_requested_once_more(service: ScriptedService
 def test_h17_a_chunk_whose_next_is_itself_is_an_error(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunk(2, pages(2, first=2), 2)
-    lake.land(job=JOB).refused("MalformedReply", "circle")
-    assert len(service.asked(job.at(2))) == 1
+    lake.land(job=JOB).expect_error("MalformedReply", "circle")
+    assert len(service.requests_for(job.at(2))) == 1
 
 
 def test_h17_a_first_chunk_whose_next_is_itself_is_an_error(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     job.chunks[0]["next"] = f"{service.url}{job.path}?skip=0"
-    lake.land(job=JOB).refused("MalformedReply", "circle")
+    lake.land(job=JOB).expect_error("MalformedReply", "circle")
 
 
 @proves(
@@ -94,7 +96,7 @@ def test_h17_a_first_chunk_whose_next_is_itself_is_an_error(service: ScriptedSer
 def test_h17_two_chunks_that_name_each_other_are_an_error(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     job.chunk(4, pages(2, first=4), 2)
-    lake.land(job=JOB).refused("MalformedReply", "circle")
+    lake.land(job=JOB).expect_error("MalformedReply", "circle")
 
 
 @proves(
@@ -113,7 +115,7 @@ def test_h17_endless_empty_chunks_end(service: ScriptedService, lake: Lake) -> N
         return reply(job.chunks[0] | {"data": [], "next": f"{link}{next(count)}"})
 
     service.on(job.read, each(lambda seen: more(seen) if seen.query else reply(job.chunks[0])))
-    lake.land(job=JOB, timeout=30).refused("MalformedReply", "do not end")
+    lake.land(job=JOB, timeout=30).expect_error("MalformedReply", "do not end")
     assert len(service.seen) < 300
 
 
@@ -128,7 +130,7 @@ def test_h17_chunks_that_repeat_documents_under_new_cursors_end(service: Scripte
     count = itertools.count(1)
     link = f"{service.url}{job.path}?skip="
     service.on(job.read, each(lambda _: reply(job.chunks[0] | {"next": f"{link}{next(count)}"})))
-    lake.land(job=JOB, timeout=30).refused("MalformedReply", "do not end")
+    lake.land(job=JOB, timeout=30).expect_error("MalformedReply", "do not end")
     assert len(service.seen) < 300
 
 
@@ -156,12 +158,12 @@ def test_h17_the_number_of_chunks_with_new_documents_is_bounded(
 ) -> None:
     monkeypatch.setattr(walks, "MAX_CHUNKS", 20)
     endless(service)
-    lake.land(job=JOB).refused("MalformedReply", "do not end", "21 were read")
+    lake.land(job=JOB).expect_error("MalformedReply", "do not end", "21 were read")
 
 
 def test_h17_endless_chunks_of_new_documents_end_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     endless(service)
-    lake.land(job=JOB, timeout=0.5).refused("DeadlineExceeded", "time limit")
+    lake.land(job=JOB, timeout=0.5).expect_error("DeadlineExceeded", "time limit")
 
 
 def test_h17_a_running_job_whose_chunks_form_a_cycle_is_polled_with_pauses(
@@ -169,7 +171,7 @@ def test_h17_a_running_job_whose_chunks_form_a_cycle_is_polled_with_pauses(
 ) -> None:
     job = Job(service, pages(6), cut=2, word="scraping")
     job.chunk(4, pages(2, first=4), 2)
-    lake.land(job=JOB, timeout=1).refused("DeadlineExceeded")
+    lake.land(job=JOB, timeout=1).expect_error("DeadlineExceeded")
     assert len(service.seen) < 60
 
 
@@ -193,5 +195,5 @@ def test_h17_a_running_job_with_endless_chunks_is_polled_with_pauses(
 
     monkeypatch.setattr(polling, "sleep", pause)
     service.on(job.read, each(more))
-    lake.land(job=JOB, timeout=60).refused("JobEnded")
+    lake.land(job=JOB, timeout=60).expect_error("JobEnded")
     assert pauses == [1, 2, 3]

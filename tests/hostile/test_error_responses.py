@@ -42,14 +42,14 @@ def test_h7_a_refused_poll_is_reported_and_not_retried(
     service: ScriptedService, lake: Lake, status: int, kind: str
 ) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(BODIES["json"], status))
-    lake.land(job=JOB).refused(kind, "No, not [31m this one.")
+    lake.land(job=JOB).expect_error(kind, "No, not [31m this one.")
     assert len(service.seen) == 1
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_the_status_of_a_refusal_counts_whatever_its_body(service: ScriptedService, lake: Lake, body: object) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(body, 403))
-    lake.land(job=JOB).refused("PermissionDenied")
+    lake.land(job=JOB).expect_error("PermissionDenied")
     assert len(service.seen) == 1
 
 
@@ -59,7 +59,7 @@ def test_a_refusal_between_pages_publishes_nothing(
 ) -> None:
     job = Job(service, pages(6), cut=2)
     service.first(job.at(4), reply({"success": False, "error": "not any more"}, status))
-    lake.land(job=JOB, process_in_system=True).refused(kind, "not any more")
+    lake.land(job=JOB, process_in_system=True).expect_error(kind, "not any more")
     lake.land(job=JOB).landed(pages(6))
 
 
@@ -76,7 +76,7 @@ def test_s1_a_response_that_echoes_the_request_headers_does_not_leak_the_key(
     service: ScriptedService, lake: Lake
 ) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(f"Bearer {KEY}\n", content_type="text/plain"))
-    lake.land(job=JOB, process_in_system=True).refused("MalformedReply", "cannot be read")
+    lake.land(job=JOB, process_in_system=True).expect_error("MalformedReply", "cannot be read")
 
 
 @pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 599])
@@ -91,13 +91,13 @@ def test_h4_a_temporary_outage_is_retried(service: ScriptedService, lake: Lake, 
 def test_h4_a_permanent_outage_fails_the_load(service: ScriptedService, lake: Lake, status: int) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(2, reply({"success": False, "error": "the database is down"}, status))
-    lake.land(job=JOB).refused("ServiceUnavailable", "the database is down", "nothing is paid twice")
-    assert len(service.asked(job.at(2))) == 8
+    lake.land(job=JOB).expect_error("ServiceUnavailable", "the database is down", "nothing is paid twice")
+    assert len(service.requests_for(job.at(2))) == 8
 
 
 def test_a_timeout_during_an_outage_names_the_cause(service: ScriptedService, lake: Lake) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply(HTML, 502))
-    lake.land(job=JOB, timeout=1, process=True).refused("DeadlineExceeded", "502")
+    lake.land(job=JOB, timeout=1, process=True).expect_error("DeadlineExceeded", "502")
 
 
 #: The discard port, on which nothing listens. A port that a test has left may be used by another test.
@@ -107,14 +107,14 @@ REFUSED = "http://127.0.0.1:9"
 def test_a_refused_connection_ends_at_the_timeout(lake: Lake) -> None:
     lake.env["WEBLAKE_BASE_URL"] = REFUSED
     # On a busy machine the time ends before the first connection, so the error need not name it.
-    lake.land(job=JOB, timeout=0.3, process_in_system=True).refused("DeadlineExceeded")
-    lake.land(job=JOB).refused("ServiceUnreachable", REFUSED, "WEBLAKE_BASE_URL")
+    lake.land(job=JOB, timeout=0.3, process_in_system=True).expect_error("DeadlineExceeded")
+    lake.land(job=JOB).expect_error("ServiceUnreachable", REFUSED, "WEBLAKE_BASE_URL")
 
 
 def test_a_service_that_starts_later_is_reached(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(2))
     lake.env["WEBLAKE_BASE_URL"] = REFUSED
-    lake.land(job=JOB).refused("ServiceUnreachable")
+    lake.land(job=JOB).expect_error("ServiceUnreachable")
     lake.env["WEBLAKE_BASE_URL"] = service.url
     lake.land(job=JOB).landed(pages(2))
 
@@ -170,14 +170,14 @@ def test_a_retry_after_beyond_the_timeout_fails_at_once(service: ScriptedService
     job = Job(service, pages(4), cut=2)
     service.first(job.at(2), reply({}, 429, retry_after=hint))
     outcome = lake.land(job=JOB, timeout=60)
-    outcome.refused("RateLimited", "again later")
+    outcome.expect_error("RateLimited", "again later")
     assert outcome.seconds < 15
     lake.land(job=JOB, process_in_system=True).landed(pages(4))
 
 
 def test_an_endless_rate_limit_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply({"error": "later"}, 429, retry_after="0"))
-    lake.land(job=JOB, timeout=2).refused("DeadlineExceeded")
+    lake.land(job=JOB, timeout=2).expect_error("DeadlineExceeded")
     assert len(service.seen) < 60
 
 
@@ -223,7 +223,7 @@ def test_h15_no_redirect_is_followed_wherever_it_points(
     names = {"service": service.url[7:], "other_origin": other_origin.url[7:], "path": job.path}
     job.always(0, reply("", status, location=PLACES[place].format(**names)))
     outcome = lake.land(job=JOB)
-    outcome.refused("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
+    outcome.expect_error("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
     assert len(service.seen) == 1
     assert other_origin.url not in outcome.out + outcome.err
     assert "canary" not in (outcome.out + outcome.err).replace(KEY, "")
@@ -236,7 +236,7 @@ def test_h15_no_redirect_of_any_kind_is_followed(
 ) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(skip, reply("", status, location=f"{other_origin.url}{job.path}?skip={skip}"))
-    lake.land(job=JOB, process_in_system=status == 301).refused("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
+    lake.land(job=JOB, process_in_system=status == 301).expect_error("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
 
 
 @pytest.mark.parametrize(
@@ -245,5 +245,5 @@ def test_h15_no_redirect_of_any_kind_is_followed(
 def test_the_error_text_of_the_service_is_shown_unchanged(service: ScriptedService, lake: Lake, text: str) -> None:
     service.on(f"GET /v2/batch/scrape/{JOB}", reply({"success": False, "error": text}, 403))
     outcome = lake.land(job=JOB)
-    outcome.refused("PermissionDenied", text)
+    outcome.expect_error("PermissionDenied", text)
     assert text in outcome.err

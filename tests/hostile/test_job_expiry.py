@@ -18,7 +18,7 @@ def test_a_job_that_appears_late_is_waited_for(service: ScriptedService, lake: L
 
 
 def test_a_job_that_is_never_found_is_reported_as_gone(service: ScriptedService, lake: Lake) -> None:
-    lake.land(job=JOB).refused("JobGone", "unknown, expired")
+    lake.land(job=JOB).expect_error("JobGone", "unknown, expired")
     assert len(service.seen) > 3
 
 
@@ -43,7 +43,9 @@ def expiring(service: ScriptedService) -> Job:
 @proves("H20", at="src/weblake/loads/completeness.py", line="if staged.gone is not None:", becomes="if False:")
 def test_h20_documents_of_a_job_that_expires_are_kept_and_not_published(service: ScriptedService, lake: Lake) -> None:
     expiring(service)
-    printed = lake.land(job=JOB).refused("JobGone", "expired while it was read, after 4 documents", "--allow-partial")
+    printed = lake.land(job=JOB).expect_error(
+        "JobGone", "expired while it was read, after 4 documents", "--allow-partial"
+    )
     assert (printed["status"], printed["stored"], printed["missing"], printed["complete"]) == ("expired", 4, 2, False)
     service.stop()
     receipt = lake.land("--allow-partial", job=JOB).landed(pages(4), complete=False, missing=2)
@@ -68,7 +70,7 @@ def test_h20_a_job_that_expires_after_its_last_chunk_is_not_complete(service: Sc
     job = Job(service, pages(4), cut=2)
     service.on(job.read, reply(job.chunks[0]), EXPIRED)
     service.on(f"{job.read}/errors", EXPIRED)
-    lake.land(job=JOB).refused("JobGone", "after 4 documents")
+    lake.land(job=JOB).expect_error("JobGone", "after 4 documents")
     lake.land("--allow-partial", job=JOB).landed(pages(4), complete=False, missing=0)
 
 
@@ -81,5 +83,5 @@ def test_h20_a_job_that_expires_after_its_last_chunk_is_not_complete(service: Sc
 def test_h20_a_chunk_missing_on_one_server_is_read_by_the_next_run(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     service.first(job.at(4), EXPIRED)
-    lake.land("--allow-partial", job=JOB).refused("JobGone", "Job expired")
+    lake.land("--allow-partial", job=JOB).expect_error("JobGone", "Job expired")
     lake.land(job=JOB).landed(pages(6))

@@ -41,7 +41,7 @@ def test_h22_a_completed_job_lands(service: ScriptedService, lake: Lake, word: s
 @pytest.mark.parametrize("word", ["failed", "cancelled", "Cancelled"])
 def test_h29_a_failed_or_cancelled_job_lands_only_if_allowed(service: ScriptedService, lake: Lake, word: str) -> None:
     Job(service, pages(3), word=word)
-    printed = lake.land(job=JOB).refused("JobEnded", word.lower(), "--allow-partial")
+    printed = lake.land(job=JOB).expect_error("JobEnded", word.lower(), "--allow-partial")
     assert (printed["status"], printed["stored"], printed["complete"]) == (word.lower(), 3, False)
     service.stop()
     lake.land("--allow-partial", job=JOB).landed(pages(3), complete=False)
@@ -59,13 +59,13 @@ def test_h22_an_unknown_status_is_polled_again(service: ScriptedService, lake: L
     job = Job(service, pages(3))
     service.first(job.read, *[job.before(status=word)] * 2)
     lake.land(job=JOB).landed(pages(3))
-    assert len(service.asked(job.read)) == 3
+    assert len(service.requests_for(job.read)) == 3
 
 
 def test_h22_an_unknown_status_is_polled_until_the_timeout(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(3), word="paused")
-    lake.land(job=JOB, timeout=2, process_in_system=True).refused("DeadlineExceeded", "goes on at the service")
-    assert 2 <= len(service.asked(job.read)) < 30
+    lake.land(job=JOB, timeout=2, process_in_system=True).expect_error("DeadlineExceeded", "goes on at the service")
+    assert 2 <= len(service.requests_for(job.read)) < 30
 
 
 @proves(
@@ -104,7 +104,7 @@ def test_h22_a_server_with_a_stale_status_is_polled_again(service: ScriptedServi
 def test_h22_a_job_that_returns_to_running_is_not_landed_partially(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     service.first(job.at(2), *[reply(job.chunks[2] | {"status": "scraping"})] * 3)
-    lake.land(job=JOB).refused("MalformedReply", "scraping")
+    lake.land(job=JOB).expect_error("MalformedReply", "scraping")
     lake.land(job=JOB).landed(pages(6))
 
 
@@ -138,25 +138,25 @@ def test_h19_a_document_that_changes_between_reads_is_stored_once(service: Scrip
 def test_h19_the_status_of_the_last_chunk_counts(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(4), cut=2)
     job.chunks[2]["status"] = "failed"
-    lake.land(job=JOB).refused("JobEnded", "failed")
+    lake.land(job=JOB).expect_error("JobEnded", "failed")
 
 
 def test_h29_a_failed_job_reported_as_an_error_response_is_refused(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, [], word="failed", success=False, error="the queue is broken", total=3, completed=0)
-    lake.land(job=JOB).refused("JobEnded", "failed", "the queue is broken")
-    assert service.asked(f"{job.read}/errors")
+    lake.land(job=JOB).expect_error("JobEnded", "failed", "the queue is broken")
+    assert service.requests_for(f"{job.read}/errors")
 
 
 def test_an_error_in_a_200_response_is_an_error(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(3))
     job.always(0, reply({"success": False, "error": "Job is locked"}))
-    lake.land(job=JOB).refused("RequestRejected", "Job is locked")
+    lake.land(job=JOB).expect_error("RequestRejected", "Job is locked")
 
 
 @pytest.mark.parametrize("kind", ["batch", "crawl"])
 def test_a_job_that_attempted_nothing_is_refused(service: ScriptedService, lake: Lake, kind: str) -> None:
     Job(service, [], kind=kind)
-    lake.land(kind=kind, job=JOB).refused("LoadIncomplete", "without attempting")
+    lake.land(kind=kind, job=JOB).expect_error("LoadIncomplete", "without attempting")
 
 
 @proves(
@@ -175,9 +175,9 @@ def test_h21_documents_counted_but_not_delivered_are_missing(
 ) -> None:
     Job(service, pages(3), total=total, completed=completed)
     outcome = lake.land(job=JOB, process_in_system=total == completed)
-    printed = outcome.refused("LoadIncomplete", "2 of 5 pages are missing")
+    printed = outcome.expect_error("LoadIncomplete", "2 of 5 pages are missing")
     assert (printed["submitted"], printed["stored"], printed["missing"]) == (5, 3, 2)
-    lake.land("--missing-ratio", "0.3", job=JOB).refused("LoadIncomplete")
+    lake.land("--missing-ratio", "0.3", job=JOB).expect_error("LoadIncomplete")
     lake.land("--missing-ratio", "0.4", job=JOB).landed(pages(3), complete=False, missing=2)
 
 
@@ -212,7 +212,7 @@ def test_h21_an_absurd_total_is_counted_as_missing_in_bounded_space(
     monkeypatch.setattr(accounting, "MAX_NAMELESS", 1000)
     absurd = 2**50
     Job(service, pages(3), total=absurd)
-    printed = lake.land(job=JOB, timeout=10).refused("LoadIncomplete", f"{absurd - 3} of {absurd}")
+    printed = lake.land(job=JOB, timeout=10).expect_error("LoadIncomplete", f"{absurd - 3} of {absurd}")
     assert printed["missing"] == absurd - 3
     lake.land("--allow-partial", job=JOB).landed(pages(3), complete=False, missing=absurd - 3)
     assert len(page_errors(lake.root)) <= 1001
@@ -247,10 +247,10 @@ def test_a_job_that_uses_more_than_its_credits_is_cancelled_and_what_it_scraped_
     job = Job(service, pages(2), word="cancelled", creditsUsed=6)
     service.first(job.read, job.before(creditsUsed=5), job.before(creditsUsed=6))
     service.on(f"DELETE {job.path}", reply({"success": True}))
-    lake.land("--max-credits", "5", job=JOB).refused("CreditsExhausted", "had used 6 credits")
-    assert len(service.asked(f"DELETE {job.path}")) == 1
+    lake.land("--max-credits", "5", job=JOB).expect_error("CreditsExhausted", "had used 6 credits")
+    assert len(service.requests_for(f"DELETE {job.path}")) == 1
     lake.land("--max-credits", "5", "--allow-partial", job=JOB).landed(pages(2), complete=False)
-    assert len(service.asked(f"DELETE {job.path}")) == 1
+    assert len(service.requests_for(f"DELETE {job.path}")) == 1
 
 
 @pytest.mark.parametrize(("status", "headers", "times"), [(429, {"retry_after": "90"}, 2), (503, {}, 8)])
@@ -262,15 +262,15 @@ def test_a_job_beyond_its_credits_is_cancelled_by_a_busy_service_too(
     service.first(job.read, job.before(creditsUsed=6))
     refusals = [reply({"success": False, "error": "slow down"}, status, **headers)] * times
     service.on(f"DELETE {job.path}", *refusals, reply({"success": True}))
-    lake.land("--max-credits", "5", job=JOB, timeout=900.0).refused("CreditsExhausted", "had used 6 credits")
-    assert len(service.asked(f"DELETE {job.path}")) == times + 1
+    lake.land("--max-credits", "5", job=JOB, timeout=900.0).expect_error("CreditsExhausted", "had used 6 credits")
+    assert len(service.requests_for(f"DELETE {job.path}")) == times + 1
 
 
 def test_a_job_that_cannot_be_cancelled_is_reported_as_running(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2), word="cancelled", creditsUsed=6)
     service.first(job.read, job.before(creditsUsed=6))
     service.on(f"DELETE {job.path}", reply({"success": False, "error": "down"}, 503))
-    lake.land("--max-credits", "5", job=JOB).refused("ServiceUnavailable", "was not cancelled, so it goes on")
+    lake.land("--max-credits", "5", job=JOB).expect_error("ServiceUnavailable", "was not cancelled, so it goes on")
 
 
 @pytest.mark.parametrize("reported", [4, None])
@@ -280,14 +280,14 @@ def test_a_cancelled_job_may_report_fewer_credits_than_those_that_cancelled_it(
     job = Job(service, pages(2), word="cancelled", creditsUsed=reported)
     service.first(job.read, job.before(creditsUsed=6))
     service.on(f"DELETE {job.path}", reply({"success": True}))
-    lake.land("--max-credits", "5", job=JOB).refused("CreditsExhausted", "had used 6 credits")
+    lake.land("--max-credits", "5", job=JOB).expect_error("CreditsExhausted", "had used 6 credits")
 
 
 def test_a_job_within_its_credits_is_not_cancelled(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2), creditsUsed=5)
     service.first(job.read, job.before(creditsUsed=5))
     lake.land("--max-credits", "5", job=JOB).landed(pages(2))
-    assert service.asked(f"DELETE {job.path}") == []
+    assert service.requests_for(f"DELETE {job.path}") == []
 
 
 def test_what_is_allowed_to_be_partial_is_published_at_once(service: ScriptedService, lake: Lake) -> None:

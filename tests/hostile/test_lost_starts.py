@@ -28,9 +28,9 @@ class Team:
     def __init__(self, service: ScriptedService) -> None:
         self.service = service
         self.shown: Callable[[], Play] = activity
-        service.on(ACTIVITY, each(lambda seen: self.shown() if service.asked(START) else activity()))
+        service.on(ACTIVITY, each(lambda seen: self.shown() if service.requests_for(START) else activity()))
         for query in ("?limit=1", "?endpoint=batch_scrape&limit=100"):
-            service.on(ACTIVITY + query, each(lambda seen: self.shown() if service.asked(START) else activity()))
+            service.on(ACTIVITY + query, each(lambda seen: self.shown() if service.requests_for(START) else activity()))
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_start_carries_its_urls_and_a_new_idempotency_key(service: ScriptedSer
     Job(service, pages(2))
     service.on(START, reply(STARTED))
     lake.run("batch", *URLS, process=True).landed(pages(2))
-    (start,) = service.asked(START)
+    (start,) = service.requests_for(START)
     assert start.json()["urls"] == URLS
     assert str(uuid.UUID(start.headers["x-idempotency-key"])) == start.headers["x-idempotency-key"]
     assert start.headers["x-idempotency-key"] != KEY
@@ -107,7 +107,7 @@ def test_h5_h6_h8_a_job_with_a_lost_start_is_found(
     service.on(START, play)
     team.shown = lambda: activity(entry())
     lake.run("batch", *URLS, process=play is UNCLEAR["reset"]).landed(pages(2))
-    assert len(service.asked(START)) == 1
+    assert len(service.requests_for(START)) == 1
 
 
 @pytest.mark.parametrize("play", [UNCLEAR["no id"], UNCLEAR["reset"], UNCLEAR["500"]], ids=["no id", "reset", "500"])
@@ -117,7 +117,7 @@ def test_a_start_without_effect_is_sent_again_under_another_idempotency_key(
     Job(service, pages(2))
     service.on(START, play, reply(STARTED))
     lake.run("batch", *URLS).landed(pages(2))
-    first, second = (seen.headers["x-idempotency-key"] for seen in service.asked(START))
+    first, second = (seen.headers["x-idempotency-key"] for seen in service.requests_for(START))
     assert first != second
 
 
@@ -162,10 +162,10 @@ def test_h15_a_start_that_is_refused_fails_at_once(service: ScriptedService, lak
     answer, kind, text = HOPELESS[case]
     Job(service, pages(2))
     service.on(START, answer, reply(STARTED))
-    lake.run("batch", *URLS).refused(kind, text)
-    assert len(service.asked(START)) == 1
+    lake.run("batch", *URLS).expect_error(kind, text)
+    assert len(service.requests_for(START)) == 1
     lake.run("batch", *URLS).landed(pages(2))
-    assert len(service.asked(START)) == 2
+    assert len(service.requests_for(START)) == 2
 
 
 @pytest.mark.parametrize("case", ["303", "a login page"])
@@ -176,15 +176,15 @@ def test_a_job_started_despite_an_inconclusive_refusal_is_found_by_the_next_run(
     Job(service, pages(2))
     service.on(START, answer)
     team.shown = lambda: activity(entry())
-    lake.run("batch", *URLS).refused(kind, text)
+    lake.run("batch", *URLS).expect_error(kind, text)
     lake.run("batch", *URLS).landed(pages(2))
-    assert len(service.asked(START)) == 1
+    assert len(service.requests_for(START)) == 1
 
 
 def test_unreadable_responses_to_a_start_are_retried_twice(service: ScriptedService, lake: Lake, team: Team) -> None:
     service.on(START, reply({"success": True}))
-    lake.run("batch", *URLS).refused("MalformedReply", "without a job id")
-    assert len(service.asked(START)) == 3
+    lake.run("batch", *URLS).expect_error("MalformedReply", "without a job id")
+    assert len(service.requests_for(START)) == 3
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
@@ -193,8 +193,8 @@ def test_h15_a_start_does_not_follow_a_redirect(
 ) -> None:
     service.on(ACTIVITY, reply("", status, location=f"{other_origin.url}/v2/team/activity"))
     service.on(START, reply("", status, location=f"{other_origin.url}/v2/batch/scrape"))
-    lake.run("batch", *URLS).refused("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
-    assert service.asked(START) == []
+    lake.run("batch", *URLS).expect_error("MalformedReply", "redirect", "WEBLAKE_BASE_URL")
+    assert service.requests_for(START) == []
 
 
 @proves(
@@ -205,8 +205,8 @@ def test_h15_a_start_does_not_follow_a_redirect(
 )
 def test_h12_a_page_that_is_not_the_service_is_detected_before_the_start(service: ScriptedService, lake: Lake) -> None:
     service.on(ACTIVITY, reply("<html>Please log in</html>", content_type="text/html"))
-    lake.run("batch", *URLS, process_in_system=True).refused("MalformedReply", "base URL")
-    assert service.asked(START) == []
+    lake.run("batch", *URLS, process_in_system=True).expect_error("MalformedReply", "base URL")
+    assert service.requests_for(START) == []
 
 
 def test_a_start_needs_no_activity_list(service: ScriptedService, lake: Lake) -> None:
@@ -220,8 +220,8 @@ def test_two_matching_jobs_need_a_decision_of_the_user(service: ScriptedService,
     service.on(START, reset())
     team.shown = lambda: activity(entry(JOB), entry(OTHER))
     for _ in range(2):
-        lake.run("batch", *URLS).refused("OutcomeUnknown", JOB, OTHER, "weblake land")
-    assert len(service.asked(START)) == 1
+        lake.run("batch", *URLS).expect_error("OutcomeUnknown", JOB, OTHER, "weblake land")
+    assert len(service.requests_for(START)) == 1
 
 
 #: Jobs of the activity list that cannot be the started one.
@@ -253,7 +253,7 @@ def test_a_job_that_does_not_match_is_not_adopted(
     service.on(START, reset(), reply(STARTED))
     team.shown = lambda: activity(other())
     lake.run("batch", *URLS).landed(pages(2))
-    assert len(service.asked(START)) == 2
+    assert len(service.requests_for(START)) == 2
 
 
 @pytest.mark.parametrize("other", UNREADABLE.values(), ids=UNREADABLE)
@@ -262,8 +262,8 @@ def test_a_job_without_a_target_needs_a_decision_of_the_user(
 ) -> None:
     service.on(START, reset(), reply(STARTED))
     team.shown = lambda: activity(other())
-    lake.run("batch", *URLS).refused("OutcomeUnknown", "got no answer")
-    assert len(service.asked(START)) == 1
+    lake.run("batch", *URLS).expect_error("OutcomeUnknown", "got no answer")
+    assert len(service.requests_for(START)) == 1
 
 
 SPELLINGS = [None, "", URLS[0].removeprefix("https://"), "HTTPS://WWW.SITE.TEST:443/page/0/#top"]
@@ -277,7 +277,7 @@ def test_a_target_in_another_spelling_matches(
     service.on(START, reset())
     team.shown = lambda: activity(entry(target=target))
     lake.run("batch", *URLS).landed(pages(2))
-    assert len(service.asked(START)) == 1
+    assert len(service.requests_for(START)) == 1
 
 
 def test_a_job_of_another_load_of_this_root_is_not_adopted(service: ScriptedService, lake: Lake, team: Team) -> None:
@@ -288,7 +288,7 @@ def test_a_job_of_another_load_of_this_root_is_not_adopted(service: ScriptedServ
     service.on(START, reset(), reply(STARTED))
     team.shown = lambda: activity(entry(OTHER))
     assert lake.run("batch", *URLS, "--key", "again").json["job_id"] == JOB
-    assert len(service.asked(START)) == 3
+    assert len(service.requests_for(START)) == 3
     assert len(published(lake.root)) == 2
 
 
@@ -296,8 +296,8 @@ def test_an_adopted_job_with_other_pages_is_not_published(service: ScriptedServi
     Job(service, pages(2, first=7))
     service.on(START, reset())
     team.shown = lambda: activity(entry())
-    lake.run("batch", *URLS).refused("LoadIncomplete", "not submitted")
-    assert len(service.asked(START)) == 1
+    lake.run("batch", *URLS).expect_error("LoadIncomplete", "not submitted")
+    assert len(service.requests_for(START)) == 1
 
 
 @pytest.mark.parametrize(
@@ -320,12 +320,12 @@ def test_an_unreadable_activity_list_needs_a_decision_of_the_user(
 ) -> None:
     service.on(START, reset())
     team.shown = lambda: play
-    lake.run("batch", *URLS).refused("OutcomeUnknown", "got no answer")
-    assert len(service.asked(START)) == 1
+    lake.run("batch", *URLS).expect_error("OutcomeUnknown", "got no answer")
+    assert len(service.requests_for(START)) == 1
     Job(service, pages(2))
     team.shown = lambda: activity(entry())
     lake.run("batch", *URLS).landed(pages(2))
-    assert len(service.asked(START)) == 1
+    assert len(service.requests_for(START)) == 1
 
 
 def test_an_endless_activity_list_needs_a_decision_of_the_user(
@@ -334,8 +334,8 @@ def test_an_endless_activity_list_needs_a_decision_of_the_user(
     monkeypatch.setattr("weblake.loads.lost_starts.MAX_ACTIVITY_PAGES", 50)
     service.on(START, reset())
     team.shown = lambda: activity(entry(OTHER, age_s=99), cursor="again")
-    lake.run("batch", *URLS).refused("OutcomeUnknown", "does not end")
-    assert len(service.asked(START)) == 1
+    lake.run("batch", *URLS).expect_error("OutcomeUnknown", "does not end")
+    assert len(service.requests_for(START)) == 1
     assert len(service.seen) <= 55
 
 
@@ -347,7 +347,7 @@ def test_the_job_is_found_on_a_later_page_of_the_activity_list(
     team.shown = lambda: activity(entry(OTHER, endpoint="scrape"), cursor="c2", has_more=True)
     service.on(f"{ACTIVITY}?endpoint=batch_scrape&limit=100&cursor=c2", each(lambda _: activity(entry())))
     lake.run("batch", *URLS).landed(pages(2))
-    assert len(service.asked(START)) == 1
+    assert len(service.requests_for(START)) == 1
 
 
 REFUSED = {
@@ -368,16 +368,16 @@ def test_h7_a_refused_start_started_nothing(
 ) -> None:
     Job(service, pages(2))
     service.on(START, reply({"success": False, "error": f"No: {KEY}"}, status), reply(STARTED))
-    lake.run("batch", *URLS, process_in_system=status == 402).refused(kind)
-    assert len(service.asked(START)) == 1
+    lake.run("batch", *URLS, process_in_system=status == 402).expect_error(kind)
+    assert len(service.requests_for(START)) == 1
     lake.run("batch", *URLS).landed(pages(2))
-    assert len(service.asked(START)) == 2
+    assert len(service.requests_for(START)) == 2
 
 
 def test_a_refusal_in_a_200_response_started_nothing(service: ScriptedService, lake: Lake, team: Team) -> None:
     Job(service, pages(2))
     service.on(START, reply({"success": False, "error": f"No: {KEY}"}), reply(STARTED))
-    lake.run("batch", *URLS).refused("RequestRejected", "No: ***")
+    lake.run("batch", *URLS).expect_error("RequestRejected", "No: ***")
     lake.run("batch", *URLS).landed(pages(2))
 
 
@@ -385,8 +385,8 @@ def test_a_rate_limited_start_is_retried(service: ScriptedService, lake: Lake, t
     Job(service, pages(2))
     service.on(START, reply({}, 429, retry_after="0.1"), reply({}, 429), reply(STARTED))
     lake.run("batch", *URLS).landed(pages(2))
-    keys = {seen.headers["x-idempotency-key"] for seen in service.asked(START)}
-    assert len(service.asked(START)) == 3
+    keys = {seen.headers["x-idempotency-key"] for seen in service.requests_for(START)}
+    assert len(service.requests_for(START)) == 3
     assert len(keys) == 3  # each has a record with its own time, and a run that finds that record counts from it
 
 
@@ -396,7 +396,7 @@ def test_a_long_retry_after_of_a_start_is_left_to_the_caller(
 ) -> None:
     Job(service, pages(2))
     service.on(START, reply({}, 429, retry_after=hint), reply(STARTED))
-    lake.run("batch", *URLS).refused("RateLimited")
+    lake.run("batch", *URLS).expect_error("RateLimited")
     lake.run("batch", *URLS).landed(pages(2))
 
 
@@ -404,10 +404,10 @@ def test_h14_a_start_is_sent_once_the_service_is_up(service: ScriptedService, la
     Job(service, pages(2))
     service.on(START, reply(STARTED))
     lake.env["WEBLAKE_BASE_URL"] = "http://127.0.0.1:9"  # the discard port, on which nothing listens
-    lake.run("batch", *URLS).refused("ServiceUnreachable")
+    lake.run("batch", *URLS).expect_error("ServiceUnreachable")
     lake.env["WEBLAKE_BASE_URL"] = service.url
     lake.run("batch", *URLS).landed(pages(2))
-    assert len(service.asked(START)) == 1
+    assert len(service.requests_for(START)) == 1
 
 
 def test_a_job_that_is_listed_late_is_waited_for(service: ScriptedService, lake: Lake, team: Team) -> None:
@@ -415,7 +415,7 @@ def test_a_job_that_is_listed_late_is_waited_for(service: ScriptedService, lake:
     service.first(job.read, *[reply({"success": False, "error": "Job not found"}, 404)] * 6)
     service.on(START, reply(STARTED))
     lake.run("batch", *URLS).landed(pages(2))
-    assert len(service.asked(START)) == 1
+    assert len(service.requests_for(START)) == 1
 
 
 @proves("H5", at="src/weblake/loads/starts.py", line="if plan.intent.replay and", becomes="if False and", case="500")
@@ -429,8 +429,8 @@ def test_h5_a_service_that_replays_gets_the_start_again_under_the_same_key(
     service.on(f"{ACTIVITY}?limit=1", reply({"success": True, "data": []}, weblake_idempotency="replay"))
     service.on(START, play, play, reply(STARTED))
     lake.run("batch", *URLS).landed(pages(2))
-    assert len(service.asked(START)) == 3
-    assert len({seen.headers["x-idempotency-key"] for seen in service.asked(START)}) == 1
+    assert len(service.requests_for(START)) == 3
+    assert len({seen.headers["x-idempotency-key"] for seen in service.requests_for(START)}) == 1
     # The preflight alone: where a start is replayed, its job need not be looked for.
     assert [seen.query for seen in service.seen if seen.path == "/v2/team/activity"] == ["limit=1"]
 
@@ -440,10 +440,10 @@ def test_a_crawl_with_a_lost_start_is_found(service: ScriptedService, lake: Lake
     service.on(ACTIVITY, each(lambda _: activity(entry(endpoint="crawl", target="https://site.test/"))))
     service.on("POST /v2/crawl", reset())
     lake.run("crawl", "https://site.test", "--limit", "10").landed(pages(2))
-    assert len(service.asked("POST /v2/crawl")) == 1
+    assert len(service.requests_for("POST /v2/crawl")) == 1
 
 
 def test_a_slow_preflight_ends_at_the_timeout(service: ScriptedService, lake: Lake) -> None:
     service.on(ACTIVITY, stall())
-    lake.run("batch", *URLS, timeout=0.3).refused("DeadlineExceeded")
-    assert service.asked(START) == []
+    lake.run("batch", *URLS, timeout=0.3).expect_error("DeadlineExceeded")
+    assert service.requests_for(START) == []

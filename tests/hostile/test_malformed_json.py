@@ -55,11 +55,13 @@ def test_h9_h12_an_unreadable_response_is_retried_and_then_fails_the_load(
 ) -> None:
     job = Job(service, pages(4), cut=2)
     job.always(skip, play)  # type: ignore[arg-type]
-    printed = lake.land(job=JOB, process_in_system=skip == 0 and play is UNREADABLE["html"]).refused("MalformedReply")
+    printed = lake.land(job=JOB, process_in_system=skip == 0 and play is UNREADABLE["html"]).expect_error(
+        "MalformedReply"
+    )
     assert len(printed["error"]["message"]) < 400
     assert printed["error"]["hint"]
     # The wait for the end of the job may have read only the beginning of the first chunk.
-    assert len(service.asked(job.at(skip))) in ((TRIES, TRIES + 1) if skip == 0 else (TRIES,))
+    assert len(service.requests_for(job.at(skip))) in ((TRIES, TRIES + 1) if skip == 0 else (TRIES,))
 
 
 @proves(
@@ -93,7 +95,7 @@ def test_h9_h12_an_unreadable_response_is_retried(service: ScriptedService, lake
 def test_h9_the_error_shows_the_start_of_the_response_and_not_the_key(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     job.always(0, reply(f'{{"Authorization": "Bearer {KEY}", "data": [{"{}, " * 300}'))
-    message = lake.land(job=JOB).refused("MalformedReply", "It begins with")["error"]["message"]
+    message = lake.land(job=JOB).expect_error("MalformedReply", "It begins with")["error"]["message"]
     assert '{"Authorization": "Bearer ***' in message
     assert len(message) < 400
 

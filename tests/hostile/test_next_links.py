@@ -94,7 +94,7 @@ def test_h16_only_the_query_of_a_next_link_is_used(
         following = link.replace("HOST", f"127.0.0.1:{other_origin.port}").replace("skip=2", f"skip={at + 2}")
         job.chunks[at]["next"] = following.replace("SKIP=2", f"SKIP={at + 2}")
     lake.land(job=JOB).landed(pages(6))
-    assert [len(service.asked(job.at(at))) for at in (2, 4)] == [1, 1]
+    assert [len(service.requests_for(job.at(at))) for at in (2, 4)] == [1, 1]
 
 
 @pytest.mark.parametrize("end", ["", False, None])
@@ -125,7 +125,7 @@ def test_h16_a_next_link_to_another_path_is_refused(
     job = Job(service, pages(4), cut=2)
     host = f"127.0.0.1:{other_origin.port}"
     job.chunks[0]["next"] = link.replace("HOST", host) if isinstance(link, str) else link
-    printed = lake.land(job=JOB).refused("MalformedReply", "does not lead to another chunk")
+    printed = lake.land(job=JOB).expect_error("MalformedReply", "does not lead to another chunk")
     assert len(printed["error"]["message"]) < 300
     assert {seen.path for seen in service.seen} == {job.path}
 
@@ -136,7 +136,7 @@ def test_a_next_link_to_another_path_is_refused_while_the_job_runs(
     job = Job(service, pages(4), cut=2)
     elsewhere = f"{other_origin.url}/v2/batch/scrape/{OTHER}?skip=2"
     service.first(job.read, job.before(data=pages(2), next=elsewhere))
-    lake.land(job=JOB, process_in_system=True).refused("MalformedReply", "does not lead to another chunk")
+    lake.land(job=JOB, process_in_system=True).expect_error("MalformedReply", "does not lead to another chunk")
 
 
 def test_chunks_are_read_below_the_path_of_the_base_url(

@@ -80,7 +80,7 @@ BROKEN = {
 def test_an_unreadable_error_list_publishes_nothing(service: ScriptedService, lake: Lake, play: object) -> None:
     job = Job(service, pages(2))
     service.first(f"{job.read}/errors", *[play] * 3)  # type: ignore[list-item]
-    lake.land(job=JOB).refused("MalformedReply")
+    lake.land(job=JOB).expect_error("MalformedReply")
     lake.land(job=JOB).landed(pages(2))
 
 
@@ -88,7 +88,7 @@ def test_an_unreadable_error_list_publishes_nothing(service: ScriptedService, la
 def test_without_an_error_list_the_total_is_used(service: ScriptedService, lake: Lake, status: int) -> None:
     job = Job(service, pages(2), total=3)
     service.on(f"{job.read}/errors", reply({"success": False, "error": "no such thing"}, status))
-    lake.land(job=JOB).refused("LoadIncomplete", "1 of 3 pages are missing")
+    lake.land(job=JOB).expect_error("LoadIncomplete", "1 of 3 pages are missing")
     lake.land("--allow-partial", job=JOB).landed(pages(2), complete=False, missing=1)
 
 
@@ -99,13 +99,13 @@ def test_a_job_that_expires_before_its_errors_are_read_is_reported_as_gone(
     gone = reply({"success": False, "error": "Job expired"}, 404)
     service.on(job.read, reply(job.chunks[0]), gone)
     service.on(f"{job.read}/errors", gone)
-    lake.land(job=JOB).refused("JobGone", "Job expired")
+    lake.land(job=JOB).expect_error("JobGone", "Job expired")
 
 
 def test_a_forbidden_error_list_fails_the_load(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
     service.on(f"{job.read}/errors", reply({"success": False, "error": "Forbidden"}, 403))
-    lake.land(job=JOB).refused("PermissionDenied")
+    lake.land(job=JOB).expect_error("PermissionDenied")
 
 
 def test_the_read_of_the_error_list_is_retried(service: ScriptedService, lake: Lake) -> None:
@@ -117,11 +117,11 @@ def test_the_read_of_the_error_list_is_retried(service: ScriptedService, lake: L
 def test_a_job_with_only_failed_pages_fails(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, [], total=2)
     job.errors = {"errors": [failed(0)], "robotsBlocked": [url_of(1)]}
-    printed = lake.land(job=JOB).refused("LoadIncomplete", "None of the 2 pages")
+    printed = lake.land(job=JOB).expect_error("LoadIncomplete", "None of the 2 pages")
     assert (printed["failed"], printed["robots_blocked"], printed["stored"]) == (1, 1, 0)
     assert {row["outcome"] for row in page_errors(lake.root)} == {"failed", "robots_blocked"}
     service.seen.clear()
-    again = lake.land(job=JOB).refused("LoadIncomplete", "None of the 2 pages")
+    again = lake.land(job=JOB).expect_error("LoadIncomplete", "None of the 2 pages")
     assert {name: again[name] for name in ("load_id", "failed", "files")} == {
         name: printed[name] for name in ("load_id", "failed", "files")
     }

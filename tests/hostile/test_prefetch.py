@@ -33,10 +33,10 @@ def held_back(service: ScriptedService, body: dict[str, object], until_asked: st
     def play(line: Connection) -> bool:
         line.send(data[:behind])
         ends = time.monotonic() + NEVER_S
-        while not service.asked(until_asked) and time.monotonic() < ends and not line.gone(0.01):
+        while not service.requests_for(until_asked) and time.monotonic() < ends and not line.gone(0.01):
             pass
-        line.send(data[behind:] if service.asked(until_asked) else b"")
-        return bool(service.asked(until_asked))
+        line.send(data[behind:] if service.requests_for(until_asked) else b"")
+        return bool(service.requests_for(until_asked))
 
     return play
 
@@ -46,7 +46,7 @@ def long_pages(count: int) -> list[Page]:
 
 
 def asked_once(service: ScriptedService, *names: str) -> bool:
-    return [len(service.asked(name)) for name in names] == [1] * len(names)
+    return [len(service.requests_for(name)) for name in names] == [1] * len(names)
 
 
 def test_each_chunk_is_requested_while_the_previous_one_arrives(service: ScriptedService, lake: Lake) -> None:
@@ -121,7 +121,7 @@ def test_a_failed_prefetch_is_requested_again(service: ScriptedService, lake: La
     job.first(4, reply(b"", 502))
     service.first(f"{job.read}/errors", reply(b"", 500))
     lake.land(job=JOB, timeout=60).landed(documents)
-    assert len(service.asked(job.at(2))) == 3
+    assert len(service.requests_for(job.at(2))) == 3
 
 
 def test_no_page_of_a_job_that_runs_again_is_prefetched(service: ScriptedService, lake: Lake) -> None:
@@ -130,8 +130,8 @@ def test_no_page_of_a_job_that_runs_again_is_prefetched(service: ScriptedService
     job.first(0, reply(job.chunks[0]))
     job.first(2, reply(job.chunks[2] | {"status": "scraping"}), reply(job.chunks[2] | {"status": "scraping"}))
     lake.land(job=JOB, timeout=60).landed(documents)
-    assert len(service.asked(job.at(2))) == 3
-    assert len(service.asked(job.at(4))) == 1
+    assert len(service.requests_for(job.at(2))) == 3
+    assert len(service.requests_for(job.at(4))) == 1
 
 
 def test_the_last_poll_delivers_the_first_chunk(service: ScriptedService, lake: Lake) -> None:
@@ -140,7 +140,7 @@ def test_the_last_poll_delivers_the_first_chunk(service: ScriptedService, lake: 
     job.first(0, reply(job.chunks[0] | {"status": "scraping"}))
     job.first(2, reply(job.chunks[2] | {"status": "scraping", "data": [], "next": f"{service.url}{job.path}?skip=2"}))
     lake.land(job=JOB).landed(documents)
-    assert len(service.asked(job.at(0))) == 2  # the end was found in it
+    assert len(service.requests_for(job.at(0))) == 2  # the end was found in it
     other = Job(service, documents, cut=2, job_id=OTHER)
     assert lake.land(job=OTHER).json["stored"] == 4
     assert asked_once(service, other.at(0))
@@ -153,7 +153,7 @@ def test_a_first_chunk_too_large_to_buffer_is_requested_again(
     documents = long_pages(4)
     job = Job(service, documents)
     lake.land(job=JOB).landed(documents)
-    assert len(service.asked(job.at(0))) == 2
+    assert len(service.requests_for(job.at(0))) == 2
 
 
 def test_a_large_first_chunk_with_its_status_after_the_documents_is_read_completely(

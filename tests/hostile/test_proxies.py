@@ -12,7 +12,7 @@ from both_clients import READ, REMOTE_HOST, Read, with_both_clients
 from catalogue import proves
 from landing_commands import KEY
 from scripted_service import ScriptedService, reply
-from secret_search import holds
+from secret_search import contains_secret
 
 from weblake.errors import AskPerson, InvalidOption, ServiceUnreachable
 
@@ -99,7 +99,7 @@ def test_s2_a_proxy_gets_the_host_name_and_no_key(
         assert "the proxy asks for a user name and a password (407)" in str(caught.value)
     assert tunnel.got.startswith(f"CONNECT {REMOTE_HOST}:443 HTTP/1.1\r\n".encode())
     assert b"Proxy-Authorization: Basic " in tunnel.got
-    assert not holds(tunnel.got, KEY)
+    assert not contains_secret(tunnel.got, KEY)
     assert "test-password" not in f"{caught.value} {caught.value!r}"
 
 

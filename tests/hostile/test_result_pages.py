@@ -12,7 +12,7 @@ from scripted_service import ScriptedService, reply
 def test_chunks_of_100_documents_land(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(250))
     lake.land(job=JOB, process_in_system=True).landed(pages(250))
-    assert service.asked(job.at(200))
+    assert service.requests_for(job.at(200))
 
 
 @pytest.mark.system
@@ -41,8 +41,8 @@ def test_polls_of_a_running_job_do_not_fetch_its_documents_again(service: Script
     service.first(job.at(4), *[reply(waiting)] * 4)
     lake.land(job=JOB).landed(pages(6))
     # The first poll, and the read at the end; polls in between request an offset beyond the documents.
-    assert len(service.asked(job.at(0))) == 2
-    assert len(service.asked(job.at(4))) == 6
+    assert len(service.requests_for(job.at(0))) == 2
+    assert len(service.requests_for(job.at(4))) == 6
 
 
 @proves(
@@ -54,7 +54,7 @@ def test_polls_of_a_running_job_do_not_fetch_its_documents_again(service: Script
 def test_h18_documents_lost_by_the_service_are_missing(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(6), cut=2)
     job.chunks[2]["data"] = []
-    printed = lake.land(job=JOB).refused("LoadIncomplete", "2 of 6 pages are missing")
+    printed = lake.land(job=JOB).expect_error("LoadIncomplete", "2 of 6 pages are missing")
     assert (printed["stored"], printed["missing"]) == (4, 2)
     lake.land("--allow-partial", job=JOB).landed([*pages(2), *pages(2, first=4)], complete=False, missing=2)
     assert [row["outcome"] for row in page_errors(lake.root)] == ["missing", "missing"]

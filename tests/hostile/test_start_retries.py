@@ -133,4 +133,4 @@ def test_a_single_call_sends_its_start_as_often_as_expected(
     with Client(url, KEY) as client, pytest.raises(WeblakeError) as caught:
         asyncio.run(call()) if awaited else client.start_batch_scrape(URLS)
     assert type(caught.value).__name__ == kind
-    assert len(service.asked(START)) == (0 if play is None else sends)
+    assert len(service.requests_for(START)) == (0 if play is None else sends)

@@ -175,7 +175,7 @@ def test_h13_a_load_reports_the_certificate_in_one_line_and_lands_after_the_fix(
     secure: SecureService, service: ScriptedService, lake: Lake
 ) -> None:
     lake.env["WEBLAKE_BASE_URL"] = secure.url
-    lake.land(job=JOB).refused("AskPerson", "certificate has expired", "clock")
+    lake.land(job=JOB).expect_error("AskPerson", "certificate has expired", "clock")
     assert secure.connections == 1
     Job(service, pages(2))
     lake.env["WEBLAKE_BASE_URL"] = service.url

@@ -66,7 +66,7 @@ SAID = r"broken\u0000 \u001b[31m\ud800\nweblake: all is well"
 def test_h26_an_error_text_of_the_service_is_one_printable_line(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(1))
     job.always(0, reply(job.raw(json.dumps(page(0)), status="failed", error="SAID").replace(b"SAID", SAID.encode())))
-    printed = lake.land(job=JOB).refused("JobEnded", "broken", "all is well")
+    printed = lake.land(job=JOB).expect_error("JobEnded", "broken", "all is well")
     message = printed["error"]["message"]
     assert not {"\0", "\x1b", "\n", "\ud800"} & set(message), message
     assert not {"\0", "\x1b"} & set(lake.outcomes[-1].err)

@@ -123,14 +123,16 @@ def test_h18_documents_are_matched_in_any_order_and_spelling_of_urls(
 
 def test_documents_of_other_urls_are_not_published(service: ScriptedService, lake: Lake) -> None:
     Job(service, [page(0), page(9)])
-    printed = lake.run("batch", *urls(0, 1)).refused("LoadIncomplete", "1 documents of pages that were not submitted")
+    printed = lake.run("batch", *urls(0, 1)).expect_error(
+        "LoadIncomplete", "1 documents of pages that were not submitted"
+    )
     assert (printed["stored"], printed["missing"]) == (2, 1)
 
 
 def test_missing_pages_are_named_and_kept_for_later(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(3))
     wanted = urls(0, 1, 2, 3, 4, 5, 6)
-    printed = lake.run("batch", *wanted).refused(
+    printed = lake.run("batch", *wanted).expect_error(
         "LoadIncomplete", "4 of 7 pages are missing", url_of(3), url_of(5), "…", "--allow-partial"
     )
     assert url_of(6) not in printed["error"]["message"]
@@ -144,33 +146,35 @@ def test_missing_pages_are_named_and_kept_for_later(service: ScriptedService, la
 
 def test_a_refused_load_may_be_complete_when_it_is_read_again(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(2))
-    lake.run("batch", *urls(0, 1, 2)).refused("LoadIncomplete")
+    lake.run("batch", *urls(0, 1, 2)).expect_error("LoadIncomplete")
     job.chunk(0, pages(3), None)
     lake.run("batch", *urls(0, 1, 2)).landed(pages(3))
-    assert len(service.asked(START)) == 1
+    assert len(service.requests_for(START)) == 1
 
 
 def test_missing_ratio_allows_missing_pages(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(3))
-    lake.run("batch", *urls(0, 1, 2, 3), "--missing-ratio", "0.24").refused("LoadIncomplete")
+    lake.run("batch", *urls(0, 1, 2, 3), "--missing-ratio", "0.24").expect_error("LoadIncomplete")
     lake.run("batch", *urls(0, 1, 2, 3), "--missing-ratio", "0.25").landed(pages(3), complete=False, missing=1)
 
 
 def test_fail_ratio_allows_failed_pages(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, pages(3))
     job.errors = {"errors": [{"url": url_of(3), "error": "x"}], "robotsBlocked": []}
-    lake.run("batch", *urls(0, 1, 2, 3), "--fail-ratio", "0.2").refused("LoadIncomplete", "more than the tolerance")
+    lake.run("batch", *urls(0, 1, 2, 3), "--fail-ratio", "0.2").expect_error(
+        "LoadIncomplete", "more than the tolerance"
+    )
     lake.run("batch", *urls(0, 1, 2, 3), "--fail-ratio", "0.25").landed(pages(3), failed=1)
 
 
 def test_a_batch_with_only_failed_pages_publishes_page_errors(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, [])
     job.errors = {"errors": [{"url": url, "code": "SCRAPE_TIMEOUT", "error": "x"} for url in urls(0, 1)]}
-    printed = lake.run("batch", *urls(0, 1)).refused("LoadIncomplete", "None of the 2 pages")
+    printed = lake.run("batch", *urls(0, 1)).expect_error("LoadIncomplete", "None of the 2 pages")
     assert (printed["submitted"], printed["failed"]) == (2, 2)
     assert len(page_errors(lake.root)) == 2
     service.seen.clear()
-    again = lake.run("batch", *urls(0, 1)).refused("LoadIncomplete", "None of the 2 pages", "--new")
+    again = lake.run("batch", *urls(0, 1)).expect_error("LoadIncomplete", "None of the 2 pages", "--new")
     assert again["files"] == printed["files"] != []
     assert service.seen == []
 
@@ -193,15 +197,17 @@ def test_a_job_that_passes_max_credits_is_cancelled_and_kept(
     service.first(job.read, job.before(creditsUsed=2), job.before(creditsUsed=40))
     service.on(f"DELETE {job.path}", cancelled)  # type: ignore[arg-type]
     wanted = urls(0, 1, 2)
-    printed = lake.run("batch", *wanted, "--max-credits", "30").refused("CreditsExhausted", "40", "--allow-partial")
+    printed = lake.run("batch", *wanted, "--max-credits", "30").expect_error(
+        "CreditsExhausted", "40", "--allow-partial"
+    )
     assert printed["credits_used"] == 40
-    assert len(service.asked(f"DELETE {job.path}")) == 1
+    assert len(service.requests_for(f"DELETE {job.path}")) == 1
     service.stop()
     lake.run("batch", *wanted, "--allow-partial").landed(pages(2), complete=False, missing=1)
 
 
 def test_a_batch_beyond_max_credits_is_not_started(service: ScriptedService, lake: Lake) -> None:
-    lake.run("batch", *urls(0, 1, 2), "--max-credits", "2").refused("CreditsExhausted", "nothing was started")
+    lake.run("batch", *urls(0, 1, 2), "--max-credits", "2").expect_error("CreditsExhausted", "nothing was started")
     assert service.seen == []
 
 

@@ -36,11 +36,11 @@ class BrowserLab:
         assert reply.status_code == 200, reply.text
         return dict(reply.json()["data"])
 
-    def acted(self, url: str, *actions: dict[str, object], **options: object) -> dict[str, Any]:
+    def run_actions(self, url: str, *actions: dict[str, object], **options: object) -> dict[str, Any]:
         """Return the results of the actions."""
         return dict(self.scrape(url, actions=list(actions), **options)["actions"])
 
-    def asked(self, path: str) -> list[dict[str, str]]:
+    def requests_for(self, path: str) -> list[dict[str, str]]:
         """Return the headers of every request for a path."""
         return [headers for asked, headers in self.site.requests if asked.partition("?")[0] == path]
 

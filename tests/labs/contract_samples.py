@@ -142,36 +142,36 @@ SAMPLERS: dict[Any, Callable[[Schema], list[Any]]] = {
 }
 
 
-def misfits(schema: Schema) -> list[Any]:
+def near_misses(schema: Schema) -> list[Any]:
     """Values near the valid ones; which of them the contract refuses is for the contract to say."""
     near: list[Any] = [None, True, 5, -1, 1.5, "no-such-word", [], {}, ["no-such-word"], [5], {"noSuchKey": 1}]
     for branch in schema.get("anyOf", [schema]):
         near += [schema.get("minimum", 0) - 1, schema.get("exclusiveMinimum", 0), schema.get("maximum", 0) + 1]
         near += ["x" * (schema.get("maxLength", 0) + 1), "", "ftp://example.com/", "not-a-uuid"]
         if "items" in branch:
-            near += [[one] for one in misfits(branch["items"])]
+            near += [[one] for one in near_misses(branch["items"])]
         if branch.get("properties"):
             least, *_, whole = samples(branch)
             for name, part in branch["properties"].items():
                 if "const" not in part:
-                    near += [{**least, name: one} for one in misfits(part)]
+                    near += [{**least, name: one} for one in near_misses(part)]
             near += [{**whole, "noSuchKey": 1}, *({k: v for k, v in whole.items() if k != gone} for gone in whole)]
     return near
 
 
-def renamed(schema: Schema, value: Any) -> Any:
+def to_snake_names(schema: Schema, value: Any) -> Any:
     """The value with documented names in snake_case; contents that belong to the user stay."""
     if isinstance(value, list):
-        return [renamed(schema.get("items", {}), one) for one in value]
+        return [to_snake_names(schema.get("items", {}), one) for one in value]
     if not isinstance(value, dict):
         return value
     branches = [one for one in schema.get("anyOf", [schema]) if one.get("properties")]
     tagged = [one for one in branches if valid(one["properties"].get("type", {}), value.get("type"))]
     known = {name: part for one in tagged or branches for name, part in one["properties"].items()}
-    return {snake(name) if known else name: renamed(known.get(name, {}), one) for name, one in value.items()}
+    return {snake(name) if known else name: to_snake_names(known.get(name, {}), one) for name, one in value.items()}
 
 
-def mended(body: dict[str, Any]) -> dict[str, Any]:
+def apply_prose_rules(body: dict[str, Any]) -> dict[str, Any]:
     """Apply the rules that the contract states in prose only: options that need or exclude another one."""
     body = json.loads(json.dumps(body))
     if "excludeDomains" in body:

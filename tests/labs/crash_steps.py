@@ -11,7 +11,7 @@ class Crash(BaseException):
     """The end of the process between two steps."""
 
 
-def dies(*_: object, **__: object) -> NoReturn:
+def crash(*_: object, **__: object) -> NoReturn:
     """End the process; a test puts this in the place of a step."""
     raise KeyboardInterrupt
 

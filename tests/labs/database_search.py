@@ -6,7 +6,7 @@ It finds all encodings and wrappings that secret_search.py knows.
 from __future__ import annotations
 
 import sqlalchemy as sa
-from secret_search import holds as in_bytes
+from secret_search import contains_secret as in_bytes
 from secret_search import in_files
 
 __all__ = ["in_bytes", "in_database", "in_files"]

@@ -10,7 +10,7 @@ from catalogue import TESTS
 from weblake.errors import WeblakeError
 
 
-def everything_of(error: BaseException, *, frames: bool = True) -> list[str]:
+def all_texts_of(error: BaseException, *, frames: bool = True) -> list[str]:
     """Return all texts of an error that a log, a debugger or another process can see, including our frames' locals.
 
     Frames of the tests are left out: they hold the key that they gave. Without `frames`, all locals are left out: those

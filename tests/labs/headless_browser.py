@@ -63,7 +63,7 @@ _MIDDLE = """(name => {
 _GOES = ("Cannot find default execution context", "Execution context was destroyed", "navigated or closed")
 
 
-class PageWentError(AssertionError):
+class PageLeftError(AssertionError):
     """The page was left during a command; the command can be repeated on the next page."""
 
 
@@ -212,7 +212,7 @@ class Browser:
     def _until(self, what: str, done: Callable[[], Any]) -> Any:
         deadline = time.monotonic() + self.timeout
         while True:
-            with contextlib.suppress(PageWentError):
+            with contextlib.suppress(PageLeftError):
                 if value := done():
                     return value
             if time.monotonic() > deadline:
@@ -230,7 +230,7 @@ class Browser:
             pass  # events, which are not used
         if error := answer.get("error"):
             went = any(words in error["message"] for words in _GOES)
-            raise (PageWentError if went else AssertionError)(f"{method}: {error['message']}")
+            raise (PageLeftError if went else AssertionError)(f"{method}: {error['message']}")
         return answer["result"]
 
     def _next(self, method: str, deadline: float) -> dict[str, Any]:

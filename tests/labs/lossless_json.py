@@ -40,11 +40,11 @@ def dump(value: object, *, ascii_only: bool = True) -> str:
     return json.dumps(value, ensure_ascii=ascii_only)
 
 
-def mended(value: object) -> object:
+def repair_texts(value: object) -> object:
     if isinstance(value, Pairs):
-        return Pairs((mended(k), mended(v)) for k, v in value)
+        return Pairs((repair_texts(k), repair_texts(v)) for k, v in value)
     if isinstance(value, list):
-        return [mended(item) for item in value]
+        return [repair_texts(item) for item in value]
     if isinstance(value, str) and not isinstance(value, Num | Deep):
         whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
         return re.sub("[\ud800-\udfff]", "�", whole)

@@ -55,7 +55,7 @@ class ObservedLab(LandingLab):
         intent, _, _ = intents.start_load(self.client, self.dataset, request)
         return intent.load_id
 
-    def seen(self, kind: type[E]) -> list[E]:
+    def events_of(self, kind: type[E]) -> list[E]:
         """Return the events of a kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
@@ -68,7 +68,7 @@ def observed_lab(root: str | Path) -> Iterator[ObservedLab]:
 
 
 @dataclass
-class LosesFirst:
+class FirstResponseLost:
     """A transport that sends the first matching request, and loses its response."""
 
     transport: Transport
@@ -111,7 +111,7 @@ class WithoutReplay:
         return reply
 
 
-class Exported:
+class ExportedTelemetry:
     """Spans and metrics that an observer has made."""
 
     def __init__(self) -> None:

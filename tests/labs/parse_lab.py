@@ -43,13 +43,13 @@ class ParseLab:
         assert reply.status_code == 200, reply.text
         return dict(reply.json()["data"])
 
-    def refused(self, name: str, body: bytes | None = None, **options: object) -> tuple[int, str, str]:
+    def refusal(self, name: str, body: bytes | None = None, **options: object) -> tuple[int, str, str]:
         reply = self.post(name, body, **options)
         told = reply.json()
         assert told["success"] is False
         return reply.status_code, told.get("code", ""), told["error"]
 
-    def used(self) -> int:
+    def credits_used(self) -> int:
         left: dict[str, Any] = self.http.get("/v2/team/credit-usage").json()["data"]
         return int(left["planCredits"] - left["remainingCredits"])
 

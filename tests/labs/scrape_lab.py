@@ -36,10 +36,10 @@ class Lab:
         assert reply.status_code == 200, reply.text
         return dict(reply.json()["data"])
 
-    def fetched(self, path: str) -> int:
+    def fetch_count(self, path: str) -> int:
         return sum(1 for asked, _ in self.site.requests if asked == path)
 
-    def ended(self, path: str) -> dict[str, Any]:
+    def wait_until_ended(self, path: str) -> dict[str, Any]:
         deadline = time.monotonic() + 20
         while (status := self.http.get(path).json())["status"] == "scraping":
             assert time.monotonic() < deadline, "it did not end in time"

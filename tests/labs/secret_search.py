@@ -68,7 +68,7 @@ def _in_json(text: str) -> set[bytes]:
     return {each.encode() for each in found}
 
 
-def holds(data: bytes, text: str, fernet_key: str | None = None) -> bool:
+def contains_secret(data: bytes, text: str, fernet_key: str | None = None) -> bool:
     """Return whether these bytes contain a text in any encoding, wrapped or not."""
     words = set(forms_of(text).values())
     return any(word in each for each in _unwrapped(data, _decrypter(fernet_key)) for word in words)
@@ -79,13 +79,13 @@ def in_files(roots: Iterable[Path], text: str, fernet_key: str | None = None) ->
     found = []
     for root in roots:
         for path in sorted(root.rglob("*")):
-            if holds(str(path.relative_to(root)).encode("utf-8", "surrogateescape"), text):
+            if contains_secret(str(path.relative_to(root)).encode("utf-8", "surrogateescape"), text):
                 found.append(f"path {path}")
             try:
                 data = path.read_bytes() if path.is_file() else b""
             except OSError:  # a socket, or deleted meanwhile
                 continue
-            if holds(data, text, fernet_key):
+            if contains_secret(data, text, fernet_key):
                 found.append(f"file {path}")
     return found
 

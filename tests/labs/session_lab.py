@@ -58,7 +58,7 @@ class Sessions:
     def status(self, session: dict[str, Any]) -> str:
         return str(next(one["status"] for one in self.listed() if one["id"] == session["id"]))
 
-    def used(self) -> int:
+    def credits_used(self) -> int:
         """Return the credits used this month."""
         return sum(one["totalCredits"] for one in self.ok("GET", "/v2/team/credit-usage/historical")["periods"])
 

@@ -79,7 +79,7 @@ def descendants(pid: int) -> set[int]:
     return _family(_living(), {pid}) - {pid}
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Return whether a process exists and is no zombie."""
     return pid in _living()
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
-from crash_steps import dies
+from crash_steps import crash
 
 from weblake.dataset import history
 from weblake.dataset.ledger import Ledger
@@ -88,7 +88,7 @@ def publish_cut_off_at(
     """Return the intent of a load whose publication ended with its process at this step."""
     intent = root.intent()
     with monkeypatch.context() as patch:
-        patch.setattr(owner, step, dies)
+        patch.setattr(owner, step, crash)
         with pytest.raises(KeyboardInterrupt):
             publishing.publish(root.dataset, intent, root.staged(intent, missing=missing))
     return intent
@@ -348,7 +348,7 @@ def test_an_interrupted_promotion_is_finished_and_leaves_nothing_behind(
     with monkeypatch.context() as patch:
         match step:
             case "finish":
-                patch.setattr(publishing, "finish", dies)
+                patch.setattr(publishing, "finish", crash)
             case "replace page_errors":
                 patch.setattr(LocalStorage, "replace", replaces_and_dies)
             case _:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
-from crash_steps import dies
+from crash_steps import crash
 
 from weblake.api.models import ActivityEntry, UsagePeriod
 from weblake.dataset import layout
@@ -126,7 +126,7 @@ def test_a_run_that_dies_at_any_step_loses_nothing() -> None:
         land_activity(entries("old"), storage)
         before = len(storage.list(PENDING))
         with pytest.raises(KeyboardInterrupt):
-            land_activity(entries("mine"), InterruptedStorage(storage, nth, dies))
+            land_activity(entries("mine"), InterruptedStorage(storage, nth, crash))
         recorded = len(storage.list(PENDING)) > before
         land_activity(entries("next"), storage)
         assert ids(storage) == sorted(["next", "old"] + ["mine"] * recorded), f"at call {nth} of {calls}"
@@ -155,7 +155,7 @@ def test_old_records_are_merged_and_dropped_also_those_of_a_run_that_died(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        land_activity(entries("lost?", day=OTHER), InterruptedStorage(storage, 4, dies))  # its record is there by then
+        land_activity(entries("lost?", day=OTHER), InterruptedStorage(storage, 4, crash))  # its record is there by then
     assert storage.list("activity") == []
     land_activity(entries("a"), storage)
     storage.create(f"{PENDING}/not ours", b"left alone")

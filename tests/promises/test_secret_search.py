@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cryptography.fernet import Fernet
-from secret_search import forms_of, holds, in_files
+from secret_search import contains_secret, forms_of, in_files
 
 #: Contains characters that percent-encoding, HTML and JSON each write differently.
 KEY = "test-canary/0+1=<2>&'\"ü"
@@ -71,8 +71,8 @@ WRAPPED: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
 def test_a_key_in_any_encoding_is_found_in_any_container(wrap: Callable[[bytes], bytes]) -> None:
     for form, data in forms_of(KEY).items():
-        assert holds(wrap(data), KEY, VAULT), form
-        assert not holds(wrap(data), "another-key/0+1=<2>", VAULT)
+        assert contains_secret(wrap(data), KEY, VAULT), form
+        assert not contains_secret(wrap(data), "another-key/0+1=<2>", VAULT)
 
 
 @pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
@@ -93,8 +93,8 @@ def test_a_key_is_found_at_each_offset_of_an_encoded_text(before: int, codec: st
 
 def test_a_token_of_another_encryption_key_is_not_opened() -> None:
     secret = Fernet(VAULT).encrypt(KEY.encode())
-    assert not holds(secret, KEY)
-    assert not holds(secret, KEY, Fernet.generate_key().decode())
+    assert not contains_secret(secret, KEY)
+    assert not contains_secret(secret, KEY, Fernet.generate_key().decode())
 
 
 def test_a_key_in_a_file_name_is_found(tmp_path: Path) -> None:
@@ -108,4 +108,4 @@ def test_a_key_in_a_file_name_is_found(tmp_path: Path) -> None:
 def test_a_truncated_file_is_searched_as_far_as_possible(wrap: Callable[[bytes], bytes]) -> None:
     whole = wrap(KEY.encode())
     for end in range(0, len(whole), max(1, len(whole) // 50)):
-        holds(whole[:end], KEY, VAULT)  # must not fail: a killed process leaves such files
+        contains_secret(whole[:end], KEY, VAULT)  # must not fail: a killed process leaves such files

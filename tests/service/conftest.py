@@ -41,7 +41,7 @@ class Bench:
         assert reply.status_code == 200, reply.text
         return dict(reply.json())
 
-    def ended(self, job: str, kind: str = "batch/scrape") -> dict[str, Any]:
+    def wait_until_ended(self, job: str, kind: str = "batch/scrape") -> dict[str, Any]:
         return self.until(lambda: self._ended(job, kind))
 
     def until(self, look: Callable[[], Any], seconds: float = 20.0) -> Any:

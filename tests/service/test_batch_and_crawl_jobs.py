@@ -20,7 +20,7 @@ def sources(status: dict[str, Any]) -> list[str]:
 def test_a_batch_returns_every_page_with_a_scrape_id(bench: Any) -> None:
     bench.web.statuses[B] = 404
     job = bench.batch(A, B)
-    status = bench.ended(job)
+    status = bench.wait_until_ended(job)
     assert (status["status"], status["total"], status["completed"], status["creditsUsed"]) == ("completed", 2, 2, 2)
     assert sorted(sources(status)) == [A, B]
     assert status["next"] is None
@@ -33,13 +33,13 @@ def test_a_batch_returns_every_page_with_a_scrape_id(bench: Any) -> None:
 
 def test_the_counters_precede_the_documents(bench: Any) -> None:
     job = bench.batch(A)
-    bench.ended(job)
+    bench.wait_until_ended(job)
     text = bench.http.get(f"/v2/batch/scrape/{job}").text
     assert text.rindex('"completedAt"') < text.index('"data"')
 
 
 def test_a_url_given_twice_is_two_documents(bench: Any) -> None:
-    status = bench.ended(bench.batch(A, A, maxAge=0))
+    status = bench.wait_until_ended(bench.batch(A, A, maxAge=0))
     assert sources(status) == [A, A]
     assert bench.web.asked == [A, A]
     assert len({document["metadata"]["scrapeId"] for document in status["data"]}) == 2
@@ -48,7 +48,7 @@ def test_a_url_given_twice_is_two_documents(bench: Any) -> None:
 def test_a_failed_page_is_listed_as_an_error_and_free(bench: Any) -> None:
     bench.web.failures[B] = PageFailure("SCRAPE_DNS_RESOLUTION_ERROR", "No such host.")
     job = bench.batch(A, B)
-    status = bench.ended(job)
+    status = bench.wait_until_ended(job)
     assert (status["total"], status["completed"], status["creditsUsed"]) == (2, 1, 1)
     (error,) = bench.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
     assert (error["url"], error["code"], error["error"]) == (B, "SCRAPE_DNS_RESOLUTION_ERROR", "No such host.")
@@ -58,7 +58,7 @@ def test_a_failed_page_is_listed_as_an_error_and_free(bench: Any) -> None:
 def test_a_page_that_breaks_the_scraper_fails_only_itself(bench: Any) -> None:
     bench.web.failures[A] = ZeroDivisionError("a defect")
     job = bench.batch(A, B)
-    assert bench.ended(job)["completed"] == 1
+    assert bench.wait_until_ended(job)["completed"] == 1
     (error,) = bench.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
     assert error["code"] == "UNKNOWN_ERROR"
 
@@ -68,7 +68,7 @@ def test_invalid_urls_are_reported_or_refused(make_bench: Any) -> None:
     given = [A, "ftp://site.test/x", "http://127.0.0.1/", "http://2130706433/", "http://[::1]/", "http://nodot/"]
     reply = bench.http.post("/v2/batch/scrape", json={"urls": given, "ignoreInvalidURLs": True}).json()
     assert reply["invalidURLs"] == given[1:]
-    assert bench.ended(reply["id"])["total"] == 1
+    assert bench.wait_until_ended(reply["id"])["total"] == 1
     assert bench.http.post("/v2/batch/scrape", json={"urls": [A]}).json()["invalidURLs"] == []
     strict = {"urls": [A, "http://127.0.0.1/"], "ignoreInvalidURLs": False}
     blocked = bench.http.post("/v2/batch/scrape", json=strict)
@@ -88,9 +88,9 @@ def test_appended_pages_have_their_own_options(bench: Any) -> None:
     bench.until(lambda: bench.status(job)["completed"] == 1)
     assert bench.status(job)["total"] == 2
     bench.web.held.clear()
-    assert sources(bench.ended(job)) == [B, A]
+    assert sources(bench.wait_until_ended(job)) == [B, A]
     assert bench.batch(C, appendToId=job) == job
-    assert bench.until(lambda: sources(bench.ended(job)) == [B, A, C])
+    assert bench.until(lambda: sources(bench.wait_until_ended(job)) == [B, A, C])
     unknown = bench.http.post("/v2/batch/scrape", json={"urls": [A], "appendToId": NO_JOB})
     assert unknown.status_code == 404
 
@@ -103,14 +103,14 @@ def test_max_concurrency_limits_concurrent_pages(bench: Any) -> None:
     queue = bench.http.get("/v2/team/queue-status").json()
     assert (queue["jobsInQueue"], queue["activeJobsInQueue"], queue["waitingJobsInQueue"]) == (9, 3, 6)
     bench.web.held.clear()
-    assert bench.ended(job)["completed"] == 9
+    assert bench.wait_until_ended(job)["completed"] == 9
     assert bench.web.most_flying == 3
 
 
 def test_chunks_are_cut_at_100_documents_and_follow_the_limit(bench: Any) -> None:
     urls = [f"http://site.test/{n}" for n in range(205)]
     job = bench.batch(*urls, maxAge=0)
-    first = bench.ended(job)
+    first = bench.wait_until_ended(job)
     assert len(first["data"]) == 100
     assert first["next"] == f"{bench.service.url}/v2/batch/scrape/{job}?skip=100"
     found, address = sources(first), first["next"]
@@ -132,7 +132,7 @@ def test_chunks_are_cut_before_the_document_that_crosses_ten_megabytes(bench: An
     bench.web.bodies = {url: "x" * size for url, size in sizes.items()}
     job = bench.batch(*sizes, maxConcurrency=1)
     cuts, address = [], f"/v2/batch/scrape/{job}"
-    bench.ended(job)
+    bench.wait_until_ended(job)
     while address:
         reply = bench.http.get(address)
         chunk = reply.json()
@@ -153,7 +153,7 @@ def test_a_running_job_returns_its_cursor_again(bench: Any) -> None:
     again = bench.http.get(status["next"]).json()
     assert (again["data"], again["next"]) == ([], status["next"])
     bench.web.held.clear()
-    bench.ended(job)
+    bench.wait_until_ended(job)
     last = bench.http.get(status["next"]).json()
     assert (sources(last), last["next"]) == ([B], None)
 
@@ -181,7 +181,7 @@ def test_cancelling_stops_at_once_and_keeps_the_documents(bench: Any) -> None:
 
 def test_a_completed_job_cannot_be_cancelled(bench: Any) -> None:
     job = bench.batch(A)
-    bench.ended(job)
+    bench.wait_until_ended(job)
     reply = bench.http.delete(f"/v2/batch/scrape/{job}")
     assert reply.status_code == 409
     assert "already completed" in reply.json()["error"]
@@ -202,7 +202,7 @@ def test_unknown_foreign_and_malformed_ids_are_refused(bench: Any) -> None:
 
 def test_a_job_expires_a_day_after_its_end(bench: Any) -> None:
     job = bench.batch(A)
-    status = bench.ended(job)
+    status = bench.wait_until_ended(job)
     assert status["expiresAt"].endswith(".000Z")
     scrape_id = status["data"][0]["metadata"]["scrapeId"]
     bench.service.advance(24 * 3600 - 60)
@@ -222,7 +222,7 @@ def test_blocked_pages_do_not_count_towards_the_limit(bench: Any) -> None:
     bench.web.links = {HOME: numbered}
     bench.web.blocked = set(numbered[:20])
     job = bench.crawl(HOME, limit=10)
-    status = bench.ended(job, "crawl")
+    status = bench.wait_until_ended(job, "crawl")
     assert (status["total"], status["completed"]) == (10, 10)
     blocked = bench.http.get(f"/v2/crawl/{job}/errors").json()["robotsBlocked"]
     assert blocked == numbered[: len(blocked)]
@@ -233,7 +233,7 @@ def test_a_crawl_follows_a_redirect_of_its_start_to_another_host(bench: Any) -> 
     moved = "http://www.site.test/en/"
     bench.web.finals = {HOME: moved}
     bench.web.links = {HOME: [f"{moved}a", "http://elsewhere.test/", "http://www.site.test/de/"]}
-    status = bench.ended(bench.crawl(HOME), "crawl")
+    status = bench.wait_until_ended(bench.crawl(HOME), "crawl")
     assert f"{moved}a" in sources(status)
     assert "http://elsewhere.test/" not in sources(status)
 
@@ -241,5 +241,5 @@ def test_a_crawl_follows_a_redirect_of_its_start_to_another_host(bench: Any) -> 
 def test_a_redirect_to_a_page_of_the_crawl_is_dropped(bench: Any) -> None:
     bench.web.links = {HOME: [A, B]}
     bench.web.finals = {B: A}
-    status = bench.ended(bench.crawl(HOME, maxConcurrency=1), "crawl")
+    status = bench.wait_until_ended(bench.crawl(HOME, maxConcurrency=1), "crawl")
     assert (sources(status), status["total"], status["creditsUsed"]) == ([HOME, A], 2, 2)

@@ -86,7 +86,7 @@ def test_the_cache_returns_screenshots_and_no_results_of_actions(lab: BrowserLab
     again = lab.scrape(url, formats=["screenshot", "markdown"])
     assert (first["metadata"]["cacheState"], again["metadata"]["cacheState"]) == ("miss", "hit")
     assert again["screenshot"] == first["screenshot"]
-    assert len(lab.asked("/cached")) == 1
+    assert len(lab.requests_for("/cached")) == 1
     # Other screenshot options are another cache entry, and the plain page does not come from the browser.
     assert lab.scrape(url, formats=["screenshot"], mobile=True)["metadata"]["cacheState"] == "miss"
     assert lab.scrape(url)["metadata"]["cacheState"] == "miss"
@@ -164,7 +164,7 @@ def test_an_action_that_fails_is_named(
 
 def test_a_script_runs_where_the_page_forbids_scripts(lab: BrowserLab) -> None:
     url = lab.site.page("/strict", b"<title>Strict</title><main>x</main>", content_security_policy="default-src 'none'")
-    done = lab.acted(url, {"type": "executeJavascript", "script": "eval; document.title"}, {"type": "scrape"})
+    done = lab.run_actions(url, {"type": "executeJavascript", "script": "eval; document.title"}, {"type": "scrape"})
     assert done["javascriptReturns"] == [{"type": "string", "value": "Strict"}]
     assert "Strict" in done["scrapes"][0]["html"]
 
@@ -176,17 +176,19 @@ def test_device_language_and_time_zone_are_emulated(lab: BrowserLab) -> None:
     )
     url = lab.site.url("/other")
     look = {"type": "executeJavascript", "script": script}
-    desk = lab.acted(url, look)["javascriptReturns"][0]["value"]
+    desk = lab.run_actions(url, look)["javascriptReturns"][0]["value"]
     assert (desk["width"], desk["touch"], desk["said"], desk["zone"]) == (1280, 0, "en-US", "America/New_York")
     assert "weblake" in desk["agent"]
     assert "Headless" not in desk["agent"]
-    phone = lab.acted(url, look, mobile=True, location={"languages": ["de-CH", "fr"]})["javascriptReturns"][0]["value"]
+    phone = lab.run_actions(url, look, mobile=True, location={"languages": ["de-CH", "fr"]})["javascriptReturns"][0][
+        "value"
+    ]
     assert phone["width"] < 500
     assert phone["touch"] > 0
     assert "Mobile" in phone["agent"]
     assert phone["said"] == "de-CH"
-    assert lab.asked("/other")[-1]["accept-language"] == "de-CH,fr;q=0.9"
-    away = lab.acted(url, look, location={"country": "JP"})["javascriptReturns"][0]["value"]
+    assert lab.requests_for("/other")[-1]["accept-language"] == "de-CH,fr;q=0.9"
+    away = lab.run_actions(url, look, location={"country": "JP"})["javascriptReturns"][0]["value"]
     assert (away["said"], away["zone"]) == ("ja-JP", "Asia/Tokyo")
 
 
@@ -201,15 +203,15 @@ def test_headers_are_sent_to_the_requested_site_only(lab: BrowserLab) -> None:
         url = lab.site.page("/guarded", body.encode())
         headers = {"X-Token": "secret", "Cookie": "session=abc", "User-Agent": "mine/1"}
         lab.scrape(url, formats=["screenshot"], headers=headers)
-        (sent,) = lab.asked("/guarded")
+        (sent,) = lab.requests_for("/guarded")
         assert (sent["x-token"], sent["cookie"], sent["user-agent"]) == ("secret", "session=abc", "mine/1")
-        assert lab.asked("/pixel")[0]["x-token"] == "secret"
+        assert lab.requests_for("/pixel")[0]["x-token"] == "secret"
         seen = [sent for _, sent in other.requests]
         assert len(seen) == 2
         assert all("x-token" not in sent for sent in seen)
         # A context with credentials is not reused.
         lab.scrape(url, formats=["screenshot"], maxAge=0)
-        assert {"x-token", "cookie"}.isdisjoint(lab.asked("/guarded")[-1])
+        assert {"x-token", "cookie"}.isdisjoint(lab.requests_for("/guarded")[-1])
     finally:
         other.shutdown()
         other.server_close()
@@ -305,7 +307,7 @@ def test_files_and_text_equal_those_without_a_browser(lab: BrowserLab) -> None:
     assert data["rawHtml"] == '{"a": 1}'
     assert data["markdown"].startswith("```json")
     assert picture(data["screenshot"])[0] == "png"
-    (pdf,) = lab.acted(lab.site.url("/shop"), {"type": "pdf"})["pdfs"]
+    (pdf,) = lab.run_actions(lab.site.url("/shop"), {"type": "pdf"})["pdfs"]
     body = base64.b64decode(pdf.partition(",")[2])
     for path, more in (("/paper.pdf", {}), ("/download.pdf", {"content_disposition": "attachment"})):
         paper = lab.site.page(path, body, content_type="application/pdf", **more)

@@ -87,7 +87,7 @@ def test_a_session_is_created_used_listed_and_billed_once(red: Sessions) -> None
     red.lab.service.advance(30)
     ended = red.close(made)
     assert ended["sessionDurationMs"] >= 30_000
-    assert ended["creditsBilled"] == 2 == red.used()
+    assert ended["creditsBilled"] == 2 == red.credits_used()
     assert red.listed("active") == []
     assert red.listed("destroyed")[0]["id"] == made["id"]
     activity = red.ok("GET", "/v2/team/activity?endpoint=browser")["data"]
@@ -97,7 +97,7 @@ def test_a_session_is_created_used_listed_and_billed_once(red: Sessions) -> None
         red.call("POST", f"/v2/browser/{made['id']}/execute", {"code": "1"}),
     ):
         assert (again.status_code, again.json()["code"]) == (410, "SESSION_DESTROYED")
-    assert red.used() == 2
+    assert red.credits_used() == 2
     with pytest.raises(InvalidStatus, match="403"), wire(made["cdpUrl"]):
         pass
 
@@ -338,7 +338,7 @@ def test_a_session_ends_after_its_ttl_or_when_idle(red: Sessions) -> None:
     red.lab.service.advance(100)
     until(lambda: red.status(long) == "destroyed")
     # Each is billed until its time was over, not until that was noticed: 900 to 930 s, and 1000 s.
-    until(lambda: red.used() == session_records.price(930) + session_records.price(1000))
+    until(lambda: red.credits_used() == session_records.price(930) + session_records.price(1000))
 
 
 @pytest.mark.system
@@ -397,7 +397,7 @@ def test_a_crashed_browser_ends_its_session(red: Sessions) -> None:
     (browser,) = _browsers() - before
     os.kill(browser, signal.SIGKILL)
     until(lambda: red.status(made) == "destroyed")
-    until(lambda: red.used() == 1)
+    until(lambda: red.credits_used() == 1)
     again = red.create()
     with wire(again["cdpUrl"]) as client:
         # Closing the browser through the protocol closes the session.

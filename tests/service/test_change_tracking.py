@@ -100,7 +100,7 @@ def test_a_page_is_new_same_or_changed(lab: Any) -> None:
     assert tracking["previousScrapeAt"] > same["changeTracking"]["previousScrapeAt"]
     assert "\n-Two\n+2\n" in tracking["diff"]
     assert applied(first["markdown"], tracking["diff"]) == changed["markdown"]
-    assert lab.fetched("/p") == 3, "a page with change tracking is fetched, however recent the cached one is"
+    assert lab.fetch_count("/p") == 3, "a page with change tracking is fetched, however recent the cached one is"
     assert lab.credits() == 3
 
 
@@ -196,13 +196,13 @@ def test_a_cached_page_is_compared_and_stored_as_no_version(lab: Any) -> None:
     lab.scrape(url)
     assert lab.scrape(url, formats=BOTH, minAge=1)["changeTracking"]["changeStatus"] == "new"
     assert lab.scrape(url, formats=BOTH, minAge=1)["changeTracking"]["changeStatus"] == "new"
-    assert lab.fetched("/p") == 1
+    assert lab.fetch_count("/p") == 1
 
 
 def ended(lab: Any, kind: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     reply = lab.http.post(f"/v2/{kind}", json=body)
     assert reply.status_code == 200, reply.text
-    return list(lab.ended(f"/v2/{kind}/{reply.json()['id']}")["data"])
+    return list(lab.wait_until_ended(f"/v2/{kind}/{reply.json()['id']}")["data"])
 
 
 def statuses(pages: list[dict[str, Any]]) -> dict[str, str]:

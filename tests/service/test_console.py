@@ -16,7 +16,7 @@ from docs_programs import load
 from headless_browser import Browser
 from polling import until
 from session_lab import Sessions, wire
-from supervised_processes import lives
+from supervised_processes import is_alive
 
 from weblake_service.config import ServiceKey
 
@@ -69,7 +69,7 @@ def paths(job: str) -> list[str]:
 
 def test_the_console_requires_a_key(shared: Any) -> None:
     job = shared.batch(URL)
-    shared.ended(job)
+    shared.wait_until_ended(job)
     with httpx.Client(base_url=shared.service.url, trust_env=False, verify=False) as stranger:
         for path in paths(job):
             reply = stranger.get(path)
@@ -88,7 +88,7 @@ def test_the_console_requires_a_key(shared: Any) -> None:
 def test_each_team_sees_only_its_own_data(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
     shared.web.bodies[URL] = "only for a"
     job = shared.batch(URL, webhook={"url": "http://hooks.test/", "events": ["completed"]})
-    shared.ended(job)
+    shared.wait_until_ended(job)
     shared.until(lambda: job[:8] in people[0].get("/console/deliveries").text)
     a, b = ([(path, reply) for path in paths(job) for reply in [one.get(path)]] for one in people)
     for path, reply in a:
@@ -103,7 +103,7 @@ def test_each_team_sees_only_its_own_data(shared: Any, people: tuple[httpx.Clien
 
 def test_pages_and_cookies_do_not_contain_the_key(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
     job = shared.batch(URL)
-    shared.ended(job)
+    shared.wait_until_ended(job)
     (cookie,) = people[0].cookies.jar
     assert cookie.value is not None
     assert len(cookie.value) > 30
@@ -119,7 +119,7 @@ def test_pages_and_cookies_do_not_contain_the_key(shared: Any, people: tuple[htt
 
 def test_the_console_is_read_only(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
     job = shared.batch(URL)
-    shared.ended(job)
+    shared.wait_until_ended(job)
     before = [shared.http.get(path).json() for path in (f"/v2/batch/scrape/{job}", "/v2/team/activity")]
     for path in paths(job):
         assert people[0].get(path).status_code == 200
@@ -140,13 +140,13 @@ def test_a_sign_in_expires(shared: Any, people: tuple[httpx.Client, httpx.Client
 def test_lists_are_paginated(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
     jobs = [shared.batch(f"{URL}/{number}") for number in range(60)]
     for job in jobs:
-        shared.ended(job)
+        shared.wait_until_ended(job)
     first = people[0].get("/console/jobs").text
     (older,) = re.findall(r'id="older" href="([^"]+)"', first)
     seen = re.findall(r'id="job-([^"]+)"', first + people[0].get(older).text)
     assert seen == jobs[::-1]
     large = shared.batch(*[f"{URL}/{number}" for number in range(120)])
-    shared.ended(large)
+    shared.wait_until_ended(large)
     seen = []
     address = f"/console/jobs/{large}"
     while address:
@@ -159,7 +159,7 @@ def test_lists_are_paginated(shared: Any, people: tuple[httpx.Client, httpx.Clie
 
 def test_missing_pages_are_404(shared: Any, people: tuple[httpx.Client, httpx.Client]) -> None:
     job = shared.batch(URL)
-    shared.ended(job)
+    shared.wait_until_ended(job)
     for path in ("jobs/x", "jobs/%00", f"jobs/{job}/documents/7", f"jobs/{job}/documents/x", "static/../pages.py"):
         assert people[0].get(f"/console/{path}").status_code in (400, 404), path
     for query in ("before=x", "before=-1", f"before={'9' * 99}"):
@@ -173,7 +173,7 @@ def test_missing_pages_are_404(shared: Any, people: tuple[httpx.Client, httpx.Cl
 def test_scraped_content_is_never_executed(shared: Any, tmp_path: Path) -> None:
     shared.web.bodies[URL] = EVIL
     job = shared.batch(URL, f"{URL}/<script>alert(1)</script>")
-    shared.ended(job)
+    shared.wait_until_ended(job)
     with Browser(tmp_path) as browser:
         browser.open(shared.service.url)
         browser.write("key", "key-of-a")
@@ -280,4 +280,4 @@ def test_the_screenshots_of_the_documentation_can_be_made(
     assert not [name for name, page in pages.items() if key in page.text + page.source]
     assert int(pages["phone-width"].text) == 390  # nothing is cut off, and there is no horizontal scrolling
     assert "of 1" in pages["console-overview.png"].text
-    assert not [pid for pid in pids if lives(pid)]
+    assert not [pid for pid in pids if is_alive(pid)]

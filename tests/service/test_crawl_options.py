@@ -27,7 +27,9 @@ def crawled(bench: Any) -> Any:
     bench.web.sitemaps[HOME] = [f"{HOME}listed"]
 
     def crawl(**options: object) -> list[str]:
-        status = bench.ended(bench.crawl(HOME, **{"sitemap": "skip", "maxConcurrency": 1, **options}), "crawl")
+        status = bench.wait_until_ended(
+            bench.crawl(HOME, **{"sitemap": "skip", "maxConcurrency": 1, **options}), "crawl"
+        )
         return [document["metadata"]["sourceURL"] for document in status["data"]]
 
     return crawl
@@ -65,7 +67,7 @@ def test_the_limit_counts_every_requested_page(bench: Any, limit: int) -> None:
     bench.web.failures = {url: PageFailure("SCRAPE_SITE_ERROR", "down") for url in numbered[1::3]}
     bench.web.finals = dict.fromkeys(numbered[2::3], numbered[0])
     job = bench.crawl(HOME, limit=limit)
-    status = bench.ended(job, "crawl")
+    status = bench.wait_until_ended(job, "crawl")
     errors = bench.http.get(f"/v2/crawl/{job}/errors").json()["errors"]
     dropped = [url for url in bench.web.asked if url in bench.web.finals]
     assert len(bench.web.asked) == len(set(bench.web.asked)) == limit
@@ -76,7 +78,7 @@ def test_the_limit_counts_every_requested_page(bench: Any, limit: int) -> None:
 def test_the_delay_is_kept_between_any_two_pages(bench: Any) -> None:
     bench.web.links = {HOME: [f"{HOME}{number}" for number in range(4)]}
     began = time.monotonic()
-    bench.ended(bench.crawl(HOME, delay=0.06, maxConcurrency=4), "crawl")
+    bench.wait_until_ended(bench.crawl(HOME, delay=0.06, maxConcurrency=4), "crawl")
     assert time.monotonic() - began >= 4 * 0.06
     assert bench.web.most_flying == 1
 
@@ -85,7 +87,7 @@ def test_the_crawl_delay_of_robots_txt_is_kept(bench: Any) -> None:
     bench.web.links = {HOME: [f"{HOME}{number}" for number in range(3)]}
     bench.web.delay = 0.05
     began = time.monotonic()
-    bench.ended(bench.crawl(HOME), "crawl")
+    bench.wait_until_ended(bench.crawl(HOME), "crawl")
     assert time.monotonic() - began >= 3 * 0.05
     bench.web.held.update(bench.web.links[HOME])
     bench.crawl(HOME, ignoreRobotsTxt=True, scrapeOptions={"maxAge": 0})
@@ -121,32 +123,32 @@ def test_a_catastrophic_pattern_does_not_block_the_service(bench: Any) -> None:
     began = time.monotonic()
     assert bench.http.get("/_weblake/health").status_code == 200
     assert time.monotonic() - began < 5
-    assert bench.ended(job, "crawl")["completed"] == 20
+    assert bench.wait_until_ended(job, "crawl")["completed"] == 20
 
 
 def test_the_status_warns_of_pages_blocked_by_robots_txt(bench: Any) -> None:
     bench.web.links = {HOME: [f"{HOME}{number}" for number in range(3)]}
     bench.web.blocked = {f"{HOME}0", f"{HOME}1"}
     job = bench.crawl(HOME)
-    status = bench.ended(job, "crawl")
+    status = bench.wait_until_ended(job, "crawl")
     assert "keeps 2 pages from being fetched" in status["warning"]
     assert (status["total"], status["completed"]) == (2, 2)
     assert bench.http.get(f"/v2/crawl/{job}/errors").json()["robotsBlocked"] == [f"{HOME}0", f"{HOME}1"]
-    free = bench.ended(bench.crawl(HOME, ignoreRobotsTxt=True), "crawl")
+    free = bench.wait_until_ended(bench.crawl(HOME, ignoreRobotsTxt=True), "crawl")
     assert "warning" not in free
 
 
 def test_a_disallowed_site_reports_robots_txt(bench: Any) -> None:
     bench.web.blocked = {HOME}
     bench.web.note = "http://site.test/robots.txt answered 503."
-    status = bench.ended(bench.crawl(HOME), "crawl")
+    status = bench.wait_until_ended(bench.crawl(HOME), "crawl")
     assert (status["status"], status["total"], status["data"]) == ("completed", 0, [])
     assert status["warning"].startswith("http://site.test/robots.txt answered 503. robots.txt keeps one page")
 
 
 def test_an_empty_crawl_has_a_warning(bench: Any) -> None:
-    assert "Nothing but the start" in bench.ended(bench.crawl(HOME), "crawl")["warning"]
-    assert "warning" not in bench.ended(bench.crawl(HOME, limit=1), "crawl")
+    assert "Nothing but the start" in bench.wait_until_ended(bench.crawl(HOME), "crawl")["warning"]
+    assert "warning" not in bench.wait_until_ended(bench.crawl(HOME, limit=1), "crawl")
 
 
 def test_the_list_of_active_crawls_shows_scrape_options_unchanged(bench: Any) -> None:

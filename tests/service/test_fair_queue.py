@@ -102,18 +102,18 @@ def test_a_slow_site_does_not_hold_up_another_job_or_a_single_call(make_bench: A
     bench.web.held.update(slow)
     held = bench.batch(*slow)
     bench.until(lambda: bench.web.flying == 7)
-    assert bench.ended(bench.batch(*fast))["completed"] == 20
+    assert bench.wait_until_ended(bench.batch(*fast))["completed"] == 20
     assert bench.http.post("/v2/scrape", json={"url": "http://fast.test/alone"}).status_code == 200
     assert bench.status(held)["completed"] == 0
     bench.web.held.clear()
-    assert bench.ended(held)["completed"] == 40
+    assert bench.wait_until_ended(held)["completed"] == 40
 
 
 def test_a_small_job_ends_before_a_large_one_that_started_earlier(make_bench: Any) -> None:
     bench = make_bench(concurrency=2)
     large = bench.batch(*(f"http://site.test/{n}" for n in range(3000)), maxAge=0)
     bench.until(lambda: bench.status(large)["completed"] > 10)
-    assert bench.ended(bench.batch(*(f"http://other.test/{n}" for n in range(5))))["completed"] == 5
+    assert bench.wait_until_ended(bench.batch(*(f"http://other.test/{n}" for n in range(5))))["completed"] == 5
     assert bench.status(large, query="?limit=1")["completed"] < 2000
     bench.http.delete(f"/v2/batch/scrape/{large}")
 
@@ -124,7 +124,7 @@ def test_pages_report_whether_and_how_long_they_waited(make_bench: Any) -> None:
     job = bench.batch(*(f"http://site.test/{n}" for n in range(6)), maxConcurrency=2, maxAge=0)
     bench.until(lambda: bench.status(job)["completed"] == 5)
     bench.web.held.clear()
-    told = {one["metadata"]["sourceURL"][-1]: one["metadata"] for one in bench.ended(job)["data"]}
+    told = {one["metadata"]["sourceURL"][-1]: one["metadata"] for one in bench.wait_until_ended(job)["data"]}
     assert [told[name]["concurrencyLimited"] for name in "012345"] == [False] * 2 + [True] * 4
     assert "concurrencyQueueDurationMs" not in told["0"]
     assert all(isinstance(told[name]["concurrencyQueueDurationMs"], int) for name in "2345")
@@ -167,7 +167,7 @@ def test_pages_appended_to_a_running_job_come_last(make_bench: Any, seed: int | 
     for number in range(3, 60, 19):
         assert bench.batch(*(f"http://site.test/{n}" for n in range(number, number + 19)), appendToId=job) == job
     bench.web.held.clear()
-    status = bench.ended(job)
+    status = bench.wait_until_ended(job)
     found = [document["metadata"]["sourceURL"] for document in status["data"]]
     assert (status["total"], status["completed"]) == (60, 60)
     assert sorted(found) == sorted(f"http://site.test/{n}" for n in range(60))

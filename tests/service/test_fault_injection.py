@@ -80,7 +80,7 @@ def test_a_connection_dropped_after_the_request_has_handled_it(bench: Any) -> No
     with pytest.raises(httpx.TransportError):
         bench.http.post("/v2/crawl", json={"url": A})
     (entry,) = bench.http.get("/v2/team/activity").json()["data"]
-    assert bench.ended(entry["id"], "crawl")["completed"] == 1
+    assert bench.wait_until_ended(entry["id"], "crawl")["completed"] == 1
 
 
 def test_a_body_is_truncated(bench: Any) -> None:
@@ -304,5 +304,5 @@ def test_every_rule_is_applied_or_refused(
 @pytest.fixture
 def ended_job(bench: Any) -> str:
     job: str = bench.batch(A, f"{A}b", f"{A}c")
-    bench.ended(job)
+    bench.wait_until_ended(job)
     return job

@@ -88,7 +88,7 @@ def test_a_repeat_after_a_restart_returns_the_same_response(make_bench: Any, tmp
     db = tmp_path / "service.db"
     bench = make_bench(db)
     first = bench.http.post("/v2/batch/scrape", json={"urls": [A]}, headers=key("k"))
-    bench.ended(first.json()["id"])
+    bench.wait_until_ended(first.json()["id"])
     bench.service.stop()
     later = make_bench(db)
     assert later.http.post("/v2/batch/scrape", json={"urls": [A]}, headers=key("k")).json()["id"] == first.json()["id"]

@@ -45,10 +45,10 @@ def test_calls_share_the_browser_with_the_page_of_the_scrape(red: Sessions) -> N
         "error", "result",
     }  # fmt: skip
     # Nothing is loaded again.
-    asked = len(red.lab.asked("/clicks"))
+    asked = len(red.lab.requests_for("/clicks"))
     again = red.interact(scrape, "print(await page.title())\nawait page.title()", language="python")
     assert (again["stdout"], again["result"], again["cdpUrl"]) == ("clicked 2\n", "clicked 2", first["cdpUrl"])
-    assert len(red.lab.asked("/clicks")) == asked
+    assert len(red.lab.requests_for("/clicks")) == asked
     with wire(first["cdpUrl"]) as client:
         assert client.title(client.page()) == "clicked 2"
     # A tab that a page opens stays: the rule of the scrape about tabs does not apply here.
@@ -56,9 +56,9 @@ def test_calls_share_the_browser_with_the_page_of_the_scrape(red: Sessions) -> N
     count = "context.pages().length"
     until(lambda: red.interact(scrape, count)["result"] == "2")
     red.lab.service.advance(100)
-    before = red.used()
+    before = red.credits_used()
     stopped = red.stop(scrape)
-    assert stopped["creditsBilled"] == red.used() - before == 4
+    assert stopped["creditsBilled"] == red.credits_used() - before == 4
     assert 100_000 <= stopped["sessionDurationMs"] < 120_000
     # Stopped again, it returns the same; and it is not restarted.
     assert red.stop(scrape) == stopped
@@ -84,7 +84,7 @@ def test_the_browser_uses_the_options_of_the_scrape(red: Sessions) -> None:
     agent = red.interact(scrape, "await page.evaluate('navigator.userAgent + navigator.language')")["result"]
     assert "Mobile" in agent
     assert agent.endswith("de")
-    seen = red.lab.asked("/mine")[-1]
+    seen = red.lab.requests_for("/mine")[-1]
     assert (seen["x-mine"], seen["accept-language"].partition(",")[0]) == ("yes", "de")
     red.stop(scrape)
 

@@ -48,7 +48,7 @@ def effect(bench: Any, times: int | None = 1, path: str = "", nth: int = 1, **ef
 def test_a_page_fails_with_the_code_of_the_rule(bench: Any) -> None:
     effect(bench, path="/c$", fail_page="SCRAPE_TIMEOUT")
     job = bench.batch(*PAGES)
-    assert bench.ended(job)["completed"] == 5
+    assert bench.wait_until_ended(job)["completed"] == 5
     (error,) = bench.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
     assert (error["url"], error["code"]) == (PAGES[2], "SCRAPE_TIMEOUT")
     assert bench.service.counts()["pages_billed"] == 5
@@ -75,7 +75,7 @@ def test_a_lost_page_of_a_crawl_is_reported_as_missing(bench: Any) -> None:
     front = "http://site.test/"
     bench.web.links = {front: PAGES}
     effect(bench, path="/c$", lose_page=True)
-    ended = bench.ended(bench.crawl(front), "crawl")
+    ended = bench.wait_until_ended(bench.crawl(front), "crawl")
     assert (ended["completed"], ended["total"]) == (6, 6)
 
 
@@ -86,7 +86,7 @@ def test_the_seed_and_not_the_order_determines_which_pages_fail(bench: Any) -> N
         rule = {"times": None, "probability": 0.5, "seed": seed, "effect": {"fail_page": True}}
         bench.service.faults(rule)
         job = bench.batch(*order)
-        bench.ended(job)
+        bench.wait_until_ended(job)
         return {one["url"] for one in bench.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]}
 
     first = failing(urls, 1)
@@ -102,11 +102,11 @@ def test_a_stalled_job_resumes_when_its_rule_is_removed(bench: Any, client: Any)
     (rule,) = bench.http.get("/_weblake/faults").json()["rules"]
     bench.until(lambda: bench.status(stalled)["completed"] >= 11)
     other = bench.batch(*PAGES)
-    assert bench.ended(other)["completed"] == 6
+    assert bench.wait_until_ended(other)["completed"] == 6
     assert bench.status(stalled)["status"] == "scraping"
     assert bench.status(stalled)["completed"] < 30
     assert bench.http.delete(f"/_weblake/faults/{rule['id']}").json() == {"rules": []}
-    assert bench.ended(stalled)["completed"] == 30
+    assert bench.wait_until_ended(stalled)["completed"] == 30
 
 
 def test_a_wait_for_a_stalled_job_ends_at_its_deadline(bench: Any, client: Any, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_stalled_job_can_be_cancelled_or_reset(bench: Any) -> None:
     bench.batch(*PAGES)
     bench.http.post("/_weblake/reset")
     assert bench.http.get("/_weblake/faults").json() == {"rules": []}
-    assert bench.ended(bench.batch(*PAGES))["completed"] == 6
+    assert bench.wait_until_ended(bench.batch(*PAGES))["completed"] == 6
 
 
 def test_a_delayed_request_is_not_handled_after_a_reset(bench: Any) -> None:
@@ -169,7 +169,7 @@ def test_status_faults_apply_to_status_reads_only(bench: Any) -> None:
 
 def test_an_empty_chunk_with_its_own_cursor_is_polled_again(bench: Any, client: Any, tmp_path: Path) -> None:
     job = bench.batch(*PAGES)
-    bench.ended(job)
+    bench.wait_until_ended(job)
     effect(bench, empty_chunk=True)
     read = bench.status(job, query="?skip=2")
     assert (read["data"], read["status"]) == ([], "scraping")
@@ -194,7 +194,7 @@ def test_a_document_that_comes_twice_is_stored_once(bench: Any, client: Any, tmp
     urls = weblake.read(tmp_path, "documents").to_table()["source_url"].to_pylist()
     assert sorted(urls) == PAGES
     job = bench.batch(*PAGES)
-    bench.ended(job)
+    bench.wait_until_ended(job)
     assert len(bench.status(job, query="?skip=4")["data"]) == 2, "one page more than requested would remain"
 
 
@@ -206,7 +206,7 @@ def test_a_next_link_to_another_host_is_not_followed(bench: Any, client: Any, tm
     assert asked == []
     effect(bench, times=None, chunk_documents=2, foreign_next=True)
     job = bench.batch(*PAGES)
-    bench.ended(job)
+    bench.wait_until_ended(job)
     assert bench.status(job)["next"].startswith("https://elsewhere.invalid/v2/batch/scrape/")
 
 

@@ -25,7 +25,7 @@ PATHS = ["/v2/batch/scrape/{}", "/v2/crawl/{}", "/v2/scrape/{}", "/v2/batch/scra
 @pytest.mark.parametrize("path", PATHS)
 def test_s6_a_job_id_must_be_a_uuid(bench: Any, path: str) -> None:
     job = bench.batch("http://site.test/a")
-    bench.ended(job)
+    bench.wait_until_ended(job)
     for away in (*(one.format(job) for one in AWAY), job.replace("-", "")):
         for method in ("GET", "DELETE"):
             reply = bench.http.request(method, path.format(quote(away, safe="")))

@@ -111,8 +111,8 @@ def test_a_stopped_service_resumes_its_jobs_at_the_next_start(make_bench: Any, t
     bench.service.stop()
     assert bench.web.flying == 0
     later = make_bench(db)
-    assert later.ended(batch)["completed"] == 5
-    assert later.ended(crawl, "crawl")["completed"] == 1
+    assert later.wait_until_ended(batch)["completed"] == 5
+    assert later.wait_until_ended(crawl, "crawl")["completed"] == 1
     assert later.service.counts()["pages_billed"] == 6
 
 
@@ -135,7 +135,7 @@ def test_a_resumed_crawl_keeps_redirects_limits_and_blocked_pages(make_bench: An
     bench.service.stop()
     later = make_bench(db, web=bench.web)
     bench.web.held.clear()
-    status = later.ended(job, "crawl")
+    status = later.wait_until_ended(job, "crawl")
     found = [document["metadata"]["sourceURL"] for document in status["data"]]
     assert sorted(found) == sorted([home, *urls[:2], *urls[4:13]])
     assert (status["total"], later.service.counts()["pages_billed"]) == (12, 12)
@@ -145,7 +145,7 @@ def test_a_resumed_crawl_keeps_redirects_limits_and_blocked_pages(make_bench: An
 def test_the_clock_offset_survives_a_restart(make_bench: Any, tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "service.db")
     job = bench.batch(URLS[0])
-    bench.ended(job)
+    bench.wait_until_ended(job)
     bench.service.advance(23 * 3600)
     bench.service.stop()
     later = make_bench(tmp_path / "service.db")
@@ -171,12 +171,12 @@ def test_an_unwritable_job_fails_with_an_error(make_bench: Any, tmp_path: Path) 
     bench.until(lambda: bench.status(job)["completed"] == 3)
     limit(0)
     bench.web.held.clear()
-    status = bench.ended(job)
+    status = bench.wait_until_ended(job)
     assert (status["success"], status["status"]) == (False, "failed")
     assert "full" in status["error"]
     assert 3 <= status["completed"] < 60
     limit(1_000_000)
-    assert bench.ended(bench.batch(URLS[0]))["status"] == "completed"
+    assert bench.wait_until_ended(bench.batch(URLS[0]))["status"] == "completed"
 
 
 def serve_process(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:

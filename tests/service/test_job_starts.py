@@ -103,8 +103,8 @@ def test_an_unreadable_job_fails_only_itself(make_bench: Any, tmp_path: Path, co
     corrupt(store, column, value if column != "url" else "ftp:x")  # type: ignore[arg-type]
     store.close()
     later = make_bench(tmp_path / "service.db")
-    assert later.ended(batch)["completed"] == 1
-    status = later.ended(crawl, "crawl")
+    assert later.wait_until_ended(batch)["completed"] == 1
+    status = later.wait_until_ended(crawl, "crawl")
     assert (status["status"], status["success"]) == ("failed", False)
     assert "can no longer be read" in status["error"]
 
@@ -122,7 +122,7 @@ def test_a_job_waits_for_a_database_that_another_program_has_locked(make_bench: 
     bench.until(lambda: len(bench.web.asked) >= 6 or bench.web.flying == 0)
     other.execute("ROLLBACK")
     other.close()
-    status = bench.ended(job)
+    status = bench.wait_until_ended(job)
     assert (status["status"], status["completed"], status["creditsUsed"]) == ("completed", 5, 5)
 
 

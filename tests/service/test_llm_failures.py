@@ -16,7 +16,7 @@ import pytest
 from catalogue import proves
 from https_site import secure
 from polling import until
-from secret_search import holds, in_files
+from secret_search import contains_secret, in_files
 
 from weblake.errors import InvalidOption
 from weblake.loopback import LoopbackResponse, LoopbackServer
@@ -127,14 +127,14 @@ def test_the_number_of_concurrent_calls_is_limited(make_bench: Any) -> None:
     with LoopbackServer(answer) as server:
         bench = make_bench(llm_base_url=f"{server.url}/v1", llm_model="m", llm_concurrency=2)
         job = bench.batch(*(f"http://site.test/{n}" for n in range(12)), formats=["summary"])
-        assert bench.ended(job)["completed"] == 12
+        assert bench.wait_until_ended(job)["completed"] == 12
     assert most[0] == 2
 
 
 def test_in_a_batch_only_the_page_of_a_failed_call_fails(bench: Any, weblake_llm: Any) -> None:
     weblake_llm.fail(404)
     job = bench.batch("http://site.test/1", "http://site.test/2", formats=["summary"])
-    found = bench.ended(job)
+    found = bench.wait_until_ended(job)
     assert (found["status"], found["completed"], found["creditsUsed"]) == ("completed", 1, 1)
     (error,) = bench.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
     assert error["code"] == "FEATURE_NOT_CONFIGURED"
@@ -192,8 +192,8 @@ def test_s1_no_response_log_or_file_contains_the_key_of_a_language_model(weblake
             replies += [http.get("/_weblake/requests"), http.get("/v2/team/activity")]
             assert [one.status_code for one in replies[:4]] == [503, 200, 503, 503]
             assert any(CANARY in one.headers["authorization"] for one in weblake_llm.requests), "the key was sent"
-            assert not any(holds(one.content + repr(one.headers).encode(), CANARY) for one in replies)
-            assert not holds(Path(f"/proc/{process.pid}/cmdline").read_bytes(), CANARY)
+            assert not any(contains_secret(one.content + repr(one.headers).encode(), CANARY) for one in replies)
+            assert not contains_secret(Path(f"/proc/{process.pid}/cmdline").read_bytes(), CANARY)
             http.close()
         finally:
             process.terminate()
@@ -211,7 +211,7 @@ def test_s1_no_response_log_or_file_contains_the_key_of_a_language_model(weblake
 )
 def test_s1_the_repr_of_a_configuration_does_not_show_the_key_of_a_language_model() -> None:
     config = ServiceConfig(llm_base_url="http://127.0.0.1:9/v1", llm_api_key=CANARY, llm_model="m")
-    assert not holds(repr(config).encode(), CANARY)
+    assert not contains_secret(repr(config).encode(), CANARY)
 
 
 WRONG = {
@@ -231,7 +231,7 @@ def test_invalid_settings_are_refused_at_the_start(case: str) -> None:
         LocalService(config=ServiceConfig(llm_model="m", **fields)).start()
     said = f"{caught.value} {caught.value.hint}"
     assert names in said
-    assert not holds(said.encode(), CANARY)
+    assert not contains_secret(said.encode(), CANARY)
 
 
 # --- no language model ---

@@ -33,7 +33,7 @@ class Api:
         assert reply.status_code == status, reply.text
         return reply.json()
 
-    def ended(self, kind: str, job: str) -> Any:
+    def wait_until_ended(self, kind: str, job: str) -> Any:
         def look() -> Any:
             found = self.get(f"/v2/{kind}/{job}")
             return found if found["status"] != "processing" else None
@@ -41,7 +41,7 @@ class Api:
         return until(look, 30)
 
     def run(self, kind: str, **body: Any) -> Any:
-        return self.ended(kind, self.post(f"/v2/{kind}", body)["id"])
+        return self.wait_until_ended(kind, self.post(f"/v2/{kind}", body)["id"])
 
     def credits(self) -> int:
         return sum(one["totalCredits"] for one in self.get("/v2/team/credit-usage/historical")["periods"])
@@ -221,7 +221,7 @@ def test_webhooks_report_the_steps_and_the_end_of_an_agent(
 def test_jobs_expire_and_belong_to_their_team(api: Api, weblake_llm: Any, weblake_service: Any) -> None:
     weblake_llm.say(act(action="finish", data={}))
     job = api.post("/v2/agent", {"prompt": "x"})["id"]
-    api.ended("agent", job)
+    api.wait_until_ended("agent", job)
     for path in (f"/v2/agent/{NO_JOB}", f"/v2/extract/{NO_JOB}", "/v2/agent/x", "/v2/extract/x"):
         api.get(path, 404)
     weblake_service.advance(24 * 3600 + 1)
@@ -267,7 +267,7 @@ def test_a_killed_agent_resumes_after_its_last_step_and_pays_once(
     weblake_llm.say(act(action="finish", data={"ok": True}))
     service.restart()
     after = Api(service)
-    found = after.ended("agent", job)
+    found = after.wait_until_ended("agent", job)
     assert (found["data"], found["creditsUsed"]) == ({"ok": True}, 6)
     assert after.credits() == 6
     assert len(weblake_site.requests("/about")) == 1
@@ -288,7 +288,7 @@ def test_a_killed_extract_reads_no_page_twice(
     service.kill()
     service.restart()
     after = Api(service)
-    found = after.ended("extract", job)
+    found = after.wait_until_ended("extract", job)
     assert (found["status"], found["creditsUsed"], after.credits()) == ("completed", 6, 6)
     assert [len(weblake_site.requests(path)) for path in ("/about", "/contact")] == [1, 1]
     for one in (before, after):
@@ -330,12 +330,12 @@ def test_every_response_conforms_to_the_contract(api: Api, weblake_llm: Any, web
     about = weblake_site.url + "/about"
     extract = fits("ExtractStarted", api.post("/v2/extract", {"urls": [about, "ftp://x"], "prompt": "x"}))["id"]
     fits("ExtractStatus", api.get(f"/v2/extract/{extract}"))
-    fits("ExtractStatus", api.ended("extract", extract))
+    fits("ExtractStatus", api.wait_until_ended("extract", extract))
     weblake_llm.say(act(action="finish", data=[1]))
     weblake_llm.say(act(action="finish", data={"a": 1}))
     agent = fits("AgentStarted", api.post("/v2/agent", {"prompt": "x"}))["id"]
     fits("AgentStatus", api.get(f"/v2/agent/{agent}"))
-    fits("AgentStatus", api.ended("agent", agent))
+    fits("AgentStatus", api.wait_until_ended("agent", agent))
     fits("ExtractStatus", api.get(f"/v2/extract/{agent}"))
     fits("ErrorBody", api.get(f"/v2/agent/{NO_JOB}", 404))
     weblake_llm.say({"limit": 1})

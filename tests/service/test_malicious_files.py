@@ -25,7 +25,7 @@ def document(name: str) -> bytes:
 
 
 def test_an_encrypted_pdf_is_reported(parsing: Any) -> None:
-    status, code, error = parsing.refused("encrypted.pdf")
+    status, code, error = parsing.refusal("encrypted.pdf")
     assert (status, code) == (400, BROKEN)
     assert "protected with a password" in error
     assert "Harbour secrets" in parsing.parse("owner_only.pdf")["markdown"]
@@ -35,7 +35,7 @@ def test_an_encrypted_pdf_is_reported(parsing: Any) -> None:
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_a_truncated_file_is_reported(parsing: Any, name: str, share: float) -> None:
     body = document(name)
-    status, code, error = parsing.refused(name, body[: int(len(body) * share)])
+    status, code, error = parsing.refusal(name, body[: int(len(body) * share)])
     assert (status, code) == (400, BROKEN)
     assert name in error
 
@@ -52,7 +52,7 @@ def test_a_truncated_pdf_is_converted_partially_or_reported(parsing: Any) -> Non
 @pytest.mark.parametrize("name", ["x.pdf", "x.docx", "x.doc", "x.odt", "x.rtf", "x.xlsx", "x.xls"])
 @pytest.mark.parametrize("body", [b"", b"\x00" * 100, b"PK\x03\x04" + b"\x00" * 100, bytes(range(256)) * 50])
 def test_garbage_with_any_file_name_is_reported(parsing: Any, name: str, body: bytes) -> None:
-    status, code, error = parsing.refused(name, body)
+    status, code, error = parsing.refusal(name, body)
     assert (status, code) == (400, BROKEN)
     assert name in error
 
@@ -62,7 +62,7 @@ def test_a_zip_bomb_is_refused_at_once(parsing: Any) -> None:
     bomb = parse_lab.rezipped("tides.docx", word__document=b"<w>" + b" " * (140 << 20) + b"</w>")
     assert len(bomb) < 2 << 20
     made = time.monotonic()
-    status, code, error = parsing.refused("bomb.docx", bomb)
+    status, code, error = parsing.refusal("bomb.docx", bomb)
     assert (status, code) == (400, BROKEN)
     assert "Split it" in error or "damaged" in error
     assert time.monotonic() - made < 5 + (made - begun)
@@ -102,7 +102,7 @@ def test_deep_nesting_does_not_crash_the_process(parsing: Any) -> None:
 def test_a_conversion_that_takes_too_long_is_aborted_and_the_next_file_is_converted(parsing: Any) -> None:
     sheet = parse_lab.wide_sheet()
     begun = time.monotonic()
-    status, code, error = parsing.refused("wide.xlsx", sheet, timeout=300, formats=["html"])
+    status, code, error = parsing.refusal("wide.xlsx", sheet, timeout=300, formats=["html"])
     assert (status, code) == (408, "SCRAPE_TIMEOUT")
     assert "within 0.3 s" in error
     assert time.monotonic() - begun < 5
@@ -139,5 +139,5 @@ def test_an_archive_with_many_parts_is_bounded(parsing: Any) -> None:
         for at in range(20_000):
             archive.writestr(f"p{at}", b"")
     begun = time.monotonic()
-    assert parsing.refused("many.docx", out.getvalue())[0] == 400
+    assert parsing.refusal("many.docx", out.getvalue())[0] == 400
     assert time.monotonic() - begun < 10

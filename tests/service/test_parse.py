@@ -42,12 +42,12 @@ def test_the_response_is_a_scrape_document_that_can_be_read_again(parsing: Any) 
 def test_a_pdf_costs_a_credit_a_page_and_others_one(open_parsing: Any) -> None:
     parsing = open_parsing()
     for name, price in (("tides.pdf", 2), ("tides.docx", 1), ("gauges.xls", 1), ("tides.html", 1)):
-        before = parsing.used()
+        before = parsing.credits_used()
         assert parsing.parse(name)["metadata"]["creditsUsed"] == price
-        assert parsing.used() - before == price
-    assert parsing.used() == 5
-    parsing.refused("encrypted.pdf")
-    assert parsing.used() == 5
+        assert parsing.credits_used() - before == price
+    assert parsing.credits_used() == 5
+    parsing.refusal("encrypted.pdf")
+    assert parsing.credits_used() == 5
     assert parsing.service.counts()["parse_started"] == 5
 
 
@@ -55,8 +55,8 @@ def test_a_file_is_not_parsed_without_credits(open_parsing: Any) -> None:
     parsing = open_parsing(plan_credits=1)
     # The number of pages is known after the conversion.
     parsing.parse("tides.pdf")
-    assert parsing.used() == 2
-    assert parsing.refused("tides.docx")[:2] == (402, "INSUFFICIENT_CREDITS")
+    assert parsing.credits_used() == 2
+    assert parsing.refusal("tides.docx")[:2] == (402, "INSUFFICIENT_CREDITS")
 
 
 def test_a_repeat_under_one_key_gets_the_same_response_and_is_billed_once(open_parsing: Any) -> None:
@@ -65,11 +65,11 @@ def test_a_repeat_under_one_key_gets_the_same_response_and_is_billed_once(open_p
     again = parsing.post("tides.pdf", key=key("k"), formats=["markdown"])
     assert again.content == first.content
     assert again.headers["idempotent-replayed"] == "true"
-    assert (parsing.used(), parsing.service.counts()["parse_started"]) == (2, 1)
+    assert (parsing.credits_used(), parsing.service.counts()["parse_started"]) == (2, 1)
     other = (parse_lab.DOCUMENTS / "tides.pdf").read_bytes() + b"\n"
     assert parsing.post("tides.pdf", other, key=key("k"), formats=["markdown"]).status_code == 409
     assert parsing.post("tides.pdf", key=key("k"), formats=["html"]).status_code == 409
-    assert parsing.used() == 2
+    assert parsing.credits_used() == 2
 
 
 def test_a_refusal_of_a_file_is_replayed(open_parsing: Any) -> None:
@@ -89,17 +89,17 @@ def test_the_rate_limit_sends_retry_after(open_parsing: Any) -> None:
 
 
 def test_zero_data_retention_must_be_enabled_and_stores_nothing(open_parsing: Any) -> None:
-    assert open_parsing().refused("tides.docx", zeroDataRetention=True)[0] == 403
+    assert open_parsing().refusal("tides.docx", zeroDataRetention=True)[0] == 403
     parsing = open_parsing(zero_data_retention=True)
     document = parsing.parse("tides.docx", zeroDataRetention=True)
     assert "spring tide" in document["markdown"]
     assert parsing.http.get(f"/v2/scrape/{document['metadata']['scrapeId']}").status_code == 404
-    assert parsing.used() == document["metadata"]["creditsUsed"] == 2
+    assert parsing.credits_used() == document["metadata"]["creditsUsed"] == 2
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "slides.pptx", "archive.zip", "page.html.exe", "pdf", "table.csv"])
 def test_unsupported_file_types_are_refused(parsing: Any, name: str) -> None:
-    status, code, error = parsing.refused(name, b"%PDF-1.4 whatever")
+    status, code, error = parsing.refusal(name, b"%PDF-1.4 whatever")
     assert (status, code) == (400, "UNSUPPORTED_FILE_TYPE")
     assert name in error
     assert ".docx" in error
@@ -125,11 +125,11 @@ def test_unsupported_file_types_are_refused(parsing: Any, name: str) -> None:
 def test_unsupported_options_are_refused(
     parsing: Any, options: dict[str, Any], status: int, code: str, named: str
 ) -> None:
-    before = parsing.used()
-    told_status, told_code, error = parsing.refused("tides.docx", **options)
+    before = parsing.credits_used()
+    told_status, told_code, error = parsing.refusal("tides.docx", **options)
     assert (told_status, told_code) == (status, code)
     assert named in error
-    assert parsing.used() == before
+    assert parsing.credits_used() == before
 
 
 def test_options_without_effect_on_files_are_accepted(parsing: Any) -> None:

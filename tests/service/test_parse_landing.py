@@ -56,7 +56,7 @@ def test_files_land_once(new_parsing: Any, tmp_path: Path) -> None:
     assert [row["url"] for row in rows] == ["file:///gauges.xls", "file:///tides.docx", "file:///tides.pdf"]
     assert "潮位は正常" in rows[1]["markdown"]
     assert dict(rows[2]["metadata"])["numPages"] == "2"
-    assert (new_parsing.used(), new_parsing.service.counts()["parse_started"]) == (4, 3)
+    assert (new_parsing.credits_used(), new_parsing.service.counts()["parse_started"]) == (4, 3)
 
 
 @pytest.mark.system
@@ -83,4 +83,4 @@ def test_a_killed_and_repeated_command_pays_once(new_parsing: Any, tmp_path: Pat
         killed.kill()
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     assert len(landed(tmp_path)) == 1
-    assert (new_parsing.used(), new_parsing.service.counts()["parse_started"]) == (2, 1)
+    assert (new_parsing.credits_used(), new_parsing.service.counts()["parse_started"]) == (2, 1)

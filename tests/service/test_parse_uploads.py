@@ -63,13 +63,13 @@ def test_parts_may_come_in_any_order(parsing: Any, parts: list[tuple[str, bytes]
     ids=lambda value: None if isinstance(value, bytes) else value.replace(" ", "_"),
 )
 def test_an_invalid_form_is_refused_with_the_reason(parsing: Any, body: bytes, said: str) -> None:
-    before = parsing.used()
+    before = parsing.credits_used()
     reply = send(parsing, body)
     told = reply.json()
     assert (reply.status_code, told["success"]) == (400, False)
     assert said in told["error"]
     assert told["details"]
-    assert parsing.used() == before
+    assert parsing.credits_used() == before
 
 
 @pytest.mark.parametrize(

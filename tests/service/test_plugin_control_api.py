@@ -71,7 +71,7 @@ def test_a_reset_deletes_data_and_stops_jobs(bench: Any) -> None:
         assert bench.http.get(f"/_weblake/{name}").json() == {name: empty}
     assert bench.http.get(f"/v2/batch/scrape/{job}").status_code == 404
     bench.web.held.clear()
-    assert bench.ended(bench.batch(A))["completed"] == 1
+    assert bench.wait_until_ended(bench.batch(A))["completed"] == 1
 
 
 def test_deliveries_are_listed_without_bodies(bench: Any) -> None:

@@ -161,7 +161,7 @@ def test_binary_data_declared_as_text_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["nothing.pdf", "nothing.docx", "nothing.xls"])
 def test_an_empty_file_is_reported_as_empty(parsing: Any, name: str) -> None:
-    status, code, error = parsing.refused(name, b"")
+    status, code, error = parsing.refusal(name, b"")
     assert (status, code) == (400, "SCRAPE_UNSUPPORTED_FILE_ERROR")
     assert error == f"{name} is empty: it has no bytes at all. Save it anew."
 

@@ -74,8 +74,8 @@ def test_every_response_conforms_to_the_contract(bench: Any, api: dict[str, Any]
         "running": bench.batch(held),
         "held": bench.crawl(held),
     }
-    ids["scrape"] = bench.ended(ids["batch"])["data"][0]["metadata"]["scrapeId"]
-    bench.ended(ids["crawl"], "crawl")
+    ids["scrape"] = bench.wait_until_ended(ids["batch"])["data"][0]["metadata"]["scrapeId"]
+    bench.wait_until_ended(ids["crawl"], "crawl")
     seen = set()
     for method, path, body, status in CALLED:
         path = path.format(**ids)

@@ -110,7 +110,7 @@ def test_a_hit_reports_its_time_and_url(lab: Any) -> None:
     assert (hit["metadata"]["sourceURL"], hit["metadata"]["url"]) == (again, url)
     assert hit["metadata"]["cachedAt"] < iso(before + 30)
     assert hit["metadata"]["creditsUsed"] == 1
-    assert lab.fetched("/p") == 1
+    assert lab.fetch_count("/p") == 1
 
 
 def test_max_age_is_in_milliseconds_and_zero_disables_the_cache(lab: Any) -> None:
@@ -137,7 +137,7 @@ def test_min_age_reads_only_the_cache(lab: Any) -> None:
     lab.service.advance(30 * 24 * 3600)
     assert lab.scrape(url, minAge=1, formats=["html"])["metadata"]["cacheState"] == "hit"
     assert lab.post(url, minAge=1, maxAge=60_000).status_code == 404
-    assert lab.fetched("/p") == 1
+    assert lab.fetch_count("/p") == 1
     assert lab.credits() == 2
 
 
@@ -173,17 +173,17 @@ def test_an_unverified_cached_page_is_not_served_when_verification_is_required(l
     assert lab.scrape(url, skipTlsVerification=False)["metadata"]["cacheState"] == "miss"
     assert lab.scrape(url, skipTlsVerification=False)["metadata"]["cacheState"] == "hit"
     assert lab.scrape(url)["metadata"]["cacheState"] == "hit"
-    assert lab.fetched("/p") == 2
+    assert lab.fetch_count("/p") == 2
 
 
 def test_batches_and_crawls_fill_the_cache_and_are_served_from_it(lab: Any) -> None:
     url = lab.site.page("/p", b"<main>One</main>")
     body = {"urls": [url], "formats": ["links"]}
     job = lab.http.post("/v2/batch/scrape", json=body).json()["id"]
-    lab.ended(f"/v2/batch/scrape/{job}")
+    lab.wait_until_ended(f"/v2/batch/scrape/{job}")
     assert lab.scrape(url)["metadata"]["cacheState"] == "hit"
     crawl = lab.http.post("/v2/crawl", json={"url": url, "sitemap": "skip", "ignoreRobotsTxt": True}).json()["id"]
-    (found,) = lab.ended(f"/v2/crawl/{crawl}")["data"]
+    (found,) = lab.wait_until_ended(f"/v2/crawl/{crawl}")["data"]
     assert found["metadata"]["cacheState"] == "hit"
 
 

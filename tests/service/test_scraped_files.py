@@ -84,12 +84,12 @@ def test_a_pdf_page_costs_one_credit_also_from_the_cache(new_parsing: Any, site:
     for state, used in (("miss", 2), ("hit", 4)):
         metadata = new_parsing.http.post("/v2/scrape", json={"url": url}).json()["data"]["metadata"]
         assert (metadata["cacheState"], metadata["creditsUsed"], metadata["numPages"]) == (state, 2, 2)
-        assert new_parsing.used() == used
+        assert new_parsing.credits_used() == used
     one = scraped(new_parsing, url, parsers=[{"type": "pdf", "maxPages": 1}])
-    assert (one["metadata"]["creditsUsed"], new_parsing.used()) == (1, 5)
+    assert (one["metadata"]["creditsUsed"], new_parsing.credits_used()) == (1, 5)
     raw = scraped(new_parsing, url, parsers=[])
     assert raw["markdown"] == base64.b64encode(document("tides.pdf")).decode()
-    assert (raw["metadata"]["creditsUsed"], new_parsing.used()) == (1, 6)
+    assert (raw["metadata"]["creditsUsed"], new_parsing.credits_used()) == (1, 6)
 
 
 def test_a_batch_of_pdfs_is_billed_per_page(new_parsing: Any, site: Any) -> None:
@@ -105,7 +105,7 @@ def test_a_batch_of_pdfs_is_billed_per_page(new_parsing: Any, site: Any) -> None
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert (status["status"], status["completed"], status["creditsUsed"]) == ("completed", 3, 4)
-    assert new_parsing.used() == 4
+    assert new_parsing.credits_used() == 4
     errors = new_parsing.http.get(f"/v2/batch/scrape/{job}/errors").json()["errors"]
     assert [(error["url"], error["code"]) for error in errors] == [(urls[3], "SCRAPE_UNSUPPORTED_FILE_ERROR")]
     assert "password" in errors[0]["error"]

@@ -64,8 +64,8 @@ def test_an_empty_index_is_reported_and_free(bench: Any) -> None:
 def test_pages_of_scrapes_batches_and_crawls_are_found(bench: Any) -> None:
     bench.web.bodies = {A: "alpha one", B: "alpha two", C: "alpha three"}
     scraped(bench, A)
-    bench.ended(bench.batch(B))
-    bench.ended(bench.crawl(C), "crawl")
+    bench.wait_until_ended(bench.batch(B))
+    bench.wait_until_ended(bench.crawl(C), "crawl")
     assert set(urls(search(bench, "alpha"))) == {A, B, C}
 
 
@@ -183,7 +183,7 @@ def test_invalid_searches_are_refused(bench: Any, body: dict[str, object], statu
 def test_every_ten_results_cost_two_credits(bench: Any) -> None:
     for n in range(11):
         bench.web.bodies[f"http://site.test/{n}"] = "common"
-    bench.ended(bench.batch(*bench.web.bodies))
+    bench.wait_until_ended(bench.batch(*bench.web.bodies))
     before = credits(bench)
     assert search(bench, "common", limit=10)["creditsUsed"] == 2
     assert search(bench, "common", limit=100)["creditsUsed"] == 4
@@ -272,7 +272,7 @@ def test_the_index_is_bounded(make_bench: Any) -> None:
     bench = make_bench(max_indexed_pages=10)
     for n in range(130):
         bench.web.bodies[f"http://site.test/{n}"] = "common"
-    bench.ended(bench.batch(*bench.web.bodies))
+    bench.wait_until_ended(bench.batch(*bench.web.bodies))
     assert len(urls(search(bench, "common", limit=100))) < 80
 
 

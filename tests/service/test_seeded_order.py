@@ -56,9 +56,9 @@ def job_responses(bench: Any, address: str) -> str:
 def calls(bench: Any) -> list[str]:
     """Make the same calls one after the other, and return the responses."""
     crawl = bench.crawl(HOME, limit=30)
-    bench.ended(crawl, "crawl")
+    bench.wait_until_ended(crawl, "crawl")
     batch = bench.batch(*(f"{HOME}{number % 25}" for number in range(40)))
-    bench.ended(batch)
+    bench.wait_until_ended(batch)
     single = bench.http.post("/v2/scrape", json={"url": f"{HOME}1"}).json()
     activity = bench.http.get("/v2/team/activity").json()
     return [
@@ -87,7 +87,7 @@ def test_a_restart_does_not_change_seeded_responses(make_bench: Any, tmp_path: P
             bench.until(lambda bench=bench, n=number, job=job: bench.status(job, kind)["completed"] > 5 * n)
             bench.service.stop()
             bench = make_bench(db, web=web, seed=4)
-        bench.ended(job, kind)
+        bench.wait_until_ended(job, kind)
         replies.append(job_responses(bench, f"/v2/{kind}/{job}"))
     assert replies[0] == replies[1]
 
@@ -97,5 +97,5 @@ def test_without_a_seed_pages_are_returned_as_they_complete(bench: Any) -> None:
     job = bench.batch(f"{HOME}0", f"{HOME}1")
     bench.until(lambda: bench.status(job)["completed"] == 1)
     bench.web.held.clear()
-    found = [document["metadata"]["sourceURL"] for document in bench.ended(job)["data"]]
+    found = [document["metadata"]["sourceURL"] for document in bench.wait_until_ended(job)["data"]]
     assert found == [f"{HOME}1", f"{HOME}0"]

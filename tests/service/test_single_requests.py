@@ -31,7 +31,7 @@ def test_every_response_declares_idempotent_replay(bench: Any) -> None:
 def test_next_links_have_the_host_of_the_request(bench: Any) -> None:
     host = f"localhost:{bench.service.url.rpartition(':')[2]}"
     job = bench.batch(A, B)
-    bench.ended(job)
+    bench.wait_until_ended(job)
     link = bench.http.get(f"/v2/batch/scrape/{job}?limit=1", headers={"Host": host}).json()["next"]
     assert link.startswith(f"http://{host}/v2/batch/scrape/{job}?")
 
@@ -233,7 +233,7 @@ def test_activity_is_paginated_filtered_and_expires_after_a_day(bench: Any) -> N
 def test_usage_is_reported_by_month_and_by_key(make_bench: Any) -> None:
     bench = make_bench(keys={"etl": "test-key-1", "adhoc": "test-key-2"})
     other = {"Authorization": "Bearer test-key-2"}
-    bench.ended(bench.batch(A, B))
+    bench.wait_until_ended(bench.batch(A, B))
     bench.http.post("/v2/scrape", json={"url": A}, headers=other)
     (period,) = bench.http.get("/v2/team/credit-usage/historical").json()["periods"]
     assert period["totalCredits"] == 3
@@ -261,10 +261,10 @@ def test_a_scrape_without_enough_credits_is_refused(make_bench: Any) -> None:
     both = bench.http.post("/v2/batch/scrape", json={"urls": [A, B]})
     assert (both.status_code, both.json()["success"]) == (402, False)
     bench.web.held.clear()
-    bench.ended(job, "crawl")
+    bench.wait_until_ended(job, "crawl")
     assert bench.http.get("/v2/team/credit-usage").json()["data"]["remainingCredits"] == 2
     assert bench.http.get("/v2/team/token-usage").json()["data"]["planTokens"] == 45
-    bench.ended(bench.batch(A, B))
+    bench.wait_until_ended(bench.batch(A, B))
     assert bench.http.post("/v2/scrape", json={"url": A}).status_code == 402
     assert bench.http.get("/v2/team/activity").json()["data"][0]["endpoint"] == "batch_scrape"
 

@@ -162,8 +162,8 @@ def test_every_operation_is_listed_and_can_be_read_again(bench: Any) -> None:
     assert bench.http.post("/v2/scrape", json={"url": BAD}).status_code == 500
     bench.http.post("/v2/scrape", json={"url": A})
     bench.http.post("/v2/map", json={"url": A})
-    bench.ended(bench.batch(A, B))
-    bench.ended(bench.crawl(A), "crawl")
+    bench.wait_until_ended(bench.batch(A, B))
+    bench.wait_until_ended(bench.crawl(A), "crawl")
     running = bench.web.held.add(B) or bench.batch(B, maxAge=0)
     entries = bench.http.get("/v2/team/activity").json()["data"]
     assert [one["endpoint"] for one in entries] == ["batch_scrape", "crawl", "batch_scrape", "map", "scrape", "scrape"]
@@ -192,7 +192,7 @@ def test_usage_of_a_renamed_or_removed_key_is_kept(make_bench: Any, tmp_path: An
     bench.http.post("/v2/scrape", json={"url": A}, headers={"Authorization": "Bearer test-key-2"})
     bench.service.stop()
     later = make_bench(db, keys=[ServiceKey("test-key", "new-etl", "red")])
-    assert later.ended(job)["completed"] == 2
+    assert later.wait_until_ended(job)["completed"] == 2
     later.http.post("/v2/scrape", json={"url": B})
     assert later.http.get("/v2/crawl/active", headers={"Authorization": "Bearer test-key-2"}).status_code == 401
     report = later.http.get("/v2/team/credit-usage/historical?byApiKey=true").json()["periods"]

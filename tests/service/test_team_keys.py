@@ -111,8 +111,8 @@ def test_a_team_sees_nothing_of_another(make_bench: Any) -> None:
     bench.web.held.add(B)
     done, running = bench.batch(A), bench.batch(B)
     crawl = bench.crawl(A)
-    scrape_id = bench.ended(done)["data"][0]["metadata"]["scrapeId"]
-    bench.ended(crawl, "crawl")
+    scrape_id = bench.wait_until_ended(done)["data"][0]["metadata"]["scrapeId"]
+    bench.wait_until_ended(crawl, "crawl")
 
     def ask(method: str, path: str) -> tuple[int, Any]:
         reply = bench.http.request(method, path, headers=BLUE)

@@ -118,7 +118,7 @@ def test_a_job_uses_no_more_slots_than_its_team_has(make_bench: Any) -> None:
     queue = bench.http.get("/v2/team/queue-status").json()
     assert (queue["jobsInQueue"], queue["activeJobsInQueue"], queue["waitingJobsInQueue"]) == (6, 2, 4)
     bench.web.held.clear()
-    assert bench.ended(job)["completed"] == 6
+    assert bench.wait_until_ended(job)["completed"] == 6
     assert bench.web.most_flying == 2
 
 
@@ -156,7 +156,7 @@ def test_pages_beyond_the_credits_of_a_team_fail(make_bench: Any, kind: str) -> 
     urls = ["http://site.test/", *(f"http://site.test/{n}" for n in range(4))]
     web.links[urls[0]] = urls
     job = bench.batch(*urls) if kind == "batch/scrape" else bench.crawl(urls[0], limit=5)
-    status = bench.ended(job, kind)
+    status = bench.wait_until_ended(job, kind)
     errors = bench.http.get(f"/v2/{kind}/{job}/errors").json()["errors"]
     assert (status["status"], status["completed"], status["creditsUsed"]) == ("completed", 2, 6)
     assert [one["code"] for one in errors] == ["INSUFFICIENT_CREDITS"] * 3

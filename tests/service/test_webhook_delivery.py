@@ -132,14 +132,14 @@ def test_a_cancelled_job_is_not_announced(bench: Any, receiver: Receiver) -> Non
     bench.web.held.add(A)
     job = bench.batch(A, webhook=receiver.url)
     bench.http.delete(f"/v2/batch/scrape/{job}")
-    bench.ended(bench.batch(B, webhook=receiver.url))
+    bench.wait_until_ended(bench.batch(B, webhook=receiver.url))
     bench.until(lambda: receiver.got)
     assert [event["id"] == job for event in receiver.events()] == [False]
 
 
 def test_a_delivery_is_retried_after_1_5_and_15_minutes(bench: Any, receiver: Receiver) -> None:
     receiver.statuses = [500, 302, 404, 500, 204]
-    bench.ended(bench.batch(A, webhook=receiver.url))
+    bench.wait_until_ended(bench.batch(A, webhook=receiver.url))
     for tries, seconds in ((1, 60), (2, 300), (3, 900)):
         bench.until(lambda tries=tries: len(receiver.got) == tries)
         bench.until(lambda tries=tries: _tries(bench) == tries)
@@ -152,7 +152,7 @@ def test_a_delivery_is_retried_after_1_5_and_15_minutes(bench: Any, receiver: Re
     bench.service.advance(10_000)
     assert len({event["webhookId"] for event in receiver.events()}) == 1
     assert len({body for _, body in receiver.got}) == 1
-    bench.ended(bench.batch(B, webhook=receiver.url))
+    bench.wait_until_ended(bench.batch(B, webhook=receiver.url))
     bench.until(lambda: len(receiver.got) == 5)
 
 
@@ -180,7 +180,7 @@ def test_deliveries_survive_a_restart(make_bench: Any, receiver: Receiver, tmp_p
 
 def test_an_unreachable_receiver_does_not_affect_the_job(bench: Any) -> None:
     job = bench.batch(A, webhook="http://127.0.0.1:9/hook")
-    assert bench.ended(job)["completed"] == 1
+    assert bench.wait_until_ended(job)["completed"] == 1
     bench.until(lambda: _tries(bench) == 1)
 
 
@@ -189,7 +189,7 @@ def test_started_is_delivered_first_and_completed_last(bench: Any, receiver: Rec
     urls = [f"http://site.test/{n}" for n in range(9)]
     hook = {"url": receiver.url, "events": ["started", "page", "completed", "failed"], "metadata": {"n": {"a": [1]}}}
     job = bench.batch(*urls, webhook=hook)
-    bench.ended(job)
+    bench.wait_until_ended(job)
     bench.until(lambda: receiver.got)
     assert receiver.types() == ["started"]
     receiver.held.remove("started")
@@ -207,7 +207,7 @@ def test_started_is_delivered_first_and_completed_last(bench: Any, receiver: Rec
 
 def test_completed_does_not_wait_for_retries(bench: Any, receiver: Receiver) -> None:
     receiver.statuses = [500, 500]
-    bench.ended(bench.batch(A, webhook={"url": receiver.url, "events": ["started", "page", "completed"]}))
+    bench.wait_until_ended(bench.batch(A, webhook={"url": receiver.url, "events": ["started", "page", "completed"]}))
     bench.until(lambda: len(receiver.got) == 3)
     assert receiver.types() == ["started", "page", "completed"]
     bench.service.advance(61)
@@ -221,7 +221,7 @@ def test_slow_receivers_delay_neither_jobs_nor_other_receivers(bench: Any, recei
     base = receiver.url.rpartition("/")[0]
     jobs = [bench.batch(A, webhook=f"{base}{path}") for path in slow for _ in range(2)]
     bench.until(lambda: receiver.under_way == 24)
-    assert {bench.ended(job)["completed"] for job in jobs} == {1}
+    assert {bench.wait_until_ended(job)["completed"] for job in jobs} == {1}
     receiver.held.remove(slow[0])
     quick = bench.batch(A, webhook=receiver.url)
     bench.until(lambda: quick in [event["id"] for event in receiver.events()], seconds=4)

@@ -111,7 +111,7 @@ def test_s5_a_redelivery_after_a_crash_has_the_same_id_and_body(bench: Any) -> N
     assert ids.delivery_id(job, "completed", 3) == ids.delivery_id(job, "completed", 3)
     assert ids.delivery_id(job, "completed", 3) != ids.delivery_id(job, "completed", 4)
     started = bench.batch("http://site.test/a", webhook="http://127.0.0.1:1/")
-    bench.ended(started)
+    bench.wait_until_ended(started)
     (one,) = bench.until(lambda: bench.http.get("/_weblake/deliveries").json()["deliveries"])
     assert one["webhookId"] == ids.delivery_id(started, "completed", 1)
 

@@ -68,7 +68,7 @@ def test_a_lockdown_hit_costs_five_credits_and_stores_nothing(open_lab: Callable
     assert lab.http.get(f"/v2/scrape/{reply['scrape_id']}").status_code == 404
     assert lab.http.get("/v2/team/activity").json()["data"][0]["target"] is None
     assert lab.credits() == 6
-    assert lab.fetched("/p") == 1
+    assert lab.fetch_count("/p") == 1
     lab.service.advance(366 * 24 * 3600)
     assert lab.post(url, lockdown=True).status_code == 404, "two years are the default"
     assert lab.post(url, lockdown=True, maxAge=10**12).status_code == 200
@@ -129,7 +129,7 @@ def test_jobs_without_retention_store_no_page_and_no_url(open_lab: Callable[...,
     url = lab.site.page("/p", b"<main>One</main>")
     for path, body in (("/v2/batch/scrape", {"urls": [url]}), ("/v2/crawl", {"url": url, "sitemap": "skip"})):
         job = lab.http.post(path, json={**body, "zeroDataRetention": True}).json()["id"]
-        status = lab.ended(f"{path}/{job}")
+        status = lab.wait_until_ended(f"{path}/{job}")
         assert (status["completed"], status["creditsUsed"]) == (1, 2)
         assert lab.http.get("/v2/team/activity").json()["data"][0]["target"] is None
         assert lab.post(url, minAge=1).status_code == 404

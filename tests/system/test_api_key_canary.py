@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
-from secret_search import holds, in_files
+from secret_search import contains_secret, in_files
 from supervised_processes import descendants
 
 from weblake_service.server import LocalService
@@ -85,7 +85,7 @@ def logs() -> Iterator[io.StringIO]:
 
 def printed(runs: list[Any]) -> list[str]:
     """Return the runs that printed the key."""
-    return [str(run) for run in runs if holds((run.out + run.err).encode(), CANARY)]
+    return [str(run) for run in runs if contains_secret((run.out + run.err).encode(), CANARY)]
 
 
 # Sabotage of the ledger: it records the key with the service.
@@ -113,7 +113,7 @@ def test_s1_no_output_or_file_of_a_run_contains_the_key(
         run = (weblake_command if n else separate)(*command)
         assert run.code in (0, 1, 2), run.err
     assert printed(weblake_command.ran) == []
-    assert not holds(logs.getvalue().encode(), CANARY)
+    assert not contains_secret(logs.getvalue().encode(), CANARY)
     for text in (weblake_command.ran[0].err, logs.getvalue()):
         assert "weblake.http" in text, "the logs are at their lowest level"
     files = sorted(lake.rglob("*.parquet"))
@@ -132,10 +132,10 @@ def test_s1_the_files_of_a_killed_run_do_not_contain_the_key(
         assert process.poll() is None
         assert time.monotonic() < until
         time.sleep(0.02)
-    assert not holds(Path(f"/proc/{process.pid}/cmdline").read_bytes(), CANARY)
+    assert not contains_secret(Path(f"/proc/{process.pid}/cmdline").read_bytes(), CANARY)
     process.send_signal(signal.SIGKILL)
     out, err = process.communicate(timeout=30)
-    assert not holds((out + err).encode(), CANARY)
+    assert not contains_secret((out + err).encode(), CANARY)
     assert in_files([tmp_path], CANARY) == []
     assert weblake_command("batch", f"{site}/1", "--to", str(lake), "--json").code == 0
     assert in_files([tmp_path], CANARY) == []
@@ -158,7 +158,7 @@ def test_s1_no_process_that_reads_a_file_has_the_key_in_its_environment(
     assert children, "a process that converts files is kept for the next one"
     for pid in children:
         for name in ("cmdline", "environ", "comm"):
-            assert not holds(Path(f"/proc/{pid}/{name}").read_bytes(), CANARY), f"{name} of process {pid}"
+            assert not contains_secret(Path(f"/proc/{pid}/{name}").read_bytes(), CANARY), f"{name} of process {pid}"
 
 
 def test_s1_a_rejected_key_is_not_shown(weblake_command: Any, site: str, tmp_path: Path) -> None:

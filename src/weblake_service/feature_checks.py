@@ -105,11 +105,13 @@ def check_retention(options: Mapping[str, object], plan: Plan | None = None) -> 
         raise ErrorResponse(403, "Zero data retention is not enabled for this account.", code="ZDR_NOT_ENABLED")
 
 
-def check_crawl_options(asked: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM_SETTINGS) -> None:
+def check_crawl_options(
+    crawl_options: Mapping[str, object], plan: Plan | None = None, *, llm: str = _LLM_SETTINGS
+) -> None:
     """Check that the options of a crawl itself can be used; raises as `check_page_options` does."""
-    if asked.get("prompt") and llm:
+    if crawl_options.get("prompt") and llm:
         raise not_configured("The option `prompt`", llm)
-    check_retention(asked, plan)
+    check_retention(crawl_options, plan)
 
 
 def format_names(options: Mapping[str, object]) -> list[str]:

@@ -124,8 +124,8 @@ class ActionRunner:
         # Evaluated through CDP: a page's Content-Security-Policy can forbid eval, but not the debugger.
         if self._protocol is None:
             self._protocol = await self._page.context.new_cdp_session(self._page)
-        asked = {"expression": script, "awaitPromise": True, "returnByValue": True, "userGesture": True}
-        return dict(await self._protocol.send("Runtime.evaluate", asked))
+        command_params = {"expression": script, "awaitPromise": True, "returnByValue": True, "userGesture": True}
+        return dict(await self._protocol.send("Runtime.evaluate", command_params))
 
     def _run_action(self, action: Mapping[str, Any]) -> Any:
         return self._page.locator(f"css={action['selector']}").first

@@ -150,8 +150,8 @@ class EgressProxy:
                 return
             peer.start_next_cycle()
 
-    def _is_authenticated(self, asked: h11.Request) -> bool:
-        given = [value for name, value in asked.headers if name == b"proxy-authorization"]
+    def _is_authenticated(self, client_request: h11.Request) -> bool:
+        given = [value for name, value in client_request.headers if name == b"proxy-authorization"]
         return len(given) == 1 and hmac.compare_digest(given[0], self._known)
 
     def _resolve_target(self, url: httpx.URL) -> None:
@@ -204,7 +204,7 @@ class EgressProxy:
     async def _forward(
         self,
         url: httpx.URL,
-        asked: h11.Request,
+        client_request: h11.Request,
         peer: h11.Connection,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -213,14 +213,14 @@ class EgressProxy:
         try:
             self._resolve_target(url)
             pool = await self._pools.pool_for(url, verify=False)
-            request = _request(url, asked, _body(peer, reader))
+            request = _request(url, client_request, _body(peer, reader))
             try:
                 response = await pool.handle_async_request(request)
             except (httpcore.ReadError, httpcore.WriteError, httpcore.RemoteProtocolError):
                 # The server may have just closed a kept-alive connection; only idempotent requests are repeated.
-                if asked.method not in (b"GET", b"HEAD"):
+                if client_request.method not in (b"GET", b"HEAD"):
                     raise
-                response = await pool.handle_async_request(_request(url, asked, None))
+                response = await pool.handle_async_request(_request(url, client_request, None))
             try:
                 answered = True
                 self.failures.pop(_host_and_port(url), None)
@@ -260,13 +260,15 @@ def _host_and_port(url: httpx.URL) -> str:
     return f"{url.host.lower()}:{url.port or (443 if url.scheme in {'https', 'wss'} else 80)}"
 
 
-def _request(url: httpx.URL, asked: h11.Request, body: AsyncIterator[bytes] | None) -> httpcore.Request:
-    named = {name for name, _ in asked.headers}
-    headers = [(name, value) for name, value in asked.headers.raw_items() if name.lower() not in _HOP_BY_HOP_HEADERS]
+def _request(url: httpx.URL, client_request: h11.Request, body: AsyncIterator[bytes] | None) -> httpcore.Request:
+    named = {name for name, _ in client_request.headers}
+    headers = [
+        (name, value) for name, value in client_request.headers.raw_items() if name.lower() not in _HOP_BY_HOP_HEADERS
+    ]
     has_body = b"content-length" in named or b"transfer-encoding" in named
     target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
     return httpcore.Request(
-        asked.method,
+        client_request.method,
         target,
         headers=headers,
         content=body if has_body else None,

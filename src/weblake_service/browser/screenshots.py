@@ -19,36 +19,36 @@ _HEIGHT_SCRIPT = "() => Math.max(document.documentElement?.scrollHeight ?? 0, do
 HIDDEN = "{selectors} {{ display: none !important }}"
 
 
-async def screenshot(page: Page, asked: Mapping[str, object], style: str = "") -> str:
+async def screenshot(page: Page, picture_options: Mapping[str, object], style: str = "") -> str:
     """Return a screenshot: PNG, or JPEG with `quality`; of the viewport, or with `full_page` of the whole page.
 
     Args:
         page: The page.
-        asked: `full_page`, `quality`, `viewport`; the page's own viewport is restored afterwards.
+        picture_options: `full_page`, `quality`, `viewport`; the page's own viewport is restored afterwards.
         style: A style sheet that applies to the screenshot only.
     """
     before = page.viewport_size
-    viewport = asked.get("viewport")
+    viewport = picture_options.get("viewport")
     if isinstance(viewport, Mapping):
         await page.set_viewport_size(viewport_of(viewport))
     try:
-        return await _capture(page, asked, style)
+        return await _capture(page, picture_options, style)
     finally:
         if isinstance(viewport, Mapping) and before is not None:
             await page.set_viewport_size(before)
 
 
-def viewport_of(asked: Mapping[str, Any]) -> ViewportSize:
+def viewport_of(picture_options: Mapping[str, Any]) -> ViewportSize:
     """Return the viewport of a request in Playwright's form."""
-    return {"width": int(asked["width"]), "height": int(asked["height"])}
+    return {"width": int(picture_options["width"]), "height": int(picture_options["height"])}
 
 
-async def _capture(page: Page, asked: Mapping[str, object], style: str) -> str:
-    quality = asked.get("quality")
+async def _capture(page: Page, picture_options: Mapping[str, object], style: str) -> str:
+    quality = picture_options.get("quality")
     how: dict[str, Any] = {"type": "png", "scale": "css", "animations": "disabled", "timeout": 0, "style": style}
     if isinstance(quality, int):
         how |= {"type": "jpeg", "quality": quality}
-    if asked.get("full_page"):
+    if picture_options.get("full_page"):
         how["full_page"] = True
         size = page.viewport_size
         if size is not None and await page.evaluate(_HEIGHT_SCRIPT) > _MAX_HEIGHT:
@@ -56,12 +56,12 @@ async def _capture(page: Page, asked: Mapping[str, object], style: str) -> str:
     return _data_uri(f"image/{how['type']}", await page.screenshot(**how))
 
 
-async def pdf(page: Page, asked: Mapping[str, object]) -> str:
+async def pdf(page: Page, picture_options: Mapping[str, object]) -> str:
     """Return the page as a PDF: `format` (Letter), `landscape`, `scale` (1; 0.1 to 2)."""
-    scale = asked.get("scale", 1)
+    scale = picture_options.get("scale", 1)
     made = await page.pdf(
-        format=str(asked.get("format", "Letter")),
-        landscape=asked.get("landscape") is True,
+        format=str(picture_options.get("format", "Letter")),
+        landscape=picture_options.get("landscape") is True,
         scale=float(scale) if isinstance(scale, int | float) else 1.0,
         print_background=True,
     )

@@ -36,7 +36,7 @@ async def send_headers(page: Page, url: str, private: SiteCredentials, egress_pr
     def paused(event: dict[str, Any]) -> None:
         later(_continue_request(protocol, event, home, private.headers))
 
-    def asked(event: dict[str, Any]) -> None:
+    def on_auth_required(event: dict[str, Any]) -> None:
         first = event["requestId"] not in tried
         if event["authChallenge"]["source"] != "Proxy":
             tried.add(event["requestId"])
@@ -48,7 +48,7 @@ async def send_headers(page: Page, url: str, private: SiteCredentials, egress_pr
         task.add_done_callback(tasks.discard)
 
     protocol.on("Fetch.requestPaused", paused)
-    protocol.on("Fetch.authRequired", asked)
+    protocol.on("Fetch.authRequired", on_auth_required)
     stops = {"patterns": [{"urlPattern": "*", "requestStage": "Request"}], "handleAuthRequests": True}
     await protocol.send("Fetch.enable", stops)
 

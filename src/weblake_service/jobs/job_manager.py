@@ -95,9 +95,9 @@ class JobManager:
 
     def _new_source(self, row: Row) -> PageSource:
         plan = job_records.decode_object(row["plan"])
-        asked = plan.get("max_concurrency")
+        requested = plan.get("max_concurrency")
         most = self._config.plan(row["team"]).concurrency
-        width = min(asked, most) if isinstance(asked, int) else most
+        width = min(requested, most) if isinstance(requested, int) else most
         if row["kind"] == "crawl":
             return CrawlSource(self._tools.store, self._tools.clock, self._web, row["id"], row["url"], plan, width)
         return BatchSource(self._tools.store, row["id"], width)

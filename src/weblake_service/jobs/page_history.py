@@ -55,10 +55,10 @@ class PageVersion:
     body: bytes | None
 
 
-def key_of(team: str, url: str, asked: TrackingOptions, options: Mapping[str, object]) -> bytes:
+def key_of(team: str, url: str, tracking: TrackingOptions, options: Mapping[str, object]) -> bytes:
     """Return the key under which a page's versions are compared."""
     shape = {name: options.get(name, default) for name, default in _MARKDOWN_OPTIONS.items()}
-    page = [team, _address(url), asked.tag, shape]
+    page = [team, _address(url), tracking.tag, shape]
     return hashlib.sha256(msgspec.json.encode(page, order="deterministic")).digest()
 
 
@@ -155,15 +155,15 @@ async def track(
         fresh: Whether it was just fetched; a page from the cache is compared, but is no new version.
         found: Whether a crawl has just found it.
     """
-    asked = read_tracking_options(options)
-    if asked is None:
+    tracking = read_tracking_options(options)
+    if tracking is None:
         return None
     if options.get("lockdown") or options.get("zero_data_retention"):
         return TrackingResult(None, _NOT_TRACKED_WARNING)
     metadata, markdown = document.get("metadata"), document.get("markdown")
     status = metadata.get("statusCode") if isinstance(metadata, Mapping) else None
     assert isinstance(markdown, str)
-    key = key_of(team, url, asked, options)
+    key = key_of(team, url, tracking, options)
     new = new_version(key, markdown) if is_content(status) else PageVersion(key, None)
     if not is_comparable(status):
         said = f"Changes were not tracked: the target answered with {status}, not with its page."
@@ -172,7 +172,7 @@ async def track(
     previous = before.markdown if before is not None else None
     changes = {
         "previousScrapeAt": iso(before.scraped) if before is not None else None,
-        **await asyncio.to_thread(compare, asked, previous, markdown, status),
+        **await asyncio.to_thread(compare, tracking, previous, markdown, status),
         "visibility": "hidden" if before is not None and before.hidden and not found else "visible",
     }
     before_change = previous if changes["changeStatus"] == "changed" else None

@@ -109,9 +109,9 @@ class Scraper:
         Raises:
             PageFailure: The page could not be scraped, or only the cache may be used and does not have it.
         """
-        asked = self._clock.now()
+        requested_at = self._clock.now()
         async with self._queue.acquire(team, urlsplit(url).netloc, turn.queue) as waited:
-            since = turn.queued_since if turn.queued_since is not None else asked if waited else None
+            since = turn.queued_since if turn.queued_since is not None else requested_at if waited else None
             queued_ms = max(0, int((self._clock.now() - since) * 1000)) if since is not None else None
             self.active[team] += 1
             try:

@@ -61,8 +61,8 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
             return problem
         assert isinstance(value, dict)
         try:
-            asked = options.from_wire(options.CrawlRequest, {**value, "url": url}, ignore_unknown=True)
-            PathPatterns(asked)
+            crawl_options = options.from_wire(options.CrawlRequest, {**value, "url": url}, ignore_unknown=True)
+            PathPatterns(crawl_options)
         except InvalidOption as error:
             return error.message
         except PageFailure as failure:
@@ -81,5 +81,5 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
         # The contract defines no 502 here.
         raise ErrorResponse(503 if failure.status == 503 else 500, failure.message, code=failure.code) from None
     assert isinstance(found, dict)
-    asked = options.from_wire(options.CrawlRequest, {**found, "url": url}, ignore_unknown=True)
-    return found, {name: value for name, value in asked.items() if name != "url"}
+    crawl_options = options.from_wire(options.CrawlRequest, {**found, "url": url}, ignore_unknown=True)
+    return found, {name: value for name, value in crawl_options.items() if name != "url"}

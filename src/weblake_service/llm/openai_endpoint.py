@@ -105,16 +105,16 @@ class OpenAIEndpoint:
     async def _send_once(
         self, messages: Sequence[Message], hint: str, schema: Mapping[str, object] | None
     ) -> Completion:
-        asked: dict[str, object] = {
+        request: dict[str, object] = {
             "model": self._model,
             "messages": [{"role": one.role, "content": one.text} for one in messages],
         }
         if hint == "json_schema":
-            asked["response_format"] = {"type": hint, "json_schema": {"name": "answer", "schema": schema}}
+            request["response_format"] = {"type": hint, "json_schema": {"name": "answer", "schema": schema}}
         elif hint:
-            asked["response_format"] = {"type": hint}
+            request["response_format"] = {"type": hint}
         # A page can contain lone surrogates, which cannot be encoded as UTF-8.
-        body = msgspec.json.encode(_without_surrogates(asked))
+        body = msgspec.json.encode(_without_surrogates(request))
         headers: dict[bytes, bytes] = {b"content-type": b"application/json", b"accept-encoding": b"identity"}
         if self._key:
             headers[b"authorization"] = self._key.header()

@@ -47,7 +47,7 @@ def is_content(status: object) -> bool:
     return isinstance(status, int) and status < 400
 
 
-def compare(asked: TrackingOptions, previous: str | None, current: str, status: object) -> dict[str, object]:
+def compare(tracking: TrackingOptions, previous: str | None, current: str, status: object) -> dict[str, object]:
     """Return `changeStatus`, and `diff` if it was requested and the page has changed.
 
     Args:
@@ -62,6 +62,6 @@ def compare(asked: TrackingOptions, previous: str | None, current: str, status: 
     if previous == current or previous.split() == current.split():
         return {"changeStatus": "same"}
     changed: dict[str, object] = {"changeStatus": "changed"}
-    if asked.diff:
+    if tracking.diff:
         changed["diff"] = unified_diff(previous, current)
     return changed

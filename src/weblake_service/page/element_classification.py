@@ -72,7 +72,7 @@ _REVIEWS = frozenset(["review", "reviews"])
 _OTHER_ELEMENT_PREFIXES = words("has with no without is not js open show hide hidden toggle")
 _CONTENT = words("content body text title description post entry")
 
-#: Tags that `said_by_tag` classifies.
+#: Tags that `roles_from_tag` classifies.
 ROLE_TAGS = frozenset(["nav", "dialog", "menu", "header", "footer", "aside"])
 _ARIA_ROLES = dict.fromkeys(
     ["navigation", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu", "menubar", "toolbar"],

@@ -75,8 +75,8 @@ def number(value: object, default: float) -> float:
     return float(value) if isinstance(value, int | float) and value > 0 else default
 
 
-def _formats(asked: Iterable[object]) -> frozenset[str]:
-    names = ["rawHtml" if _format_name(entry) == "raw_html" else _format_name(entry) for entry in asked]
+def _formats(entries: Iterable[object]) -> frozenset[str]:
+    names = ["rawHtml" if _format_name(entry) == "raw_html" else _format_name(entry) for entry in entries]
     for name in names:
         if name not in FORMATS:
             message = f"The format {name!r} is not made by this part of the service. Choose from {sorted(FORMATS)}."

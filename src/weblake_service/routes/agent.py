@@ -49,21 +49,21 @@ class AgentRoutes:
 
     async def _start(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
-        asked = read_options(options.AgentRequest, body)
+        request_options = read_options(options.AgentRequest, body)
         model_jobs.check_model(parts, "The agent")
-        model_jobs.check_schema(asked)
-        webhook = read_webhook(asked, parts.config)
-        given = asked.get("urls") or []
+        model_jobs.check_schema(request_options)
+        webhook = read_webhook(request_options, parts.config)
+        given = request_options.get("urls") or []
         assert isinstance(given, list)
         urls = [read_target(url, parts.config) for url in given]
-        if asked.get("strict_constrain_to_urls") and not urls:
+        if request_options.get("strict_constrain_to_urls") and not urls:
             bad_request("`strictConstrainToURLs` needs `urls`: without any, nothing could be read.")
-        most = asked.get("max_credits", DEFAULT_CREDITS)
+        most = request_options.get("max_credits", DEFAULT_CREDITS)
         if not isinstance(most, int | float) or not EXTRACTION_CREDITS < most < 10**9:
             bad_request(f"`maxCredits` must be above {EXTRACTION_CREDITS}: that much its answer costs alone.")
         parts.rate.take(access.team)
-        plan = {name: value for name, value in asked.items() if name not in _NOT_STORED}
+        plan = {name: value for name, value in request_options.items() if name not in _NOT_STORED}
         plan |= {"urls": urls, "max_credits": int(most), "model": parts.config.llm_model or ""}
-        first = urls[0] if urls else str(asked["prompt"])[:200]
+        first = urls[0] if urls else str(request_options["prompt"])[:200]
         job = NewJob("", "agent", access, first, parts.clock.now(), {}, plan, {}, webhook, target=first)
         return await model_jobs.start(parts, job, ticket, EXTRACTION_CREDITS + 1, {})

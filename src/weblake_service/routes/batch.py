@@ -59,17 +59,17 @@ class BatchRoutes:
     ) -> Response:
         parts = self._parts
         # Checking a hundred thousand URLs takes seconds; a thread keeps the event loop responsive.
-        asked = await asyncio.to_thread(read_options, options.BatchScrapeRequest, body)
-        check_page_options(asked, parts.config.plan(access.team), llm=parts.llm.missing)
-        webhook = read_webhook(asked, parts.config)
-        urls, invalid = await asyncio.to_thread(self._urls, asked)
+        request_options = await asyncio.to_thread(read_options, options.BatchScrapeRequest, body)
+        check_page_options(request_options, parts.config.plan(access.team), llm=parts.llm.missing)
+        webhook = read_webhook(request_options, parts.config)
+        urls, invalid = await asyncio.to_thread(self._urls, request_options)
         parts.rate.take(access.team)
-        now, append_to = parts.clock.now(), asked.get("append_to_id")
-        pages, plan, most = page_options(asked), _plan(asked), len(urls)
+        now, append_to = parts.clock.now(), request_options.get("append_to_id")
+        pages, plan, most = page_options(request_options), _plan(request_options), len(urls)
         shown = None if is_private(pages) else urls[0]
 
         def record(db: Connection) -> tuple[str, bytes]:
-            needed = len(urls) * page_price(asked)
+            needed = len(urls) * page_price(request_options)
             accounts.require_credits(db, access.team, needed, parts.config.plan(access.team).credits, now)
             check_queue(job_records.waiting(db, access.team), len(urls), parts.config.plan(access.team), now)
             new_id = str(append_to).lower() if append_to else parts.ids.start(db)
@@ -86,10 +86,10 @@ class BatchRoutes:
 
         return await record_and_launch(parts, record)
 
-    def _urls(self, asked: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
+    def _urls(self, request_options: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
         """Return the URLs to scrape, and the invalid ones to report; None if invalid URLs are not tolerated."""
-        tolerant = asked.get("ignore_invalid_urls", True) is True
-        given = asked["urls"]
+        tolerant = request_options.get("ignore_invalid_urls", True) is True
+        given = request_options["urls"]
         assert isinstance(given, list)
         good, bad, problem = split_urls(given, allow_private=self._parts.config.allow_private)
         if problem is not None and not tolerant:
@@ -99,8 +99,8 @@ class BatchRoutes:
         return good, bad if tolerant else None
 
 
-def _plan(asked: Mapping[str, object]) -> dict[str, object]:
-    return {name: asked[name] for name in ("max_concurrency",) if name in asked}
+def _plan(request_options: Mapping[str, object]) -> dict[str, object]:
+    return {name: request_options[name] for name in ("max_concurrency",) if name in request_options}
 
 
 def _append(db: Connection, job: NewJob, urls: list[str]) -> None:

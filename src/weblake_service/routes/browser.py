@@ -77,7 +77,7 @@ class BrowserRoutes:
 
     async def execute(self, request: Request) -> Response:
         """Run code in a session."""
-        return await run_once(self._parts, request, lambda *asked: self._execute(request, *asked))
+        return await run_once(self._parts, request, lambda *request_options: self._execute(request, *request_options))
 
     async def close(self, request: Request) -> Response:
         """End a session and bill it."""
@@ -89,17 +89,17 @@ class BrowserRoutes:
 
     async def _create(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket, base: str) -> Response:
         parts = self._parts
-        asked = read_options(options.BrowserOptions, body)
+        request_options = read_options(options.BrowserOptions, body)
         require_browser("A browser session")
         parts.rate.take(access.team)
         wanted = SessionSpec(
             access,
             context_settings_of({}),
-            _seconds(asked, "ttl", _DEFAULT_TTL_S),
-            _seconds(asked, "activity_ttl", _DEFAULT_IDLE_S),
-            streamed=asked.get("stream_web_view") is not False,
+            _seconds(request_options, "ttl", _DEFAULT_TTL_S),
+            _seconds(request_options, "activity_ttl", _DEFAULT_IDLE_S),
+            streamed=request_options.get("stream_web_view") is not False,
         )
-        profile = profile_of(asked)
+        profile = profile_of(request_options)
 
         async def prepare(live: LiveSession) -> None:
             if profile is not None:
@@ -125,14 +125,14 @@ class BrowserRoutes:
         self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
     ) -> Response:
         parts = self._parts
-        asked = read_options(options.ExecuteRequest, body)
+        request_options = read_options(options.ExecuteRequest, body)
         self._code.require("Running code in a browser session")
         row = await self._row(request, access)
         live = parts.sessions.live(row["id"])
         if row["ended"] is not None or live is None:
             raise destroyed_error()
         parts.rate.take_read(access.team)
-        result = await self._code.run(live, asked)
+        result = await self._code.run(live, request_options)
         reply = encode({"success": True, **result.shown, "result": result.shown["stdout"]})
         await parts.store.write(lambda db: ticket.save(db, 200, reply))
         return encoded_json_response(reply)
@@ -158,6 +158,6 @@ class BrowserRoutes:
         }
 
 
-def _seconds(asked: Mapping[str, object], name: str, default: int) -> float:
-    value = asked.get(name)
+def _seconds(request_options: Mapping[str, object], name: str, default: int) -> float:
+    value = request_options.get(name)
     return float(value) if isinstance(value, int) else float(default)

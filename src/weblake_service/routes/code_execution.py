@@ -47,7 +47,7 @@ class CodeRunner:
                 code="CODE_EXECUTION_DISABLED",
             )
 
-    async def run(self, live: LiveSession, asked: Mapping[str, object]) -> ExecutionResult:
+    async def run(self, live: LiveSession, request_options: Mapping[str, object]) -> ExecutionResult:
         """Run the code of a request (snake_case) in a session.
 
         Raises:
@@ -56,11 +56,11 @@ class CodeRunner:
         folder = live.session.chromium.folder / "work"
         folder.mkdir(exist_ok=True)
         code = run_code(
-            str(asked["code"]),
-            str(asked.get("language") or "node"),
+            str(request_options["code"]),
+            str(request_options.get("language") or "node"),
             cdp_url=self._parts.playwright.cdp_url(live),
             folder=folder,
-            timeout_s=number(asked.get("timeout"), _DEFAULT_TIMEOUT_S),
+            timeout_s=number(request_options.get("timeout"), _DEFAULT_TIMEOUT_S),
             guard=live.session.watchdog,
         )
         found = await self._parts.sessions.use(live, code)

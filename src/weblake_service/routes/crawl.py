@@ -90,24 +90,24 @@ class CrawlRoutes:
         self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
     ) -> Response:
         parts = self._parts
-        asked = read_options(options.CrawlRequest, body)
-        pages = asked.get("scrape_options", {})
+        request_options = read_options(options.CrawlRequest, body)
+        pages = request_options.get("scrape_options", {})
         assert isinstance(pages, dict)
-        check_crawl_options(asked, parts.config.plan(access.team), llm=parts.llm.missing)
+        check_crawl_options(request_options, parts.config.plan(access.team), llm=parts.llm.missing)
         check_page_options(pages, llm=parts.llm.missing)
-        if asked.get("zero_data_retention"):
+        if request_options.get("zero_data_retention"):
             pages = {**pages, "zero_data_retention": True}
-        _check_patterns(asked)
-        webhook = read_webhook(asked, parts.config)
-        url = read_target(asked["url"], parts.config)
+        _check_patterns(request_options)
+        webhook = read_webhook(request_options, parts.config)
+        url = read_target(request_options["url"], parts.config)
         parts.rate.take(access.team)
-        if asked.get("prompt"):
-            _, generated = await generate(parts.llm.require("The option `prompt`"), url, str(asked["prompt"]))
-            asked = {**generated, **asked}
+        if request_options.get("prompt"):
+            _, generated = await generate(parts.llm.require("The option `prompt`"), url, str(request_options["prompt"]))
+            request_options = {**generated, **request_options}
         now = parts.clock.now()
-        limit, target = asked.get("limit", DEFAULT_LIMIT), None if is_private(pages) else url
+        limit, target = request_options.get("limit", DEFAULT_LIMIT), None if is_private(pages) else url
         assert isinstance(limit, int)
-        plan = {name: value for name, value in asked.items() if name not in _NOT_STORED} | {"limit": limit}
+        plan = {name: value for name, value in request_options.items() if name not in _NOT_STORED} | {"limit": limit}
 
         def record(db: Connection) -> tuple[str, bytes]:
             accounts.require_credits(
@@ -126,10 +126,10 @@ class CrawlRoutes:
         return await record_and_launch(parts, record)
 
 
-def _check_patterns(asked: Mapping[str, object]) -> None:
+def _check_patterns(request_options: Mapping[str, object]) -> None:
     """Refuse invalid patterns before anything is recorded."""
     try:
-        PathPatterns(asked)
+        PathPatterns(request_options)
     except PageFailure as problem:
         bad_request(problem.message)
 

@@ -28,10 +28,10 @@ class CrawlPreviewRoutes:
         """Return the options for POST /v2/crawl that match a prompt; starts no job and is free."""
         parts = self._parts
         body = await read_object(request, parts.config.max_body)
-        asked = read_options(options.CrawlParamsPreviewRequest, body)
+        request_options = read_options(options.CrawlParamsPreviewRequest, body)
         if parts.llm.missing:
             raise not_configured("Crawl parameter preview", parts.llm.missing)
-        url = read_target(asked["url"], parts.config)
+        url = read_target(request_options["url"], parts.config)
         parts.rate.take(requester(request).team)
-        found, _ = await generate(parts.llm.require("Crawl parameter preview"), url, str(asked["prompt"]))
+        found, _ = await generate(parts.llm.require("Crawl parameter preview"), url, str(request_options["prompt"]))
         return json_response({"success": True, "data": {"url": url, **found}})

@@ -49,37 +49,37 @@ class ExtractRoutes:
 
     async def _start(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
-        asked = read_options(options.ExtractRequest, body)
+        request_options = read_options(options.ExtractRequest, body)
         model_jobs.check_model(parts, "Extract")
-        model_jobs.check_schema(asked)
-        if asked.get("allow_external_links"):
+        model_jobs.check_schema(request_options)
+        if request_options.get("allow_external_links"):
             raise not_configured("The option `allowExternalLinks` of extract", "a part of the service that comes later")
-        pages = asked.get("scrape_options", {})
+        pages = request_options.get("scrape_options", {})
         assert isinstance(pages, dict)
         check_page_options(pages, parts.config.plan(access.team), llm=parts.llm.missing)
         if is_private(pages):
             bad_request(
                 "`scrapeOptions.lockdown` does not go with an extract, which keeps what it reads until its end."
             )
-        webhook = read_webhook(asked, parts.config)
-        urls, invalid = self._urls(asked)
+        webhook = read_webhook(request_options, parts.config)
+        urls, invalid = self._urls(request_options)
         parts.rate.take(access.team)
-        count = min(max(len(urls), int(str(asked.get("limit", DEFAULT_PAGES if not urls else 1)))), MAX_PAGES)
+        count = min(max(len(urls), int(str(request_options.get("limit", DEFAULT_PAGES if not urls else 1)))), MAX_PAGES)
         needed = count * page_price({**pages, "formats": ["markdown"]}) + EXTRACTION_CREDITS
-        plan = {name: value for name, value in asked.items() if name not in _NOT_STORED} | {"urls": urls}
-        first = urls[0] if urls else str(asked.get("prompt", ""))[:200]
+        plan = {name: value for name, value in request_options.items() if name not in _NOT_STORED} | {"urls": urls}
+        first = urls[0] if urls else str(request_options.get("prompt", ""))[:200]
         job = NewJob(
             "", "extract", access, first, parts.clock.now(), pages, plan, {}, webhook, expected=needed, target=first
         )
         return await model_jobs.start(parts, job, ticket, needed, {} if invalid is None else {"invalidURLs": invalid})
 
-    def _urls(self, asked: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
+    def _urls(self, request_options: Mapping[str, object]) -> tuple[list[str], list[str] | None]:
         """Return the URLs to read, some with `*`, and the invalid ones to report; None if invalid URLs are not
         tolerated.
         """
-        given = asked.get("urls") or []
+        given = request_options.get("urls") or []
         assert isinstance(given, list)
-        tolerant = asked.get("ignore_invalid_urls", True) is True
+        tolerant = request_options.get("ignore_invalid_urls", True) is True
         good: list[str] = []
         bad: list[str] = []
         for url in given:

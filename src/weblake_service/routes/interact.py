@@ -40,7 +40,7 @@ class InteractRoutes:
 
     async def interact(self, request: Request) -> Response:
         """Run code or follow a prompt on the page of a scrape."""
-        return await run_once(self._parts, request, lambda *asked: self._interact(request, *asked))
+        return await run_once(self._parts, request, lambda *request_options: self._interact(request, *request_options))
 
     async def stop(self, request: Request) -> Response:
         """End the browser of a scrape and bill it."""
@@ -51,8 +51,8 @@ class InteractRoutes:
         self, request: Request, access: Access, body: dict[str, object], ticket: IdempotencyTicket
     ) -> Response:
         parts, scrape_id = self._parts, read_job_id(request)
-        asked = read_options(options.InteractOptions, body)
-        prompt = str(asked["prompt"]) if "prompt" in asked else None
+        request_options = read_options(options.InteractOptions, body)
+        prompt = str(request_options["prompt"]) if "prompt" in request_options else None
         if prompt is None:
             self._code.require("Interact with code")
         else:
@@ -62,10 +62,10 @@ class InteractRoutes:
         parts.rate.take(access.team)
         live = await parts.interact.session(access, scrape_id)
         if prompt is None:
-            ran = await self._code.run(live, asked)
+            ran = await self._code.run(live, request_options)
             result = {**ran.shown, "result": ran.value}
         else:
-            result = await self._follow(live, prompt, number(asked.get("timeout"), _DEFAULT_TIMEOUT_S))
+            result = await self._follow(live, prompt, number(request_options.get("timeout"), _DEFAULT_TIMEOUT_S))
         reply = encode({"success": True, **session_urls(live, str(request.base_url)), **result})
         await parts.store.write(lambda db: ticket.save(db, 200, reply))
         return encoded_json_response(reply)

@@ -48,17 +48,17 @@ class MapRoutes:
 
     async def _map(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
-        asked = read_options(options.MapRequest, body)
-        if problem := languages_problem(asked) or country_problem(asked):
+        request_options = read_options(options.MapRequest, body)
+        if problem := languages_problem(request_options) or country_problem(request_options):
             bad_request(problem)
-        url = read_target(asked["url"], parts.config)
+        url = read_target(request_options["url"], parts.config)
         parts.rate.take(access.team)
         now, plan = parts.clock.now(), parts.config.plan(access.team).credits
         await parts.store.read(lambda db: accounts.require_credits(db, access.team, _PRICE, plan, now))
-        timeout = asked.get("timeout")
+        timeout = request_options.get("timeout")
         try:
             async with aio.timeout(timeout / 1000 if isinstance(timeout, int) and timeout > 0 else None):
-                reply = encode(await self._find(access, url, asked))
+                reply = encode(await self._find(access, url, request_options))
         except TimeoutError:
             message = f"The map of {url} was not done within {timeout} ms. Allow more with `timeout`."
             raise ErrorResponse(408, message, code="MAP_TIMEOUT") from None
@@ -73,14 +73,14 @@ class MapRoutes:
         await parts.store.write(work)
         return encoded_json_response(reply)
 
-    async def _find(self, access: Access, url: str, asked: Mapping[str, object]) -> dict[str, object]:
+    async def _find(self, access: Access, url: str, request_options: Mapping[str, object]) -> dict[str, object]:
         parts = self._parts
-        found = await find_urls(parts.web, url, str(asked.get("sitemap", "include")))
+        found = await find_urls(parts.web, url, str(request_options.get("sitemap", "include")))
         known: Known = {}
-        if asked.get("ignore_cache") is not True:
+        if request_options.get("ignore_cache") is not True:
             hosts = frozenset(found.hosts)
             known = await parts.store.read(lambda db: search_index.titles_of_hosts(db, access.team, hosts))
-        reply: dict[str, object] = {"success": True, "links": await arrange(found, known, asked)}
+        reply: dict[str, object] = {"success": True, "links": await arrange(found, known, request_options)}
         if found.warning:
             reply["warning"] = found.warning
         return reply

@@ -34,9 +34,9 @@ def check_model(parts: ServiceComponents, what: str) -> None:
         raise not_configured(what, parts.llm.missing)
 
 
-def check_schema(asked: Mapping[str, object]) -> None:
+def check_schema(request_options: Mapping[str, object]) -> None:
     """Raise a refusal if the schema of a request cannot be used."""
-    schema = asked.get("schema")
+    schema = request_options.get("schema")
     problem = schema_problem(schema) if isinstance(schema, Mapping) else ""
     if problem:
         bad_request(f"`schema` cannot be used: {problem}.")

@@ -73,22 +73,26 @@ class ParseRoutes:
 
     async def _parse(self, access: Access, form: UploadForm, ticket: IdempotencyTicket) -> Response:
         parts = self._parts
-        asked = self._read_options(access, form)
+        request_options = self._read_options(access, form)
         parts.rate.take(access.team)
-        plan, price, now = parts.config.plan(access.team), page_price(asked), parts.clock.now()
+        plan, price, now = parts.config.plan(access.team), page_price(request_options), parts.clock.now()
         # The number of PDF pages is known only after the conversion, which is then billed.
         await parts.store.read(lambda db: accounts.require_credits(db, access.team, price, plan.credits, now))
-        call = SinglePageCall(access, "parse", form.name, await parts.ids.draw(parts.store), is_private(asked), ticket)
-        timeout = asked.get("timeout")
+        call = SinglePageCall(
+            access, "parse", form.name, await parts.ids.draw(parts.store), is_private(request_options), ticket
+        )
+        timeout = request_options.get("timeout")
         timeout_s = (timeout if isinstance(timeout, int) and timeout > 0 else _DEFAULT_TIMEOUT_MS) / 1000
         until = time.monotonic() + timeout_s
         try:
-            page = await parts.web.parse(form.read, model_options.without_model_options(asked), timeout_s)
+            page = await parts.web.parse(form.read, model_options.without_model_options(request_options), timeout_s)
             left = max(0.0, until - time.monotonic())
-            made = await model_output.generate(parts.llm.model, parts.llm.missing, asked, page.document, timeout_s=left)
+            made = await model_output.generate(
+                parts.llm.model, parts.llm.missing, request_options, page.document, timeout_s=left
+            )
         except PageFailure as failure:
             return await call.failed(parts, _error_of_failure(failure), failure_record(failure))
-        return await call.stored(parts, _document(call, page, made, asked))
+        return await call.stored(parts, _document(call, page, made, request_options))
 
     def _read_options(self, access: Access, form: UploadForm) -> dict[str, object]:
         """Return the validated options of a request; raises ErrorResponse."""
@@ -100,14 +104,14 @@ class ParseRoutes:
                 code="UNSUPPORTED_FILE_TYPE",
                 details=[{"message": "Unsupported file extension", "supported": list(EXTENSIONS)}],
             )
-        asked = read_options(options.ParseOptions, form.options)
-        _check_formats(asked)
-        check_page_options(asked, self._parts.config.plan(access.team), llm=self._parts.llm.missing)
-        return asked
+        request_options = read_options(options.ParseOptions, form.options)
+        _check_formats(request_options)
+        check_page_options(request_options, self._parts.config.plan(access.team), llm=self._parts.llm.missing)
+        return request_options
 
 
 def _document(
-    call: SinglePageCall, page: ParsedFile, made: model_output.ModelOutput, asked: Mapping[str, object]
+    call: SinglePageCall, page: ParsedFile, made: model_output.ModelOutput, request_options: Mapping[str, object]
 ) -> Stored:
     credits = page.credits + made.credits + (ZERO_DATA_RETENTION_CREDITS if call.private else 0)
     metadata = page.document.get("metadata")
@@ -116,7 +120,7 @@ def _document(
     for name in ("proxyUsed", "cacheState"):
         shown_metadata.pop(name, None)
     shown_metadata |= {"scrapeId": call.id, "creditsUsed": credits, "concurrencyLimited": False}
-    document = model_output.add_to_document(page.document, made, asked) | {"metadata": shown_metadata}
+    document = model_output.add_to_document(page.document, made, request_options) | {"metadata": shown_metadata}
     warnings = [str(one) for one in (page.document.get("warning"), *made.warnings) if one]
     if warnings:
         document["warning"] = " ".join(warnings)
@@ -130,8 +134,8 @@ def _error_of_failure(failure: PageFailure) -> ErrorResponse:
     return ErrorResponse(status, failure.message, code=failure.code, details=details)
 
 
-def _check_formats(asked: Mapping[str, object]) -> None:
-    for name in format_names(asked):
+def _check_formats(request_options: Mapping[str, object]) -> None:
+    for name in format_names(request_options):
         if name in _PAGE_ONLY_FORMATS:
             message = f"The format `{name}` is not made of files; leave it out, or scrape the page."
             raise ErrorResponse(400, message, code="PARSE_UNSUPPORTED_OPTIONS", details=[{"message": message}])

@@ -90,27 +90,27 @@ def read_target(url: object, config: ServiceConfig) -> str:
         raise target_error(problem) from None
 
 
-def page_options(asked: Mapping[str, object]) -> dict[str, object]:
+def page_options(request_options: Mapping[str, object]) -> dict[str, object]:
     """Return the scrape options of a request."""
-    return {name: value for name, value in asked.items() if name in _PAGE_NAMES}
+    return {name: value for name, value in request_options.items() if name in _PAGE_NAMES}
 
 
-def page_price(asked: Mapping[str, object]) -> int:
+def page_price(request_options: Mapping[str, object]) -> int:
     """Return the maximum price of one page in credits."""
-    of_model = model_options.price(asked)
-    if asked.get("lockdown"):
+    of_model = model_options.price(request_options)
+    if request_options.get("lockdown"):
         return LOCKDOWN_HIT_CREDITS + of_model
-    return 1 + of_model + (ZERO_DATA_RETENTION_CREDITS if asked.get("zero_data_retention") else 0)
+    return 1 + of_model + (ZERO_DATA_RETENTION_CREDITS if request_options.get("zero_data_retention") else 0)
 
 
-def read_webhook(asked: Mapping[str, object], config: ServiceConfig) -> dict[str, object] | None:
+def read_webhook(request_options: Mapping[str, object], config: ServiceConfig) -> dict[str, object] | None:
     """Return the webhook of a request as an object.
 
     Raises:
         ErrorResponse: 400 for a URL that is malformed, private or without TLS where that is not allowed, and for
             headers that cannot be sent.
     """
-    given = asked.get("webhook")
+    given = request_options.get("webhook")
     if given is None:
         return None
     webhook: dict[str, object] = {"url": given} if isinstance(given, str) else dict(given)  # type: ignore[call-overload]

@@ -53,20 +53,22 @@ class ScrapeRoutes:
 
     async def _scrape(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
-        asked = read_options(options.ScrapeRequest, body)
+        request_options = read_options(options.ScrapeRequest, body)
         plan = parts.config.plan(access.team)
-        check_page_options(asked, plan, llm=parts.llm.missing)
+        check_page_options(request_options, plan, llm=parts.llm.missing)
         # The document shows the URL as requested, so that form is passed on.
-        url = with_scheme(str(asked["url"]))
+        url = with_scheme(str(request_options["url"]))
         read_target(url, parts.config)
         parts.rate.take(access.team)
-        price, now = page_price(asked), parts.clock.now()
+        price, now = page_price(request_options), parts.clock.now()
         await parts.store.read(lambda db: accounts.require_credits(db, access.team, price, plan.credits, now))
         scrape_id = await parts.ids.draw(parts.store)
-        call = SinglePageCall(access, "scrape", url, scrape_id, is_private(asked), ticket, page_options(asked))
+        call = SinglePageCall(
+            access, "scrape", url, scrape_id, is_private(request_options), ticket, page_options(request_options)
+        )
         try:
             await parts.faults.apply_to_page(url, "scrape", call.id)
-            scraped = await parts.scraper.get(url, asked, access.team, ScrapeContext(call.id))
+            scraped = await parts.scraper.get(url, request_options, access.team, ScrapeContext(call.id))
         except PageFailure as failure:
             details = [{"message": failure.message}] if failure.status == 400 else None
             refusal = ErrorResponse(failure.status, failure.message, code=failure.code, details=details)

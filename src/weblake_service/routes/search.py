@@ -49,37 +49,42 @@ class SearchRoutes:
     async def _search(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket) -> Response:
         parts = self._parts
         plan = parts.config.plan(access.team)
-        asked = read_search(body, plan, parts.clock.now(), llm=parts.llm.missing)
+        search_request = read_search(body, plan, parts.clock.now(), llm=parts.llm.missing)
         parts.rate.take(access.team)
         search_id = await self._parts.ids.draw(self._parts.store)
         try:
-            async with aio.timeout(asked.timeout_ms / 1000):
-                found = await self._find(access, asked)
+            async with aio.timeout(search_request.timeout_ms / 1000):
+                found = await self._find(access, search_request)
                 price = _price(len(found))
-                await self._check_credits(access, asked, price, len(found), plan)
-                scraped = await self._scrape(access, asked, found, search_id)
+                await self._check_credits(access, search_request, price, len(found), plan)
+                scraped = await self._scrape(access, search_request, found, search_id)
         except TimeoutError:
-            message = f"The search was not done within {asked.timeout_ms} ms. Allow more with `timeout`."
+            message = f"The search was not done within {search_request.timeout_ms} ms. Allow more with `timeout`."
             raise ErrorResponse(408, message, code="SEARCH_TIMEOUT") from None
-        web = [result(asked, one, place, page) for place, (one, page) in enumerate(zip(found, scraped, strict=True))]
+        web = [
+            result(search_request, one, place, page)
+            for place, (one, page) in enumerate(zip(found, scraped, strict=True))
+        ]
         reply = encode(
             {
                 "success": True,
-                "data": {source: web if source == "web" else [] for source in asked.sources},
-                "warning": " ".join(asked.notes),
+                "data": {source: web if source == "web" else [] for source in search_request.sources},
+                "warning": " ".join(search_request.notes),
                 "id": search_id,
                 "creditsUsed": price + sum(_credits(page) for page in scraped),
             }
         )
-        await self._keep(access, asked, search_id, scraped, price, ticket, reply)
+        await self._keep(access, search_request, search_id, scraped, price, ticket, reply)
         return encoded_json_response(reply)
 
-    async def _find(self, access: Access, asked: SearchRequest) -> list[SearchHit]:
-        if "web" not in asked.sources:
+    async def _find(self, access: Access, search_request: SearchRequest) -> list[SearchHit]:
+        if "web" not in search_request.sources:
             return []
 
         def work(db: Connection) -> tuple[list[SearchHit], bool, int]:
-            found, whole = search_index.search(db, access.team, asked.query, asked.limit, newest=asked.newest)
+            found, whole = search_index.search(
+                db, access.team, search_request.query, search_request.limit, newest=search_request.newest
+            )
             return found, whole, search_index.count(db, access.team)
 
         store = self._parts.store
@@ -88,30 +93,34 @@ class SearchRoutes:
         found, whole, pages = await store.read(work)
         if pages:
             known = "the one page" if pages == 1 else f"the {pages} pages"
-            asked.notes.insert(0, f"Searched {known} that this service scraped for this team, not the web.")
+            search_request.notes.insert(0, f"Searched {known} that this service scraped for this team, not the web.")
         else:
-            asked.notes.insert(
+            search_request.notes.insert(
                 0,
                 "There is nothing to search yet: this service searches the pages that it scraped for this team, not"
                 " the web. Scrape, batch or crawl some first.",
             )
         if not whole:
-            asked.notes.append("No page has all of the words, so these have some of them.")
-        if asked.only_valid:
+            search_request.notes.append("No page has all of the words, so these have some of them.")
+        if search_request.only_valid:
             found = [one for one in found if self._problem(one.url) is None]
         return found
 
-    async def _check_credits(self, access: Access, asked: SearchRequest, price: int, results: int, plan: Plan) -> None:
+    async def _check_credits(
+        self, access: Access, search_request: SearchRequest, price: int, results: int, plan: Plan
+    ) -> None:
         """Refuse a search that the team cannot pay for before any page is fetched; a search without results is free."""
         now = self._parts.clock.now()
-        needed = max(price, _PRICE) + (results * page_price(asked.page) if asked.page is not None else 0)
+        needed = max(price, _PRICE) + (
+            results * page_price(search_request.page) if search_request.page is not None else 0
+        )
         await self._parts.store.read(lambda db: accounts.require_credits(db, access.team, needed, plan.credits, now))
 
     async def _scrape(
-        self, access: Access, asked: SearchRequest, found: Sequence[SearchHit], search_id: str
+        self, access: Access, search_request: SearchRequest, found: Sequence[SearchHit], search_id: str
     ) -> list[Scraped | Failed | None]:
         """Return each result's scrape or failure; None if scraping was not requested."""
-        page = asked.page
+        page = search_request.page
         if page is None:
             return [None] * len(found)
 
@@ -125,7 +134,7 @@ class SearchRoutes:
             except Exception as error:
                 if is_shutdown(error):
                     raise
-                if asked.private and not isinstance(error, PageFailure):
+                if search_request.private and not isinstance(error, PageFailure):
                     # The message of an unexpected exception may contain the URL, so only its class is logged.
                     return failure_record(
                         PageFailure("UNKNOWN_ERROR", f"An unexpected error occurred: {type(error).__name__}")
@@ -145,7 +154,7 @@ class SearchRoutes:
     async def _keep(
         self,
         access: Access,
-        asked: SearchRequest,
+        search_request: SearchRequest,
         search_id: str,
         pages: Sequence[Scraped | Failed | None],
         price: int,
@@ -154,23 +163,23 @@ class SearchRoutes:
     ) -> None:
         now = self._parts.clock.now()
         scraped = [page for page in pages if isinstance(page, Scraped)]
-        stored = [] if asked.private else [page.stored for page in scraped]
+        stored = [] if search_request.private else [page.stored for page in scraped]
         # A stored document is billed in the same transaction.
         credits = price + sum(_credits(page) for page in pages) - sum(page.credits for page in stored)
 
         def work(db: Connection) -> None:
             for page in scraped:
                 page.keep(db, now)
-            if asked.private:
+            if search_request.private:
                 single_scrapes.store_private(db, access, search_id, credits, now, "search")
                 return
             if credits:
                 accounts.charge(db, access, credits, now)
             if stored:
-                job = NewJob(search_id, "search", access, asked.text, now, target=asked.text)
+                job = NewJob(search_id, "search", access, search_request.text, now, target=search_request.text)
                 job_records.store_single(db, job, *stored)
             else:
-                accounts.record_activity(db, access, "search", search_id, asked.text, now)
+                accounts.record_activity(db, access, "search", search_id, search_request.text, now)
             ticket.save(db, 200, reply)
 
         await self._parts.store.write(work)

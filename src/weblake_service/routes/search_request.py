@@ -75,7 +75,7 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
     restrict_to_domains(query, _items(given.get("exclude_domains")), without=True)
     newest = _time_filters(query, given, now)
     assert isinstance(limit, int)
-    asked = SearchRequest(
+    search_request = SearchRequest(
         query,
         text,
         limit,
@@ -88,21 +88,23 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
         page=_page(given, plan, llm),
         unkept=bool(given.get("enterprise")),
     )
-    asked.notes += _warnings(asked, given)
-    return asked
+    search_request.notes += _warnings(search_request, given)
+    return search_request
 
 
-def result(asked: SearchRequest, found: SearchHit, place: int, page: Scraped | Failed | None) -> dict[str, object]:
+def result(
+    search_request: SearchRequest, found: SearchHit, place: int, page: Scraped | Failed | None
+) -> dict[str, object]:
     """Return one entry of `data.web`; `place` counts from 0. The metadata of a page that failed has its error."""
     own = found.description
     shown: dict[str, object] = {
         "url": found.url,
         "title": found.title,
-        "description": (found.passage or own) if asked.highlights else (own or found.passage),
+        "description": (found.passage or own) if search_request.highlights else (own or found.passage),
         "position": place + 1,
     }
-    if asked.category is not None:
-        shown["category"] = asked.category
+    if search_request.category is not None:
+        shown["category"] = search_request.category
     if isinstance(page, Scraped):
         document: dict[str, object] = msgspec.json.decode(page.stored.body)
         return document | shown
@@ -138,11 +140,11 @@ def _category(query: SearchQuery, given: Mapping[str, object]) -> str | None:
     return names[0] if names else None
 
 
-def _warnings(asked: SearchRequest, given: Mapping[str, object]) -> list[str]:
+def _warnings(search_request: SearchRequest, given: Mapping[str, object]) -> list[str]:
     notes = []
-    if asked.query.cut:
+    if search_request.query.cut:
         notes.append(f"Only the first {MAX_WORDS} words of the query count.")
-    others = [source for source in asked.sources if source != "web"]
+    others = [source for source in search_request.sources if source != "web"]
     if others:
         notes.append(f"The index holds web pages only, so there are no results for {' and '.join(others)}.")
     if given.get("location") or str(given.get("country", _DEFAULT_COUNTRY)).upper() != _DEFAULT_COUNTRY:

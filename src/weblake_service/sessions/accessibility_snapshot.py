@@ -118,8 +118,8 @@ async def take_snapshot(
 
 async def _frame(page: AttachedPage, frame: str | None, root: int | None) -> list[_Line]:
     """Return the lines of a frame, and of its same-site child frames."""
-    asked = {"frameId": frame} if frame else {}
-    nodes = (await page.send("Accessibility.getFullAXTree", asked))["nodes"]
+    command_params = {"frameId": frame} if frame else {}
+    nodes = (await page.send("Accessibility.getFullAXTree", command_params))["nodes"]
     by_id = {node["nodeId"]: node for node in nodes}
     if root is None:
         tops = [node for node in nodes if node.get("parentId") not in by_id]

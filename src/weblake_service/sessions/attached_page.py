@@ -123,8 +123,13 @@ class AttachedPage:
         Raises:
             PageActionError: It threw, or the page was closed before a promise was settled.
         """
-        asked = {"expression": expression, "awaitPromise": True, "returnByValue": by_value, "userGesture": gesture}
-        value = _value(await self.send("Runtime.evaluate", {**asked, "replMode": True}), by_value)
+        command_params = {
+            "expression": expression,
+            "awaitPromise": True,
+            "returnByValue": by_value,
+            "userGesture": gesture,
+        }
+        value = _value(await self.send("Runtime.evaluate", {**command_params, "replMode": True}), by_value)
         if by_value and value == {}:
             # In replMode, a page that is being closed returns its pending promise, which is an empty object by value.
             await self.send("Runtime.evaluate", {"expression": "0"})
@@ -136,7 +141,7 @@ class AttachedPage:
         Raises:
             PageActionError: It threw.
         """
-        asked = {
+        command_params = {
             "objectId": object_id,
             "functionDeclaration": function,
             "arguments": [{"value": argument} for argument in arguments],
@@ -144,7 +149,7 @@ class AttachedPage:
             "returnByValue": by_value,
             "userGesture": True,
         }
-        return _value(await self.send("Runtime.callFunctionOn", asked), by_value)
+        return _value(await self.send("Runtime.callFunctionOn", command_params), by_value)
 
     async def loader(self) -> str:
         """Return the loader id of the page's document; each document load has its own."""

@@ -24,7 +24,7 @@ from time import monotonic
 from typing import Any
 
 from weblake import aio
-from weblake_service.sessions import viewer_messages as said
+from weblake_service.sessions import viewer_messages
 from weblake_service.sessions.cdp import Cdp, CdpError
 from weblake_service.sessions.live_frames import Frame, FrameQueue
 from weblake_service.sessions.live_tabs import LiveTabs
@@ -123,10 +123,10 @@ class LiveView:
 
     async def _read_viewer(self, receive: Receive) -> None:
         while (raw := await receive()) is not None:
-            message = said.read(raw)
-            if isinstance(message, said.Ping):
+            message = viewer_messages.read(raw)
+            if isinstance(message, viewer_messages.Ping):
                 self._queue_message({"type": "pong"})
-            elif isinstance(message, said.Taken):
+            elif isinstance(message, viewer_messages.Taken):
                 if self._frames.acknowledged or self._pause is not None:
                     continue
                 early = self._sent_at + _MIN_FRAME_S - monotonic()
@@ -179,23 +179,23 @@ class LiveView:
 
     # Messages from the viewer
 
-    def _handle_message(self, message: said.Message) -> None:
+    def _handle_message(self, message: viewer_messages.Message) -> None:
         match message:
-            case said.Answer():
+            case viewer_messages.Answer():
                 self._answer_dialog(accept=message.accept, text=message.text)
-            case said.Tab():
+            case viewer_messages.Tab():
                 self._show_tab(message.number)
             case _ if self._dialog_since is not None:
                 return  # the page processes nothing before the dialog is answered
-            case said.Navigate():
+            case viewer_messages.Navigate():
                 if message.is_web():
                     self._send_command("Page.navigate", {"url": message.url})
-            case said.Go():
+            case viewer_messages.Go():
                 self._start(self._go_in_history(message.where))
             case _:
                 shown = self._frames.shown
-                order = said.command(message, shown.scale if shown else 1.0)
-                moves = isinstance(message, said.Mouse) and message.what == "move"
+                order = viewer_messages.command(message, shown.scale if shown else 1.0)
+                moves = isinstance(message, viewer_messages.Mouse) and message.what == "move"
                 if order is not None and self._inputs < (_MAX_PENDING_MOVES if moves else _MAX_PENDING_EVENTS):
                     self._inputs += 1
                     self._send_command(*order, finally_=self._input_done)

@@ -71,32 +71,32 @@ async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
     return found
 
 
-async def arrange(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> list[dict[str, object]]:
+async def arrange(found: SiteUrls, known: Known, map_options: Mapping[str, object]) -> list[dict[str, object]]:
     """Return the URLs of the site without duplicates, filtered and sorted by the options.
 
     Args:
         found: The URLs found for the site.
         known: Title and description of known pages.
-        asked: Options by snake_case name: include_subdomains, ignore_query_parameters, search, limit.
+        map_options: Options by snake_case name: include_subdomains, ignore_query_parameters, search, limit.
     """
     if len(found.urls) < _THREAD_URLS:
-        return _arrange(found, known, asked)
-    return await asyncio.to_thread(_arrange, found, known, asked)
+        return _arrange(found, known, map_options)
+    return await asyncio.to_thread(_arrange, found, known, map_options)
 
 
-def _arrange(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> list[dict[str, object]]:
-    links = list(_site_links(found, known, asked))
-    search, limit = asked.get("search"), asked.get("limit", DEFAULT_LIMIT)
+def _arrange(found: SiteUrls, known: Known, map_options: Mapping[str, object]) -> list[dict[str, object]]:
+    links = list(_site_links(found, known, map_options))
+    search, limit = map_options.get("search"), map_options.get("limit", DEFAULT_LIMIT)
     if isinstance(search, str) and search.strip():
         links = _by_relevance(links, search)
     assert isinstance(limit, int)
     return links[:limit]
 
 
-def _site_links(found: SiteUrls, known: Known, asked: Mapping[str, object]) -> Iterable[dict[str, object]]:
+def _site_links(found: SiteUrls, known: Known, map_options: Mapping[str, object]) -> Iterable[dict[str, object]]:
     """Yield the URLs that belong to the site, each page once, with title and description if known."""
-    subdomains = asked.get("include_subdomains", True) is True
-    no_query = asked.get("ignore_query_parameters", True) is True
+    subdomains = map_options.get("include_subdomains", True) is True
+    no_query = map_options.get("ignore_query_parameters", True) is True
     seen: set[str] = set()
     for url in dict.fromkeys(found.urls):
         parts = split(url)

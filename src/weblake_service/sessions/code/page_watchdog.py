@@ -49,8 +49,8 @@ class PageWatchdog:
             CdpError: The browser refuses.
         """
         if self._cdp is not None:
-            asked = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
-            await self._cdp.send("Target.setAutoAttach", asked)
+            command_params = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
+            await self._cdp.send("Target.setAutoAttach", command_params)
 
     @contextmanager
     def viewed(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ import mmap
 THREAD_BYTES = 24 << 20
 
 
-def need(count: int) -> None:
+def require(count: int) -> None:
     """Raise MemoryError if this process cannot allocate `count` more bytes; `count` is at least 1.
 
     The bytes are mapped and never touched, which takes some microseconds. Known limitation: another thread may allocate

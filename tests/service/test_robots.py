@@ -10,7 +10,7 @@ import pytest
 
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import FetchedResponse, Fetcher
-from weblake_service.web.robots import KEPT_S, UNREADABLE_S, RobotsRules
+from weblake_service.web.robots import CACHE_S, UNREADABLE_S, RobotsRules
 
 RULES = b"""
 User-agent: *
@@ -120,10 +120,10 @@ def test_robots_txt_is_read_once_a_day_and_concurrent_reads_share_it() -> None:
 
     async def work(robots: RobotsRules) -> None:
         await asyncio.gather(*(robots.allowed(f"https://site.example/{n}") for n in range(20)))
-        clock[0] = KEPT_S - 1
+        clock[0] = CACHE_S - 1
         await robots.allowed("https://USER@Site.example/again")
         assert len(fetcher.asked) == 1
-        clock[0] = KEPT_S + 1
+        clock[0] = CACHE_S + 1
         await robots.allowed("https://site.example/again")
         assert len(fetcher.asked) == 2
 

@@ -75,12 +75,12 @@ class Documents:
         return len(self._texts if self.objects is None else self.objects)
 
     def __iter__(self) -> Iterator[JsonBytes]:
-        return iter(self._cut())
+        return iter(self._split())
 
     def __getitem__(self, place: int) -> JsonBytes:
-        return self._cut()[place]
+        return self._split()[place]
 
-    def _cut(self) -> Sequence[JsonBytes]:
+    def _split(self) -> Sequence[JsonBytes]:
         if len(self._texts) < len(self):
             self._texts = _array(self._array)
         return self._texts
@@ -119,7 +119,7 @@ def loads(body: JsonBytes) -> object:
     with contextlib.suppress(*DECODE_ERRORS):
         return msgspec.json.decode(view)
     try:
-        value: object = json.loads(repair(view), parse_int=_whole_number)
+        value: object = json.loads(repair(view), parse_int=_parse_integer)
     except ValueError as e:
         raise _malformed_error(body, str(e)) from None
     except RecursionError:
@@ -328,7 +328,7 @@ def _repair_escape(found: re.Match[bytes]) -> bytes:
     return b"".join(b"\\u%04x" % c if c < 0x20 else b"\\\\" if c == ord("\\") else bytes((c,)) for c in found[0])
 
 
-def _whole_number(digits: str) -> int | float:
+def _parse_integer(digits: str) -> int | float:
     try:
         return int(digits)
     except ValueError:  # more digits than Python converts

@@ -118,7 +118,7 @@ class ContractOptions:
 
     option: _Option = None
 
-    def given(self, **more: object) -> dict[str, Any]:
+    def keyword_arguments(self, **more: object) -> dict[str, Any]:
         """Return the keyword arguments for the client: `--option`, and those of `more` that are not None.
 
         Raises:
@@ -137,9 +137,9 @@ class PageOptions(ContractOptions):
         typer.Option("--format", "-f", metavar="KIND", help="markdown, html, rawHtml, links, … May be repeated."),
     ] = None
 
-    def given(self, **more: object) -> dict[str, Any]:
+    def keyword_arguments(self, **more: object) -> dict[str, Any]:
         """Return the keyword arguments for the client, with `formats`; raises as ContractOptions.given."""
-        return super().given(formats=[*self.formats] if self.formats else None, **more)
+        return super().keyword_arguments(formats=[*self.formats] if self.formats else None, **more)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def map_(
 ) -> None:
     """Lists the URLs of a site, one per line."""
     with service.connect() as client:
-        found = client.map_site(url, **options.given(search=search, limit=limit))
+        found = client.map_site(url, **options.keyword_arguments(search=search, limit=limit))
     if as_json:
         output.show_json(found.raw)
         return
@@ -37,7 +37,7 @@ def search(
 ) -> None:
     """Searches the web, or on the embedded service what it scraped, and lists the hits."""
     with service.connect() as client:
-        found = client.search(query, **options.given(limit=limit))
+        found = client.search(query, **options.keyword_arguments(limit=limit))
     if as_json:
         output.show_json(found.raw)
         return

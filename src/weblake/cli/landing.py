@@ -74,7 +74,7 @@ def batch(
         raise InvalidOption("Give either URLs or --urls FILE.")
     if column is not None and urls_file is None:
         raise InvalidOption("--column names a column of a file of URLs, and there is none.", hint="Give --urls FILE.")
-    name, given = naming.naming(), pages.given()
+    name, given = naming.naming(), pages.keyword_arguments()
     source = None if urls_file is None else list_sources.source_of(urls_file, column, name, given)
     sent = None
     if source is not None:
@@ -121,7 +121,7 @@ def crawl(
     """Crawls a site as one job and lands it as one Parquet file."""
     from weblake.loads import load_request
 
-    given = ContractOptions(pages.option).given(limit=limit)
+    given = ContractOptions(pages.option).keyword_arguments(limit=limit)
     if pages.formats:
         scrape_options = given.get("scrape_options", {})
         if not isinstance(scrape_options, dict):

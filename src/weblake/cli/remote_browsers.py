@@ -26,7 +26,7 @@ def create(
 ) -> None:
     """Creates a session and prints its addresses."""
     with service.connect() as client:
-        made = client.create_browser(**options.given(ttl=ttl))
+        made = client.create_browser(**options.keyword_arguments(ttl=ttl))
     if as_json:
         output.show_json(made.raw)
         return
@@ -43,7 +43,7 @@ def list_(
 ) -> None:
     """Lists the sessions of the team."""
     with service.connect() as client:
-        found = client.list_browsers(**ContractOptions().given(status=status))
+        found = client.list_browsers(**ContractOptions().keyword_arguments(status=status))
     if as_json:
         output.show_json(found.raw)
         return
@@ -61,7 +61,7 @@ def execute(
     as_json: Json = False,
 ) -> None:
     """Runs code in a session and prints its output."""
-    given = ContractOptions().given(language=language, timeout=timeout)
+    given = ContractOptions().keyword_arguments(language=language, timeout=timeout)
     with service.connect() as client:
         result = client.execute_in_browser(session_id, _code(code) or "", **given)
     _show_result(result.raw, as_json)
@@ -86,7 +86,7 @@ def interact(
     as_json: Json = False,
 ) -> None:
     """Continues in the browser of a scrape: with code, or with a prompt."""
-    given = ContractOptions().given(prompt=prompt, code=_code(code), language=language, timeout=timeout)
+    given = ContractOptions().keyword_arguments(prompt=prompt, code=_code(code), language=language, timeout=timeout)
     with service.connect() as client:
         result = client.interact(scrape_id, **given)
     _show_result(result.raw, as_json)

@@ -46,7 +46,7 @@ def scrape(
     from weblake.loads.load_request import check_cost
     from weblake.loads.prices import per_page
 
-    given = pages.given()
+    given = pages.keyword_arguments()
     terms = TermsOptions(max_credits=max_credits).terms()
     with service.connect() as client:
         if to is None:
@@ -68,7 +68,7 @@ def parse(
     """Uploads and converts files: prints their markdown, or lands them with --to."""
     from weblake.loads import load_request
 
-    given = pages.given()
+    given = pages.keyword_arguments()
     with service.connect() as client:
         if to is None:
             _show_each([partial(client.parse_file, file, **given) for file in files], as_json)

@@ -55,13 +55,13 @@ def read_urls(file: RootPath, column: str | None = None) -> list[str]:
         FeatureMissing: The extra for its storage is not installed.
     """
     with open_url_file(file) as opened:
-        urls = [url for _, _, url in urls_in(opened, whole(opened, column))]
+        urls = [url for _, _, url in urls_in(opened, whole_span(opened, column))]
     if not urls:
         raise no_urls_error(opened)
     return urls
 
 
-def whole(file: UrlFile, column: str | None) -> Span:
+def whole_span(file: UrlFile, column: str | None) -> Span:
     """Return the span of all URLs of a file.
 
     Raises:

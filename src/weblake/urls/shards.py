@@ -13,7 +13,7 @@ from weblake.errors import FixRequest, InvalidOption, StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import RootPath
 from weblake.urls.files import UrlFile, open_url_file
-from weblake.urls.lists import Format, LocatedUrl, Span, no_urls_error, urls_in, whole
+from weblake.urls.lists import Format, LocatedUrl, Span, no_urls_error, urls_in, whole_span
 
 #: Default number of URLs of a shard.
 DEFAULT_PER_SHARD = 5000
@@ -82,7 +82,7 @@ def url_shards(
             raise InvalidOption(
                 f"{opened.name} can be read only once, and a shard is read later.", hint="Write it to a file."
             )
-        span = whole(opened, column)
+        span = whole_span(opened, column)
         sizes = repeat(per_shard or DEFAULT_PER_SHARD) if shards is None else _even_sizes(opened, span, shards)
         kept: list[UrlShard] = []
         number = urls = 0

@@ -147,13 +147,13 @@ class _HtmlWriter:
             if inline.kind == "text":
                 now = () if plain else _style_of(inline)
                 if now != style and (inline.text or "").strip():
-                    parts.append(_styled(text, style))
+                    parts.append(_apply_style(text, style))
                     text, style = "", now
                 text += inline.text or ""
                 continue
-            parts += [_styled(text, style), self._inline(inline)]
+            parts += [_apply_style(text, style), self._inline(inline)]
             text, style = "", ()
-        return "".join([*parts, _styled(text, style)])
+        return "".join([*parts, _apply_style(text, style)])
 
     def _inline(self, inline: anydoc.Inline) -> str:
         match inline.kind:
@@ -224,7 +224,7 @@ def _style_of(inline: anydoc.Inline) -> tuple[str, ...]:
     return tuple(tag for name, tag in _STYLES if style is not None and getattr(style, name))
 
 
-def _styled(text: str, style: Sequence[str]) -> str:
+def _apply_style(text: str, style: Sequence[str]) -> str:
     """Return text with its style; surrounding spaces are kept outside, as markdown requires."""
     inner = text.strip()
     if not inner or not style:

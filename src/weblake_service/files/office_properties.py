@@ -85,10 +85,10 @@ def _roots(body: bytes) -> Iterator[Element]:
 def _rich_text(body: bytes) -> Iterator[tuple[str, str]]:
     for match in _RTF.finditer(body[:65536]):
         name = match[1].decode("ascii")
-        yield _RTF_KEYS.get(name, name), _RTF_ESCAPE.sub(_unescaped, match[2].decode("cp1252", "replace"))
+        yield _RTF_KEYS.get(name, name), _RTF_ESCAPE.sub(_unescape_rtf, match[2].decode("cp1252", "replace"))
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape_rtf(match: re.Match[str]) -> str:
     if match[1]:
         return bytes.fromhex(match[1]).decode("cp1252", "replace")
     if match[2]:

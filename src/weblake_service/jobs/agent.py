@@ -125,7 +125,7 @@ def _messages(job: ModelJob, done: list[dict[str, Any]], *, last: bool) -> list[
         text = step["result"][: max(200, room)]
         room -= len(text)
         said += [
-            Message("user", prompts.quoted_texts([text], mark)[0]),
+            Message("user", prompts.quote_texts([text], mark)[0]),
             Message("assistant", msgspec.json.encode(step["action"]).decode()),
         ]
     messages += reversed(said)
@@ -143,7 +143,7 @@ def _action_validator(check: Check, *, last: bool) -> Check:
             return "it is no object with the action scrape, map, search or finish"
         action = value["action"]
         if action == "finish":
-            return "it has no data" if "data" not in value else _prefixed(check(value["data"]))
+            return "it has no data" if "data" not in value else _prefix_problem(check(value["data"]))
         needed = "query" if action == "search" else "url"
         if not isinstance(value.get(needed), str) or not value[needed].strip():
             return f"the action {action} needs a {needed}"
@@ -152,5 +152,5 @@ def _action_validator(check: Check, *, last: bool) -> Check:
     return look
 
 
-def _prefixed(problem: str) -> str:
+def _prefix_problem(problem: str) -> str:
     return f"data: {problem}" if problem else ""

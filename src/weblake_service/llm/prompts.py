@@ -58,7 +58,7 @@ def task_messages(
         parts.append(f"What is wanted:\n{wish}")
     if schema is not None:
         parts.append(f"The answer satisfies this JSON Schema:\n{msgspec.json.encode(schema).decode()}")
-    parts += quoted_texts(texts, mark)
+    parts += quote_texts(texts, mark)
     return [Message("system", _RULES.format(mark=mark)), Message("user", "\n\n".join(parts))]
 
 
@@ -67,7 +67,7 @@ def new_delimiter() -> str:
     return secrets.token_hex(8)
 
 
-def quoted_texts(texts: Sequence[str], mark: str) -> list[str]:
+def quote_texts(texts: Sequence[str], mark: str) -> list[str]:
     """Return untrusted texts between delimiters."""
     return [f"<content-{mark}>\n{text}\n</content-{mark}>" for text in texts]
 

@@ -45,7 +45,7 @@ async def json_of(model: Model, messages: Sequence[Message], check: Check, hint:
         ModelFailure: There is no response, or the second one is also invalid.
     """
     answer = await model.complete(messages, hint)
-    value, problem = await _checked_json(answer.text, check, cut=answer.cut)
+    value, problem = await _check_json(answer.text, check, cut=answer.cut)
     if not problem:
         return value
     again = [
@@ -54,7 +54,7 @@ async def json_of(model: Model, messages: Sequence[Message], check: Check, hint:
         Message("user", prompts.REPAIR.format(why=problem)),
     ]
     answer = await model.complete(again, hint)
-    value, problem = await _checked_json(answer.text, check, cut=answer.cut)
+    value, problem = await _check_json(answer.text, check, cut=answer.cut)
     if problem:
         raise ModelFailure(
             INVALID_JSON,
@@ -64,7 +64,7 @@ async def json_of(model: Model, messages: Sequence[Message], check: Check, hint:
     return value
 
 
-async def _checked_json(text: str, check: Check, *, cut: bool) -> tuple[object, str]:
+async def _check_json(text: str, check: Check, *, cut: bool) -> tuple[object, str]:
     if len(text) > _LARGE_CHARS:
         value, problem = await asyncio.to_thread(_check, text, check)
     else:

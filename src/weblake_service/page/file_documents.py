@@ -79,7 +79,7 @@ def _as_document(result: ConversionResult, wanted: PageOptions, pdf: bool) -> Fi
             extra["pages"] = [{"pageNumber": at, "markdown": page} for at, page in enumerate(pages, 1)]
     return FileDocument(
         html=result.html,
-        markdown=None if pages is None or wanted.selects_content else _joined(pages, wanted.page_markers and pdf),
+        markdown=None if pages is None or wanted.selects_content else _join_pages(pages, wanted.page_markers and pdf),
         extra=extra,
         metadata=metadata,
         links=result.links,
@@ -88,7 +88,7 @@ def _as_document(result: ConversionResult, wanted: PageOptions, pdf: bool) -> Fi
     )
 
 
-def _joined(pages: list[str], markers: bool) -> str:
+def _join_pages(pages: list[str], markers: bool) -> str:
     if markers:
         return "\n\n".join(f"<!-- page {at} -->\n\n{page}".rstrip() for at, page in enumerate(pages, 1))
     return "\n\n".join(page for page in pages if page)

@@ -39,7 +39,7 @@ class _OpcodeGrouper(SequenceMatcher[str]):
 
     def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
         super().__init__(None, (), (), autojunk=False)
-        self._steps = _merged(_Comparison(old, new).opcodes())
+        self._steps = _merge_opcodes(_Comparison(old, new).opcodes())
 
     def get_opcodes(self) -> list[Step]:  # type: ignore[override]
         return self._steps
@@ -104,7 +104,7 @@ def _unique_common_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[i
     return chosen[::-1]
 
 
-def _merged(steps: Iterator[Step]) -> list[Step]:
+def _merge_opcodes(steps: Iterator[Step]) -> list[Step]:
     """Return the opcodes without empty ones, with adjacent equal ones merged and changes labelled by kind."""
     joined: list[Step] = []
     for tag, i, i_end, j, j_end in steps:

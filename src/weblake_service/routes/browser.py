@@ -84,7 +84,7 @@ class BrowserRoutes:
         row = await self._row(request, requester(request))
         if row["ended"] is not None:
             raise destroyed_error()
-        ended = await self._parts.sessions.ended(row)
+        ended = await self._parts.sessions.end_recorded(row)
         return json_response({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
 
     async def _create(self, access: Access, body: dict[str, object], ticket: IdempotencyTicket, base: str) -> Response:

@@ -91,8 +91,8 @@ class ParseRoutes:
                 parts.llm.model, parts.llm.missing, request_options, page.document, timeout_s=left
             )
         except PageFailure as failure:
-            return await call.failed(parts, _error_of_failure(failure), failure_record(failure))
-        return await call.stored(parts, _document(call, page, made, request_options))
+            return await call.record_failure(parts, _error_of_failure(failure), failure_record(failure))
+        return await call.record_success(parts, _document(call, page, made, request_options))
 
     def _read_options(self, access: Access, form: UploadForm) -> dict[str, object]:
         """Return the validated options of a request; raises ErrorResponse."""

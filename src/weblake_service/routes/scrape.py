@@ -72,11 +72,11 @@ class ScrapeRoutes:
         except PageFailure as failure:
             details = [{"message": failure.message}] if failure.status == 400 else None
             refusal = ErrorResponse(failure.status, failure.message, code=failure.code, details=details)
-            return await call.failed(parts, refusal, failure_record(failure))
+            return await call.record_failure(parts, refusal, failure_record(failure))
         except Exception as error:
             if not call.private or is_shutdown(error):
                 raise
             # The message of an unexpected exception may contain the URL, so only its class is logged.
             _LOG.error("A scrape that keeps nothing failed in an unforeseen way: %s.", type(error).__name__)
             raise ErrorResponse(500, "An unexpected error occurred.", code="UNKNOWN_ERROR") from None
-        return await call.stored(parts, scraped.stored, scraped.keep)
+        return await call.record_success(parts, scraped.stored, scraped.keep)

@@ -35,7 +35,7 @@ class SinglePageCall:
     #: The scrape options (snake_case), for a later interact call.
     options: Mapping[str, object] = field(default_factory=dict)
 
-    async def stored(
+    async def record_success(
         self, parts: ServiceComponents, page: Stored, keep: Callable[[Connection, float], None] | None = None
     ) -> Response:
         """Record and bill the page and return its response; `keep` runs in the same transaction."""
@@ -54,7 +54,7 @@ class SinglePageCall:
         await parts.store.write(work)
         return encoded_json_response(reply)
 
-    async def failed(self, parts: ServiceComponents, refusal: ErrorResponse, failure: Failed) -> NoReturn:
+    async def record_failure(self, parts: ServiceComponents, refusal: ErrorResponse, failure: Failed) -> NoReturn:
         """Record and bill the failure, and raise the refusal."""
         now = parts.clock.now()
 

@@ -154,10 +154,10 @@ async def _messages(
     for step in done[-_RESENT_STEPS:]:
         messages += [
             Message("assistant", json.dumps(step.action, ensure_ascii=False)),
-            Message("user", prompts.quoted_texts([step.outcome], mark)[0]),
+            Message("user", prompts.quote_texts([step.outcome], mark)[0]),
         ]
     page = f"The page now: {await actions.url()}\n{shown}"[: model.page_chars]
-    now = prompts.quoted_texts([page], mark)[0] + (f"\n\n{_LAST_ACTION_NOTE}" if last else "")
+    now = prompts.quote_texts([page], mark)[0] + (f"\n\n{_LAST_ACTION_NOTE}" if last else "")
     # Some endpoints reject two consecutive messages with the same role.
     if messages[-1].role == "user":
         messages[-1] = Message("user", f"{messages[-1].text}\n\n{now}")

@@ -205,7 +205,7 @@ class SessionManager:
         # The caller may be cancelled; the end of the session still runs to completion.
         return await asyncio.shield(live.end)
 
-    async def ended(self, row: Row) -> EndedSession:
+    async def end_recorded(self, row: Row) -> EndedSession:
         """End the session of a row, or return its result if it has ended."""
         live = self._live.get(row["id"])
         if live is not None:

@@ -175,7 +175,7 @@ def search(
     if not rows and query.any_word_expression:
         rows = _select(db, team, query, limit, query.expression(every=False), newest=newest)
         whole = not rows
-    return [_found(row, query) for row in rows], whole
+    return [_to_hit(row, query) for row in rows], whole
 
 
 def titles_of_hosts(db: Connection, team: str, hosts: frozenset[str]) -> dict[str, tuple[str, str]]:
@@ -210,7 +210,7 @@ def _select(db: Connection, team: str, query: SearchQuery, limit: int, expressio
     return [db.execute("SELECT * FROM search_pages WHERE id = ?", (one,)).fetchone() for one in ids]
 
 
-def _found(row: Row, query: SearchQuery) -> SearchHit:
+def _to_hit(row: Row, query: SearchQuery) -> SearchHit:
     text = zlib.decompress(row["text"]).decode()
     return SearchHit(row["url"], row["title"], row["description"], best_passage(text, query.sought) or beginning(text))
 

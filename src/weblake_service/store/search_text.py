@@ -41,12 +41,12 @@ def index_text(text: str) -> str:
     """Return text as tokens for the index."""
     if text.isascii():
         return text
-    return _UNSPACED.sub(_pairs, _normalized(text))
+    return _UNSPACED.sub(_pairs, _normalize(text))
 
 
 def quote_phrase(text: str) -> str:
     """Return a searched text as a quoted FTS expression; empty if it has no word."""
-    text = _normalized(text)
+    text = _normalize(text)
     if not any(unicodedata.category(letter)[0] in "LN" for letter in text):
         return ""
     text = text.strip()
@@ -73,15 +73,15 @@ def best_passage(text: str, sought: Sequence[str]) -> str:
         score = (len({m.group().lower() for m in within}), len(within))
         if score > most:
             best, most = match, score
-    return _cut(text, best.start()) if best is not None else ""
+    return _excerpt(text, best.start()) if best is not None else ""
 
 
 def beginning(text: str) -> str:
     """Return the beginning of a text, in one line."""
-    return _cut(text, 0)
+    return _excerpt(text, 0)
 
 
-def _cut(text: str, at: int) -> str:
+def _excerpt(text: str, at: int) -> str:
     """Return the text around a position, without markup, cut at word boundaries."""
     start = max(0, at - _PASSAGE_CHARS // 4)
     if start:
@@ -110,7 +110,7 @@ def _matcher(sought: Sequence[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(dict.fromkeys(parts)), re.IGNORECASE) if parts else None
 
 
-def _normalized(text: str) -> str:
+def _normalize(text: str) -> str:
     return _OPTIONAL_MARKS.sub("", unicodedata.normalize("NFKC", text))
 
 

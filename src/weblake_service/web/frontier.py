@@ -135,7 +135,7 @@ class Frontier:
         site = canonical_urls.site_of(parts)
         folders = [folder for home, folder in self._scopes if home == site]
         if folders:
-            return self._entire or any(_below(parts.path, folder) for folder in folders)
+            return self._entire or any(_is_below(parts.path, folder) for folder in folders)
         if self._subdomains and any(site.endswith(f".{home}") for home, _ in self._scopes):
             return True
         return self._external
@@ -146,5 +146,5 @@ def _folder(path: str) -> str:
     return _FILE_NAME.sub("", path).rstrip("/")
 
 
-def _below(path: str, folder: str) -> bool:
+def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}/")

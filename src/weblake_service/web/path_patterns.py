@@ -35,8 +35,8 @@ class PathPatterns:
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        self._include = _compiled(options.get("include_paths"), "includePaths")
-        self._exclude = _compiled(options.get("exclude_paths"), "excludePaths")
+        self._include = _compile_all(options.get("include_paths"), "includePaths")
+        self._exclude = _compile_all(options.get("exclude_paths"), "excludePaths")
         #: Whether the patterns are matched against the whole URL, or its path only.
         self.on_full_url = options.get("regex_on_full_url") is True
 
@@ -51,7 +51,7 @@ class PathPatterns:
         return not self._include or any(pattern.search(text) for pattern in self._include)
 
 
-def _compiled(given: object, name: str) -> list[Any]:
+def _compile_all(given: object, name: str) -> list[Any]:
     if not isinstance(given, list | tuple):
         return []
     if len(given) > _MAX_PATTERNS:

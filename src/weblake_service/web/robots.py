@@ -26,7 +26,7 @@ from weblake_service.web.fetch import Fetcher
 #: The user agent name for rules; the whole User-Agent would also match rules for "Mozilla".
 USER_AGENT_NAME = "weblake"
 #: Cache times in seconds: of a file, of its absence, and of a file that could not be read.
-KEPT_S, ABSENT_S, UNREADABLE_S = 24 * 3600.0, 600.0, 60.0
+CACHE_S, ABSENT_S, UNREADABLE_S = 24 * 3600.0, 600.0, 60.0
 _MAX_FILE_BYTES = 512 << 10
 _MAX_ORIGINS = 1000
 _TIMEOUT_S = 20.0
@@ -90,7 +90,7 @@ class RobotsRules:
         return rules
 
     async def _read(self, origin: str) -> _Rules:
-        text, note, kept = "", "", KEPT_S
+        text, note, kept = "", "", CACHE_S
         try:
             fetched = await self._fetcher.get(
                 f"{origin}/robots.txt", timeout_s=_TIMEOUT_S, max_body=_MAX_FILE_BYTES, cut=True

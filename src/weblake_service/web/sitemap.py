@@ -86,7 +86,7 @@ class _SitemapReader:
             for (_, depth), fetched in zip(turn, reading, strict=True):
                 if fetched is None:
                     continue
-                more = await self._take(fetched, max_bytes)
+                more = await self._store_entries(fetched, max_bytes)
                 if depth < _MAX_DEPTH:
                     waiting.extend((one, depth + 1) for one in more)
 
@@ -107,7 +107,7 @@ class _SitemapReader:
             return None
         return fetched if fetched.status == 200 else None
 
-    async def _take(self, fetched: FetchedResponse, max_bytes: int) -> list[str]:
+    async def _store_entries(self, fetched: FetchedResponse, max_bytes: int) -> list[str]:
         """Store the pages that a file lists, and return the sitemaps that it lists."""
         large = len(fetched.body) > _LARGE_BYTES
         body = await asyncio.to_thread(_gunzip, fetched, max_bytes) if large else _gunzip(fetched, max_bytes)

@@ -24,7 +24,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 sys.path.insert(0, str(Path(__file__).parent / "labs"))
-from catalogue import FAULTS, REPOSITORY, Proof, page, proofs
+from catalogue import FAULTS, REPOSITORY, Proof, proofs, render_page
 from forked_pytest import ForkedPytest, linked_sources
 
 #: Changes that are tried at a time.
@@ -104,7 +104,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="make docs/fault-catalogue.md anew, and change nothing")
     args = parser.parse_args()
     if args.write:
-        (REPOSITORY / "docs/fault-catalogue.md").write_text(page(proofs()))
+        (REPOSITORY / "docs/fault-catalogue.md").write_text(render_page(proofs()))
         return 0
     chosen = [proof for proof in proofs() if not args.numbers or proof.number in args.numbers]
     chosen = [proof for proof in chosen if args.within in proof.file]

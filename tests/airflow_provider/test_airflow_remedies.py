@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import pytest
-from remedy_templates import TEMPLATES, Template, speaks_of_the_command_line
+from remedy_templates import TEMPLATES, Template, names_command_line_term
 
 from airflow_provider_weblake.remedies import AIRFLOW, in_airflow_terms
 from weblake.errors import LoadIncomplete, WeblakeError
@@ -13,7 +13,7 @@ from weblake.errors import LoadIncomplete, WeblakeError
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.place)
 def test_remedies_name_operator_parameters_and_the_connection(template: Template) -> None:
-    assert not speaks_of_the_command_line(str(template.text).format(**_terms_and_values(template)))
+    assert not names_command_line_term(str(template.text).format(**_terms_and_values(template)))
 
 
 def _terms_and_values(template: Template) -> dict[str, str]:

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from browser_lab import demand_chromium
+from browser_lab import require_chromium
 from dag_runs import Run, returned, states
 
 import airflow_provider_weblake
@@ -327,7 +327,7 @@ def photographed(run: Run, tmp_path: Path) -> Run:
     """Runs the capture of a list of pages."""
 
     def photographed(urls: list[str], night: datetime = NIGHT, **kwargs: Any) -> Any:
-        demand_chromium()
+        require_chromium()
         pq.write_table(pa.table({"url": urls}), tmp_path / "urls.parquet")
         params = {"urls": str(tmp_path / "urls.parquet")} | kwargs.pop("params", {})
         return run("screenshot_capture", logical_date=night, run_after=night, params=params, **kwargs)

@@ -7,7 +7,7 @@ import pickle
 from dataclasses import asdict
 
 import pytest
-from remedy_templates import TEMPLATES, Template, speaks_of_the_command_line, templates_in, texts, texts_in
+from remedy_templates import TEMPLATES, Template, names_command_line_term, templates_in, texts, texts_in
 
 from weblake.cli.remedies import COMMAND_LINE, in_command_line_terms
 from weblake.credentials import ApiKey
@@ -33,15 +33,15 @@ def test_every_term_is_used_by_a_template() -> None:
 
 
 def test_no_message_of_the_core_names_the_command_line() -> None:
-    assert [(place, text) for place, text in texts() if speaks_of_the_command_line(text)] == []
+    assert [(place, text) for place, text in texts() if names_command_line_term(text)] == []
 
 
 def test_templates_are_found_in_source_code() -> None:
     source = 'first = E(f"a {b} --new", hint=Remedy("{x} {size}", {"size": 1}))\nsecond = Remedy(text, {**more})'
     assert {*templates_in(source, "m")} == {Template("m:1", "{x} {size}", ("size",)), Template("m:2", None, None)}
     assert "a … --new" in [*texts_in(source)]
-    assert all(map(speaks_of_the_command_line, ("a --new b", "`weblake land` it", "Set WEBLAKE_API_KEY.")))
-    assert not any(map(speaks_of_the_command_line, ("WEBLAKE_API_KEY", "`weblake serve` printed", "a -- b")))
+    assert all(map(names_command_line_term, ("a --new b", "`weblake land` it", "Set WEBLAKE_API_KEY.")))
+    assert not any(map(names_command_line_term, ("WEBLAKE_API_KEY", "`weblake serve` printed", "a -- b")))
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def _no_dagster_home_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that wants an instance on disk makes its own."""
+def _without_user_dagster_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove DAGSTER_HOME: a test that needs an instance on disk creates its own."""
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _migrations_read_once() -> Iterator[None]:
+def _cache_migrations() -> Iterator[None]:
     """Keep what alembic read of Dagster's migrations.
 
     Each instance reads them anew, to compare or set a database's revision: two thirds of its CPU time.

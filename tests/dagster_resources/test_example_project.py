@@ -17,7 +17,7 @@ import dagster as dg
 import duckdb
 import pandas as pd
 import pytest
-from browser_lab import demand_chromium, picture
+from browser_lab import picture, require_chromium
 from gated_site import GatedSite
 from project_shell import dagster_home, environment, said
 
@@ -233,7 +233,7 @@ def test_without_a_list_the_example_site_is_the_only_one(
 def test_screenshots_land_and_thumbnails_are_in_the_metadata(
     run: Run, settings: Mapping[str, str], site: GatedSite, weblake_service: WeblakeService
 ) -> None:
-    demand_chromium()
+    require_chromium()
     result = run("page_pictures")
     assert result.success
     (event,) = result.get_asset_materialization_events()
@@ -271,7 +271,7 @@ def test_a_page_lands_and_interact_says_what_the_service_lacks(
 def test_the_result_of_code_in_a_page_is_in_the_metadata(
     run: Run, settings: Mapping[str, str], site: GatedSite, weblake_service: WeblakeService
 ) -> None:
-    demand_chromium()
+    require_chromium()
     result = run("page_visit")
     (event,) = result.get_asset_materialization_events()
     metadata = {name: value.value for name, value in event.materialization.metadata.items()}

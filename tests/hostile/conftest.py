@@ -152,6 +152,6 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> SkippedWaits:
 
 
 @pytest.fixture(params=[0.0, 60.0], ids=["ahead", "in_turn"])
-def ahead_or_in_turn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks are asked for ahead, and one after the other: which it is hangs on how quickly they came."""
+def with_and_without_prefetch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefetch chunks, then request them one after the other: the client chooses by how quickly they arrive."""
     monkeypatch.setattr("weblake.loads.download.QUICK_S", request.param)

@@ -14,7 +14,7 @@ from weblake.jobs import polling
 from weblake.jobs import result_pages as walks
 from weblake.steps import Flow, sleep
 
-pytestmark = pytest.mark.usefixtures("ahead_or_in_turn")
+pytestmark = pytest.mark.usefixtures("with_and_without_prefetch")
 
 
 def skip_of(seen: ReceivedRequest) -> int:

@@ -8,7 +8,7 @@ from landing_commands import Lake, page_errors
 from scripted_job import JOB, Job, pages
 from scripted_service import ScriptedService, reply
 
-pytestmark = pytest.mark.usefixtures("ahead_or_in_turn")
+pytestmark = pytest.mark.usefixtures("with_and_without_prefetch")
 
 
 def test_a_job_that_appears_late_is_waited_for(service: ScriptedService, lake: Lake) -> None:

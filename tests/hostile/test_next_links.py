@@ -84,7 +84,7 @@ ELSEWHERE = {
     becomes="if not link.startswith('http:') or leads_to != path:",
     case="ahead-another scheme",
 )
-@pytest.mark.usefixtures("ahead_or_in_turn")
+@pytest.mark.usefixtures("with_and_without_prefetch")
 @pytest.mark.parametrize("link", OURS.values(), ids=OURS)
 def test_h16_only_the_query_of_a_next_link_is_used(
     service: ScriptedService, other_origin: ScriptedService, lake: Lake, link: str

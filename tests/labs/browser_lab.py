@@ -45,7 +45,7 @@ class BrowserLab:
         return [headers for asked, headers in self.site.requests if asked.partition("?")[0] == path]
 
 
-def demand_chromium() -> None:
+def require_chromium() -> None:
     """Fail with a message if Chromium is missing: these tests prove promises about a browser."""
     assert shutil.which("chromium"), "there is no chromium; install it: apt-get install -y chromium"
 
@@ -57,7 +57,7 @@ def open_site() -> Any:
 
 
 def open_lab(allow_private: bool = True, **how: Any) -> Iterator[BrowserLab]:
-    demand_chromium()
+    require_chromium()
     site = open_site()
     with (
         LocalService(keys=KEYS, allow_private=allow_private, **how) as service,

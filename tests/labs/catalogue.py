@@ -139,7 +139,7 @@ class Proof:
         return text.replace(self.line, self.becomes)
 
 
-def order(number: str) -> tuple[int, float, str]:
+def sort_key(number: str) -> tuple[int, float, str]:
     """Return a sort key: the promise's sentences before the catalogue, and each by number."""
     letter = number[0] if number[0].isalpha() else ""
     return ("HPOS".index(letter) + 1 if letter else 0, float(number.lstrip("HPOS")), number)
@@ -148,7 +148,7 @@ def order(number: str) -> tuple[int, float, str]:
 def proofs() -> list[Proof]:
     """Return every proof of the test suite by number, read from the decorators without importing anything."""
     found = [proof for path in sorted(TESTS.rglob("test_*.py")) for proof in _of_file(path)]
-    return sorted(found, key=lambda proof: (*order(proof.number), proof.node))
+    return sorted(found, key=lambda proof: (*sort_key(proof.number), proof.node))
 
 
 def _of_file(path: Path) -> Iterator[Proof]:
@@ -173,7 +173,7 @@ says what cannot be proven here.
 """
 
 
-def page(found: list[Proof]) -> str:
+def render_page(found: list[Proof]) -> str:
     """Return the text of docs/fault-catalogue.md."""
     lines = [PAGE]
     for number in dict.fromkeys([*(proof.number for proof in found if proof.number not in FAULTS), *FAULTS]):

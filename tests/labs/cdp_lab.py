@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from browser_lab import demand_chromium
+from browser_lab import require_chromium
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -34,7 +34,7 @@ _FLAGS = (
 @asynccontextmanager
 async def chromium(folder: Path, url: str = "about:blank") -> AsyncIterator[str]:
     """Start a Chromium with one page and yield the address of its protocol; it ends with the block."""
-    demand_chromium()
+    require_chromium()
     process = await asyncio.create_subprocess_exec(
         "chromium",
         *_FLAGS,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from browser_lab import demand_chromium
+from browser_lab import require_chromium
 from polling import until
 from supervised_processes import Processes
 
@@ -26,7 +26,7 @@ NOWHERE = "ws://127.0.0.1:9/"
 @contextmanager
 def chromium() -> Iterator[str]:
     """Start a separate browser and yield the address of its debugging protocol."""
-    demand_chromium()
+    require_chromium()
     processes = Processes()
     folder = Path(tempfile.mkdtemp(prefix="weblake-test-chromium-"))
     processes.remove_at_end(folder)
@@ -70,7 +70,7 @@ def on_page(url: str, work: Callable[[PageActions], Awaitable[Any]]) -> Any:
     return on_browser(url, main)
 
 
-def alone(url: str) -> None:
+def keep_one_page(url: str) -> None:
     """Open a blank page and close all other pages."""
 
     async def main(cdp: WebSocketCdp) -> None:

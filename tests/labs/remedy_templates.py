@@ -14,8 +14,8 @@ CORE = Path(weblake.__file__).parent
 #: Modules of the command line itself, and the terms of Python in remedies.py.
 ELSEWHERE = {"cli", "demo", "testing", "output.py", "remedies.py"}
 #: `weblake serve` has the same name in every interface.
-OF_THE_COMMAND_LINE = re.compile(r"--[a-z][a-z-]*|`weblake (?!serve`)[^`]*`|WEBLAKE_[A-Z_]+|the same command")
-_NAME_OF_A_VARIABLE = re.compile(r"WEBLAKE_[A-Z_]+")
+COMMAND_LINE_TERM = re.compile(r"--[a-z][a-z-]*|`weblake (?!serve`)[^`]*`|WEBLAKE_[A-Z_]+|the same command")
+_VARIABLE_NAME = re.compile(r"WEBLAKE_[A-Z_]+")
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ def texts_in(source: str) -> Iterator[str]:
             yield node.value
 
 
-def speaks_of_the_command_line(text: str) -> bool:
+def names_command_line_term(text: str) -> bool:
     """Return whether a text names a flag, a command or a variable that has another name in another interface."""
-    return bool(OF_THE_COMMAND_LINE.search(text)) and not _NAME_OF_A_VARIABLE.fullmatch(text)
+    return bool(COMMAND_LINE_TERM.search(text)) and not _VARIABLE_NAME.fullmatch(text)
 
 
 _SOURCES = {

@@ -63,11 +63,11 @@ def members(sessions: Iterable[int], token: str = "") -> set[int]:
     wanted, living = set(sessions), _living()
     found = {proc.pid for proc in living.values() if proc.session in wanted}
     if token:
-        found |= {pid for pid in living.keys() - found if _carries(pid, f"{_TOKEN}={token}".encode())}
+        found |= {pid for pid in living.keys() - found if _has_variable(pid, f"{_TOKEN}={token}".encode())}
     return _family(living, found)
 
 
-def _carries(pid: int, entry: bytes) -> bool:
+def _has_variable(pid: int, entry: bytes) -> bool:
     try:
         return entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:  # ended meanwhile, or of another user
@@ -137,7 +137,7 @@ class Watchdog:
         """Return the id of the watchdog's own process."""
         return self._process.pid
 
-    def tell(self, *words: str) -> None:
+    def send_command(self, *words: str) -> None:
         """Send one command: `session ID SIGNAL`, `ended ID`, `token TEXT` or `directory PATH`."""
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(words) + "\n")
@@ -157,7 +157,7 @@ class Processes:
     def __init__(self) -> None:
         self._watchdog = Watchdog()
         self._token = secrets.token_hex(8)
-        self._watchdog.tell("token", self._token)
+        self._watchdog.send_command("token", self._token)
         self._running: dict[str, tuple[subprocess.Popen[bytes], int, Path]] = {}
         atexit.register(self.close)
 
@@ -187,13 +187,13 @@ class Processes:
                 group=user,
                 extra_groups=[] if user else None,
             )
-        self._watchdog.tell("session", str(process.pid), str(int(stop_signal)))
+        self._watchdog.send_command("session", str(process.pid), str(int(stop_signal)))
         self._running[name] = (process, stop_signal, log)
         return process.pid
 
     def remove_at_end(self, directory: Path) -> None:
         """Remove a directory when the processes end."""
-        self._watchdog.tell("directory", str(directory))
+        self._watchdog.send_command("directory", str(directory))
 
     def pid_of(self, name: str) -> int:
         """Return the id of the process that was started under this name."""
@@ -222,7 +222,7 @@ class Processes:
         process, stop_signal, _ = self._running.pop(name)
         end({process.pid: stop_signal if number is None else number}, grace)
         process.wait(10)
-        self._watchdog.tell("ended", str(process.pid))
+        self._watchdog.send_command("ended", str(process.pid))
 
     def close(self, grace: float = 2) -> None:
         """End everything at the same time, and the watchdog with it; a second call does nothing."""
@@ -232,7 +232,7 @@ class Processes:
             end({process.pid: number for process, number, _ in running.values()}, grace, self._token)
             for process, _, _ in running.values():
                 process.wait(10)
-                self._watchdog.tell("ended", str(process.pid))
+                self._watchdog.send_command("ended", str(process.pid))
         finally:
             self._watchdog.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from catalogue import FAULTS, REPOSITORY, Proof, page, proofs
+from catalogue import FAULTS, REPOSITORY, Proof, proofs, render_page
 
 PROMISE = (REPOSITORY / "docs/promise.md").read_text()
 #: The numbered entries of docs/promise.md: a sentence of a promise, or a row that cannot be proven.
@@ -43,4 +43,4 @@ def test_the_line_changed_by_a_proof_occurs_once(proof: Proof) -> None:
 
 def test_the_catalogue_page_is_generated_from_the_tests() -> None:
     """`uv run python tests/sabotage.py --write` generates it."""
-    assert (REPOSITORY / "docs/fault-catalogue.md").read_text() == page(PROOFS)
+    assert (REPOSITORY / "docs/fault-catalogue.md").read_text() == render_page(PROOFS)

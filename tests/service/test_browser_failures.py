@@ -165,7 +165,7 @@ def test_a_missing_browser_is_named(lab: BrowserLab, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_no_browser_process_or_file_outlives_the_service(tmp_path: Path, lab: BrowserLab, how: int) -> None:
-    browser_lab.demand_chromium()
+    browser_lab.require_chromium()
     # Not below pytest's directory: Chromium has a socket there, and the paths of sockets have a short limit.
     temporary = Path(tempfile.mkdtemp(prefix="wl-"))
     service = subprocess.Popen(

@@ -476,7 +476,7 @@ def test_s8_code_runs_only_if_enabled(tmp_path: Path) -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_no_chromium_outlives_the_service_and_the_session_is_billed_once(tmp_path: Path, how: int) -> None:
-    browser_lab.demand_chromium()
+    browser_lab.require_chromium()
     # Not below pytest's directory: Chromium has a socket there, and the paths of sockets have a short limit.
     temporary = Path(tempfile.mkdtemp(prefix="wl-"))
     headers = {"Authorization": "Bearer k"}

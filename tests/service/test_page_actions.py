@@ -62,7 +62,7 @@ def browser() -> Iterator[str]:
 @pytest.fixture
 def page(browser: str, site: Site) -> Any:  # noqa: F811
     """Show a page and perform actions on it."""
-    chromium_lab.alone(browser)
+    chromium_lab.keep_one_page(browser)
 
     def show(body: str, work: Any) -> Any:
         url = site.page("/page", f"<!doctype html><title>Page</title>{body}".encode())

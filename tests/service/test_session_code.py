@@ -334,7 +334,7 @@ def test_values_of_python_are_returned(code: str, value: str | None, browser: st
 def test_errors_of_code_are_returned(
     language: str, code: str, status: int, error: str | None, stderr: str, browser: str, tmp_path: Path
 ) -> None:
-    chromium_lab.alone(browser)
+    chromium_lab.keep_one_page(browser)
     ended = run(code, language, tmp_path, browser)
     assert ended.exit_code == status
     assert (error or "") in (ended.error or "")
@@ -357,7 +357,7 @@ def test_errors_of_code_are_returned(
 def test_a_page_survives_endless_code_that_is_killed(
     language: str, code: str, browser: str, home: str, tmp_path: Path
 ) -> None:
-    chromium_lab.alone(browser)
+    chromium_lab.keep_one_page(browser)
     on_page(browser, lambda actions: actions.goto(home))
     # Long enough to be in the loop also on a busy machine.
     ended = run(code, language, tmp_path, browser, timeout_s=4)
@@ -378,7 +378,7 @@ def test_a_page_survives_endless_code_that_is_killed(
 def test_an_endless_loop_in_the_page_ends_with_the_code(
     language: str, code: str, browser: str, home: str, tmp_path: Path
 ) -> None:
-    chromium_lab.alone(browser)
+    chromium_lab.keep_one_page(browser)
     on_page(browser, lambda actions: actions.goto(home))
     assert run(code, language, tmp_path, browser, timeout_s=4).killed
     urls = run("Promise.all(context.pages().map((p) => p.evaluate(() => location.href)))", "node", tmp_path, browser)
@@ -388,7 +388,7 @@ def test_an_endless_loop_in_the_page_ends_with_the_code(
 
 @pytest.mark.system
 def test_an_unhandled_dialog_does_not_block_the_page(browser: str, home: str, tmp_path: Path) -> None:
-    chromium_lab.alone(browser)
+    chromium_lab.keep_one_page(browser)
     later = "setTimeout(() => { alert('Hey'); document.title = 'after' }, 200); 1"
     code = f'agent-browser open {home}; agent-browser eval "{later}"; sleep 1; agent-browser get title'
     ended = run(code, "bash", tmp_path, browser)
@@ -407,7 +407,7 @@ def test_an_unhandled_dialog_does_not_block_the_page(browser: str, home: str, tm
 
 @pytest.mark.system
 def test_code_gets_the_active_page(browser: str, tmp_path: Path) -> None:
-    chromium_lab.alone(browser)
+    chromium_lab.keep_one_page(browser)
     for number in range(2):
         run(f"agent-browser tab new 'data:text/html,<title>{number}</title>'", "bash", tmp_path, browser)
         said = {

@@ -438,7 +438,7 @@ def test_a_field_may_be_as_long_as_the_file_and_the_process_keeps_its_limit(tmp_
     assert csv.field_size_limit() == before
     file.write_bytes(b"url\n" + URLS[0].encode() + b"\n")
     with files.open_url_file(file) as opened:
-        urls = lists.urls_in(opened, lists.whole(opened, None))
+        urls = lists.urls_in(opened, lists.whole_span(opened, None))
         next(urls)
         assert csv.field_size_limit() == before, "a short file lowers no limit"
         urls.close()  # type: ignore[attr-defined]

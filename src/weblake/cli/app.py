@@ -138,7 +138,7 @@ class PageOptions(ContractOptions):
     ] = None
 
     def keyword_arguments(self, **more: object) -> dict[str, Any]:
-        """Return the keyword arguments for the client, with `formats`; raises as ContractOptions.given."""
+        """Return the keyword arguments for the client, with `formats`; raises as ContractOptions.keyword_arguments."""
         return super().keyword_arguments(formats=[*self.formats] if self.formats else None, **more)
 
 

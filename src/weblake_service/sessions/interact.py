@@ -86,4 +86,4 @@ class InteractSessions:
                 not_found("No browser session exists for this scrape")
             if row["team"] != access.team:
                 raise ErrorResponse(403, "Forbidden: the session belongs to another team.", code="FORBIDDEN")
-            return await self._sessions.ended(row)
+            return await self._sessions.end_recorded(row)

@@ -19,7 +19,7 @@ def snake(name: str) -> str:
 
 
 def inline(schema: Schema) -> Schema:
-    """The schema with every reference put in, and `allOf` made one object."""
+    """Return the schema with every reference resolved and `allOf` merged into one object."""
     if "$ref" in schema:
         target: Any = DOCUMENT
         for part in schema["$ref"].removeprefix("#/").split("/"):
@@ -45,7 +45,7 @@ def inline(schema: Schema) -> Schema:
 
 
 def strict(schema: Schema) -> Schema:
-    """The schema with every object closed that lists its properties: nothing undocumented may be sent."""
+    """Return the schema without additional properties for objects that list theirs: only documented names are valid."""
     out = dict(schema)
     if "properties" in out:
         out["properties"] = {name: strict(one) for name, one in out["properties"].items()}
@@ -58,7 +58,7 @@ def strict(schema: Schema) -> Schema:
 
 
 def valid(schema: Schema, value: object) -> bool:
-    """Whether a value may be sent."""
+    """Return whether a value may be sent."""
     if id(schema) not in _CHECKS:
         _CHECKS[id(schema)] = (schema, jsonschema.Draft202012Validator(strict(schema), format_checker=FORMATS))
     return bool(_CHECKS[id(schema)][1].is_valid(value))
@@ -69,12 +69,12 @@ FORMATS = jsonschema.FormatChecker(formats=["uuid"])
 
 @FORMATS.checks("uri")
 def _is_web_address(value: object) -> bool:
-    """As contract/facts.md section 3 has it: http, https, or a host without a scheme."""
+    """Return whether this is a URL by contract/facts.md section 3: http, https, or a host without a scheme."""
     return not isinstance(value, str) or bool(re.match(r"(https?://)?[^\s:/]+([/?]|$)", value))
 
 
 def samples(schema: Schema) -> list[Any]:
-    """Valid values: every choice, every boundary, every branch, every property alone and all of them together."""
+    """Return valid values: every choice, boundary and branch, every property alone, and all of them together."""
     if "const" in schema:
         return [schema["const"]]
     if "enum" in schema:
@@ -143,7 +143,7 @@ SAMPLERS: dict[Any, Callable[[Schema], list[Any]]] = {
 
 
 def near_misses(schema: Schema) -> list[Any]:
-    """Values near the valid ones; which of them the contract refuses is for the contract to say."""
+    """Return values near the valid ones; the contract decides which of them are valid."""
     near: list[Any] = [None, True, 5, -1, 1.5, "no-such-word", [], {}, ["no-such-word"], [5], {"noSuchKey": 1}]
     for branch in schema.get("anyOf", [schema]):
         near += [schema.get("minimum", 0) - 1, schema.get("exclusiveMinimum", 0), schema.get("maximum", 0) + 1]
@@ -160,7 +160,7 @@ def near_misses(schema: Schema) -> list[Any]:
 
 
 def to_snake_names(schema: Schema, value: Any) -> Any:
-    """The value with documented names in snake_case; contents that belong to the user stay."""
+    """Return the value with documented names in snake_case; free objects are unchanged."""
     if isinstance(value, list):
         return [to_snake_names(schema.get("items", {}), one) for one in value]
     if not isinstance(value, dict):
@@ -190,7 +190,7 @@ def apply_prose_rules(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def agent_webhook(schema: Schema) -> Schema:
-    """The contract says in words: as Webhook, with events a, b, c."""
+    """Return the schema that the contract describes in prose only: Webhook with other events."""
     webhook = inline({"$ref": "#/components/schemas/Webhook"})
     words = re.findall(r"\w+", schema["description"].partition("events ")[2])
     webhook["anyOf"][1]["properties"]["events"]["items"] = {"type": "string", "enum": words}

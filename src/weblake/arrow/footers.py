@@ -25,42 +25,44 @@ _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 
 
 def shift_offsets(footer: bytes, by: int, ordinal: int) -> bytes:
     """Return the footer with all offsets increased by `by` bytes and all row group ordinals increased by `ordinal`."""
-    walk = _FooterRewriter(footer, by, ordinal)
-    walk.struct(_FILE_META_DATA)
-    return walk.done()
+    rewriter = _FooterRewriter(footer, by, ordinal)
+    rewriter.rewrite_struct(_FILE_META_DATA)
+    return rewriter.finish()
 
 
 class _FooterRewriter:
+    """Copies a Thrift-encoded footer and changes the numbers that a plan names."""
+
     def __init__(self, text: bytes, by: int, ordinal: int) -> None:
         self._text, self._by, self._ordinal = text, by, ordinal
         self._at = self._copied = 0
         self._parts: list[bytes] = []
 
-    def done(self) -> bytes:
+    def finish(self) -> bytes:
         return b"".join((*self._parts, self._text[self._copied :]))
 
-    def struct(self, plan: _Plan) -> None:
+    def rewrite_struct(self, plan: _Plan) -> None:
         field = 0
         while head := self._text[self._at]:
             self._at += 1
-            field = field + (head >> 4) if head >> 4 else _signed(self._unsigned())
-            self._value(head & 15, plan.get(field, _UNCHANGED))
+            field = field + (head >> 4) if head >> 4 else _decode_zigzag(self._read_varint())
+            self._rewrite_value(head & 15, plan.get(field, _UNCHANGED))
         self._at += 1
 
-    def _value(self, kind: int, plan: _Plan | str) -> None:
+    def _rewrite_value(self, kind: int, plan: _Plan | str) -> None:
         if kind in _INTEGERS:
             begins = self._at
-            number = self._unsigned()
+            number = self._read_varint()
             if isinstance(plan, str):
-                self._replace(begins, self._other(_signed(number), plan))
+                self._replace(begins, self._shift(_decode_zigzag(number), plan))
         elif kind == _BINARY:
-            size = self._unsigned()
+            size = self._read_varint()
             self._at += size
         elif kind == _STRUCT:
             assert not isinstance(plan, str)
-            self.struct(plan)
+            self.rewrite_struct(plan)
         elif kind in _LISTS:
-            self._list(plan)
+            self._rewrite_list(plan)
         elif kind == _DOUBLE:
             self._at += 8
         elif kind == _BYTE:
@@ -68,28 +70,28 @@ class _FooterRewriter:
         elif kind not in _BOOLEANS:  # the value of a boolean is part of its type
             raise ValueError(f"A Parquet footer has a field of kind {kind} at byte {self._at}.")
 
-    def _list(self, plan: _Plan | str) -> None:
+    def _rewrite_list(self, plan: _Plan | str) -> None:
         head = self._text[self._at]
         self._at += 1
         count, kind = head >> 4, head & 15
         if count == 15:
-            count = self._unsigned()
+            count = self._read_varint()
         if kind in _BOOLEANS:
             self._at += count
             return
         for _ in range(count):
-            self._value(kind, plan)
+            self._rewrite_value(kind, plan)
 
-    def _other(self, number: int, plan: str) -> int:
+    def _shift(self, number: int, plan: str) -> int:
         if plan == _ORDINAL:
             return number + self._ordinal
         return number and number + self._by  # an offset of 0 means absent
 
     def _replace(self, begins: int, number: int) -> None:
-        self._parts += (self._text[self._copied : begins], _varint(number << 1 ^ number >> 63))
+        self._parts += (self._text[self._copied : begins], _encode_varint(number << 1 ^ number >> 63))
         self._copied = self._at
 
-    def _unsigned(self) -> int:
+    def _read_varint(self) -> int:
         text, at = self._text, self._at
         byte = text[at]
         number, shift = byte & 0x7F, 7
@@ -102,11 +104,11 @@ class _FooterRewriter:
         return number
 
 
-def _signed(number: int) -> int:
+def _decode_zigzag(number: int) -> int:
     return number >> 1 ^ -(number & 1)
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)

@@ -31,7 +31,7 @@ class SiteFailures:
         self._stopping = stopping
         self._lock = threading.Lock()
         self._failures: dict[str, _Failure] = {}
-        self._gates: dict[str, threading.Event] = {}
+        self._hold_events: dict[str, threading.Event] = {}
         self._delays: dict[str, float] = {}
 
     def fail(
@@ -68,15 +68,15 @@ class SiteFailures:
     def hold(self, path: str | None = None) -> None:
         """Hold the responses of a path, or of all paths, until `release` is called (or for four minutes)."""
         with self._lock:
-            self._gates.setdefault(_ALL_PATHS if path is None else check_path(path), threading.Event())
+            self._hold_events.setdefault(_ALL_PATHS if path is None else check_path(path), threading.Event())
 
     def release(self, path: str | None = None) -> None:
         """Release a held path, or all paths."""
         with self._lock:
-            names = list(self._gates) if path is None else [path]
-            gates = [gate for name in names if (gate := self._gates.pop(name, None)) is not None]
-        for gate in gates:
-            gate.set()
+            names = list(self._hold_events) if path is None else [path]
+            holds = [hold_event for name in names if (hold_event := self._hold_events.pop(name, None)) is not None]
+        for hold_event in holds:
+            hold_event.set()
 
     def delay(self, path: str | None = None, *, seconds: float) -> None:
         """Delay the responses of a path, or of all paths, by `seconds`; 0 removes the delay."""
@@ -87,10 +87,10 @@ class SiteFailures:
         """Wait while the path is held or delayed; return the failure response, or None."""
         names = (request.target, request.path)
         with self._lock:
-            gates = [self._gates[name] for name in (*names, _ALL_PATHS) if name in self._gates]
+            holds = [self._hold_events[name] for name in (*names, _ALL_PATHS) if name in self._hold_events]
             delay = next((self._delays[name] for name in (*names, _ALL_PATHS) if name in self._delays), 0.0)
-        for gate in gates:
-            gate.wait(MAX_HOLD_S)
+        for hold_event in holds:
+            hold_event.wait(MAX_HOLD_S)
         if delay:
             self._stopping.wait(delay)
         with self._lock:

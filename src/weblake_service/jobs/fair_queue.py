@@ -19,9 +19,9 @@ NO_JOB = ""
 _SHARED_SLOTS_DIVISOR = 8
 
 
-def limit_of_one_site(room: int) -> int:
+def limit_of_one_site(slots: int) -> int:
     """Return how many of a team's slots one site may take."""
-    return room - room // _SHARED_SLOTS_DIVISOR
+    return slots - slots // _SHARED_SLOTS_DIVISOR
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +38,7 @@ class _TeamState:
 
 
 class FairQueue:
-    """The fetch slots of all teams; `room` returns the number of slots of a team."""
+    """The fetch slots of all teams; `limit` returns the number of slots of a team."""
 
     def __init__(self, limit: Callable[[str], int]) -> None:
         self._limit = limit
@@ -50,25 +50,25 @@ class FairQueue:
         return known.in_use if known is not None else 0
 
     @asynccontextmanager
-    async def acquire(self, team: str, site: str, line: str = NO_JOB) -> AsyncIterator[bool]:
+    async def acquire(self, team: str, site: str, queue_id: str = NO_JOB) -> AsyncIterator[bool]:
         """Hold a slot while the block runs; yield whether it had to be waited for.
 
         Args:
             team: The team that owns the slot.
             site: The host that is fetched from.
-            line: The id of the job, or FIRST for a single call with a waiting client.
+            queue_id: The id of the job, or NO_JOB for a single call with a waiting client.
         """
-        waited = await self._acquire(team, site, line)
+        waited = await self._acquire(team, site, queue_id)
         try:
             yield waited
         finally:
             self._release(team, site)
 
-    async def _acquire(self, team: str, site: str, line: str) -> bool:
-        mine = self._teams.setdefault(team, _TeamState())
+    async def _acquire(self, team: str, site: str, queue_id: str) -> bool:
+        state = self._teams.setdefault(team, _TeamState())
         waiter = _Waiter(site, asyncio.get_running_loop().create_future())
-        mine.queues.setdefault(line, deque()).append(waiter)
-        self._grant(team, mine)
+        state.queues.setdefault(queue_id, deque()).append(waiter)
+        self._grant(team, state)
         if waiter.granted.done():
             return False
         try:
@@ -77,47 +77,47 @@ class FairQueue:
             if waiter.granted.done() and not waiter.granted.cancelled():
                 self._release(team, site)
             else:
-                _remove_waiter(mine, line, waiter)
-                self._drop_idle(team, mine)
+                _remove_waiter(state, queue_id, waiter)
+                self._drop_idle(team, state)
             raise
         return True
 
     def _release(self, team: str, site: str) -> None:
-        mine = self._teams[team]
-        mine.in_use -= 1
-        mine.by_site[site] -= 1
-        if not mine.by_site[site]:
-            del mine.by_site[site]
-        self._grant(team, mine)
-        self._drop_idle(team, mine)
+        state = self._teams[team]
+        state.in_use -= 1
+        state.by_site[site] -= 1
+        if not state.by_site[site]:
+            del state.by_site[site]
+        self._grant(team, state)
+        self._drop_idle(team, state)
 
-    def _grant(self, team: str, mine: _TeamState) -> None:
-        room = self._limit(team)
-        while mine.in_use < room and (waiter := _next_waiter(mine, limit_of_one_site(room))) is not None:
-            mine.in_use += 1
-            mine.by_site[waiter.site] += 1
+    def _grant(self, team: str, state: _TeamState) -> None:
+        slots = self._limit(team)
+        while state.in_use < slots and (waiter := _next_waiter(state, limit_of_one_site(slots))) is not None:
+            state.in_use += 1
+            state.by_site[waiter.site] += 1
             waiter.granted.set_result(None)
 
-    def _drop_idle(self, team: str, mine: _TeamState) -> None:
-        if not mine.in_use and not mine.queues:
+    def _drop_idle(self, team: str, state: _TeamState) -> None:
+        if not state.in_use and not state.queues:
             self._teams.pop(team, None)
 
 
-def _next_waiter(mine: _TeamState, share: int) -> _Waiter | None:
+def _next_waiter(state: _TeamState, share: int) -> _Waiter | None:
     """Remove and return the next waiter that may run, or None; its queue then moves behind the others."""
-    lines = [NO_JOB, *mine.queues] if NO_JOB in mine.queues else list(mine.queues)
-    for line in lines:
-        for waiter in mine.queues[line]:
-            if mine.by_site[waiter.site] < share and not waiter.granted.cancelled():
-                _remove_waiter(mine, line, waiter)
-                if line in mine.queues:
-                    mine.queues.move_to_end(line)
+    queue_ids = [NO_JOB, *state.queues] if NO_JOB in state.queues else list(state.queues)
+    for queue_id in queue_ids:
+        for waiter in state.queues[queue_id]:
+            if state.by_site[waiter.site] < share and not waiter.granted.cancelled():
+                _remove_waiter(state, queue_id, waiter)
+                if queue_id in state.queues:
+                    state.queues.move_to_end(queue_id)
                 return waiter
     return None
 
 
-def _remove_waiter(mine: _TeamState, line: str, waiter: _Waiter) -> None:
-    waiting = mine.queues[line]
+def _remove_waiter(state: _TeamState, queue_id: str, waiter: _Waiter) -> None:
+    waiting = state.queues[queue_id]
     waiting.remove(waiter)
     if not waiting:
-        del mine.queues[line]
+        del state.queues[queue_id]

@@ -103,30 +103,30 @@ class Scraper:
         #: Pages in flight, by team.
         self.active: Counter[str] = Counter()
 
-    async def get(self, url: str, options: Mapping[str, object], team: str, turn: ScrapeContext) -> Scraped:
+    async def get(self, url: str, options: Mapping[str, object], team: str, context: ScrapeContext) -> Scraped:
         """Scrape one page when a slot is free.
 
         Raises:
             PageFailure: The page could not be scraped, or only the cache may be used and does not have it.
         """
         requested_at = self._clock.now()
-        async with self._queue.acquire(team, urlsplit(url).netloc, turn.queue) as waited:
-            since = turn.queued_since if turn.queued_since is not None else requested_at if waited else None
+        async with self._queue.acquire(team, urlsplit(url).netloc, context.queue) as waited:
+            since = context.queued_since if context.queued_since is not None else requested_at if waited else None
             queued_ms = max(0, int((self._clock.now() - since) * 1000)) if since is not None else None
             self.active[team] += 1
             try:
-                if turn.queue != NO_JOB:
+                if context.queue != NO_JOB:
                     await self.check_credits(team)
-                return await self._get(url, options, team, turn, queued_ms)
+                return await self._get(url, options, team, context, queued_ms)
             finally:
                 self.active[team] -= 1
 
     async def _get(
-        self, url: str, options: Mapping[str, object], team: str, turn: ScrapeContext, queued_ms: int | None
+        self, url: str, options: Mapping[str, object], team: str, context: ScrapeContext, queued_ms: int | None
     ) -> Scraped:
         now, until = self._clock.now(), time.monotonic() + number(options.get("timeout"), 60_000) / 1000
         plain = model_options.without_model_options(options)
-        want = page_cache.cache_query(url, options, now if turn.cached_before is None else turn.cached_before)
+        want = page_cache.cache_query(url, options, now if context.cached_before is None else context.cached_before)
         hit = await self._store.read(partial(page_cache.find, want=want)) if want is not None else None
         if hit is not None:
             page = await self._pages.remake(url, plain, hit[0])
@@ -135,7 +135,7 @@ class Scraper:
         else:
             page = await self._pages.fetch(url, plain, team)
         tracked = await page_history.track(
-            self._store, team, url, options, page.document, fresh=hit is None, found=turn.discovered
+            self._store, team, url, options, page.document, fresh=hit is None, found=context.discovered
         )
         previous = tracked.previous if tracked is not None else None
         made = await model_output.generate(
@@ -147,10 +147,10 @@ class Scraper:
             timeout_s=max(0.0, until - time.monotonic()),
         )
         price = _price(page, options) + made.credits
-        scrape_metadata = _ScrapeMetadata(turn.scrape_id, price, queued_ms, None if hit is None else hit[1])
+        scrape_metadata = _ScrapeMetadata(context.scrape_id, price, queued_ms, None if hit is None else hit[1])
         body = encode(_document(page.document, options, scrape_metadata, tracked, made))
         version = tracked.version if tracked is not None else None
-        stored = Stored(turn.scrape_id, body, scrape_metadata.credits, page.final_url, version)
+        stored = Stored(context.scrape_id, body, scrape_metadata.credits, page.final_url, version)
         entry = await self._entry(url, options, page.fetched) if hit is None else None
         learn = partial(search_index.entry, team, page.document, page.final_url, options, fresh=hit is None)
         found = await asyncio.to_thread(learn) if len(body) > _LARGE_BYTES else learn()

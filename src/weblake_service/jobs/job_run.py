@@ -159,7 +159,7 @@ class JobRun:
         await self._source.pause()
         if await self._tools.faults.apply_to_page(page.url, self._kind, self._job_id):
             return Dropped(page.url)
-        turn = ScrapeContext(
+        context = ScrapeContext(
             ids.scrape_id(self._job_id, page.place),
             self._job_id,
             page.queued if page.pages_ahead >= min(self._at_once, self._source.width) else None,
@@ -167,4 +167,4 @@ class JobRun:
             discovered=self._kind == "crawl",
         )
         options = page.options if page.options is not None else self._options
-        return await self._tools.scraper.get(page.url, options, self._team, turn)
+        return await self._tools.scraper.get(page.url, options, self._team, context)

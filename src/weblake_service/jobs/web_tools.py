@@ -67,8 +67,8 @@ class WebTools:
         url = read_target_url(url, allow_private=self._config.allow_private)
         if await self._tools.faults.apply_to_page(url, self._kind, self._job_id):
             raise PageFailure("SCRAPE_SITE_ERROR", f"{url} was lost.")
-        turn = ScrapeContext(ids.scrape_id(self._job_id, place), self._job_id)
-        scraped = await self._tools.scraper.get(url, {**options, "formats": ["markdown"]}, self._team, turn)
+        context = ScrapeContext(ids.scrape_id(self._job_id, place), self._job_id)
+        scraped = await self._tools.scraper.get(url, {**options, "formats": ["markdown"]}, self._team, context)
         document = msgspec.json.decode(scraped.stored.body)
         text = document.get("markdown")
         return ToolResult(

@@ -79,11 +79,11 @@ class _SitemapReader:
         """Read these files and those that they refer to, breadth first."""
         waiting = deque((file, 0) for file in files)
         while waiting and len(self.urls) < self._limit and len(self._seen) < _MAX_FILES and self._room > 0:
-            turn = self._next(waiting)
+            batch = self._next(waiting)
             max_bytes = min(_MAX_FILE_BYTES, max(1, self._room // _CONCURRENT_FILES))
-            reading = await aio.run_together(self._fetch(file, max_bytes) for file, _ in turn)
+            reading = await aio.run_together(self._fetch(file, max_bytes) for file, _ in batch)
             # Results keep the order of the sitemaps, regardless of which file arrived first.
-            for (_, depth), fetched in zip(turn, reading, strict=True):
+            for (_, depth), fetched in zip(batch, reading, strict=True):
                 if fetched is None:
                     continue
                 more = await self._store_entries(fetched, max_bytes)
@@ -92,13 +92,13 @@ class _SitemapReader:
 
     def _next(self, waiting: deque[tuple[str, int]]) -> list[tuple[str, int]]:
         """Return the next unread files, each with its depth."""
-        turn: list[tuple[str, int]] = []
-        while waiting and len(turn) < _CONCURRENT_FILES and len(self._seen) < _MAX_FILES:
+        batch: list[tuple[str, int]] = []
+        while waiting and len(batch) < _CONCURRENT_FILES and len(self._seen) < _MAX_FILES:
             file, depth = waiting.popleft()
             if file not in self._seen and _is_web(file):
                 self._seen.add(file)
-                turn.append((file, depth))
-        return turn
+                batch.append((file, depth))
+        return batch
 
     async def _fetch(self, file: str, max_bytes: int) -> FetchedResponse | None:
         try:

@@ -123,7 +123,7 @@ def test_the_documented_calls_succeed() -> None:
 def test_the_documented_rules_file_is_valid(tmp_path: Path) -> None:
     (text,) = blocks("toml")
     (tmp_path / "faults.toml").write_text(text)
-    assert [rule.about for rule in read_file(tmp_path / "faults.toml")] == ["request", "page"]
+    assert [rule.subject_kind for rule in read_file(tmp_path / "faults.toml")] == ["request", "page"]
 
 
 def test_the_tables_list_every_effect() -> None:

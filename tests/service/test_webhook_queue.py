@@ -45,7 +45,7 @@ def queue(
 
 
 def startable(db: sqlite3.Connection, at: float, flying: Any = None, **bounds: int) -> list[sqlite3.Row]:
-    return webhook_queue.ready(db, at, flying or {}, **({"to_one": 4, "at_once": 64} | bounds))
+    return webhook_queue.ready(db, at, flying or {}, **({"max_per_receiver": 4, "max_concurrent": 64} | bounds))
 
 
 def test_the_last_deliveries_are_listed_with_their_outcome(db: sqlite3.Connection) -> None:
@@ -108,9 +108,9 @@ def test_a_receiver_with_a_long_queue_does_not_block_others(db: sqlite3.Connecti
     for number in range(300):
         queue(db, 1, "page", 1.0, number, "https://a.test/")
     queue(db, 2, "completed", 2.0, url="https://b.test/")
-    flying = {row["seq"]: row for row in startable(db, 3.0, at_once=4)}
+    flying = {row["seq"]: row for row in startable(db, 3.0, max_concurrent=4)}
     assert sorted(row["url"] for row in flying.values()) == ["https://a.test/"] * 4
-    assert [row["url"] for row in startable(db, 3.0, flying, at_once=5)] == ["https://b.test/"]
+    assert [row["url"] for row in startable(db, 3.0, flying, max_concurrent=5)] == ["https://b.test/"]
 
 
 @settings(max_examples=examples(80, 4))
@@ -125,7 +125,7 @@ def test_events_of_each_job_arrive_in_order(jobs: list[tuple[int, int]], random:
     flying: dict[int, sqlite3.Row] = {}
     begun: dict[str, list[str]] = {}
     while True:
-        for row in startable(db, 100.0, flying, to_one=2, at_once=5):
+        for row in startable(db, 100.0, flying, max_per_receiver=2, max_concurrent=5):
             flying[row["seq"]] = row
             event = row["type"].partition(".")[2]
             earlier = [one["type"] for one in flying.values() if one["job"] == row["job"] and one is not row]

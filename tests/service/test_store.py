@@ -23,6 +23,8 @@ from weblake_service.store.database import DatabaseLocked, Store
 from weblake_service.web.fetch import FetchedResponse
 
 JOB = "00000000-0000-4000-8000-000000000001"
+#: The limits of concurrent webhooks.
+LIMITS = {"max_per_receiver": 10, "max_concurrent": 10}
 ACCESS = Access("team", "key")
 
 
@@ -221,8 +223,7 @@ def test_a_job_ends_with_its_last_page_and_is_announced_once(store: Store) -> No
         store.write_now(lambda db, page=page: job_records.settle(db, JOB, page, stored(f"s{page.place}"), 101.0))
     for _ in range(2):
         assert store.write_now(lambda db: job_records.end(db, JOB, "completed", 102.0)) is True
-    limits = {"max_per_receiver": 10, "max_concurrent": 10}
-    assert len(store.write_now(lambda db: webhook_queue.ready(db, 200.0, {}, **limits))) == 1
+    assert len(store.write_now(lambda db: webhook_queue.ready(db, 200.0, {}, **LIMITS))) == 1
 
 
 def test_a_cancelled_job_takes_no_more_pages(store: Store) -> None:
@@ -231,7 +232,7 @@ def test_a_cancelled_job_takes_no_more_pages(store: Store) -> None:
     assert store.write_now(lambda db: job_records.settle(db, JOB, first, stored(), 103.0)) is None
     assert store.write_now(accounts.counts).get("pages_billed") is None
     assert store.write_now(lambda db: job_records.waiting(db, "team")) == 0
-    assert store.write_now(lambda db: webhook_queue.ready(db, 200.0, {}, **limits)) == []
+    assert store.write_now(lambda db: webhook_queue.ready(db, 200.0, {}, **LIMITS)) == []
 
 
 def test_expired_jobs_are_deleted_completely(store: Store) -> None:

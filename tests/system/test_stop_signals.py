@@ -146,7 +146,7 @@ cli.main()
 @pytest.mark.parametrize(
     ("of", "name", "when"),
     [
-        pytest.param("landing", "_interrupted", "True", id="how-to-go-on"),
+        pytest.param("landing", "_interrupted_error", "True", id="how-to-go-on"),
         pytest.param("shutil", "rmtree", "'/_weblake/tmp/' in str(given[0])", id="staging"),
     ],
 )

@@ -555,7 +555,7 @@ def test_o5_a_second_worker_that_runs_by_mistake_changes_nothing(environment: En
     supervisor = environment.airflow.supervisor_pid("blocking", run, "land")
     os.kill(
         supervisor, signal.SIGKILL
-    )  # nobody tells Airflow any more that the worker is alive, and it goes on waiting
+    )  # Airflow gets no heartbeat of the worker any more, and the worker goes on waiting
     try:
         environment.airflow.wait_task("blocking", run, "land", {"running"}, try_number=2, timeout=120)
         assert is_alive(pid), "the first worker is there and waits, too"

@@ -97,14 +97,14 @@ def test_the_landing_asset_alone_fails_until_another_job_was_started(bench: Benc
 @proves(
     "3.6",
     at="dagster_resources/src/dagster_weblake/collecting.py",
-    line="_check_nothing_is_open(step, part, job_key, task)",
+    line="_refuse_if_unreported_job(step, part, job_key, task)",
     becomes="pass",
     case="deleted-None",
 )
 @proves(
     "3.6",
     at="dagster_resources/src/dagster_weblake/collecting.py",
-    line="_check_nothing_is_open(step, part, job_key, task, since=load_id)",
+    line="_refuse_if_unreported_job(step, part, job_key, task, since=load_id)",
     becomes="pass",
     case="killed-a",
 )

@@ -187,7 +187,7 @@ def test_o9_a_run_over_its_time_limit_cancels_its_job(shell: Shell) -> None:
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/stopping.py",
-    line="raise Terminated(str(interrupt)) from interrupt",
+    line="raise RunTerminated(str(interrupt)) from interrupt",
     becomes="raise",
     case="retrying",
 )

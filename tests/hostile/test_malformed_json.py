@@ -143,7 +143,7 @@ MENDED = {
 @proves(
     "H26",
     at="src/weblake/arrow/documents.py",
-    line="return _build(texts, place, split, repaired=mended != bytes(raw))",
+    line="return _build(texts, place, split, repaired=text != bytes(raw))",
     becomes="return _build(texts, place, split, repaired=False)",
     case="a lone surrogate",
 )

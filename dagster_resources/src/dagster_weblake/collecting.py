@@ -87,7 +87,7 @@ def _find_reported_load(step: Step, part: Part, job_key: dg.AssetKey, task: orch
         if load_id is None:
             continue
         if _is_reported(step, load_id, part):
-            _check_nothing_is_open(step, part, job_key, task, since=load_id)
+            _refuse_if_unreported_job(step, part, job_key, task, since=load_id)
             raise AskPerson(
                 f"Load {load_id}, the newest that {job_key.to_user_string()} has started, has landed as "
                 f"{_named(step.key, part.key)} before, and no other job was started since.",
@@ -95,14 +95,14 @@ def _find_reported_load(step: Step, part: Part, job_key: dg.AssetKey, task: orch
                 f"{step.key.to_user_string()} when it has ended.",
             )
         return load_id
-    _check_nothing_is_open(step, part, job_key, task)
+    _refuse_if_unreported_job(step, part, job_key, task)
     raise AskPerson(
         f"Nothing has been started for {_named(step.key, part.key)}.",
         hint=f"Materialize {job_key.to_user_string()} first.",
     )
 
 
-def _check_nothing_is_open(
+def _refuse_if_unreported_job(
     step: Step, part: Part, job_key: dg.AssetKey, task: orchestration.Task, since: str | None = None
 ) -> None:
     """Raise AskPerson if the ledger has a job, begun after load `since`, that no event in Dagster's log names.

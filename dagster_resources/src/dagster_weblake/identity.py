@@ -145,9 +145,9 @@ class Lineage:
             records = self.instance.fetch_materializations(wanted, limit=_MAX_LOOKUPS).records
             if run_ids := list({record.run_id for record in records if record.run_id}):
                 within = dg.RunsFilter(run_ids=run_ids, tags={_BACKFILL: self._backfills[1:]})
-                told_in = {run.tags[_BACKFILL] for run in self.instance.get_runs(within)}
+                reported_in = {run.tags[_BACKFILL] for run in self.instance.get_runs(within)}
                 for later, backfill in pairwise(self._backfills):
-                    if backfill in told_in:
+                    if backfill in reported_in:
                         return later
         return self._backfills[-1]
 

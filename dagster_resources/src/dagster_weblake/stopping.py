@@ -11,7 +11,7 @@ cancel anything.
 Dagster raises the interrupt in the handler of the signal. Python discards an error that is raised in a finalizer or in
 the callback of a weak reference, so that an interrupt at such a moment would be lost and the step would wait on. Some
 executors (Celery) do not tell a step at all that its run was terminated, and may begin one after that. The step
-therefore looks whether it has to stop when it begins, and at each poll of a job.
+therefore checks whether it has to stop when it begins, and at each poll of a job.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 #: Seconds in which an interrupted start is looked up again: a pod has thirty until it is killed.
 FIND_S = 15.0
-#: Seconds between two looks at the run's status, a query of Dagster's database by each step that waits.
+#: Seconds between two reads of the run's status, a query of Dagster's database by each step that waits.
 STATUS_CHECK_S = 30.0
-_UNWANTED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
+_CANCELED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 #: The signals of which Dagster makes interrupts.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Terminated(dg.DagsterError, dg.DagsterExecutionInterruptedError):
+class RunTerminated(dg.DagsterError, dg.DagsterExecutionInterruptedError):
     """The interrupt of a step whose run was terminated.
 
     Dagster applies the retry policy of a step to its interrupts, and in one process (the in-process executor) the retry
@@ -53,7 +53,7 @@ class Terminated(dg.DagsterError, dg.DagsterExecutionInterruptedError):
 
 
 # The multiprocess executor knows an interrupt of a child process by this name.
-Terminated.__name__ = dg.DagsterExecutionInterruptedError.__name__
+RunTerminated.__name__ = dg.DagsterExecutionInterruptedError.__name__
 
 
 @dataclass(slots=True)
@@ -67,8 +67,8 @@ class InterruptHandler:
     #: The requests that are being landed, by load id; None for a load that another step has started.
     open: dict[str, LoadRequest | None] = field(default_factory=dict)
     _interrupted: bool = False
-    #: When the run's status was looked at, by the monotonic clock.
-    _looked: float = field(default_factory=time.monotonic)
+    #: When the run's status was read last, by the monotonic clock.
+    _checked_at: float = field(default_factory=time.monotonic)
 
     @contextmanager
     def watching(self) -> Iterator[InterruptHandler]:
@@ -78,8 +78,8 @@ class InterruptHandler:
                 self._check_run()  # it may have waited in a queue
                 yield self
         except dg.DagsterExecutionInterruptedError as interrupt:
-            if self._decide():
-                raise Terminated(str(interrupt)) from interrupt
+            if self._cancel_if_terminated():
+                raise RunTerminated(str(interrupt)) from interrupt
             raise
 
     def check(self) -> None:
@@ -90,11 +90,12 @@ class InterruptHandler:
         """
         if self._interrupted:
             raise dg.DagsterExecutionInterruptedError()
-        if time.monotonic() - self._looked >= STATUS_CHECK_S:
+        if time.monotonic() - self._checked_at >= STATUS_CHECK_S:
             self._check_run()
 
     def _check_run(self) -> None:
-        self._looked = time.monotonic()
+        """Raise as `check` if the run was terminated, whatever the time of the last check."""
+        self._checked_at = time.monotonic()
         if self._is_terminated(self._run()):
             raise dg.DagsterExecutionInterruptedError()
 
@@ -104,8 +105,10 @@ class InterruptHandler:
 
     def _is_terminated(self, run: dg.DagsterRun | None) -> bool:
         """Return whether a person or its time limit has ended the run."""
-        if run is None or run.status != dg.DagsterRunStatus.FAILURE:
-            return run is not None and run.status in _UNWANTED
+        if run is None:
+            return False
+        if run.status != dg.DagsterRunStatus.FAILURE:
+            return run.status in _CANCELED
         # The daemon reports a run that is over its time limit as failed when it has sent the signal.
         found = self.context.instance.get_records_for_run(
             run.run_id, of_type=dg.DagsterEventType.RUN_CANCELING, limit=1
@@ -131,14 +134,14 @@ class InterruptHandler:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
-    def _decide(self) -> bool:
+    def _cancel_if_terminated(self) -> bool:
         """Cancel the open jobs if the run was terminated, and return whether it was."""
         run = self._run()
         if not self._is_terminated(run):
-            said = "unknown" if run is None else run.status.value
             if self.open:
+                status = "unknown" if run is None else run.status.value
                 self.context.log.warning(
-                    f"This step is being stopped, and nobody terminated its run (its status is {said}): "
+                    f"This step is being stopped, and nobody terminated its run (its status is {status}): "
                     "its jobs go on, and a retry lands them."
                 )
             return False

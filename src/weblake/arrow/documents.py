@@ -70,11 +70,11 @@ def parse(texts: response_json.Documents, place: int) -> Parsed:
 def parse_irregular(texts: response_json.Documents, place: int) -> Parsed:
     """Return the document after repairing everything that a strict JSON parser refuses; raises as `parse`."""
     raw = texts[place]
-    mended = response_json.repair(raw)
-    split = response_json.split_object(mended)
+    text = response_json.repair(raw)
+    split = response_json.split_object(text)
     if not all(response_json.is_json(value) for value in split.values()):
         raise MalformedReply("A document is no JSON.")
-    return _build(texts, place, split, repaired=mended != bytes(raw))
+    return _build(texts, place, split, repaired=text != bytes(raw))
 
 
 def _build(texts: response_json.Documents, place: int, split: dict[str, Raw], *, repaired: bool) -> Parsed:

@@ -27,8 +27,8 @@ REFUSED = "_weblake/refused"
 SUBMITTED = "_weblake/submitted"
 #: The load last started for each file of URLs that was given to the command line (loads/list_sources.py).
 LISTS = "_weblake/lists"
-#: The landed loads of each slot (slots.py).
-SLOTS = "_weblake/slots"
+#: The landed loads of each slot (slots.py), and how the names of an entry and of a note about publishing end.
+SLOTS, SLOT_ENTRY, SLOT_PUBLISHING = "_weblake/slots", ".json", ".publishing"
 #: Its presence states that every landed load with a slot is in the index; it lists the loads that were unreadable.
 SLOT_INDEX, EMPTY_SLOT_INDEX = f"{SLOTS}/index.json", b'{"version":1,"unreadable":[]}'
 #: The archived records of retired loads, in a root that `weblake compact` has made (ledger_archive.py).
@@ -203,12 +203,12 @@ def list_source_path(source: str) -> str:
 
 def slot_entry_path(group: str, load_id: str) -> str:
     """Return the path of the index entry of a landed load in a group of loads that may replace each other."""
-    return f"{SLOTS}/{checked_load_id(group)}/{checked_load_id(load_id)}.json"
+    return f"{SLOTS}/{checked_load_id(group)}/{checked_load_id(load_id)}{SLOT_ENTRY}"
 
 
 def publishing_path(group: str, load_id: str) -> str:
     """Return the path of the note that a load of a group is being published, or was by a run that died meanwhile."""
-    return f"{SLOTS}/{checked_load_id(group)}/{checked_load_id(load_id)}.publishing"
+    return f"{SLOTS}/{checked_load_id(group)}/{checked_load_id(load_id)}{SLOT_PUBLISHING}"
 
 
 def retired_path(shard: int) -> str:

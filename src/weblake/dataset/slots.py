@@ -36,7 +36,6 @@ from weblake.receipt import Receipt
 from weblake.storage import Storage
 
 _LOG = logging.getLogger("weblake.landing")
-_ENTRY, _PUBLISHING = ".json", ".publishing"
 T = TypeVar("T")
 
 
@@ -123,7 +122,7 @@ class Slots:
         return self.ledger.create_record(entry.name, entry)[0]
 
     def remove(self, entry: SlotEntry) -> None:
-        """Remove the entry of a load whose retirement is complete."""
+        """Remove the entry of a load whose retirement is complete, and the note that it was being published."""
         self.storage.delete(layout.publishing_path(entry.group, entry.load_id))
         self.storage.delete(entry.name)
 
@@ -141,7 +140,8 @@ class Slots:
         unindexed = self._unindexed() if entry.slot_has_partition or entry.generation > 0 else ()
         names = [name.rpartition("/")[2] for name in self.storage.list(f"{layout.SLOTS}/{entry.group}")]
         landed, begun = (
-            {name.removesuffix(end) for name in names if name.endswith(end)} for end in (_ENTRY, _PUBLISHING)
+            {name.removesuffix(end) for name in names if name.endswith(end)}
+            for end in (layout.SLOT_ENTRY, layout.SLOT_PUBLISHING)
         )
         for load_id in sorted(begun - landed):
             self._skip_unreadable(load_id, finish)

@@ -42,8 +42,8 @@ INSTANCE: dict[str, Any] = {
     "run_monitoring": {"enabled": True, "poll_interval_seconds": 2},
     "run_retries": {"enabled": True, "max_retries": 1},
 }
-#: Has a `sitecustomize.py`.
-BACKFILL_INTERVAL = Path(__file__).with_name("backfill_interval")
+#: Its `sitecustomize.py` changes what Dagster's daemon has no setting for.
+DAGSTER_PATCHES = Path(__file__).with_name("dagster_patches")
 
 
 class DagsterLab(DagsterApi):
@@ -119,7 +119,7 @@ class DagsterLab(DagsterApi):
         ours = {name: value for name, value in os.environ.items() if not name.startswith("DAGSTER_")}
         # Without compiled bytecode every process compiles Dagster anew: ready in 16 s and not 7, a run 5 s and not 3.
         ours.pop("PYTHONDONTWRITEBYTECODE", None)
-        paths = [str(BACKFILL_INTERVAL), self._extra.get("PYTHONPATH", ours.get("PYTHONPATH", ""))]
+        paths = [str(DAGSTER_PATCHES), self._extra.get("PYTHONPATH", ours.get("PYTHONPATH", ""))]
         return {
             **ours,
             "TMPDIR": str(self.scratch),

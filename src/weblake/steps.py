@@ -49,11 +49,11 @@ class Request(msgspec.Struct, frozen=True):
     max_body: int = MAX_BODY
     #: Reading stops when this returns True for the bytes so far: a poll needs a response's head, not its documents.
     #: The view that it gets is valid during the call only.
-    enough: Callable[[memoryview], bool] | None = None
+    stop_when: Callable[[memoryview], bool] | None = None
     #: Returns the buffer for the body; its contents are overwritten.
     buffer: Callable[[], bytearray] = bytearray
     #: Send on a new connection: on a pooled one that the server is closing, the outcome of a start would be unknown.
-    fresh: bool = False
+    new_connection: bool = False
     #: Number of this try of a call; 1 for the first one.
     attempt: int = 1
 
@@ -68,10 +68,10 @@ class Response:
     status: int
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes | bytearray = field(default=b"", repr=False)
-    #: True if the body was read to its end; False if `Request.enough` stopped reading.
-    whole: bool = True
+    #: True if the body was read to its end; False if `Request.stop_when` stopped reading.
+    complete: bool = True
     #: When the head arrived, in wall-clock seconds since 1970; needed for a Retry-After with a date.
-    wall: float = 0.0
+    received_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

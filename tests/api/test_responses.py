@@ -13,7 +13,7 @@ from weblake.steps import NoResponse, Response
 
 def response(status: int, body: object = None, **headers: str) -> Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Response(status, named, b"" if body is None else json.dumps(body).encode(), wall=1000.0)
+    return Response(status, named, b"" if body is None else json.dumps(body).encode(), received_at=1000.0)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ CASES: dict[str, tuple[Response | NoResponse, Verdict]] = {}
 
 def _response(status: int, body: bytes = JSON, **headers: str) -> Response:
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Response(status=status, headers=sent, body=body, wall=0.0)
+    return Response(status=status, headers=sent, body=body, received_at=0.0)
 
 
 for _status in (*range(300, 303), *range(304, 309)):

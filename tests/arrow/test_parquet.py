@@ -303,7 +303,7 @@ def test_a_file_that_the_disk_damaged_is_refused_and_removed(tmp_path: Path, mon
 
 def test_closing_waits_for_background_syncs_and_raises_their_errors(tmp_path: Path, monkeypatch) -> None:
     """The kernel tells of a write that failed once, and to one: a sync after it would succeed and mean nothing."""
-    monkeypatch.setattr(parquet, "SETTLE_BYTES", 1)
+    monkeypatch.setattr(parquet, "EARLY_SYNC_BYTES", 1)
     answers, asked = [OSError(errno.EIO, "of the disk"), None, None, None], []
 
     def sync(path: Path) -> None:
@@ -316,17 +316,17 @@ def test_closing_waits_for_background_syncs_and_raises_their_errors(tmp_path: Pa
     path = tmp_path / "x.parquet"
     with parquet.ParquetFile(path, schemas.DOCUMENTS) as writer:
         writer.write(batch_of(FULL))
-        writer.settle()
-        writer.settle()
+        writer.start_sync()
+        writer.start_sync()
         with pytest.raises(StorageRefused, match="of the disk"):
             writer.close()
     assert (asked, list(tmp_path.iterdir())) == ([path], [])
     with parquet.ParquetFile(path, schemas.DOCUMENTS) as writer:
         writer.write(batch_of(FULL))
-        writer.settle()
+        writer.start_sync()
         writer.write(batch_of(FULL))
         assert writer.close().rows == 2
-        writer.settle()
+        writer.start_sync()
     assert asked == [path] * 3  # once ahead, once behind the footer
     assert pq.read_metadata(path).num_rows == 2
 

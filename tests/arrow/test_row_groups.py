@@ -17,7 +17,7 @@ from tiers import examples
 
 from weblake.arrow import arrays, parquet, schemas
 from weblake.arrow.footers import shift_offsets
-from weblake.arrow.row_groups import MAGIC, Footer, Gathering, row_group
+from weblake.arrow.row_groups import MAGIC, Footer, RowGroupBuffer, row_group
 
 #: Every kind of column, and texts of any size and content: magic, footers and what looks like places of pages.
 SCHEMA = pa.schema(
@@ -136,13 +136,13 @@ def test_gathered_rows_are_passed_on_once_and_in_order(sizes: list[list[int]], m
     rows = [
         [{"html": "x" * size, "position": 100 * at + n} for n, size in enumerate(some)] for at, some in enumerate(sizes)
     ]
-    gathering, groups = Gathering(most), list[list[pa.RecordBatch]]()
+    buffer, groups = RowGroupBuffer(most), list[list[pa.RecordBatch]]()
     for some in rows:
-        groups += gathering.add(batch(some))
-        assert gathering.bytes * 2 < most
-    groups += [rest] if (rest := gathering.rest()) else []
-    assert gathering.rest() == []
-    assert gathering.bytes == 0
+        groups += buffer.add(batch(some))
+        assert buffer.bytes * 2 < most
+    groups += [rest] if (rest := buffer.rest()) else []
+    assert buffer.rest() == []
+    assert buffer.bytes == 0
     positions = [n for group in groups for each in group for n in each.column("position").to_pylist()]
     assert positions == [row["position"] for some in rows for row in some]
     for group in groups:

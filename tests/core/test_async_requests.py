@@ -138,7 +138,7 @@ def test_a_request_whose_deadline_passes_in_the_queue_was_not_sent() -> None:
             mine.silent = True
             hung = [asyncio.create_task(poll(client)) for _ in range(MAX_POLLS)]
             await mine.has(MAX_POLLS)
-            late = steps.Request("GET", "/v2/crawl/x", deadline_s=0.2, enough=lambda body: True)
+            late = steps.Request("GET", "/v2/crawl/x", deadline_s=0.2, stop_when=lambda body: True)
             answer = await client.transport.send(late)
             assert isinstance(answer, steps.NoResponse)
             assert answer.sent is False
@@ -173,7 +173,7 @@ def test_closing_a_client_ends_its_running_requests() -> None:
     async def story() -> None:
         async with service() as (mine, client):
             mine.silent = True
-            request = steps.Request("GET", "/v2/crawl/x", enough=lambda body: True)
+            request = steps.Request("GET", "/v2/crawl/x", stop_when=lambda body: True)
             under_way = asyncio.create_task(client.transport.send(request))
             await mine.has(1)
             await client.aclose()

@@ -19,7 +19,7 @@ def read(parts: list[bytes], request: Request, headers: list[tuple[bytes, bytes]
         if body.feed(part):
             break
     response = body.response(200, 0.0)
-    return bytes(response.body), response.whole
+    return bytes(response.body), response.complete
 
 
 def get(**more: object) -> Request:
@@ -43,7 +43,7 @@ def test_a_compressed_body_that_was_cut_off_may_be_requested_again(missing: int)
 
 def test_no_more_is_read_than_is_needed() -> None:
     packed = gzip.compress(b"head" + bytes(range(256)) * 1000)
-    enough = get(enough=lambda body: body[:4] == b"head")
+    enough = get(stop_when=lambda body: body[:4] == b"head")
     found, whole = read([packed[:200], b"this is not read"], enough)
     assert (found[:4], whole) == (b"head", False)
 

@@ -139,7 +139,7 @@ def test_another_response_ends_the_connection(way: str, name: str) -> None:
 
 @pytest.mark.parametrize("text", [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi", LONG_REPLY], ids=["short", "long"])
 def test_an_aborted_response_closes_the_connection(way: str, text: bytes) -> None:
-    enough = Request("GET", "/x", deadline_s=10, enough=lambda body: len(body) > 0)
+    enough = Request("GET", "/x", deadline_s=10, stop_when=lambda body: len(body) > 0)
     service = Service(text, GOOD)
     bodies(way, service, enough, enough)
     assert service.connections == 2
@@ -215,7 +215,7 @@ def test_a_connection_made_while_the_pool_is_closed_ends_with_its_response(
 
 def test_a_start_has_a_connection_of_its_own(way: str) -> None:
     service = Service(GOOD, GOOD, GOOD)
-    start = Request("POST", "/x", body=b"", deadline_s=10, fresh=True)
+    start = Request("POST", "/x", body=b"", deadline_s=10, new_connection=True)
     assert bodies(way, service, READ, start, start, READ) == [b"hi"] * 4
     assert service.connections == 3
 

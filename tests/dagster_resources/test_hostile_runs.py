@@ -76,7 +76,7 @@ def test_two_processes_that_land_the_same_load_land_it_once(
 @proves(
     "O9",
     at="src/weblake/dataset/landed_loads.py",
-    line="    if not dataset.storage.settled(name):",
+    line="    if not dataset.storage.ensure_durable(name):",
     becomes="    if True:",
     case="finish",
 )

@@ -85,7 +85,7 @@ class EndlessService:
         if behaviour == "html":
             return self.reply("<html></html>")
         whole = self.reply(body)
-        return Response(200, {}, bytes(whole.body[:-3]), wall=whole.wall) if behaviour == "cut" else whole
+        return Response(200, {}, bytes(whole.body[:-3]), received_at=whole.received_at) if behaviour == "cut" else whole
 
     def answer(self, request: Request, status: str, new: bool, more: bool) -> object:
         n = self.sent
@@ -104,7 +104,7 @@ class EndlessService:
 
     def reply(self, body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
         told = {"weblake-idempotency": "replay"} if self.replay else {}
-        return Response(status, told | (headers or {}), json.dumps(body).encode(), wall=self.clock.wall())
+        return Response(status, told | (headers or {}), json.dumps(body).encode(), received_at=self.clock.wall())
 
 
 @dataclass

@@ -194,12 +194,12 @@ class SimulatedService:
         if fault == "late":
             return NoResponse("the answer was lost")
         if fault == "html":
-            return Response(200, {}, b"<html></html>", wall=self.clock.wall())
+            return Response(200, {}, b"<html></html>", received_at=self.clock.wall())
         if fault == "cut":
-            return Response(200, {}, reply.body[:-5], wall=self.clock.wall())
+            return Response(200, {}, reply.body[:-5], received_at=self.clock.wall())
         # All of it has arrived by the time that the client looks at it.
-        if request.enough is not None and request.enough(memoryview(reply.body)):
-            return replace(reply, whole=False)
+        if request.stop_when is not None and request.stop_when(memoryview(reply.body)):
+            return replace(reply, complete=False)
         return reply
 
     def fault(self, request: Request) -> str | None:
@@ -246,7 +246,7 @@ class SimulatedService:
         headers = {"retry-after": retry_after} if retry_after else {}
         if self.replay:
             headers["weblake-idempotency"] = "replay"
-        return Response(status, headers, json.dumps(body).encode(), wall=self.clock.wall())
+        return Response(status, headers, json.dumps(body).encode(), received_at=self.clock.wall())
 
 
 @dataclass

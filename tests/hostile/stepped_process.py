@@ -131,7 +131,7 @@ class SteppedStorage:
     def __init__(self, storage: Storage, process: Process) -> None:
         self._storage, self._process = storage, process
         self.url = storage.url
-        self.read, self.exists, self.settled = storage.read, storage.exists, storage.settled
+        self.read, self.exists, self.ensure_durable = storage.read, storage.exists, storage.ensure_durable
         self.list, self.size = storage.list, storage.size
         self.local_path = storage.local_path
 

@@ -125,7 +125,7 @@ SHORT = {
 @proves(
     "H8",
     at="src/weblake/http/bodies.py",
-    line="if self._gzip is not None and not self._enough and not self._gzip.finished:",
+    line="if self._gzip is not None and not self._stopped and not self._gzip.finished:",
     becomes="if False:",
     case="thread-gzip without its end",
 )

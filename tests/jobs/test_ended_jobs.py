@@ -68,8 +68,8 @@ def test_each_ended_job_is_reported_once(jobs: list[tuple[int, int]], restarts: 
         unheard = 0
         listed = [ListedJob(name, at * HOUR, None) for name, at in started.items() if hour - 24 < at <= hour]
         asked = {job.job_id for job in listed} | state.pending.keys()
-        fresh = state.settle(listed, {name: COMPLETED for name in asked if ends[name] <= hour})
-        told += [job.job_id for job in fresh]
+        newly_ended = state.record_round(listed, {name: COMPLETED for name in asked if ends[name] <= hour})
+        told += [job.job_id for job in newly_ended]
         if hour in restarts:
             state = restarted(state)
     assert sorted(told) == sorted(started)
@@ -86,7 +86,7 @@ def test_many_jobs_fit_into_the_state_and_none_is_reported_twice() -> None:
         ended, running = running[:19], running[19:]
         over = {job.job_id: COMPLETED for job in ended}
         listed = [*ended, *running]
-        told += [job.job_id for job in state.settle(listed, over)]
+        told += [job.job_id for job in state.record_round(listed, over)]
         state = restarted(state)
         assert len(json.dumps(state.write())) < 60_000
     assert len(told) == len(set(told)) == 240 * 19
@@ -95,41 +95,41 @@ def test_many_jobs_fit_into_the_state_and_none_is_reported_twice() -> None:
 def test_running_jobs_beyond_the_bound_are_reported_when_there_is_room() -> None:
     jobs = [ListedJob(uuid(n), n, None) for n in range(MAX_PENDING + 150)]
     state = WatcherState()
-    assert state.settle(jobs, {}) == []
+    assert state.record_round(jobs, {}) == []
     assert len(state.pending) == MAX_PENDING
     # The newest end first: they wait behind the oldest.
     newest = {job.job_id: COMPLETED for job in jobs[-100:]}
-    told = state.settle(jobs, newest)
+    told = state.record_round(jobs, newest)
     assert told == []
     state = restarted(state)
     everything = {job.job_id: COMPLETED for job in jobs}
-    told += state.settle(jobs, everything)
+    told += state.record_round(jobs, everything)
     assert [job.job_id for job in told] == [job.job_id for job in jobs]
-    assert state.settle(jobs, everything) == []
+    assert state.record_round(jobs, everything) == []
 
 
 def test_a_full_state_has_600_running_and_400_ended_jobs_and_fits_into_64_kb() -> None:
     ended = [ListedJob(uuid(n), 1_764_000_000_000 + n, None) for n in range(1000)]
     running = [ListedJob(uuid(n), 1_764_000_001_000 + n, None) for n in range(1000, 2000)]
     state = WatcherState()
-    assert len(state.settle([*ended, *running], {job.job_id: COMPLETED for job in ended})) == 1000
+    assert len(state.record_round([*ended, *running], {job.job_id: COMPLETED for job in ended})) == 1000
     assert (len(state.pending), len(state.over)) == (600, 400)
     assert len(json.dumps(state.write())) < 64_000
 
 
 def test_a_job_that_is_listed_late_is_reported() -> None:
     state = WatcherState()
-    state.settle([ListedJob("b", 2000, None)], {"b": COMPLETED})
-    assert [job.job_id for job in state.settle([ListedJob("a", 1000, None)], {"a": COMPLETED})] == ["a"]
+    state.record_round([ListedJob("b", 2000, None)], {"b": COMPLETED})
+    assert [job.job_id for job in state.record_round([ListedJob("a", 1000, None)], {"a": COMPLETED})] == ["a"]
 
 
 def test_a_job_that_runs_longer_than_the_activity_list_covers_is_reported() -> None:
     state = WatcherState()
-    state.settle([ListedJob("long", 0, "https://example.com/")], {})
-    state.settle(
+    state.record_round([ListedJob("long", 0, "https://example.com/")], {})
+    state.record_round(
         [ListedJob(uuid(n), 2 * WINDOW_MS + n, None) for n in range(3)], {uuid(n): COMPLETED for n in range(3)}
     )
-    assert [job.job_id for job in restarted(state).settle([], {"long": COMPLETED})] == ["long"]
+    assert [job.job_id for job in restarted(state).record_round([], {"long": COMPLETED})] == ["long"]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_an_edited_or_foreign_state_is_tolerated(note: dict[str, object]) -> Non
 
 def test_watchers_that_share_a_state_keep_fewer_jobs_each() -> None:
     state = WatcherState(share=4)
-    state.settle([ListedJob(uuid(n), n, None) for n in range(MAX_PENDING)], {})
+    state.record_round([ListedJob(uuid(n), n, None) for n in range(MAX_PENDING)], {})
     assert len(state.pending) == MAX_PENDING // 4
     assert len(WatcherState.read(state.write(), share=4).pending) == MAX_PENDING // 4
 
@@ -193,11 +193,11 @@ def test_a_watcher_without_shared_polls_gets_each_ended_job_once(weblake_service
             while not told:
                 assert time.monotonic() < give_up
                 found = await EndedJobs("batch_scrape")(client, watcher=seen, until=give_up)
-                told += seen.settle(found.jobs, found.ended)
+                told += seen.record_round(found.jobs, found.ended)
             assert [each.job_id for each in told] == [job.id]
             asked = len(weblake_service.requests())
             found = await EndedJobs("batch_scrape")(client, watcher=seen, until=give_up)
-            assert (found.complete, seen.settle(found.jobs, found.ended)) == (True, [])
+            assert (found.complete, seen.record_round(found.jobs, found.ended)) == (True, [])
             assert len(weblake_service.requests()) == asked + 1  # the list, and no poll
             # One that the list shows no more is asked about as long as it is followed.
             found = await EndedJobs("batch_scrape")(client, watcher=WatcherState(0, {str(job.id): 0}), until=give_up)
@@ -210,10 +210,10 @@ def test_an_ended_job_is_remembered_for_the_time_that_the_activity_list_covers()
     """Then no job that the list shows late is taken for one that was told."""
     for hours, told in ((24, ["late"]), (26, [])):
         state = WatcherState()
-        state.settle([ListedJob("first", 10, None)], {"first": COMPLETED})
-        state.settle([ListedJob("last", 10 + hours * HOUR, None)], {"last": COMPLETED})
+        state.record_round([ListedJob("first", 10, None)], {"first": COMPLETED})
+        state.record_round([ListedJob("last", 10 + hours * HOUR, None)], {"last": COMPLETED})
         assert ("first" in state.over) is bool(told)
-        assert [job.job_id for job in state.settle([ListedJob("late", 5, None)], {"late": COMPLETED})] == told
+        assert [job.job_id for job in state.record_round([ListedJob("late", 5, None)], {"late": COMPLETED})] == told
 
 
 class Watched:

@@ -65,14 +65,14 @@ def test_h1_a_429_without_retry_after_uses_the_shared_retry_budget() -> None:
 def test_the_retry_after_of_the_service_is_obeyed(
     headers: Mapping[str, str], body: object, least: float, most: float
 ) -> None:
-    transport = ScriptedTransport([reply(429, body, headers, wall=1.8e9), reply()])
+    transport = ScriptedTransport([reply(429, body, headers, received_at=1.8e9), reply()])
     transport.run(retry().call(READ))
     assert least <= transport.slept[0] <= most
 
 
 def waited(header: str, chance: float, status: int, **more: str) -> tuple[list[float], RateLimited | None]:
     """The pauses before a second try, and what was raised in place of one."""
-    transport = ScriptedTransport([reply(status, {}, {"retry-after": header, **more}, wall=1.8e9), reply()])
+    transport = ScriptedTransport([reply(status, {}, {"retry-after": header, **more}, received_at=1.8e9), reply()])
     try:
         transport.run(retry(lambda: chance).call(READ))
     except RateLimited as error:
@@ -175,8 +175,8 @@ def test_h3_every_form_of_a_retry_after_date_gives_the_same_time_in_every_time_z
 @proves(
     "H3",
     at="src/weblake/api/responses.py",
-    line="then - (response.wall if base is None else base)",
-    becomes="then - response.wall",
+    line="then - (response.received_at if base is None else base)",
+    becomes="then - response.received_at",
     case="429--86400",
 )
 @pytest.mark.parametrize("ahead", [-86400, -3600, 0, 45, 86400 * 365])
@@ -187,7 +187,7 @@ def test_h3_a_retry_after_date_is_relative_to_the_date_header(status: int, ahead
         "retry-after": format_datetime(NOON + timedelta(seconds=20), usegmt=True),
         "date": format_datetime(NOON, usegmt=True),
     }
-    transport = ScriptedTransport([reply(status, {}, headers, wall=NOON.timestamp() + ahead), reply()])
+    transport = ScriptedTransport([reply(status, {}, headers, received_at=NOON.timestamp() + ahead), reply()])
     transport.run(retry(lambda: 0.0).call(READ))
     assert transport.slept == [pytest.approx(20 + AT_LEAST_S)]
 
@@ -195,13 +195,13 @@ def test_h3_a_retry_after_date_is_relative_to_the_date_header(status: int, ahead
 @proves(
     "H3",
     at="src/weblake/api/responses.py",
-    line="return None if then is None else then - (response.wall if base is None else base)",
+    line="return None if then is None else then - (response.received_at if base is None else base)",
     becomes="return None if then is None or base is None else then - base",
 )
 @pytest.mark.parametrize("date", ["", "yesterday", "Sat, 99 Foo 99999 99:99:99 GMT"])
 def test_h3_without_a_date_header_the_local_clock_is_used(date: str) -> None:
     headers = {"retry-after": format_datetime(NOON, usegmt=True), "date": date}
-    transport = ScriptedTransport([reply(429, {}, headers, wall=NOON.timestamp() - 20), reply()])
+    transport = ScriptedTransport([reply(429, {}, headers, received_at=NOON.timestamp() - 20), reply()])
     transport.run(retry(lambda: 0.0).call(READ))
     assert transport.slept == [pytest.approx(20 + AT_LEAST_S)]
 
@@ -211,7 +211,7 @@ def test_h3_without_a_date_header_the_local_clock_is_used(date: str) -> None:
 def test_h3_a_past_date_is_no_wait_and_a_distant_one_is_raised_to_the_caller(at: datetime, ours: float) -> None:
     then = at.replace(tzinfo=timezone.utc, microsecond=0)
     transport = ScriptedTransport(
-        [reply(429, {}, {"retry-after": format_datetime(then, usegmt=True)}, wall=ours), reply()]
+        [reply(429, {}, {"retry-after": format_datetime(then, usegmt=True)}, received_at=ours), reply()]
     )
     ahead = then.timestamp() - ours
     assume(not 59.9 < ahead <= 60)

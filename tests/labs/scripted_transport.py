@@ -41,10 +41,13 @@ class ScriptedTransport:
 
 
 def reply(
-    status: int = 200, body: object = OK, headers: Mapping[str, str] | None = None, wall: float = 0.0
+    status: int = 200, body: object = OK, headers: Mapping[str, str] | None = None, received_at: float = 0.0
 ) -> Response:
     return Response(
-        status, dict(headers or {}), body if isinstance(body, bytes) else json.dumps(body).encode(), wall=wall
+        status,
+        dict(headers or {}),
+        body if isinstance(body, bytes) else json.dumps(body).encode(),
+        received_at=received_at,
     )
 
 

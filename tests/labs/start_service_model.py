@@ -25,7 +25,7 @@ class Headers(dict[str, str]):
 
 def reply(status: int, body: object, now: float, **headers: str) -> Response:
     known = Headers({"content-type": "application/json"} | headers)
-    return Response(status, known, json.dumps(body).encode(), wall=now)
+    return Response(status, known, json.dumps(body).encode(), received_at=now)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,9 @@ def test_the_check_for_enough_bytes_sees_received_bytes_only() -> None:
     pool = BufferPool()
     pool.give(read(pool, b"o" * 1_000))
     seen = []
-    body = BoundedBody([], Request("GET", "/", buffer=pool.take, enough=lambda view: seen.append(bytes(view)) or False))
+    body = BoundedBody(
+        [], Request("GET", "/", buffer=pool.take, stop_when=lambda view: seen.append(bytes(view)) or False)
+    )
     body.feed(b"ab")
     body.feed(b"c")
     body.feed(b"de")

@@ -158,9 +158,11 @@ class Starting:
             self.posted += 1
             if not self.jobs:
                 return NoResponse("reset")
-            return Response(200, {}, json.dumps({"success": True, "id": self.jobs[0]}).encode(), wall=self._clock[0])
+            return Response(
+                200, {}, json.dumps({"success": True, "id": self.jobs[0]}).encode(), received_at=self._clock[0]
+            )
         entry = {"id": JOBS[0], "endpoint": "batch_scrape", "created_at": "2027-01-15T08:00:01Z", "target": URLS[0]}
-        return Response(200, {}, json.dumps({"success": True, "data": [entry]}).encode(), wall=self._clock[0])
+        return Response(200, {}, json.dumps({"success": True, "data": [entry]}).encode(), received_at=self._clock[0])
 
 
 @proves(

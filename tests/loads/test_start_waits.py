@@ -77,7 +77,7 @@ class Service(ScriptedTransport):
         page = sum(method == "GET" for method, _ in self.came)
         listed, cursor = (self.listed, None) if page >= self.pages else ([], f"page {page + 1}")
         body = json.dumps({"success": True, "data": listed, "cursor": cursor}).encode()
-        return Response(200, {"date": format_datetime(date, usegmt=True)}, body, wall=self.at)
+        return Response(200, {"date": format_datetime(date, usegmt=True)}, body, received_at=self.at)
 
     @property
     def keys(self) -> list[str]:
@@ -293,7 +293,7 @@ def test_a_job_is_found_on_the_last_of_500_pages(ledger: Ledger) -> None:
         (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "replay"}), preflight.Preflight(True)),
         (reply(200, {"success": True, "data": []}, {"weblake-idempotency": "other"}), preflight.Preflight(False)),
         (reply(200, {"success": True, "data": []}), preflight.Preflight(False)),
-        (Response(200, {"date": DATE}, b'{"data": []}', wall=BEGAN + 60), preflight.Preflight(False, -60.0)),
+        (Response(200, {"date": DATE}, b'{"data": []}', received_at=BEGAN + 60), preflight.Preflight(False, -60.0)),
         (reply(404), preflight.Preflight(False)),
         (reply(501), preflight.Preflight(False)),
     ],

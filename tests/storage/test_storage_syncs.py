@@ -90,7 +90,7 @@ def test_the_deletion_of_a_folder_is_synced(disk: Disk) -> None:
 
 
 def test_a_file_that_is_relied_on_has_its_name_synced(disk: Disk) -> None:
-    assert disk.storage.settled(RECORD)
+    assert disk.storage.ensure_durable(RECORD)
     assert disk.calls == ["sync documents/day"]
 
 

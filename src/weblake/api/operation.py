@@ -75,7 +75,9 @@ def start(
             hint="Give str(uuid.uuid4()), and the same one for the same intent.",
         )
     headers = () if key is None else (("x-idempotency-key", key),)
-    request = Request("POST", path, body=encode(body), headers=headers, deadline_s=START_DEADLINE_S, fresh=True)
+    request = Request(
+        "POST", path, body=encode(body), headers=headers, deadline_s=START_DEADLINE_S, new_connection=True
+    )
     return Operation(name, request, decode, repeatable=False)
 
 

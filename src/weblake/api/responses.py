@@ -174,7 +174,7 @@ def _seconds(text: str) -> float | None:
 def _seconds_until(text: str, response: Response) -> float | None:
     then = http_date(text)
     base = http_date(response.headers.get("date", ""))
-    return None if then is None else then - (response.wall if base is None else base)
+    return None if then is None else then - (response.received_at if base is None else base)
 
 
 def clock_ahead_s(response: Response) -> float | None:
@@ -183,7 +183,7 @@ def clock_ahead_s(response: Response) -> float | None:
     It may be up to the duration of the request and a second too small, because a date of HTTP has whole seconds.
     """
     at = http_date(response.headers.get("date", ""))
-    return None if at is None else at - response.wall
+    return None if at is None else at - response.received_at
 
 
 def http_date(text: str) -> float | None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import Self
 
-from weblake.arrow.row_groups import MAGIC, Footer, Gathering, RowGroup, row_group
+from weblake.arrow.row_groups import MAGIC, Footer, RowGroup, RowGroupBuffer, row_group
 from weblake.arrow.schemas import SCHEMA_VERSION
 from weblake.background import run_in_thread
 from weblake.errors import StorageRefused
@@ -29,7 +29,7 @@ from weblake.errors import StorageRefused
 #: Maximum bytes of Arrow data of a row group. It is closed at half of this size, so a chunk of 10 MB is one row group.
 GROUP_BYTES = 16 << 20
 #: Minimum bytes written for which an fsync in a separate thread saves time.
-SETTLE_BYTES = 8 << 20
+EARLY_SYNC_BYTES = 8 << 20
 
 #: Keys of the footer's metadata.
 RECEIPT_KEY = b"weblake.receipt"
@@ -58,11 +58,11 @@ class ParquetFile:
         self.schema = schema
         #: Rows received so far, written to disk or not.
         self.rows = 0
-        self._gathering = Gathering(group_bytes)
+        self._buffer = RowGroupBuffer(group_bytes)
         self._footer = Footer(schema)
         self._open: IO[bytes] | None = None
         #: The fsync of the first part of the file, if it was started.
-        self._settled: Future[None] | None = None
+        self._early_sync: Future[None] | None = None
         with self._storage():
             self._open = self.path.open("xb", buffering=0)
         with self._storage(), self._remove_on_error():
@@ -74,7 +74,7 @@ class ParquetFile:
         with self._storage(), self._remove_on_error():
             if not batch.schema.equals(self.schema):
                 raise ValueError(f"A batch for {self.path.name} has another schema than the file.")
-            for group in self._gathering.add(batch):
+            for group in self._buffer.add(batch):
                 self._append(row_group(self.schema, group))
             self.rows += batch.num_rows
 
@@ -86,15 +86,15 @@ class ParquetFile:
             self._append(group)
             self.rows += group.rows
 
-    def settle(self) -> None:
+    def start_sync(self) -> None:
         """Start an fsync of the bytes written so far in another thread, so that `close` takes less time."""
-        if self._settled is None and self._open is not None and self._open.tell() >= SETTLE_BYTES:
-            self._settled = run_in_thread(partial(_sync, self.path))
+        if self._early_sync is None and self._open is not None and self._open.tell() >= EARLY_SYNC_BYTES:
+            self._early_sync = run_in_thread(partial(_sync, self.path))
 
     @property
     def progress(self) -> tuple[int, int]:
         """Bytes written to disk so far, and bytes of Arrow data in the incomplete row group."""
-        return self._require_open().tell(), self._gathering.bytes
+        return self._require_open().tell(), self._buffer.bytes
 
     def close(self, receipt_json: bytes | None = None, *, loads: Mapping[str, int] | None = None) -> Written:
         """Write the footer, sync the file to disk, verify it, and return its path, rows and bytes.
@@ -113,8 +113,8 @@ class ParquetFile:
             self._write_bytes(self._footer.written(footer))
             file.close()
             self._open = None
-            if self._settled is not None:
-                self._settled.result()  # the kernel reports an fsync error only once, so check this first result
+            if self._early_sync is not None:
+                self._early_sync.result()  # the kernel reports an fsync error only once, so check this first result
             _sync(self.path)
             self._check(receipt_json, loads)
             return Written(self.path, self.rows, self.path.stat().st_size)
@@ -122,7 +122,7 @@ class ParquetFile:
     def abort(self) -> None:
         """Remove the file, unless `close` has returned it."""
         file, self._open = self._open, None
-        self._gathering.rest()
+        self._buffer.rest()
         if file is not None:
             with suppress(OSError):
                 file.close()
@@ -147,7 +147,7 @@ class ParquetFile:
             rest = rest[file.write(rest) :]
 
     def _flush(self) -> None:
-        group = self._gathering.rest()
+        group = self._buffer.rest()
         if group:
             self._append(row_group(self.schema, group))
 
@@ -211,7 +211,7 @@ def read_receipt(source: Path | str | IO[bytes]) -> dict[str, object] | None:
         raise _storage_error(source if isinstance(source, Path | str) else "The file", str(e)) from e
 
 
-def stored(file: pq.ParquetFile, columns: Sequence[str], table: pa.Schema) -> list[str]:
+def columns_in_file(file: pq.ParquetFile, columns: Sequence[str], table: pa.Schema) -> list[str]:
     """Return the given columns that the file has; a file of the current schema version has all columns of its table."""
     found: Mapping[bytes, bytes] = file.metadata.metadata or {}
     same = found.get(VERSION_KEY) == str(SCHEMA_VERSION).encode()

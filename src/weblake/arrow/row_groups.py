@@ -59,7 +59,7 @@ def row_group(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> RowGroup:
     return _split_file(table.num_rows, out.getvalue())
 
 
-class Gathering:
+class RowGroupBuffer:
     """Collects batches for row groups of at most `most` bytes of Arrow data, closed at half of this size."""
 
     def __init__(self, most: int) -> None:

@@ -34,7 +34,7 @@ def find_published(dataset: Dataset, intent: Intent) -> LandedLoad | None:
         return LandedLoad(Receipt.from_dict(entry.receipt), entry.at)
     name = dataset.path(DOCUMENTS, intent)
     # The file must be durable, not only visible: a done record must not survive a crash that loses the file.
-    if not dataset.storage.settled(name):
+    if not dataset.storage.ensure_durable(name):
         return None
     return LandedLoad(with_files(dataset, intent, receipt_of(dataset, name)), intent.created_at)
 

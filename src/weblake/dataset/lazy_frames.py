@@ -103,7 +103,7 @@ class _File:
         self._keys = keys
         self._schema = schema
         own = pa.schema([field for field in schema if field.name not in keys])
-        self._names = set(parquet.stored(file, own.names, own))
+        self._names = set(parquet.columns_in_file(file, own.names, own))
 
     def all(self, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
         """Yield all rows in record batches of at most `most` rows."""

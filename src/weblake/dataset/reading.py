@@ -227,7 +227,7 @@ class Reading:
     def _batches(self, names: list[str], schema: pa.Schema, batch_size: int) -> Iterator[pa.RecordBatch]:
         def read(name: str, source: prefetch.Source) -> Iterator[pa.RecordBatch]:
             file, keys = pq.ParquetFile(source), layout.keys_of(name)
-            stored = parquet.stored(file, schema.names, schemas.TABLES[self.table])
+            stored = parquet.columns_in_file(file, schema.names, schemas.TABLES[self.table])
             loads = self.loads if layout.is_compacted(name) else None
             for batch in compacted_files.batches(file, stored, batch_size, loads=loads):
                 yield arrow_files.with_keys(batch, keys, schema)

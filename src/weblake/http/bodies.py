@@ -36,13 +36,13 @@ class BodyRefused(Exception):
 
 
 class BoundedBody:
-    """Collects the body of one response, up to `Request.max_body` bytes or until `Request.enough` is true."""
+    """Collects the body of one response, up to `Request.max_body` bytes or until `Request.stop_when` is true."""
 
     def __init__(self, raw_headers: Iterable[tuple[bytes, bytes]], request: Request) -> None:
         self.headers = _headers(raw_headers)
         self._request = request
         self._data, self._size = request.buffer(), 0
-        self._enough = False
+        self._stopped = False
         self._gzip = _gzip(self.headers.get("content-encoding", ""))
 
     def feed(self, part: bytes) -> bool:
@@ -52,18 +52,18 @@ class BoundedBody:
         else:
             for piece in self._gzip.pieces(part):
                 self._grow(piece)
-        enough = self._request.enough
-        if enough is not None and not self._enough:
+        stop_when = self._request.stop_when
+        if stop_when is not None and not self._stopped:
             with memoryview(self._data)[: self._size] as so_far:
-                self._enough = enough(so_far)
-        return self._enough
+                self._stopped = stop_when(so_far)
+        return self._stopped
 
-    def response(self, status: int, wall: float) -> Response:
+    def response(self, status: int, received_at: float) -> Response:
         """Return the response with its body; raise BodyRefused if a compressed body was truncated."""
-        if self._gzip is not None and not self._enough and not self._gzip.finished:
+        if self._gzip is not None and not self._stopped and not self._gzip.finished:
             raise BodyRefused("the compressed body was cut off", final=False)
         del self._data[self._size :]
-        return Response(status, self.headers, self._data, not self._enough, wall)
+        return Response(status, self.headers, self._data, not self._stopped, received_at)
 
     def _grow(self, piece: bytes) -> None:
         size = self._size + len(piece)

@@ -170,14 +170,14 @@ class HttpTransport(_Requests):
         until = time.monotonic() + request.deadline_s
         try:
             with ending(until), closing(self._response(request)) as response, self._shut_down_at(response, until):
-                wall = time.time()
+                received_at = time.time()
                 body = BoundedBody(response.headers.raw, request)
                 for part in response.stream:
                     if body.feed(part):
                         break
                     if time.monotonic() > until:
                         raise httpx.ReadTimeout("deadline")
-                return body.response(response.status_code, wall)
+                return body.response(response.status_code, received_at)
         except Exception as error:
             if not is_failure(error):
                 raise
@@ -187,20 +187,20 @@ class HttpTransport(_Requests):
 
     def _response(self, request: Request) -> Any:
         if self._client is None:
-            return self._pool(request.fresh).handle_request(self._build(request))
+            return self._pool(request.new_connection).handle_request(self._build(request))
         built = self._build(request, self._client.headers)
         # The client's authentication would replace the key.
         return self._client.send(built, stream=True, auth=None, follow_redirects=False)
 
-    def _pool(self, fresh: bool) -> PoolTransport:
+    def _pool(self, new_connection: bool) -> PoolTransport:
         if self._pid != os.getpid():
             self._pools, self._pid = {}, os.getpid()
-        pool = self._pools.get(fresh)
+        pool = self._pools.get(new_connection)
         if pool is None:  # of two threads that create one, both use the first
             new_pool = PoolTransport(
-                self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not fresh
+                self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not new_connection
             )
-            pool = self._pools.setdefault(fresh, new_pool)
+            pool = self._pools.setdefault(new_connection, new_pool)
         return pool
 
     @contextmanager
@@ -256,12 +256,12 @@ class AsyncHttpTransport(_Requests):
             async with aio.timeout(request.deadline_s), self._slot(request):
                 waiting = False
                 async with aclosing(await self._response(request)) as response:
-                    wall = time.time()
+                    received_at = time.time()
                     body = BoundedBody(response.headers.raw, request)
                     async for part in response.stream:
                         if body.feed(part):
                             break
-                    return body.response(response.status_code, wall)
+                    return body.response(response.status_code, received_at)
         except Exception as error:
             if not is_failure(error):
                 raise
@@ -272,7 +272,7 @@ class AsyncHttpTransport(_Requests):
         if self._loop is not loop:
             # Connections belong to the loop that opened them and cannot be used after it is closed.
             self._pools, self._slots, self._loop = {}, {}, loop
-        kind = "start" if request.fresh else "call" if request.enough is None else "poll"
+        kind = "start" if request.new_connection else "call" if request.stop_when is None else "poll"
         if kind not in self._slots:
             most = {"start": MAX_CONNECTIONS, "call": MAX_CONNECTIONS - MAX_POLLS, "poll": MAX_POLLS}[kind]
             self._slots[kind] = asyncio.Semaphore(most)
@@ -280,7 +280,7 @@ class AsyncHttpTransport(_Requests):
 
     async def _response(self, request: Request) -> Any:
         if self._client is None:
-            return await self._pool(request.fresh).handle_async_request(self._build(request))
+            return await self._pool(request.new_connection).handle_async_request(self._build(request))
         built = self._build(request, self._client.headers)
         # The client's authentication would replace the key.
         return await self._client.send(built, stream=True, auth=None, follow_redirects=False)
@@ -290,12 +290,12 @@ class AsyncHttpTransport(_Requests):
         # `send` keeps the whole deadline. aiohttp uses `pool` for queueing, lookup and connecting together.
         return {"connect": connect, "read": None, "write": None, "pool": connect if self._client is None else None}
 
-    def _pool(self, fresh: bool) -> httpx.AsyncBaseTransport:
-        if fresh not in self._pools:
-            self._pools[fresh] = self._make_pool(
-                self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not fresh
+    def _pool(self, new_connection: bool) -> httpx.AsyncBaseTransport:
+        if new_connection not in self._pools:
+            self._pools[new_connection] = self._make_pool(
+                self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not new_connection
             )
-        return self._pools[fresh]
+        return self._pools[new_connection]
 
     async def aclose(self) -> None:
         """Close the connections that were opened on the running loop."""

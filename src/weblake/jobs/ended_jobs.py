@@ -201,10 +201,12 @@ class EndedJobs:
             self._failed[job_id] = self._failed.get(job_id, 0) + 1
         unknown = [job_id for job_id in job_ids if job_id not in answered]
         # More of them are an outage of the service, after which jobs that had ended before must not count as new.
-        settled = len(unknown) < ROUND_TRIES and all(self._failed.get(each, 0) >= UNREADABLE_ROUNDS for each in unknown)
-        if failed and not answered and not settled:
+        conclusive = len(unknown) < ROUND_TRIES and all(
+            self._failed.get(each, 0) >= UNREADABLE_ROUNDS for each in unknown
+        )
+        if failed and not answered and not conclusive:
             raise list(failed.values())[-1]
-        return settled, failed if settled else {}
+        return conclusive, failed if conclusive else {}
 
     def _miss(self, job_id: str) -> None:
         first, times = self._missed.get(job_id, (time.monotonic(), 0))
@@ -244,25 +246,25 @@ class WatcherState:
         """Return whether a job was reported in an earlier round."""
         return job.job_id in self.over or (job.created <= self.watermark and job.job_id not in self.pending)
 
-    def settle(self, jobs: Iterable[ListedJob], ended: Mapping[str, Mapping[str, object]]) -> list[ListedJob]:
+    def record_round(self, jobs: Iterable[ListedJob], ended: Mapping[str, Mapping[str, object]]) -> list[ListedJob]:
         """Record a round and return the jobs that have ended since the last one, oldest first."""
         news = {job.job_id: job for job in jobs}
         for job_id, created in self.pending.items():
             news.setdefault(job_id, ListedJob(job_id, created, None))
-        fresh: list[ListedJob] = []
+        newly_ended: list[ListedJob] = []
         for job in sorted(news.values(), key=lambda job: job.created):
             if self.knows(job):
                 continue
             if job.job_id in ended:
                 self.pending.pop(job.job_id, None)
                 self.over[job.job_id] = job.created
-                fresh.append(job)
+                newly_ended.append(job)
             elif job.job_id not in self.pending and len(self.pending) >= MAX_PENDING // self.share:
                 break  # it cannot be followed, so no later job may be recorded before it
             else:
                 self.pending[job.job_id] = job.created
         self._forget()
-        return fresh
+        return newly_ended
 
     def _forget(self) -> None:
         """Remove the oldest jobs from `over` and raise the watermark to cover them."""

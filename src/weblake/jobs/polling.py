@@ -248,7 +248,8 @@ def _poll_until_ended(
                 # There are documents: newer ones are at the next address. It is asked for after a pause only: while
                 # pages arrive faster than responses, each response would have some, and this would be a busy loop.
                 asked = following
-                operation = replace(operation, request=replace(operation.request, query=asked, enough=_head_is_there))
+                poll_next = replace(operation.request, query=asked, stop_when=_head_is_there)
+                operation = replace(operation, request=poll_next)
         left = limits.until - (yield from now())
         if left <= 0:
             raise _deadline_error(job)
@@ -285,7 +286,7 @@ def _poll(
 def _head_operation(job: JobRef, keep: object = None) -> Operation[models.JobStatus]:
     """Return the status read, cut off before the first document; with `keep`, that of an ended job is read whole."""
     read = job.read()
-    return replace(read, request=replace(read.request, enough=_head_is_there if keep is None else _is_running))
+    return replace(read, request=replace(read.request, stop_when=_head_is_there if keep is None else _is_running))
 
 
 def get_status(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[dict[str, object]]:
@@ -334,7 +335,7 @@ def _read_head(what: str, reply: Response, *, keep: Callable[[Response], None] |
         found = response_json.Head(chunk.head, not chunk.documents)
     if responses.is_error_body(found.fields):
         raise responses.error_of(reply, what)
-    if keep is not None and reply.whole and models.is_terminal(found.fields.get("status")):
+    if keep is not None and reply.complete and models.is_terminal(found.fields.get("status")):
         keep(reply)
     return found
 

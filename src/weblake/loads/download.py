@@ -145,7 +145,7 @@ class Download:
         return reply
 
     def _start_prefetch(self, request: Request) -> _Prefetch:
-        return _Prefetch(request.query, lambda inspect: self._fetch(replace(request, enough=inspect)))
+        return _Prefetch(request.query, lambda inspect: self._fetch(replace(request, stop_when=inspect)))
 
     def _fetch(self, request: Request) -> Response | NoResponse:
         began = time.monotonic()

@@ -56,7 +56,7 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Published:
     storage, name = dataset.storage, dataset.path(DOCUMENTS, intent)
     errors = dataset.path(PAGE_ERRORS, intent)
     receipt = staged.receipt
-    there = receipt.stored > 0 and storage.settled(name)  # the first writer has also published its page errors
+    there = receipt.stored > 0 and storage.ensure_durable(name)  # the first writer has also published its page errors
     if there:  # before the claim, which would keep another load from landing the job
         _check_same_job(name, receipt_of(dataset, name), receipt)
     _claim_job(dataset, intent, receipt)
@@ -116,7 +116,7 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
     if _has_errors(receipt) and not _belongs_to(rows, receipt):
         return None
     _claim_job(dataset, intent, receipt)
-    there = receipt.stored > 0 and storage.settled(name)
+    there = receipt.stored > 0 and storage.ensure_durable(name)
     if not there:
         dataset.slots.announce(intent)
     before = None if there else storage.read(errors)

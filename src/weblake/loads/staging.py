@@ -24,7 +24,7 @@ from weblake.arrow import schemas
 from weblake.arrow.document_rows import DocumentBatches
 from weblake.arrow.documents import Parsed
 from weblake.arrow.parquet import GROUP_BYTES, ParquetFile, Written
-from weblake.arrow.row_groups import Gathering, RowGroup, row_group
+from weblake.arrow.row_groups import RowGroup, RowGroupBuffer, row_group
 from weblake.background import run_in_two_threads
 from weblake.credentials import one_line
 from weblake.errors import JobGone, MalformedReply
@@ -121,7 +121,7 @@ def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Encod
         for chunk in download.chunks():
             before = rows.taken
             if download.pager.ended:
-                rows.file.settle()
+                rows.file.start_sync()
             for document in rows.parse_all(chunk):
                 rows.take(document)
                 if rows.full(last=download.pager.ended):
@@ -218,10 +218,10 @@ class _Rows:
 
 def _encode(ready: list[Callable[[], pa.RecordBatch]], taken: int) -> _Encoded:
     """Encode batches as row groups; each batch is removed from the list, so that its documents are freed early."""
-    gathering, made = Gathering(GROUP_BYTES), list[RowGroup]()
+    buffer, made = RowGroupBuffer(GROUP_BYTES), list[RowGroup]()
     while ready:
-        made += [row_group(schemas.DOCUMENTS, group) for group in gathering.add(ready.pop(0)())]
-    rest = gathering.rest()
+        made += [row_group(schemas.DOCUMENTS, group) for group in buffer.add(ready.pop(0)())]
+    rest = buffer.rest()
     if rest:
         made.append(row_group(schemas.DOCUMENTS, rest))
     return made, taken

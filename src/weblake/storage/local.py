@@ -139,7 +139,7 @@ class LocalStorage:
             except FileNotFoundError:
                 return False
 
-    def settled(self, name: str) -> bool:
+    def ensure_durable(self, name: str) -> bool:
         """Return whether the file exists, after an fsync of its directory, which makes its name durable."""
         if not self.exists(name):
             return False

@@ -197,7 +197,7 @@ class ObjectStorage:
         """Return whether the object exists."""
         return self.find_size(name) is not None
 
-    def settled(self, name: str) -> bool:
+    def ensure_durable(self, name: str) -> bool:
         """Return whether the object exists; object stores make objects durable before they show them."""
         return self.exists(name)
 

@@ -79,7 +79,7 @@ class Storage(Protocol):
     def exists(self, name: str) -> bool:
         """Return whether the file exists."""
 
-    def settled(self, name: str) -> bool:
+    def ensure_durable(self, name: str) -> bool:
         """Return whether the file exists; once this returns True, the file is durable, also in case of a power failure.
 
         A run that ended between publishing a file and making it durable leaves a file that only `exists`.

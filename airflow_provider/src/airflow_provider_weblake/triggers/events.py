@@ -133,9 +133,9 @@ class WeblakeJobsCompletedTrigger(Watcher[orchestration.PollRound]):
             return None, []  # jobs that ended before and after the start cannot be told apart
         state = orchestration.WatcherState() if memory is None else orchestration.WatcherState.read(memory)
         listed = [job for job in seen.jobs if job.fits(self.target)]
-        fresh = state.settle(listed, seen.ended)
+        newly_ended = state.record_round(listed, seen.ended)
         seen.also(state.pending.keys() - {job.job_id for job in listed})
-        fired = [] if memory is None else [self._event(job, seen.ended[job.job_id]) for job in fresh]
+        fired = [] if memory is None else [self._event(job, seen.ended[job.job_id]) for job in newly_ended]
         return state.write(), [event for event in fired if event["status"] in self.statuses]
 
     def _event(self, job: orchestration.ListedJob, head: Mapping[str, object]) -> Memory:

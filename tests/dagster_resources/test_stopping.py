@@ -6,12 +6,13 @@ real webserver and daemon: test_dagster_e2e.py.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,9 @@ pytestmark = pytest.mark.system
 
 HERE = Path(__file__).parent
 DEADLINE_S = 90.0
+INSTANCE = {"telemetry": {"enabled": False}, "run_retries": {"enabled": True, "max_retries": 1}}
+TIME_LIMIT = "Canceling due to exceeding maximum runtime of 6 seconds."
+NO_RETRY = {"dagster/max_retries": "0"}
 
 
 @dataclass
@@ -51,8 +55,9 @@ class Shell:
             [sys.executable, *command], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=HERE
         )
 
-    def materialize(self, job: str = "landing") -> subprocess.Popen[str]:
-        return self.start("-m", "dagster", "job", "execute", "-f", "cli_assets.py", "-a", "defs", "-j", job)
+    def materialize(self, job: str = "landing", tags: Mapping[str, str] = {}) -> subprocess.Popen[str]:
+        command = ("-m", "dagster", "job", "execute", "-f", "cli_assets.py", "-a", "defs", "-j", job)
+        return self.start(*command, "--tags", json.dumps(tags))
 
     def job_status(self) -> str:
         with self.service.client() as client:
@@ -90,7 +95,7 @@ def until(what: Callable[[], bool], process: subprocess.Popen[str] | None = None
 
 @pytest.fixture
 def shell(weblake_service: WeblakeService, site: GatedSite, tmp_path: Path) -> Iterator[Shell]:
-    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    (tmp_path / "dagster.yaml").write_text(json.dumps(INSTANCE))
     site.held(1)
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         yield Shell(weblake_service, site, tmp_path, instance)
@@ -99,8 +104,8 @@ def shell(weblake_service: WeblakeService, site: GatedSite, tmp_path: Path) -> I
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/stopping.py",
-    line="if not self._is_terminated(run):",
-    becomes="if False:",
+    line="if run is None or not self._is_terminated(run):",
+    becomes="if run is None:",
     case="SIGTERM",
 )
 @proves(
@@ -168,20 +173,44 @@ def test_o9_a_terminated_run_cancels_its_job(shell: Shell) -> None:
 
 @proves(
     "O9",
-    at="dagster_resources/src/dagster_weblake/stopping.py",
+    at="dagster_resources/src/dagster_weblake/run_retries.py",
     line="run.run_id, of_type=dg.DagsterEventType.RUN_CANCELING",
     becomes="run.run_id, of_type=dg.DagsterEventType.RUN_CANCELED",
 )
 def test_o9_a_run_over_its_time_limit_cancels_its_job(shell: Shell) -> None:
-    """The daemon reports such a run as failed as soon as it has sent the signal."""
-    process = shell.materialize()
+    """The daemon reports such a run as failed as soon as it has sent the signal; here it does not retry it."""
+    process = shell.materialize(tags=NO_RETRY)
     until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
-    shell.instance.report_run_canceling(shell.run(), "Canceling due to exceeding maximum runtime of 6 seconds.")
+    shell.instance.report_run_canceling(shell.run(), TIME_LIMIT)
     shell.instance.report_run_failed(shell.run(), "Exceeded maximum runtime of 6 seconds.")
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=DEADLINE_S)[0]
     assert "its run was terminated" in output
     assert (shell.job_status(), shell.landed) == ("cancelled", [])
+
+
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/stopping.py",
+    line="if will_retry(self.context.instance, run):",
+    becomes="if False:",
+)
+def test_o9_the_job_of_a_run_over_its_time_limit_is_left_to_the_retry(shell: Shell) -> None:
+    """Docker's run launcher waits for the end of the container before the run is reported as failed."""
+    process = shell.materialize("retrying")
+    until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
+    shell.instance.report_run_canceling(shell.run(), TIME_LIMIT)
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate(timeout=DEADLINE_S)[0]
+    assert "Dagster retries its run" in output
+    assert (shell.job_status(), shell.landed) == ("scraping", [])
+    assert "STEP_UP_FOR_RETRY" not in output
+    shell.instance.report_run_failed(shell.run(), "Exceeded maximum runtime of 6 seconds.")
+    shell.site.release()
+    retry = shell.start("cli_assets.py", shell.run().run_id)
+    assert retry.wait(DEADLINE_S) == 0, retry.communicate()[0]
+    retry.communicate()
+    assert (shell.started, len(shell.landed)) == (1, 1)
 
 
 @proves(

@@ -3,7 +3,8 @@
 Dagster interrupts a step when a user terminates its run or the run's time is up, and also when the machine is taken
 away (a pod is evicted, a worker shuts down). Only the first two are a reason to cancel a paid job: after the others a
 retry continues with it. The signal is the same, so the run's status is read: CANCELING, now or before it failed, means
-that a user or the time limit ended the run.
+that a user or the time limit ended the run. Dagster retries a run that was over its time limit if `run_retries` permit
+it: then its job goes on as well.
 
 A step body has to be synchronous: Dagster 1.13 never resumes an async one after the interrupt, so that it could not
 cancel anything.
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from dagster_weblake.remedies import in_dagster_terms
+from dagster_weblake.run_retries import terminations, will_retry
 from weblake import orchestration
 from weblake.errors import WeblakeError
 
@@ -110,10 +112,7 @@ class InterruptHandler:
         if run.status != dg.DagsterRunStatus.FAILURE:
             return run.status in _CANCELED
         # The daemon reports a run that is over its time limit as failed when it has sent the signal.
-        found = self.context.instance.get_records_for_run(
-            run.run_id, of_type=dg.DagsterEventType.RUN_CANCELING, limit=1
-        )
-        return bool(found.records)
+        return bool(terminations(self.context.instance, run))
 
     @contextmanager
     def _signals_recorded(self) -> Iterator[None]:
@@ -135,21 +134,27 @@ class InterruptHandler:
                 signal.signal(number, handler)
 
     def _cancel_if_terminated(self) -> bool:
-        """Cancel the open jobs if the run was terminated, and return whether it was."""
+        """Cancel the open jobs if the run was terminated and is not retried, and return whether it was terminated."""
         run = self._run()
-        if not self._is_terminated(run):
-            if self.open:
-                status = "unknown" if run is None else run.status.value
-                self.context.log.warning(
-                    f"This step is being stopped, and nobody terminated its run (its status is {status}): "
-                    "its jobs go on, and a retry lands them."
-                )
+        if run is None or not self._is_terminated(run):
+            status = "unknown" if run is None else run.status.value
+            self._leave(
+                f"This step is being stopped, and nobody terminated its run (its status is {status}): "
+                "its jobs go on, and a retry lands them."
+            )
             return False
-        if self.open:
+        if will_retry(self.context.instance, run):
+            self._leave("This step is being stopped, and Dagster retries its run: its jobs go on for the retry.")
+        elif self.open:
             with self.connect() as client:
                 for load_id, load_request in self.open.items():
                     self._cancel(client, load_id, load_request)
         return True
+
+    def _leave(self, message: str) -> None:
+        """Report that the open jobs go on, if there are any."""
+        if self.open:
+            self.context.log.warning(message)
 
     def _cancel(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> None:
         try:

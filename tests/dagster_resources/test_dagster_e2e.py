@@ -66,13 +66,13 @@ class Environment:
         with duckdb.connect() as database:
             return int(database.execute(f"select count(*) from read_parquet('{found[0]}')").fetchall()[0][0])
 
-    def running_job(self, before: int) -> None:
-        """Waits until one more job has been started and is on record."""
-        self.dagster.until("a job on record", lambda: self.started() == before + 1 and self._on_record(), 60)
+    def running_jobs(self, before: int, more: int = 1) -> None:
+        """Waits until so many more jobs have been started and are on record."""
+        self.dagster.until("jobs on record", lambda: self.started() == before + more and self._on_record(more), 60)
 
-    def _on_record(self) -> bool:
-        newest = self.jobs()[0][0]
-        return any(newest in path.read_text() for path in self.root.glob("_weblake/ledger/*.job.json"))
+    def _on_record(self, newest: int) -> bool:
+        records = [path.read_text() for path in self.root.glob("_weblake/ledger/*.job.json")]
+        return all(any(job in record for record in records) for job, _ in self.jobs()[:newest])
 
     def of(self, asset: str, run_id: str) -> dict[str, Any]:
         """The metadata of what a run materialised."""
@@ -230,7 +230,7 @@ def test_a_backfill_re_executed_from_failure_lands_the_jobs_of_the_first_one(env
 def test_o9_terminating_a_run_cancels_its_job(environment: Environment, held: Callable[[], None]) -> None:
     dagster, before = environment.dagster, environment.started()
     run = dagster.launch(["held"], run_config=environment.config("held"))
-    environment.running_job(before)
+    environment.running_jobs(before)
     dagster.terminate(run)
     assert dagster.wait_status(run, {"CANCELED"}) == "CANCELED"
     dagster.until("the job to be cancelled", lambda: environment.jobs()[0][1] == "cancelled", 20)
@@ -238,6 +238,37 @@ def test_o9_terminating_a_run_cancels_its_job(environment: Environment, held: Ca
     again = dagster.reexecute(run)  # a person wants it after all: it is bought again
     dagster.wait_status(again, {"SUCCESS"})
     assert environment.started() - before == 2
+
+
+@proves(
+    "3.5",
+    at="dagster_resources/src/dagster_weblake/stopping.py",
+    line="if will_retry(self.context.instance, run):",
+    becomes="if False:",
+)
+def test_o9_the_retry_of_a_run_over_its_time_limit_lands_its_job(
+    environment: Environment, held: Callable[[], None]
+) -> None:
+    """The job of a second such run, which Dagster does not retry, is cancelled."""
+    dagster, before = environment.dagster, environment.started()
+    limit = {"dagster/max_runtime": "3600"}
+    retried, last = (
+        dagster.launch(["held"], run_config=environment.config("held"), tags={**limit, **tags})
+        for tags in ({}, NO_RETRY)
+    )
+    environment.running_jobs(before, 2)
+    for run in (retried, last):
+        dagster.age_run(run, 3600)
+    dagster.until("a job to be cancelled", lambda: "cancelled" in dict(environment.jobs()[:2]).values(), 60)
+    retry = dagster.wait_retry(retried)
+    held()
+    dagster.wait_status(retry.run_id, {"SUCCESS"})
+    found = environment.of("held", retry.run_id)
+    jobs = dict(environment.jobs()[:2])
+    assert jobs.pop(found["weblake/job_id"]) == "completed"
+    assert (list(jobs.values()), environment.started() - before) == (["cancelled"], 2)
+    assert environment.rows(found["weblake/load_id"]) == 2
+    assert dagster.runs({"dagster/parent_run_id": last}) == []
 
 
 @proves(
@@ -253,7 +284,7 @@ def test_o9_after_an_evicted_worker_the_next_one_lands_the_same_job(
 ) -> None:
     dagster, before = environment.dagster, environment.started()
     run = dagster.launch(["held"], run_config=environment.config("held"))
-    environment.running_job(before)
+    environment.running_jobs(before)
     (job_id, status), *_ = environment.jobs()
     assert status == "scraping"
     dagster.evict_run(run) if how == "evicted" else dagster.kill_run(run)
@@ -278,7 +309,7 @@ def test_o9_the_step_of_a_killed_worker_lands_and_the_retry_finds_its_load(
 ) -> None:
     dagster, before = environment.dagster, environment.started()
     run = dagster.launch(["held"], run_config=environment.config("held"))
-    environment.running_job(before)
+    environment.running_jobs(before)
     dagster.kill_run(run, steps=False)
     retry = dagster.wait_retry(run)
     held()
@@ -313,7 +344,7 @@ def test_progress_is_logged_while_a_job_runs_and_creates_no_materialization(
 ) -> None:
     dagster, before = environment.dagster, environment.started()
     run = dagster.launch(["held"], run_config=environment.config("held"))
-    environment.running_job(before)
+    environment.running_jobs(before)
     dagster.wait_event(run, lambda event: event["message"].startswith("The job: status "), 60)
     assert dagster.run(run).status == "STARTED"
     held()

@@ -39,7 +39,7 @@ def now(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRun:
     at="dagster_resources/src/dagster_weblake/run_retries.py",
     line="len(group[1]) <= retries",
     becomes="len(group[1]) <= retries + 1",
-    case="instance0-2-tags0-False",
+    case="no further one",
 )
 @pytest.mark.parametrize(
     ("instance", "earlier", "tags", "expected"),
@@ -55,6 +55,17 @@ def now(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRun:
         ({**ON, "retry_on_asset_or_op_failure": False}, 0, {}, True),
     ],
     indirect=["instance"],
+    ids=[
+        "first",
+        "last",
+        "no further one",
+        "more by a tag",
+        "none by a tag",
+        "invalid tag",
+        "none by default",
+        "disabled",
+        "not after a failed step",
+    ],
 )
 @pytest.mark.filterwarnings("ignore:Error parsing int from tag dagster/max_retries")
 def test_the_answer_before_dagster_decides_is_its_decision(

@@ -1,6 +1,7 @@
-"""The code location of the tests with the Docker and Kubernetes executors: jobs whose steps run in containers.
+"""The code location of the tests with Docker and Kubernetes: jobs whose runs, or whose steps, run in containers.
 
-Its file is in the image; all that a container gets beside it are variables. `EXECUTOR_CONFIG` has the settings.
+Its file is in the image; all that a container gets beside it are variables. `EXECUTOR` names the executor of steps in
+containers, and `EXECUTOR_CONFIG` has its settings; without them the steps run in processes of the run's container.
 """
 
 import json
@@ -11,15 +12,16 @@ import dagster as dg
 from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets
 
 SITE = os.environ["E2E_SITE"]
-CONFIG = json.loads(os.environ["EXECUTOR_CONFIG"])
 
 
 def _executor() -> dg.ExecutorDefinition:
+    if "EXECUTOR" not in os.environ:
+        return dg.multiprocess_executor
     if os.environ["EXECUTOR"] == "docker":
         from dagster_docker import docker_executor as executor
     else:
         from dagster_k8s import k8s_job_executor as executor
-    return executor.configured(CONFIG)
+    return executor.configured(json.loads(os.environ["EXECUTOR_CONFIG"]))
 
 
 held = build_weblake_assets(

@@ -53,6 +53,7 @@ class DagsterLab(DagsterApi):
     :param code: a Python file with definitions, or the name of a module.
     :param env: more environment for all processes (secrets, PYTHONPATH).
     :param instance: more of `dagster.yaml`, over INSTANCE: a section replaces its section, None leaves it out.
+    :param python: the Python that has Dagster.
     """
 
     #: How long a start may take, in seconds, on a machine that is busy with other tests.
@@ -64,6 +65,7 @@ class DagsterLab(DagsterApi):
         code: Path | str,
         env: Mapping[str, str] | None = None,
         instance: Mapping[str, Any] | None = None,
+        python: str = sys.executable,
     ) -> None:
         super().__init__()
         self.home, self.code = home, code
@@ -71,6 +73,7 @@ class DagsterLab(DagsterApi):
         self.url = f"http://127.0.0.1:{self.port}"
         self._extra = dict(env or {})
         self._instance = {**INSTANCE, **(instance or {})}
+        self._program = str(Path(python).with_name("dagster"))
         self._processes: Processes | None = None
 
     # Life
@@ -237,8 +240,7 @@ class DagsterLab(DagsterApi):
 
     def _command(self) -> Sequence[str]:
         code = ("-f", str(self.code), "-d", str(self.code.parent)) if isinstance(self.code, Path) else ("-m", self.code)
-        dagster = str(Path(sys.executable).with_name("dagster"))
-        return (dagster, "dev", *code, "-h", "127.0.0.1", "-p", str(self.port))
+        return (self._program, "dev", *code, "-h", "127.0.0.1", "-p", str(self.port))
 
     def _retries_runs(self) -> bool:
         """Whether the daemon has its place in the event log: runs that have failed before that are not retried."""

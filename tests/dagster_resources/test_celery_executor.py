@@ -7,79 +7,28 @@ of its own; the dataset is in a bucket.
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dagster_celery_lab import WORKERS, DagsterCeleryLab
+from deployed_dagster import PAGES, deployed
+from deployed_dagster import Environment as AnyEnvironment
 from deployment_docs import executor
-from gated_site import GatedSite
-
-import weblake
-from weblake_service.config import ServiceKey
-from weblake_service.server import LocalService
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(420)]
 
 HERE = Path(__file__).parent
-PAGES = 3
-
-
-@dataclass
-class Environment:
-    """Dagster with its workers, the service, the site and the dataset."""
-
-    dagster: DagsterCeleryLab
-    service: LocalService
-    site: GatedSite
-    root: str
-
-    def launch(self) -> str:
-        """Launches the asset and returns its run when its step waits for the job."""
-        before = self.started
-        self.site.held(1)
-        run = self.dagster.launch(["held"], run_config={"ops": {"held": {"config": {"count": PAGES}}}})
-        self.dagster.wait_event(run, lambda event: event["message"].startswith("The job: status "), 90)
-        assert self.started - before == 1
-        return run
-
-    def landed(self, run: str) -> dict[str, Any]:
-        """The metadata of the run's only materialization."""
-        (found,) = [each for each in self.dagster.materializations("held") if each.run_id == run]
-        return found.metadata
-
-    def rows(self, load_id: str) -> int:
-        table = weblake.read(self.root, columns=["load_id"]).to_table()
-        return table["load_id"].to_pylist().count(load_id)
-
-    @property
-    def started(self) -> int:
-        return self.service.counts().get("batch_scrape_started", 0)
-
-    @property
-    def billed(self) -> int:
-        return self.service.counts().get("pages_billed", 0)
+Environment = AnyEnvironment[DagsterCeleryLab]
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory, module_s3_root: str) -> Iterator[Environment]:
-    key, site = f"canary-{secrets.token_hex(16)}", GatedSite()
-    try:
-        with LocalService(keys=[ServiceKey(key)], allow_private=True) as service:
-            env = {"WEBLAKE_BASE_URL": service.url, "WEBLAKE_API_KEY": key}
-            env |= {"E2E_SITE": site.url, "E2E_ROOT": module_s3_root}
-            env |= {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-            home = tmp_path_factory.mktemp("dagster")
-            with DagsterCeleryLab(home, HERE / "celery_definitions.py", env, executor("Celery")) as lab:
-                yield Environment(lab, service, site, module_s3_root)
-                site.release()
-                assert lab.grep(key) == []
-    finally:
-        site.close()
+    home = tmp_path_factory.mktemp("dagster")
+    definitions = HERE / "celery_definitions.py"
+    with deployed(module_s3_root, lambda env: DagsterCeleryLab(home, definitions, env, executor("Celery"))) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,9 @@
-"""Tests of Dagster's Docker and Kubernetes executors with the settings of docs/dagster_deployments.md.
+"""Tests of Dagster's executors and run launchers for Docker and Kubernetes with the settings of
+docs/dagster_deployments.md.
 
 There is no Docker and no cluster here: dagster-docker and dagster-k8s run in an environment of their own, and the calls
 that they make to Docker and Kubernetes start processes with an empty disk and the given variables (see
-run_in_containers.py). The container that waits for a paid job is killed.
+container_processes.py). The container of a step, or of a run, that waits for a paid job is killed or terminated.
 """
 
 from __future__ import annotations
@@ -12,32 +13,37 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import deployment_docs
+import own_environment
 import pytest
+from dagster_lab import DagsterLab
+from deployed_dagster import PAGES, Environment, deployed
 from gated_site import GatedSite
-from own_environment import environment
 
 import weblake
 from weblake.testing import WeblakeService
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 PACKAGES = (
     f"{ROOT}[s3]",
     f"{ROOT}/dagster_resources",
     "dagster-docker",
     "dagster-k8s",
+    "dagster-webserver",
     "kubernetes-validate>=1.31",
 )
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return environment(tmp_path_factory.mktemp("containers") / "env", PACKAGES)
+    return own_environment.environment(tmp_path_factory.mktemp("containers") / "env", PACKAGES)
 
 
 @pytest.mark.parametrize("executor", ["docker", "k8s"])
@@ -55,7 +61,7 @@ def test_after_a_killed_container_the_next_one_lands_the_same_job(
     }
     # The page names the variables of a deployment; the lab has more.
     config["env_vars"] = sorted({*config["env_vars"], *given, "EXECUTOR_CONFIG"})
-    given["EXECUTOR_CONFIG"] = json.dumps(config)
+    given |= {"EXECUTOR_CONFIG": json.dumps(config), "CONTAINERS": str(tmp_path)}
     site.held(1)
     env = {
         **os.environ,
@@ -63,10 +69,10 @@ def test_after_a_killed_container_the_next_one_lands_the_same_job(
         "DAGSTER_DISABLE_TELEMETRY": "1",
         "PATH": f"{Path(python).parent}:{os.environ['PATH']}",
     }
-    program = [python, str(Path(__file__).with_name("run_in_containers.py")), str(tmp_path)]
+    program = [python, str(HERE / "run_in_containers.py")]
     log = tmp_path / "log"
     with log.open("wb") as out:
-        run = subprocess.Popen(program, cwd=Path(__file__).parent, env=env, stdout=subprocess.PIPE, stderr=out)
+        run = subprocess.Popen(program, cwd=HERE, env=env, stdout=subprocess.PIPE, stderr=out)
     try:
         before = weblake_service.counts().get("batch_scrape_started", 0)
 
@@ -75,9 +81,9 @@ def test_after_a_killed_container_the_next_one_lands_the_same_job(
             return any(path.startswith("/v2/batch/scrape/") for path in asked)
 
         until(waits, run, log)
-        (first,) = (tmp_path / "containers").read_text().split()
-        os.kill(int(first), signal.SIGKILL)
-        until(lambda: len((tmp_path / "containers").read_text().split()) == 2, run, log)
+        (first,) = tmp_path.glob("*.pid")
+        os.kill(int(first.read_text()), signal.SIGKILL)
+        until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, run, log)
         site.release()
         out_bytes, _ = run.communicate(timeout=240)
     finally:
@@ -93,6 +99,75 @@ def test_after_a_killed_container_the_next_one_lands_the_same_job(
     checks = {"docker": check_docker, "k8s": check_k8s}
     for job in found["jobs"]:
         checks[executor](job, config)
+
+
+@pytest.fixture(scope="module", params=["docker", "k8s"])
+def environment(
+    request: pytest.FixtureRequest, python: str, module_s3_root: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Environment[DagsterLab]]:
+    """Dagster whose runs are containers, each with the processes of its steps."""
+    folder, home = tmp_path_factory.mktemp("containers"), tmp_path_factory.mktemp("dagster")
+    config = deployment_docs.executor({"docker": "Docker", "k8s": "Kubernetes"}[request.param])
+
+    def lab(env: dict[str, str]) -> DagsterLab:
+        env |= {"CONTAINERS": str(folder), "PYTHONPATH": str(HERE)}
+        settings = launcher_settings(request.param, {**config, "env_vars": sorted({*config["env_vars"], *env})})
+        return DagsterLab(home, HERE / "container_definitions.py", env, {"run_launcher": settings}, python)
+
+    with deployed(f"{module_s3_root}/{request.param}", lab) as found:
+        yield found
+        checks = {"docker": check_docker, "k8s": check_k8s}
+        for line in (folder / "jobs").read_text().splitlines():
+            checks[request.param](json.loads(line), config)
+        codes = [int(path.read_text()) for path in folder.glob("*.code")]
+        assert codes.count(-signal.SIGKILL) == 1, codes  # the others have ended in their time
+        found.dagster.until("the containers to end", lambda: not [*folder.glob("*/tmp")], 60)
+
+
+def launcher_settings(launcher: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The section `run_launcher` of dagster.yaml with an executor's settings."""
+    if launcher == "docker":
+        return {"module": "container_launchers", "class": "DockerRunLauncher", "config": config}
+    more = {"service_account_name": "dagster", "instance_config_map": "dagster-instance", "dagster_home": "/opt/home"}
+    config = {**config, **more, "run_k8s_config": config["step_k8s_config"]}
+    del config["step_k8s_config"]
+    return {"module": "container_launchers", "class": "K8sRunLauncher", "config": config}
+
+
+def test_the_job_of_a_terminated_run_is_cancelled(environment: Environment[DagsterLab]) -> None:
+    dagster, billed = environment.dagster, environment.billed
+    run = environment.launch()
+    dagster.terminate(run)
+    assert dagster.wait_status(run, {"CANCELED"}) == "CANCELED"
+    dagster.wait_event(run, lambda event: "its run was terminated" in event["message"], 60)
+    environment.site.release()
+    assert environment.billed - billed < PAGES
+
+
+def test_after_a_killed_container_of_a_run_the_retry_lands_the_same_job(environment: Environment[DagsterLab]) -> None:
+    dagster, billed = environment.dagster, environment.billed
+    run = environment.launch()
+    dagster.kill_run(run)
+    assert dagster.wait_status(run, {"FAILURE"}) == "FAILURE"
+    assert_retry_lands(environment, run, billed)
+
+
+def test_the_job_of_a_run_over_its_time_limit_is_left_to_the_retry(environment: Environment[DagsterLab]) -> None:
+    """Docker's launcher waits for the end of the container before the run is reported as failed."""
+    dagster, billed = environment.dagster, environment.billed
+    run = environment.launch(tags={"dagster/max_runtime": "3600"})
+    dagster.age_run(run, 3600)
+    dagster.wait_event(run, lambda event: "Dagster retries its run" in event["message"], 60)
+    assert_retry_lands(environment, run, billed)
+
+
+def assert_retry_lands(environment: Environment[DagsterLab], run: str, billed: int) -> None:
+    started, retry = environment.started, environment.dagster.wait_retry(run)
+    environment.site.release()
+    environment.dagster.wait_status(retry.run_id, {"SUCCESS"})
+    found = environment.landed(retry.run_id)
+    assert (found["dagster/row_count"], environment.rows(found["weblake/load_id"])) == (PAGES, PAGES)
+    assert (environment.started - started, environment.billed - billed) == (0, PAGES)
 
 
 def until(done: Any, run: subprocess.Popen[bytes], log: Path) -> None:

@@ -119,9 +119,8 @@ def environment(
         checks = {"docker": check_docker, "k8s": check_k8s}
         for line in (folder / "jobs").read_text().splitlines():
             checks[request.param](json.loads(line), config)
-        codes = [int(path.read_text()) for path in folder.glob("*.code")]
-        assert codes.count(-signal.SIGKILL) == 1, codes  # the others have ended in their time
-        found.dagster.until("the containers to end", lambda: not [*folder.glob("*/tmp")], 60)
+        exit_codes(found)
+        assert [*folder.glob("*/tmp")] == []
 
 
 def launcher_settings(launcher: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -134,12 +133,24 @@ def launcher_settings(launcher: str, config: dict[str, Any]) -> dict[str, Any]:
     return {"module": "container_launchers", "class": "K8sRunLauncher", "config": config}
 
 
+def exit_codes(environment: Environment[DagsterLab]) -> list[int]:
+    """Waits until all containers have ended and returns their exit codes in the order of the numbers."""
+    folder = Path(environment.dagster.environment()["CONTAINERS"])
+
+    def ended() -> bool:
+        return {path.stem for path in folder.glob("*.pid")} == {path.stem for path in folder.glob("*.code")}
+
+    environment.dagster.until("the containers to end", ended, 60)
+    return sorted(int(path.read_text()) for path in folder.glob("*.code"))
+
+
 def test_the_job_of_a_terminated_run_is_cancelled(environment: Environment[DagsterLab]) -> None:
-    dagster, billed = environment.dagster, environment.billed
+    dagster, billed, codes = environment.dagster, environment.billed, exit_codes(environment)
     run = environment.launch()
     dagster.terminate(run)
     assert dagster.wait_status(run, {"CANCELED"}) == "CANCELED"
     dagster.wait_event(run, lambda event: "its run was terminated" in event["message"], 60)
+    assert exit_codes(environment) == sorted([*codes, 0])  # it was not killed
     environment.site.release()
     assert environment.billed - billed < PAGES
 
@@ -154,11 +165,12 @@ def test_after_a_killed_container_of_a_run_the_retry_lands_the_same_job(environm
 
 def test_the_job_of_a_run_over_its_time_limit_is_left_to_the_retry(environment: Environment[DagsterLab]) -> None:
     """Docker's launcher waits for the end of the container before the run is reported as failed."""
-    dagster, billed = environment.dagster, environment.billed
+    dagster, billed, codes = environment.dagster, environment.billed, exit_codes(environment)
     run = environment.launch(tags={"dagster/max_runtime": "3600"})
     dagster.age_run(run, 3600)
     dagster.wait_event(run, lambda event: "Dagster retries its run" in event["message"], 60)
     assert_retry_lands(environment, run, billed)
+    assert exit_codes(environment) == sorted([*codes, 0, 0])  # neither was killed
 
 
 def assert_retry_lands(environment: Environment[DagsterLab], run: str, billed: int) -> None:

@@ -2,7 +2,7 @@
 
 Dagster decides this when it reports the run as failed, and writes the decision into a tag of the run. Its default
 launcher sends the signal shortly before that, and Docker's launcher waits for the end of the container first. Until the
-tag is there, the same rule is applied here (decision 071).
+tag is there, the same rule is applied here (decision 070).
 """
 
 from __future__ import annotations

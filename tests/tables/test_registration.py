@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from catalogue import proves
 from pyiceberg.catalog.sql import SqlCatalog
-from table_lab import add, land, options_of, rows, sync
+from table_lab import FORMATS, add, land, options_of, rows, sync
 from task_lab import RETRY, TaskLab
 
 from weblake import tables
 from weblake.dataset import layout
+from weblake.dataset.registered_tables import TableRecords
 from weblake.dataset.root import open_dataset
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.loads import retirement
@@ -170,3 +171,33 @@ def test_a_table_that_is_removed_while_a_load_is_replaced(lab: TaskLab, monkeypa
     add(lab, "delta")
     sync(lab, "delta")
     assert rows(lab, "delta") == {new: 3}
+
+
+@proves(
+    "2.10",
+    at="src/weblake/dataset/registered_tables.py",
+    line='return self._committed(table, f"all.{load_id_of(table.table_id, table.at)}")',
+    becomes='return self._committed(table, "all")',
+    case="delta",
+)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_table_that_is_removed_and_added_again_during_its_first_sync(
+    lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load that was replaced in between has no entry, and its file is gone: the next sync looks at all loads."""
+    land(lab, "run-1", "a")
+    add(lab, format)
+    real, newest = TableRecords.record_complete, []
+
+    def meanwhile(self: TableRecords, table: tables.RegisteredTable) -> None:
+        monkeypatch.setattr(TableRecords, "record_complete", real)
+        tables.remove(lab.root, format, table.name)
+        newest.append(land(lab, "run-2", "a"))
+        add(lab, format)
+        real(self, table)
+
+    monkeypatch.setattr(TableRecords, "record_complete", meanwhile)
+    sync(lab, format)
+    sync(lab, format)
+    assert lab.visible == newest
+    assert rows(lab, format) == {newest[0]: 3}

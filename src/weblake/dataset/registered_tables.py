@@ -6,7 +6,7 @@
     _weblake/uncommitted/<table_id>/<load_id>.removed        a load that was retired since the last sync
     _weblake/committed/<table_id>/<load_id>.added.json       the table has committed the load
     _weblake/committed/<table_id>/<load_id>.removed.json     the table has taken the load out
-    _weblake/committed/<table_id>/all                        the loads before the table was registered are committed
+    _weblake/committed/<table_id>/all.<registration>         the loads before this registration are committed
     _weblake/kept/<load_id>.json                             the files of a retired load, which a table may still name
     _weblake/uncommitted/<table_id>/<file_id>.<when>-<digest>  a file of usage_periods or activity that is replaced
 
@@ -179,7 +179,7 @@ class TableRecords:
 
     def unregister(self, table: RegisteredTable) -> None:
         """Remove the record of a table. What it has committed stays on record, in case the table is added again."""
-        self.storage.delete(self._committed(table, "all"))
+        self.storage.delete(self._complete(table))
         self.storage.delete(_record_name(table.table_id, table.table))
 
     def uncommitted(self, table: RegisteredTable) -> dict[str, set[str]]:
@@ -210,11 +210,11 @@ class TableRecords:
 
     def is_complete(self, table: RegisteredTable) -> bool:
         """Return whether the loads that landed before the table was registered are committed."""
-        return self.storage.exists(self._committed(table, "all"))
+        return self.storage.exists(self._complete(table))
 
     def record_complete(self, table: RegisteredTable) -> None:
         """Record that the loads that landed before the table was registered are committed."""
-        self.storage.create(self._committed(table, "all"), b"")
+        self.storage.create(self._complete(table), b"")
 
     def committed(self, table: RegisteredTable, load_id: str, what: str) -> CommittedLoad | None:
         """Return the record that a table has added a load (ADDED) or taken it out (REMOVED), or None."""
@@ -242,6 +242,11 @@ class TableRecords:
     def forget_kept(self, load_id: str) -> None:
         """Remove the record of kept files, after the files themselves."""
         self.storage.delete(_kept_name(load_id))
+
+    def _complete(self, table: RegisteredTable) -> str:
+        # A sync of a registration that has ended, because the table was removed and added again, must not create it for
+        # the new one: a load that was retired in between has no entry.
+        return self._committed(table, f"all.{load_id_of(table.table_id, table.at)}")
 
     def _committed(self, table: RegisteredTable, name: str) -> str:
         return f"{layout.COMMITTED}/{table.table_id}/{name}"

@@ -440,6 +440,8 @@ def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path)
         {"format": "hudi"},
         {"format": "iceberg"},
         {"format": "delta", "catalog": "lake", "identifier": "web.documents"},
+        {"format": "iceberg", "catalog": "lake", "identifier": "documents"},
+        {"format": "iceberg", "catalog": "lake", "identifier": ".documents"},
         {"format": "delta", "table": "nothing"},
         {"format": "delta", "keep_days": -1},
         {"format": "delta", "keep_days": float("inf")},
@@ -450,7 +452,10 @@ def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path)
         assert caught.value.hint
     with pytest.raises(InvalidOption, match="no Delta Lake or Iceberg table"):
         tables.sync(lab.root)
-    tables.add(lab.root, "delta")
+    tables.add(lab.root, "delta", keep_days=3)
+    with pytest.raises(InvalidOption, match="is registered with keep_days 3"):
+        tables.add(lab.root, "delta", keep_days=7)
+    assert tables.add(lab.root, "delta").keep_days == tables.add(lab.root, "delta", keep_days=3).keep_days == 3
     for call in (tables.sync, tables.status):
         with pytest.raises(InvalidOption, match="no such table"):
             call(lab.root, format="iceberg")
@@ -549,7 +554,7 @@ def test_the_status_names_a_file_that_the_table_lacks(lab: TaskLab) -> None:
     tables.sync(lab.root)
     (file,) = lab.root.glob("documents/*=*/*.parquet")
     file.unlink()
-    with pytest.raises(StorageRefused, match=f"(?s)cannot be read.+{file.name}"):
+    with pytest.raises(StorageRefused, match=f"(?s)names a file that is missing.+{file.name}"):
         tables.status(lab.root)
 
 

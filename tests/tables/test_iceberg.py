@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from task_lab import RETRY, TaskLab, task_lab
 import weblake
 from weblake import tables
 from weblake.arrow import schemas
+from weblake.errors import FeatureMissing, StorageRefused
 from weblake.tables import committing, iceberg
 from weblake.tables.formats import LoadFile
 
@@ -197,6 +199,7 @@ def test_a_sync_that_takes_out_many_loads_reads_no_file_of_another_load(
     assert len(table.removed(each.load_id for each in gone)) == 401
 
 
+@pytest.mark.smoke
 def test_a_rewrite_of_the_files_neither_doubles_nor_loses(lab: TaskLab, options: Mapping[str, str]) -> None:
     """As `rewrite_data_files` of Spark does it: other files in place of all; then one of the loads is replaced."""
     lab.land(RETRY)
@@ -226,3 +229,23 @@ def test_the_endpoint_of_the_environment_counts_unless_the_catalog_has_one(monke
     assert iceberg._with_endpoint("lake", given) == given
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__S3__ENDPOINT", "http://127.0.0.1:3")
     assert iceberg._with_endpoint("lake", {}) == {}
+
+
+def test_a_dataset_that_was_moved_is_named(lab: TaskLab, options: Mapping[str, str]) -> None:
+    """The table has the whole paths of the files."""
+    lab.land(RETRY)
+    tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)
+    tables.sync(lab.root, table_options=options)
+    moved = lab.root.rename(lab.root.with_name("moved"))
+    with pytest.raises(StorageRefused, match=f"(?s)names a file that is missing.+{lab.root}") as caught:
+        tables.status(moved, table_options=options)
+    assert "move it back" in str(caught.value)
+
+
+def test_a_package_that_a_catalog_lacks_is_named(
+    lab: TaskLab, options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.land(RETRY)
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog.sql", None)
+    with pytest.raises(FeatureMissing, match=r"'lake' needs a package that is not installed.*pyiceberg\[sql-"):
+        tables.add(lab.root, "iceberg", catalog="lake", identifier=IDENTIFIER, table_options=options)

@@ -46,7 +46,7 @@ def test_a_table_whose_log_was_deleted_is_removed_and_added_again(lab: TaskLab) 
 
 
 def test_a_dataset_in_memory_cannot_have_a_table() -> None:
-    with pytest.raises(StorageRefused, match="in the memory of a table and gone when that ends"):
+    with pytest.raises(StorageRefused, match="in the memory of one process and gone when that ends"):
         tables.add("memory://no-table", "delta")
 
 

@@ -38,8 +38,9 @@ def add(
         str | None, typer.Option("--identifier", metavar="NAME", help="Iceberg: the table, such as web.documents.")
     ] = None,
     keep_days: Annotated[
-        float, typer.Option("--keep-days", metavar="DAYS", help="Keep the files of replaced loads for this many days.")
-    ] = 7.0,
+        float | None,
+        typer.Option("--keep-days", metavar="DAYS", help="Keep the files of replaced loads for this many days (7)."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Registers a table of the dataset, and creates it if it does not exist. `table sync` fills it."""

@@ -16,6 +16,9 @@ from weblake.tables.formats import CommitConflict, first_line
 #: often raises another one), or no row may be removed from the table.
 _PERMANENT = re.compile("Unsupported|not supported|append-only")
 
+#: The words for a file that the log names and the storage does not have.
+_MISSING = re.compile("Object at location .+ not found", re.DOTALL)
+
 
 @contextmanager
 def translate_read_errors(location: str) -> Iterator[None]:
@@ -34,6 +37,11 @@ def translate_read_errors(location: str) -> Iterator[None]:
             raise StorageRefused(
                 f"deltalake cannot read the Delta Lake table {location}: {first_line(error)}.",
                 hint="Update deltalake, or drop the table's feature that it lacks (ALTER TABLE … DROP FEATURE).",
+            ) from error
+        if _MISSING.search(str(error)):
+            raise StorageRefused(
+                f"The Delta Lake table {location} names a file that is missing: {first_line(error)}.",
+                hint="Restore it from a backup; or take it out of the table with DeltaTable.repair().",
             ) from error
         raise StorageRefused(
             f"The Delta Lake table {location} cannot be read: {first_line(error)}.",

@@ -15,7 +15,7 @@ from weblake.tables.formats import CommitConflict, first_line
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
     """Translate the errors of a catalog: the user sees what could not be done, and no traceback."""
-    from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.exceptions import NoSuchTableError, NotInstalledError
 
     try:
         yield
@@ -28,6 +28,14 @@ def translate_errors(what: str) -> Iterator[None]:
                 "If another program has renamed it, rename it back; if it was dropped, remove it with {remove_table}, "
                 "and add it again with {add_table}."
             ),
+        ) from error
+    except NotInstalledError as error:
+        raise FeatureMissing(f"{what} needs a package that is not installed.", hint=f"{first_line(error)}.") from error
+    except FileNotFoundError as error:
+        raise StorageRefused(
+            f"{what} names a file that is missing: {first_line(error)}.",
+            hint="If the dataset was moved, move it back, or put a symbolic link in its old place: the table has the "
+            "whole paths of its files. Otherwise restore the file from a backup.",
         ) from error
     except Exception as error:  # catalogs raise errors of their own, of HTTP clients and of databases
         raise StorageRefused(

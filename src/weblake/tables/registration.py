@@ -31,7 +31,7 @@ def add(
     table: str = "documents",
     catalog: str | None = None,
     identifier: str | None = None,
-    keep_days: float = KEEP_DAYS,
+    keep_days: float | None = None,
     storage_options: Mapping[str, object] | None = None,
     table_options: Mapping[str, str] | None = None,
 ) -> RegisteredTable:
@@ -49,11 +49,13 @@ def add(
         identifier: For Iceberg: the name of the table in the catalog, such as web.documents.
         keep_days: Days for which the files of retired loads are kept, for readers of older versions of the table. Not
             for usage_periods and activity: their older copies stay until the table's own maintenance deletes them.
+            Default: 7, or those with which the table is registered.
         storage_options: Options for the file system of the root, as fsspec takes them.
         table_options: Settings of the storage or the catalog for deltalake or pyiceberg. Default: their environment.
 
     Raises:
-        InvalidOption: There is no such format or table, or catalog and identifier do not suit the format.
+        InvalidOption: There is no such format or table; catalog and identifier do not suit the format; or the table is
+            registered with other keep_days.
         FeatureMissing: deltalake or pyiceberg is not installed.
         StorageRefused: The root holds no dataset, or compacted files; or the table cannot be opened or created.
     """
@@ -76,7 +78,7 @@ def add(
         uuid=lake.uuid,
         catalog=catalog,
         identifier=identifier,
-        keep_days=float(keep_days),
+        keep_days=KEEP_DAYS if keep_days is None else float(keep_days),
         at=utc_now(),
     )
     # A known table may name the same root with another path.
@@ -86,7 +88,16 @@ def add(
             f"{identifier} is the table of the dataset {lake.dataset}: load ids are unique in a dataset only.",
             hint="Give another identifier.",
         )
-    return records.register(record)
+    registered = records.register(record)
+    if keep_days not in (None, registered.keep_days):
+        raise InvalidOption(
+            f"The {format} table {registered.name} is registered with keep_days {registered.keep_days:g}.",
+            hint=Remedy(
+                "To change that, remove it with {remove_table}, which deletes the files of replaced loads, and add it "
+                "again."
+            ),
+        )
+    return registered
 
 
 def list_tables(root: RootPath, *, storage_options: Mapping[str, object] | None = None) -> list[RegisteredTable]:
@@ -153,7 +164,9 @@ def open_lake_table(dataset: Dataset, table: RegisteredTable, options: Mapping[s
     return _open(dataset, table.format, table.table, table.catalog, table.identifier, options)
 
 
-def _check_arguments(format: str, table: str, catalog: str | None, identifier: str | None, keep_days: float) -> None:
+def _check_arguments(
+    format: str, table: str, catalog: str | None, identifier: str | None, keep_days: float | None
+) -> None:
     if format not in FORMATS:
         raise InvalidOption(f"There is no table format {format!r}.", hint=f"Formats: {', '.join(FORMATS)}.")
     if table not in schemas.TABLES:
@@ -163,13 +176,18 @@ def _check_arguments(format: str, table: str, catalog: str | None, identifier: s
             "An Iceberg table has a catalog and an identifier, a Delta Lake table has neither.",
             hint="Give catalog and identifier with iceberg, and leave them out with delta.",
         )
-    if not 0 <= keep_days <= MAX_KEEP_DAYS:
+    if identifier is not None and not all(identifier.rpartition(".")[::2]):
+        raise InvalidOption(
+            f"{identifier!r} is not the name of an Iceberg table in a namespace.",
+            hint="Give NAMESPACE.TABLE, such as web.documents.",
+        )
+    if keep_days is not None and not 0 <= keep_days <= MAX_KEEP_DAYS:
         raise InvalidOption(f"keep_days {keep_days!r} is not a number of days.", hint=f"Give 0 to {MAX_KEEP_DAYS:,}.")
 
 
 def _check_dataset(dataset: Dataset, format: str, table: str) -> None:
     """Refuse a dataset whose files no table of this format can refer to."""
-    refuse_memory(dataset.storage, "a table", hint="Use a directory or an object store.")
+    refuse_memory(dataset.storage, "one process", hint="A table needs files that other programs can read.")
     layout.check_holds_dataset(dataset.storage)
     layout.check_whole(dataset.storage)
     merged = next((name for name in dataset.storage.list(table) if layout.is_compacted(name)), None)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from catalogue import proves
+from command_in_process import run_command
 from crash_steps import Crash
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
@@ -98,11 +99,37 @@ def test_an_older_version_that_is_restored_keeps_its_files(
     restore(lab, format, before)
     assert sync(lab, format).deleted_files == 0
     assert rows(lab, format) == {old: 3}
-    assert (status_of(lab, format).retired, status_of(lab, format).missing) == ((old,), (new,))
+    found = status_of(lab, format)
+    assert (found.restored, found.deleted) == ((old,), (new,))
+    assert (found.retired, found.missing, found.in_step) == ((), (), False)
     restore(lab, format, after)
     assert sync(lab, format).deleted_files == 1
     assert rows(lab, format) == {new: 3}
     assert status_of(lab, format).in_step
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_loads_that_another_program_has_deleted_are_told_apart_from_those_that_wait(lab: TaskLab, format: str) -> None:
+    """As after CREATE OR REPLACE TABLE of the same table: a sync remembers its loads as committed."""
+    gone = land(lab, "run-1", "a")
+    add(lab, format)
+    sync(lab, format)
+    if format == "delta":
+        DeltaTable(lab.root / "documents").delete()
+    else:
+        iceberg_table(lab).delete(f"load_id == '{gone}'")
+    waits = land(lab, "run-2", "b")
+    found = status_of(lab, format)
+    assert (found.deleted, found.missing, found.in_step) == ((gone,), (waits,), False)
+    sync(lab, format)
+    assert rows(lab, format) == {waits: 3}
+    forget(lab, format)
+    found = status_of(lab, format)
+    assert (found.deleted, found.missing, found.in_step) == ((gone,), (), False)
+    if format == "delta":
+        code, out, _ = run_command(["table", "status", str(lab.root)], {})
+        assert (code, f"1 loads deleted from the table by another program: {gone}" in out) == (1, True)
+        assert "Restore the version of the table before the change" in " ".join(out.split())
 
 
 def restore(lab: TaskLab, format: str, version: int) -> None:

@@ -90,13 +90,20 @@ def status(root: RootArgument, format: _OnlyFormat = None, name: _OnlyName = Non
             continue
         for what, loads in (
             ("not added yet", each.missing),
+            ("deleted from the table by another program", each.deleted),
             ("replaced, and still in the table", each.retired),
+            ("replaced, and brought back into the table by another program", each.restored),
             (f"in the table with another {'content' if unit == 'files' else 'number of rows'}", each.different),
             (f"in the table, and not in the {'dataset' if unit == 'files' else 'ledger'}", each.unknown),
         ):
             if loads:
                 named = ", ".join(loads[:_MAX_NAMED]) + (", …" if len(loads) > _MAX_NAMED else "")
                 output.show_text(f"{title}: {len(loads):,} {unit} {what}: {named}")
+        if each.deleted or each.restored:
+            output.show_text(
+                f"{title}: a sync does not undo what another program has changed. Restore the version of the table "
+                "before the change, or make the table anew (docs/tables.md)."
+            )
     if not all(each.in_step for each in found):
         raise typer.Exit(FAILED)
 

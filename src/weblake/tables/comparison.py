@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weblake.dataset import layout, ledger_listing, registered_tables
 from weblake.dataset.identity import content_digest
-from weblake.dataset.registered_tables import RegisteredTable
+from weblake.dataset.registered_tables import ADDED, REMOVED, RegisteredTable, TableRecords
 from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
@@ -28,12 +28,14 @@ class TableStatus(TableResult):
     loads: int
     #: Rows of the table.
     rows: int
-    #: Loads or files whose rows the table lacks; the next sync adds them, but for loads whose rows another program has
-    #: deleted from the table.
+    #: Loads or files whose rows the table lacks; the next sync adds them.
     missing: tuple[str, ...]
-    #: Retired loads whose rows are still in the table; the next sync takes them out, but for those that another program
-    #: has brought back by restoring an older version.
+    #: Loads that a sync has added, and whose rows another program has deleted; no sync adds them again.
+    deleted: tuple[str, ...]
+    #: Retired loads whose rows are still in the table; the next sync takes them out.
     retired: tuple[str, ...]
+    #: Retired loads that a sync has taken out, and that another program has brought back; no sync takes them out again.
+    restored: tuple[str, ...]
     #: Loads that are in the table with another number of rows than in the dataset; files that are in the table with
     #: another content, which the next sync replaces.
     different: tuple[str, ...]
@@ -43,7 +45,8 @@ class TableStatus(TableResult):
     @property
     def in_step(self) -> bool:
         """Whether the table has exactly the rows of the loads that count, or of the dataset's files."""
-        return not (self.missing or self.retired or self.different or self.unknown)
+        differences = (self.missing, self.deleted, self.retired, self.restored, self.different, self.unknown)
+        return not any(differences)
 
     def to_dict(self) -> dict[str, object]:
         """Return the status as a JSON-ready dict."""
@@ -98,8 +101,14 @@ def _compare_loads(
     retired: set[str],
     options: Mapping[str, str] | None,
 ) -> TableStatus:
+    records = TableRecords(dataset.ledger)
+    committed = {what: records.all_committed(table, what) for what in (ADDED, REMOVED)}  # before the table is read
     lake = open_lake_table(dataset, table, options)
     there = lake.loads()
+    absent, present = rows.keys() - there.keys(), there.keys() & retired
+    out = lake.removed(absent | present)
+    deleted = absent & (committed[ADDED] | lake.added(absent)) - out
+    restored = present & (committed[REMOVED] | out)
     return TableStatus(
         format=table.format,
         table=table.table,
@@ -108,8 +117,10 @@ def _compare_loads(
         version=lake.version,
         loads=len(rows),
         rows=sum(there.values()),
-        missing=tuple(sorted(rows.keys() - there.keys())),
-        retired=tuple(sorted(there.keys() & retired)),
+        missing=tuple(sorted(absent - deleted)),
+        deleted=tuple(sorted(deleted)),
+        retired=tuple(sorted(present - restored)),
+        restored=tuple(sorted(restored)),
         different=tuple(sorted(load for load, count in rows.items() if there.get(load, count) != count)),
         unknown=tuple(sorted(there.keys() - rows.keys() - retired)),
     )
@@ -130,7 +141,9 @@ def _compare_files(dataset: Dataset, table: RegisteredTable, options: Mapping[st
         loads=len(paths),
         rows=lake.count_rows(),
         missing=tuple(sorted(digests.keys() - found.keys())),
+        deleted=(),
         retired=(),
+        restored=(),
         different=tuple(sorted(path for path, has in found.items() if has != (digests.get(path),))),
         unknown=tuple(sorted(there.keys() - paths.keys())),
     )

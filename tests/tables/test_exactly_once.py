@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -552,8 +553,12 @@ def test_a_table_that_was_created_again_is_refused(lab: TaskLab) -> None:
     sync(lab, "delta")
     shutil.rmtree(lab.root / "documents" / "_delta_log")
     delta.open_table(open_dataset(lab.root).storage, "documents", create=True)
-    with pytest.raises(StorageRefused, match="is another one than the registered one"):
-        sync(lab, "delta")
+    for call in (tables.sync, tables.status, partial(tables.add, format="delta")):
+        with pytest.raises(StorageRefused, match="is another one than the registered one"):
+            call(lab.root)
+    tables.remove(lab.root, "delta")
+    add(lab, "delta")
+    assert sync(lab, "delta").rows == 3
 
 
 @pytest.mark.parametrize(("conflicts", "tries"), [("commit", 30), ("columns", 0)])

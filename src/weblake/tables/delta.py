@@ -39,6 +39,7 @@ from weblake.tables.delta_actions import (
 from weblake.tables.delta_errors import translate_commit_errors, translate_read_errors
 from weblake.tables.delta_protocol import changes_of_table, is_append_only
 from weblake.tables.delta_statistics import PRUNED
+from weblake.tables.delta_transactions import versions_of
 from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class DeltaLakeTable:
         local = storage.local_path(self._folder)
         self.location = str(local) if local is not None else f"{storage.url.rstrip('/')}/{self._folder}"
         self._table = self._open(create)
-        #: Versions of the application transactions that were looked up in this version of the table, by load id.
+        #: Versions of the application transactions that were looked up in this version of the table, by name.
         self._transactions: dict[str, int] = {}
 
     def _open(self, create: bool) -> DeltaTable:
@@ -169,18 +170,19 @@ class DeltaLakeTable:
 
     def added(self, load_ids: Iterable[str]) -> set[str]:
         """Return those of the loads that the log names as added; a removed load was added, too."""
-        return {load_id for load_id in load_ids if self._transaction(load_id) >= ADDED}
+        return {load_id for load_id, version in self._looked_up(load_ids).items() if version >= ADDED}
 
     def removed(self, load_ids: Iterable[str]) -> set[str]:
         """Return those of the loads that the log names as removed."""
-        return {load_id for load_id in load_ids if self._transaction(load_id) >= REMOVED}
+        return {load_id for load_id, version in self._looked_up(load_ids).items() if version >= REMOVED}
 
-    def _transaction(self, load_id: str) -> int:
-        # deltalake reads the log since its last checkpoint again for each of them.
-        if load_id not in self._transactions:
-            with translate_read_errors(self.location):
-                self._transactions[load_id] = self._table.transaction_version(transaction_name(load_id)) or 0
-        return self._transactions[load_id]
+    def _looked_up(self, load_ids: Iterable[str]) -> dict[str, int]:
+        """Return the versions of the loads' application transactions in this version of the table; 0 for none."""
+        names = {load_id: transaction_name(load_id) for load_id in load_ids}
+        new = [name for name in names.values() if name not in self._transactions]
+        with translate_read_errors(self.location):
+            self._transactions |= versions_of(self._storage, self._folder, self._table, new)
+        return {load_id: self._transactions[name] for load_id, name in names.items()}
 
     def with_rows(self, load_ids: Sequence[str]) -> set[str]:
         """Return those of the loads that have rows in the table; none while application transactions do not expire."""

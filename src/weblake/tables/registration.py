@@ -12,6 +12,7 @@ from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import RootPath, refuse_memory
+from weblake.tables.attempts import check_same
 from weblake.tables.formats import LakeTable
 from weblake.tables.kept_files import delete_kept_files
 
@@ -57,7 +58,8 @@ def add(
         InvalidOption: There is no such format or table; catalog and identifier do not suit the format; or the table is
             registered with other keep_days.
         FeatureMissing: deltalake or pyiceberg is not installed.
-        StorageRefused: The root holds no dataset, or compacted files; or the table cannot be opened or created.
+        StorageRefused: The root holds no dataset, or compacted files; the table cannot be opened or created; or a table
+            of this name is registered and was dropped and created again.
     """
     _check_arguments(format, table, catalog, identifier, keep_days)
     dataset = open_dataset(root, storage_options=storage_options)
@@ -71,6 +73,10 @@ def add(
             f"{identifier} is the table of {other.table}: one table cannot have the loads of two.",
             hint="Give another identifier.",
         )
+    same_name = (format, table, catalog, identifier)
+    for each in tables:
+        if (each.format, each.table, each.catalog, each.identifier) == same_name:
+            check_same(each, lake)
     record = RegisteredTable(
         load_id=registered_tables.table_id_of(format, table, lake.uuid),
         format=format,

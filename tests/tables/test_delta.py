@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import polars
 import pyarrow as pa
@@ -546,6 +547,13 @@ def test_a_log_that_cannot_be_read_to_its_end_is_told(
             tables.sync(lab.root)
     tables.sync(lab.root)
     assert delta.open_table(lab.dataset.storage, "documents").loads() == {second.load_id: 3}
+
+
+def test_a_table_that_cannot_be_created_is_told(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.land(RETRY)
+    monkeypatch.setattr(DeltaTable, "create", Mock(side_effect=OSError("Read-only file system")))
+    with pytest.raises(StorageRefused, match="cannot be created: Read-only file system"):
+        tables.add(lab.root, "delta")
 
 
 def test_the_status_names_a_file_that_the_table_lacks(lab: TaskLab) -> None:

@@ -92,7 +92,7 @@ class DeltaLakeTable:
     def _open(self, create: bool) -> DeltaTable:
         from deltalake import DeltaTable
 
-        with translate_read_errors(self.location):
+        with translate_read_errors(self.location, "created" if create else "read"):
             if create:
                 DeltaTable.create(
                     self.location,

@@ -21,8 +21,8 @@ _MISSING = re.compile("Object at location .+ not found", re.DOTALL)
 
 
 @contextmanager
-def translate_read_errors(location: str) -> Iterator[None]:
-    """Translate the errors of reading the table: the user sees what could not be done, and no traceback."""
+def translate_read_errors(location: str, doing: str = "read") -> Iterator[None]:
+    """Translate the errors of reading or creating the table: the user sees what could not be done, and no traceback."""
     from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 
     try:
@@ -44,7 +44,7 @@ def translate_read_errors(location: str) -> Iterator[None]:
                 hint="Restore it from a backup; or take it out of the table with DeltaTable.repair().",
             ) from error
         raise StorageRefused(
-            f"The Delta Lake table {location} cannot be read: {first_line(error)}.",
+            f"The Delta Lake table {location} cannot be {doing}: {first_line(error)}.",
             hint="Check the settings of its storage in the environment, such as AWS_…, and whether another program "
             "has changed the table.",
         ) from error

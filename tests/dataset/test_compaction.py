@@ -19,7 +19,7 @@ import pytest
 from catalogue import proves
 from command_in_process import run_command
 from compaction_lab import histories, intent, lake, land, load_id, rows, same_rows, tree
-from polling import until
+from polling import find_files, until
 
 import weblake
 from weblake.api.models import parse_time
@@ -295,7 +295,7 @@ def test_a_killed_process_leaves_no_dataset_and_the_command_finishes_it(tmp_path
     lake(old, 150)
     command = ["compact", str(old), "--to", str(new), "--file-size", "30KB", "--json"]
     process = subprocess.Popen([sys.executable, "-m", "weblake", *command], stdout=subprocess.PIPE)
-    until(lambda: list(new.glob("documents/*/*.parquet")))
+    until(lambda: find_files(new, "documents/*/*.parquet"))
     assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.communicate()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from polling import find_files
 
 from weblake.client import Client
 from weblake.demo import orchestrators, run_demo, steps
@@ -51,7 +52,7 @@ def test_ctrl_c_ends_the_orchestrator_too_and_leaves_nothing(
     demo: subprocess.Popen[str], scratch: Path, sign_of_life: str
 ) -> None:
     deadline = time.monotonic() + DEADLINE_S
-    while not list(scratch.glob(sign_of_life)):
+    while not find_files(scratch, sign_of_life):
         assert time.monotonic() < deadline, "it did not start"
         assert demo.poll() is None
         time.sleep(0.05)

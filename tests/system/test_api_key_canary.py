@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
+from polling import find_files
 from secret_search import contains_secret, in_files
 from supervised_processes import descendants
 
@@ -128,7 +129,7 @@ def test_s1_the_files_of_a_killed_run_do_not_contain_the_key(
     lake = tmp_path / "lake"
     process = weblake_command.start("batch", f"{site}/1", "--to", str(lake), "--json")
     until = time.monotonic() + 60
-    while not list(lake.rglob("*.json")):
+    while not find_files(lake, "**/*.json"):
         assert process.poll() is None
         assert time.monotonic() < until
         time.sleep(0.02)

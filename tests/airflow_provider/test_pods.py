@@ -21,6 +21,7 @@ import boto3
 import pytest
 from airflow_lab import AirflowLab
 from gated_site import GatedSite
+from live_files import walk
 from supervised_processes import descendants, is_alive
 
 import weblake
@@ -64,7 +65,7 @@ class PodLab(AirflowLab):
     def scratch(self, pod: int) -> list[str]:
         """The files on a living pod's disk that are weblake's."""
         home = Path(f"/proc/{pod}/root{self.home}/tmp")
-        return [str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()]
+        return [str(path.relative_to(home)) for path in walk(home) if path.is_file()]
 
 
 @dataclass

@@ -26,6 +26,7 @@ import database_search
 import httpx
 from dagster_api import DagsterApi
 from lab_resources import free_port
+from live_files import walk
 from supervised_processes import Processes, descendants, is_alive, tail
 from typing_extensions import Self
 
@@ -216,7 +217,7 @@ class DagsterLab(DagsterApi):
 
     def files(self) -> list[Path]:
         """Every file of the instance: databases, outputs of steps, logs of the processes, scratch."""
-        return [path for root in (self.home, self.scratch) for path in sorted(root.rglob("*")) if path.is_file()]
+        return [path for root in (self.home, self.scratch) for path in sorted(walk(root)) if path.is_file()]
 
     def grep(self, needle: str) -> list[str]:
         """Where a text stands: files and their names, and rows of the databases, compressed ones too."""

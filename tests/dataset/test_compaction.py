@@ -19,7 +19,8 @@ import pytest
 from catalogue import proves
 from command_in_process import run_command
 from compaction_lab import histories, intent, lake, land, load_id, rows, same_rows, tree
-from polling import find_files, until
+from live_files import find_files
+from polling import until
 
 import weblake
 from weblake.api.models import parse_time

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from polling import find_files
+from live_files import find_files
 
 from weblake.client import Client
 from weblake.demo import orchestrators, run_demo, steps

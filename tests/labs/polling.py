@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 
@@ -16,8 +14,3 @@ def until(look: Callable[[], Any], seconds: float = 30.0) -> Any:
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.005)
     return found
-
-
-def find_files(root: Path, pattern: str) -> list[str]:
-    """Return the paths that match, while another process creates and removes directories; Path.glob fails at one."""
-    return glob.glob(str(root / pattern), recursive=True)

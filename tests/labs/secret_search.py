@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from live_files import walk
 
 #: The depth to which nested wrappings are opened, and the bytes of one.
 DEPTH, MOST = 3, 64 << 20
@@ -78,7 +79,7 @@ def in_files(roots: Iterable[Path], text: str, fernet_key: str | None = None) ->
     """Return the files below these roots whose bytes or path contain a text."""
     found = []
     for root in roots:
-        for path in sorted(root.rglob("*")):
+        for path in sorted(walk(root)):
             if contains_secret(str(path.relative_to(root)).encode("utf-8", "surrogateescape"), text):
                 found.append(f"path {path}")
             try:

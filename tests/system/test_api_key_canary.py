@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
-from polling import find_files
+from live_files import find_files
 from secret_search import contains_secret, in_files
 from supervised_processes import descendants
 

@@ -212,6 +212,19 @@ def test_a_second_generation_retires_a_first_one_that_an_early_version_landed(tm
     assert visible(tmp_path) == [f"{2:016x}"]
 
 
+def test_an_index_that_is_built_leaves_out_the_loads_that_were_replaced(tmp_path: Path) -> None:
+    """A root may have any number of them, and each would be retired again."""
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    for n in (1, 2):
+        land(dataset, intent(n, partition=True))
+    for name in dataset.storage.list(layout.SLOTS):
+        dataset.storage.delete(name)
+    newest = dataset.slots.from_records(f"{2:016x}")
+    assert newest is not None
+    assert dataset.slots.others(newest, lambda load_id: None) == []
+    assert [Path(name).stem for name in dataset.storage.list(layout.SLOTS)] == [f"{2:016x}", "index"]
+
+
 @pytest.mark.parametrize("partition", [False, True])
 def test_a_later_generation_replaces_the_earlier_one_of_a_machine_whose_clock_is_ahead(
     tmp_path: Path, partition: bool

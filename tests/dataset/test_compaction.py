@@ -23,6 +23,7 @@ from live_files import find_files
 from polling import until
 
 import weblake
+import weblake.dataset.compaction
 from weblake.api.models import parse_time
 from weblake.arrow import parquet
 from weblake.cli.compaction import parse_size

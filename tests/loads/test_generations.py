@@ -306,6 +306,12 @@ def test_a_job_is_cancelled_at_its_deadline_and_its_pages_are_kept(lab: TaskLab)
     assert lab.started == 1
 
 
+def test_the_results_of_a_job_may_take_until_its_deadline(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that ends early does not have the time of one that ends at its deadline only."""
+    monkeypatch.setattr(load, "SETTLE_S", 0.0)
+    assert lab.land(RETRY, Terms(timeout_s=60.0, ends_job=True, poll_s=0.2)).receipt.complete
+
+
 def test_a_job_that_completes_as_it_is_cancelled_lands(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.hold()
     request = lab.placed(RETRY)

@@ -26,7 +26,7 @@ from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
 from weblake.tables import batches
-from weblake.tables.attempts import Attempts, check_same
+from weblake.tables.attempts import Attempts
 from weblake.tables.changes import append_only_error
 from weblake.tables.formats import CommitConflict, LakeTable, LoadFile, TableResult, file_of
 
@@ -66,12 +66,11 @@ def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     `everything`: look at each load of the ledger, and not only at those that have an entry.
 
     Raises:
-        StorageRefused: The table is another one than the registered one; it was changed so that files cannot be added;
-            a record of a load cannot be read, or the table is append-only and a load has to be taken out, and all
-            other loads are committed; or other programs committed at each of TRIES attempts.
+        StorageRefused: The table was changed so that files cannot be added; a record of a load cannot be read, or the
+            table is append-only and a load has to be taken out, and all other loads are committed; or other programs
+            committed at each of TRIES attempts.
     """
     records = TableRecords(dataset.ledger)
-    check_same(table, lake)
     first = not records.is_complete(table)
     added: list[LoadFile] = []
     removed: list[str] = []

@@ -12,7 +12,6 @@ from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
 from weblake.storage import RootPath
-from weblake.tables.attempts import check_same
 from weblake.tables.formats import TableResult, file_of
 from weblake.tables.registration import open_lake_table, select_tables
 from weblake.tables.replacing import files_of, read_files
@@ -105,7 +104,6 @@ def _compare_loads(
     records = TableRecords(dataset.ledger)
     committed = {what: records.all_committed(table, what) for what in (ADDED, REMOVED)}  # before the table is read
     lake = open_lake_table(dataset, table, options)
-    check_same(table, lake)
     there = lake.loads()
     absent, present = rows.keys() - there.keys(), there.keys() & retired
     out = lake.removed(absent | present)
@@ -130,7 +128,6 @@ def _compare_loads(
 
 def _compare_files(dataset: Dataset, table: RegisteredTable, options: Mapping[str, str] | None) -> TableStatus:
     lake = open_lake_table(dataset, table, options)
-    check_same(table, lake)
     there = lake.contents()
     paths = {registered_tables.file_id_of(path): path for path in files_of(dataset, table)}
     digests = {path: content_digest(data) for path, data in read_files(dataset, list(paths.values()))}

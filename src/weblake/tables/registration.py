@@ -165,9 +165,11 @@ def open_lake_table(dataset: Dataset, table: RegisteredTable, options: Mapping[s
 
     Raises:
         FeatureMissing: deltalake or pyiceberg is not installed.
-        StorageRefused: There is no table, or it cannot be read.
+        StorageRefused: There is no table, it cannot be read, or it is another one than the registered one.
     """
-    return _open(dataset, table.format, table.table, table.catalog, table.identifier, options)
+    lake = _open(dataset, table.format, table.table, table.catalog, table.identifier, options)
+    check_same(table, lake)
+    return lake
 
 
 def _check_arguments(

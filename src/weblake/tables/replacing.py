@@ -26,7 +26,7 @@ from weblake.dataset.registered_tables import (
     is_replacement_done,
 )
 from weblake.dataset.root import Dataset
-from weblake.tables.attempts import Attempts, check_same
+from weblake.tables.attempts import Attempts
 from weblake.tables.batches import LOADS_PER_COMMIT
 from weblake.tables.changes import append_only_error
 from weblake.tables.committing import SyncResult
@@ -54,12 +54,11 @@ def sync_files(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, eve
     does so: a replacement that began before the table was registered has no entry.
 
     Raises:
-        StorageRefused: The table is another one than the registered one; it was changed so that files cannot be added;
-            a file or a record cannot be read; the table is append-only and a content has to be taken out, and all other
-            files are committed; or other programs committed at each attempt.
+        StorageRefused: The table was changed so that files cannot be added; a file or a record cannot be read; the
+            table is append-only and a content has to be taken out, and all other files are committed; or other programs
+            committed at each attempt.
     """
     records = TableRecords(dataset.ledger)
-    check_same(table, lake)
     began = datetime.now(timezone.utc)
     complete = records.is_complete(table)
     entries = records.uncommitted(table)

@@ -14,7 +14,7 @@ import pytest
 from command_in_process import run_command
 from compaction_lab import intent, land, load_id
 
-import weblake.loads.load  # noqa: F401 - not loaded first by a test that patches what it imports
+import weblake.loads.load  # noqa: F401 - loaded before a test patches what it imports
 from weblake import cli
 from weblake.cli.app import ServiceOptions
 from weblake.dataset.records import Job

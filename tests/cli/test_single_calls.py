@@ -14,7 +14,7 @@ import pytest
 from command_in_process import run_command
 from rich.console import Console
 
-import weblake.loads.intents  # noqa: F401 - not loaded first by a test that patches what it imports
+import weblake.loads.intents  # noqa: F401 - loaded before a test patches what it imports
 from weblake import Client, Terms, output
 from weblake.cli import costs, landing
 from weblake.cli.app import TermsOptions

@@ -195,12 +195,12 @@ class DagsterLab(DagsterApi):
         os.kill(worker, signal.SIGTERM)
         return worker
 
-    def age_run(self, run_id: str, seconds: float) -> None:
+    def backdate_run(self, run_id: str, seconds: float) -> None:
         """Moves the start of a run into the past, beyond a `dagster/max_runtime` that its retry does not reach."""
         change = "update runs set start_time = start_time - ? where run_id = ? and start_time is not null"
         with contextlib.closing(sqlite3.connect(self.home / "history" / "runs.db", timeout=60)) as database, database:
-            aged = database.execute(change, (seconds, run_id)).rowcount
-        assert aged == 1, f"run {run_id} has not started"
+            changed = database.execute(change, (seconds, run_id)).rowcount
+        assert changed == 1, f"run {run_id} has not started"
 
     def _living(self, events: Iterable[Mapping[str, Any]]) -> dict[str | None, int]:
         said = {event["stepKey"]: int(event["metadata"]["pid"]) for event in events}

@@ -17,7 +17,7 @@ from hostile_runs import killed, survived
 from in_process import Bench
 from sensor_bench import Tick, Ticker, counted, ended, start, until
 
-import dagster_weblake.reports  # noqa: F401 - not loaded first by a test that patches what it imports
+import dagster_weblake.reports  # noqa: F401 - loaded before a test patches what it imports
 from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_collect_sensor, build_weblake_assets, step
 from dagster_weblake.progress import Progress
 from dagster_weblake.sensors import collect, job_events, ticks

@@ -167,7 +167,7 @@ def test_the_job_of_a_run_over_its_time_limit_is_left_to_the_retry(environment: 
     """Docker's launcher waits for the end of the container before the run is reported as failed."""
     dagster, billed, codes = environment.dagster, environment.billed, exit_codes(environment)
     run = environment.launch(tags={"dagster/max_runtime": "3600"})
-    dagster.age_run(run, 3600)
+    dagster.backdate_run(run, 3600)
     dagster.wait_event(run, lambda event: "Dagster retries its run" in event["message"], 60)
     assert_retry_lands(environment, run, billed)
     assert exit_codes(environment) == sorted([*codes, 0, 0])  # neither was killed

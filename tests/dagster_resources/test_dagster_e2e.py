@@ -258,7 +258,7 @@ def test_o9_the_retry_of_a_run_over_its_time_limit_lands_its_job(
     )
     environment.running_jobs(before, 2)
     for run in (retried, last):
-        dagster.age_run(run, 3600)
+        dagster.backdate_run(run, 3600)
     dagster.until("a job to be cancelled", lambda: "cancelled" in dict(environment.jobs()[:2]).values(), 60)
     retry = dagster.wait_retry(retried)
     held()

@@ -15,7 +15,7 @@ from gated_site import GatedSite
 from hostile_runs import IN_ONE, LETTERS, NOW, START, batches, inside, killed, load_of, one_run, survived
 from in_process import Bench, Run
 
-import dagster_weblake.reports  # noqa: F401 - not loaded first by a test that patches what it imports
+import dagster_weblake.reports  # noqa: F401 - loaded before a test patches what it imports
 from dagster_weblake import (
     BatchScrapeRequest,
     JobRequest,

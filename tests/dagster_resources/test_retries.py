@@ -13,7 +13,7 @@ from gated_site import GatedSite
 from hostile_runs import Killed, survived
 from in_process import Bench
 
-import dagster_weblake.reports  # noqa: F401 - not loaded first by a test that patches what it imports
+import dagster_weblake.reports  # noqa: F401 - loaded before a test patches what it imports
 from dagster_weblake import BatchScrapeRequest, build_weblake_assets, identity, step, stopping
 from weblake import orchestration
 from weblake.jobs import named_pauses

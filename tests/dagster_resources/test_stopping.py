@@ -80,6 +80,10 @@ class Shell:
         run = self.run_of(job)
         return run is not None and self.logged(run, "The job: ")
 
+    def wait_job(self, process: subprocess.Popen[str]) -> None:
+        """Waits until the ledger has the job that a process has started."""
+        until(lambda: bool(list(self.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
+
     def logged(self, run: dg.DagsterRun, text: str) -> bool:
         """Whether a message of the run has this text; Dagster may end before it has printed the last messages."""
         return any(text in log.message for log in self.instance.all_logs(run.run_id))
@@ -123,7 +127,7 @@ def shell(weblake_service: WeblakeService, site: GatedSite, tmp_path: Path) -> I
 def test_o9_the_job_of_an_evicted_worker_is_left_to_the_retry(shell: Shell, number: signal.Signals) -> None:
     process = shell.materialize()
     until(lambda: shell.started == 1, process)
-    until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
+    shell.wait_job(process)
     process.send_signal(number)
     output = process.communicate(timeout=DEADLINE_S)[0]
     assert shell.job_status() == "scraping", output
@@ -162,7 +166,7 @@ def test_o9_an_interrupt_that_python_discards_ends_the_step_at_the_next_poll(she
 def test_o9_a_terminated_run_cancels_its_job(shell: Shell) -> None:
     process = shell.materialize()
     until(lambda: shell.started == 1, process)
-    until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
+    shell.wait_job(process)
     shell.instance.report_run_canceling(shell.run())
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=DEADLINE_S)[0]
@@ -185,7 +189,7 @@ def test_o9_a_terminated_run_cancels_its_job(shell: Shell) -> None:
 def test_o9_a_run_over_its_time_limit_cancels_its_job(shell: Shell) -> None:
     """The daemon reports such a run as failed as soon as it has sent the signal; here it does not retry it."""
     process = shell.materialize(tags=NO_RETRY)
-    until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
+    shell.wait_job(process)
     shell.instance.report_run_canceling(shell.run(), TIME_LIMIT)
     shell.instance.report_run_failed(shell.run(), "Exceeded maximum runtime of 6 seconds.")
     process.send_signal(signal.SIGTERM)
@@ -203,7 +207,7 @@ def test_o9_a_run_over_its_time_limit_cancels_its_job(shell: Shell) -> None:
 def test_o9_the_job_of_a_run_over_its_time_limit_is_left_to_the_retry(shell: Shell) -> None:
     """Docker's run launcher waits for the end of the container before the run is reported as failed."""
     process = shell.materialize("retrying")
-    until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
+    shell.wait_job(process)
     shell.instance.report_run_canceling(shell.run(), TIME_LIMIT)
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=DEADLINE_S)[0]
@@ -229,7 +233,7 @@ def test_o9_the_job_of_a_run_over_its_time_limit_is_left_to_the_retry(shell: She
 def test_o9_a_step_of_a_terminated_run_is_not_retried(shell: Shell, job: str) -> None:
     """Dagster applies the retry policy of a step to its interrupt, and the retry would pay for another job."""
     process = shell.materialize(job)
-    until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.job.json"))), process)
+    shell.wait_job(process)
     shell.instance.report_run_canceling(shell.run())
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=DEADLINE_S)[0]

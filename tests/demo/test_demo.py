@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from secret_search import contains_secret, in_files
 
-import weblake_service.serve  # noqa: F401 - not loaded first by a test that patches what it imports
+import weblake_service.serve  # noqa: F401 - loaded before a test patches what it imports
 from weblake.demo import run_demo
 from weblake.demo.site import BLOCKED, Page, site_pages
 from weblake.demo.steps import ASSETS_PART, ASSETS_SITE, DAG_PART, DATABASE, DEFAULT_ROOT, batch_urls

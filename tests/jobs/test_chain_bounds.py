@@ -48,7 +48,7 @@ class Linked(ScriptedTransport):
 @proves(
     "H17",
     at="src/weblake/jobs/polling.py",
-    line="operation = replace(operation, request=poll_next)",
+    line="operation = replace(operation, request=next_request)",
     becomes="operation = replace(operation, request=replace(operation.request, query=asked)); continue",
     case="endless",
 )

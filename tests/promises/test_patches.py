@@ -29,13 +29,16 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the modules that a file imports when it is loaded, each with a name that it takes from it or ""."""
+@cache
+def imports(path: Path) -> frozenset[tuple[str, str]]:
+    """Return the modules that a file imports when it is loaded, each with a name that it takes from it or ""."""
+    found = set[tuple[str, str]]()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
+            found |= {(alias.name, "") for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from ((node.module, alias.name) for alias in node.names)
+            found |= {(node.module, alias.name) for alias in node.names}
+    return frozenset(found)
 
 
 @cache
@@ -43,12 +46,6 @@ def importable() -> dict[str, Path]:
     """The same, and the modules that tests share."""
     shared = (path for path in TESTS.rglob("*.py") if not path.name.startswith(("test_", "conftest")))
     return {**{path.stem: path for path in shared}, **modules()}
-
-
-@cache
-def loads(module: str) -> frozenset[tuple[str, str]]:
-    """The imports of a module of the packages."""
-    return frozenset(imports(modules()[module]))
 
 
 def loaded_by(path: Path) -> set[str]:
@@ -84,7 +81,8 @@ def patches(path: Path) -> Iterator[tuple[str, str]]:
 
 def late_imports(path: Path) -> list[str]:
     """The modules that a patch of a file of tests could stay in."""
-    importers = {module for patched in patches(path) for module in modules() if patched in loads(module)}
+    patched = set(patches(path))
+    importers = {module for module, file in modules().items() if patched & imports(file)}
     return sorted(importers - loaded_by(path)) if importers else []
 
 
@@ -100,5 +98,6 @@ def test_a_module_that_is_loaded_late_is_found(tmp_path: Path) -> None:
     file = tmp_path / "test_it.py"
     file.write_text("from weblake.dataset import merging\n\npatch.setattr(merging, 'copy_file', None)\n")
     assert late_imports(file) == ["weblake.dataset.compaction"]
+    file = tmp_path / "test_that.py"
     file.write_text("from weblake.dataset import compaction, merging\n\npatch.setattr(merging, 'copy_file', None)\n")
     assert late_imports(file) == []

@@ -14,7 +14,7 @@ from weblake.storage.local import LocalStorage
 from weblake.tables.delta_transactions import versions_of
 
 
-class FarStorage(LocalStorage):
+class RemoteStorage(LocalStorage):
     """A directory that is read as an object store is."""
 
     def __init__(self, root: Path) -> None:
@@ -31,8 +31,8 @@ class FarStorage(LocalStorage):
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> FarStorage:
-    return FarStorage(tmp_path)
+def storage(tmp_path: Path) -> RemoteStorage:
+    return RemoteStorage(tmp_path)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def looked_up_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def commit(storage: FarStorage, name: str, version: int = 1) -> DeltaTable:
+def commit(storage: RemoteStorage, name: str, version: int = 1) -> DeltaTable:
     """Commit a row with an application transaction, and return the table."""
     uri = f"{storage.url}/documents"
     transactions = CommitProperties(app_transactions=[Transaction(name, version)])
@@ -57,7 +57,7 @@ def commit(storage: FarStorage, name: str, version: int = 1) -> DeltaTable:
     return DeltaTable(uri)
 
 
-def test_the_log_is_read_once_for_all_transactions(storage: FarStorage, looked_up_in: list[str]) -> None:
+def test_the_log_is_read_once_for_all_transactions(storage: RemoteStorage, looked_up_in: list[str]) -> None:
     names = [f"load-{n}" for n in range(6)]
     for name in names[:3]:
         table = commit(storage, name)
@@ -73,7 +73,7 @@ def test_the_log_is_read_once_for_all_transactions(storage: FarStorage, looked_u
     assert table.table_uri not in looked_up_in
 
 
-def test_a_later_commit_of_another_program_is_not_seen(storage: FarStorage, looked_up_in: list[str]) -> None:
+def test_a_later_commit_of_another_program_is_not_seen(storage: RemoteStorage, looked_up_in: list[str]) -> None:
     """The table is committed to on the version that was read: deltalake looks for conflicts with later ones."""
     commit(storage, "first")
     table = commit(storage, "second")
@@ -88,7 +88,9 @@ def test_a_later_commit_of_another_program_is_not_seen(storage: FarStorage, look
     line="raise FileNotFoundError(name)",
     becomes='data = b""',
 )
-def test_a_commit_that_cannot_be_copied_is_looked_up_in_the_table(storage: FarStorage, looked_up_in: list[str]) -> None:
+def test_a_commit_that_cannot_be_copied_is_looked_up_in_the_table(
+    storage: RemoteStorage, looked_up_in: list[str]
+) -> None:
     for name in ("first", "second", "third"):
         table = commit(storage, name)
     storage.lost = "00000000000000000001.json"
@@ -96,7 +98,7 @@ def test_a_commit_that_cannot_be_copied_is_looked_up_in_the_table(storage: FarSt
     assert set(looked_up_in) == {table.table_uri}
 
 
-def test_one_transaction_is_looked_up_in_the_table(storage: FarStorage, looked_up_in: list[str]) -> None:
+def test_one_transaction_is_looked_up_in_the_table(storage: RemoteStorage, looked_up_in: list[str]) -> None:
     table = commit(storage, "first")
     assert versions_of(storage, "documents", table, ["first"]) == {"first": 1}
     assert (storage.asked, looked_up_in) == ([], [table.table_uri])

@@ -248,8 +248,8 @@ def _poll_until_ended(
                 # There are documents: newer ones are at the next address. It is asked for after a pause only: while
                 # pages arrive faster than responses, each response would have some, and this would be a busy loop.
                 asked = following
-                poll_next = replace(operation.request, query=asked, stop_when=_head_is_there)
-                operation = replace(operation, request=poll_next)
+                next_request = replace(operation.request, query=asked, stop_when=_head_is_there)
+                operation = replace(operation, request=next_request)
         left = limits.until - (yield from now())
         if left <= 0:
             raise _deadline_error(job)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from catalogue import proves
+from command_in_process import run_command
 from pyiceberg.catalog.sql import SqlCatalog
 from table_lab import FORMATS, add, land, options_of, rows, sync
 from task_lab import RETRY, TaskLab
@@ -99,6 +100,24 @@ def test_a_dataset_under_another_path_keeps_its_iceberg_table(lab: TaskLab, tmp_
     (done,) = tables.sync(link, table_options=options)
     assert done.added == ()
     assert rows(lab, "iceberg") == {load_id: 3}
+
+
+def test_a_removal_names_the_catalog_if_two_have_a_table_of_the_identifier(lab: TaskLab) -> None:
+    """Otherwise the older one would go, with the files of replaced loads that only it needs."""
+    land(lab, "run-1", "a")
+    options = dict(options_of(lab, "iceberg") or {})
+    for catalog in ("lake", "other"):
+        options["warehouse"] = f"file://{lab.root.parent}/{catalog}"
+        tables.add(lab.root, "iceberg", catalog=catalog, identifier="web.documents", table_options=options)
+    with pytest.raises(InvalidOption, match=r"has the iceberg table web\.documents in the catalogs lake and other\."):
+        tables.remove(lab.root, "iceberg", "web.documents")
+    with pytest.raises(InvalidOption, match="has no such table"):
+        tables.remove(lab.root, "iceberg", "web.documents", catalog="third")
+    remove = ["table", "remove", str(lab.root), "iceberg", "--name", "web.documents", "--catalog", "other"]
+    assert run_command(remove, {})[0] == 0
+    assert [each.catalog for each in tables.list_tables(lab.root)] == ["lake"]
+    tables.remove(lab.root, "iceberg", "web.documents")
+    assert tables.list_tables(lab.root) == []
 
 
 def test_an_iceberg_table_that_is_registered_by_two_processes_at_once(

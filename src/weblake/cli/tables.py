@@ -126,12 +126,16 @@ def remove(
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Its identifier; for Delta Lake, the dataset's table.")
     ] = "documents",
+    catalog: Annotated[
+        str | None,
+        typer.Option("--catalog", metavar="NAME", help="Iceberg: the catalog, if several have a table of this name."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Removes a table from the dataset's list. The table itself is kept, and is not synced any more."""
     from weblake import tables
 
-    removed = tables.remove(root, format, name)
+    removed = tables.remove(root, format, name, catalog=catalog)
     if as_json:
         output.show_json(_as_json(removed))
     else:

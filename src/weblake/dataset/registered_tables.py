@@ -192,10 +192,14 @@ class TableRecords:
             found.setdefault(load_id, set()).add(what)
         return found
 
-    def all_committed(self, table: RegisteredTable, what: str) -> set[str]:
-        """Return the ids of all loads that are on record as added (ADDED) or taken out (REMOVED); one listing."""
-        listed = self._listed(f"{layout.COMMITTED}/{table.table_id}")
-        return {load_id for load_id, each in listed if each == f"{what}.json"}
+    def all_committed(self, table: RegisteredTable) -> dict[str, set[str]]:
+        """Return the ids of all loads that are on record as added (ADDED) and as taken out (REMOVED); one listing."""
+        found: dict[str, set[str]] = {ADDED: set(), REMOVED: set()}
+        for load_id, rest in self._listed(f"{layout.COMMITTED}/{table.table_id}"):
+            what = rest.removesuffix(".json")
+            if what in found:
+                found[what].add(load_id)
+        return found
 
     def _listed(self, folder: str) -> Iterator[tuple[str, str]]:
         """Yield the load id and the rest of the name of each file in a folder."""

@@ -201,13 +201,15 @@ def _in_log(
     """
     ids = [load.file.load_id for load in loads]
     found = {ADDED: lake.added(ids), REMOVED: lake.removed(ids)}
-    for what, known in found.items():
-        unknown = [load_id for load_id in ids if load_id not in known]
-        if len(unknown) >= LISTED_FROM:
-            known |= records.all_committed(table, what).intersection(unknown)
+    unknown = {what: [load_id for load_id in ids if load_id not in known] for what, known in found.items()}
+    many = any(len(load_ids) >= LISTED_FROM for load_ids in unknown.values())
+    listed = records.all_committed(table) if many else None
+    for what, load_ids in unknown.items():
+        if listed is not None:
+            found[what] |= listed[what].intersection(load_ids)
             continue
-        on_record = ledger_listing.read_by_id(dataset.ledger, unknown, partial(_is_committed, records, table, what))
-        known.update(load_id for load_id, there in on_record if there)
+        on_record = ledger_listing.read_by_id(dataset.ledger, load_ids, partial(_is_committed, records, table, what))
+        found[what].update(load_id for load_id, there in on_record if there)
     files = {load.file.load_id for load in loads if load.file.path is not None}
     found[ADDED] |= lake.with_rows(sorted(files - found[ADDED] - found[REMOVED]))
     return found[ADDED], found[REMOVED]

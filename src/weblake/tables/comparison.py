@@ -102,7 +102,7 @@ def _compare_loads(
     options: Mapping[str, str] | None,
 ) -> TableStatus:
     records = TableRecords(dataset.ledger)
-    committed = {what: records.all_committed(table, what) for what in (ADDED, REMOVED)}  # before the table is read
+    committed = records.all_committed(table)  # before the table is read
     lake = open_lake_table(dataset, table, options)
     there = lake.loads()
     absent, present = rows.keys() - there.keys(), there.keys() & retired

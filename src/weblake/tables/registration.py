@@ -120,6 +120,7 @@ def remove(
     format: str,
     name: str = "documents",
     *,
+    catalog: str | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> RegisteredTable:
     """Remove a table from a dataset and return its record; the table itself stays, and is not kept up to date any more.
@@ -131,17 +132,25 @@ def remove(
         root: The dataset.
         format: delta or iceberg.
         name: The table's identifier; for Delta Lake, the table of the dataset.
+        catalog: For Iceberg: the catalog, where the dataset has tables of this identifier in several catalogs.
         storage_options: As in `add`.
 
     Raises:
-        InvalidOption: The dataset has no such table.
+        InvalidOption: The dataset has no such table, or one in each of several catalogs.
     """
     dataset = open_dataset(root, storage_options=storage_options)
     records = TableRecords(dataset.ledger)
     tables = records.tables()
-    table = next((each for each in tables if (each.format, each.name) == (format, name)), None)
-    if table is None:
+    named = [each for each in tables if (each.format, each.name) == (format, name) and catalog in (None, each.catalog)]
+    if not named:
         raise _no_such_table(dataset, tables)
+    table = named[0]
+    catalogs = sorted({each.catalog for each in named if each.catalog is not None})
+    if len(catalogs) > 1:
+        raise InvalidOption(
+            f"{dataset.url} has the {format} table {name} in the catalogs {' and '.join(catalogs)}.",
+            hint="Name the catalog, too.",
+        )
     records.unregister(table)
     delete_kept_files(dataset)
     return table

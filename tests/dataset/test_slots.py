@@ -48,11 +48,21 @@ def intent(
 
 def land(dataset: Dataset, what: Intent, missing: Sequence[str] = ()) -> publishing.Published:
     dataset.ledger.record_intent(what)
-    url = f"http://a.test/{what.load_id}"
     with dataset.storage.scratch() as scratch:
-        identity = Identity(what.load_id, f"job-{what.load_id}", what.kind, what.created())
-        raw = f'{{"markdown": "x", "metadata": {{"sourceURL": "{url}"}}}}'.encode()
-        return publishing.publish(dataset, what, stage_document(identity, Reconciler([url, *missing]), scratch, raw))
+        return publishing.publish(dataset, what, staged(what, scratch, missing))
+
+
+def refuse(dataset: Dataset, what: Intent) -> None:
+    dataset.ledger.record_intent(what)
+    with dataset.storage.scratch() as scratch:
+        publishing.refuse(dataset, what, staged(what, scratch))
+
+
+def staged(what: Intent, scratch: Path, missing: Sequence[str] = ()) -> Staged:
+    url = f"http://a.test/{what.load_id}"
+    identity = Identity(what.load_id, f"job-{what.load_id}", what.kind, what.created())
+    raw = f'{{"markdown": "x", "metadata": {{"sourceURL": "{url}"}}}}'.encode()
+    return stage_document(identity, Reconciler([url, *missing]), scratch, raw)
 
 
 def visible(root: Path) -> list[str]:
@@ -169,15 +179,18 @@ def test_a_load_that_is_retired_as_it_lands_is_retired_by_the_next_run_if_that_w
     becomes="            pass",
 )
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)], ids=["older", "newer"])
+@pytest.mark.parametrize("refused", [False, True])
 def test_a_load_whose_run_died_before_its_entry_is_finished_by_the_next_load_of_its_slot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[int, int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[int, int], *, refused: bool
 ) -> None:
     dataset = Dataset.at(LocalStorage(tmp_path))
     first, second = (intent(n, partition=True) for n in order)
+    if refused:
+        refuse(dataset, first)
     with monkeypatch.context() as patch:
         patch.setattr(Slots, "add", crash)
         with pytest.raises(KeyboardInterrupt):
-            land(dataset, first)
+            publishing.promote(dataset, first.load_id) if refused else land(dataset, first)
     assert visible(tmp_path) == [first.load_id]
     land(dataset, second)
     assert visible(tmp_path) == [f"{2:016x}"]

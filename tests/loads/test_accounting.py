@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from weblake.api.models import JobErrors
-from weblake.loads import submitted_urls
+from weblake.loads import accounting, submitted_urls
 from weblake.loads.accounting import Account, Reconciler
 from weblake.loads.submitted_urls import url_key
 
@@ -124,6 +124,30 @@ def test_two_spellings_are_two_pages_if_the_service_counts_both() -> None:
     assert (account.duplicates, account.missing) == (0, 1)
 
 
+def test_a_result_that_the_service_has_lost_makes_one_page_missing_and_no_other() -> None:
+    """Two URLs were submitted twice each; the service counts three results, and two documents arrived."""
+    reconciler = Reconciler([url for url in ("http://a.test/1", "http://a.test/2") for _ in range(2)])
+    arrive(reconciler, "http://a.test/1", "http://a.test/2")
+    account = reconciler.close(errors(), HEAD | {"completed": 3})
+    assert (account.stored, account.missing, account.duplicates) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(("total", "merged"), [(4, 0), (3, 1), (2, 2)])
+def test_as_many_spellings_are_merged_as_the_service_counts_fewer_pages(total: int, merged: int) -> None:
+    reconciler = Reconciler([f"http://a.test/{n}{slash}" for n in "12" for slash in ("", "/")])
+    arrive(reconciler, "http://a.test/1", "http://a.test/2")
+    account = reconciler.close(errors(), HEAD | {"completed": 2, "total": total})
+    assert (account.duplicates, account.missing) == (merged, 2 - merged)
+
+
+def test_a_failed_page_that_the_service_does_not_count_is_no_merged_spelling() -> None:
+    reconciler = Reconciler(["http://a.test/1", "http://a.test/1/", "http://a.test/2"])
+    arrive(reconciler, "http://a.test/1")
+    account = reconciler.close(errors(["http://a.test/2"]), HEAD | {"completed": 1, "total": 2})
+    assert (account.stored, account.failed, account.duplicates) == (1, 1, 0)
+    assert account.missing_urls() == ["http://a.test/1/"]
+
+
 def test_h18_documents_that_overlapping_chunks_repeat_are_stored_once() -> None:
     reconciler = Reconciler(None)
     assert reconciler.document("same", "http://a.test/", None, b"")
@@ -135,6 +159,25 @@ def test_without_scrape_ids_documents_are_distinguished_by_their_source_url() ->
     reconciler = Reconciler(None)
     assert reconciler.document(None, "http://a.test/", None, b"1")
     assert not reconciler.document(None, "http://a.test/", None, b"2")
+
+
+def test_without_scrape_ids_the_documents_of_a_url_given_twice_are_distinguished_by_their_content() -> None:
+    reconciler = Reconciler(["http://a.test/", "http://a.test/"])
+    arrived = [reconciler.document(None, "http://a.test/", None, content) for content in (b"1", b"1", b"2")]
+    assert arrived == [True, False, True]
+    assert reconciler.close(errors(), HEAD).whole
+
+
+def test_documents_without_a_url_are_distinguished_by_their_content() -> None:
+    reconciler = Reconciler(None)
+    assert [reconciler.document(None, None, None, content) for content in (b"1", b"2", b"1")] == [True, True, False]
+
+
+def test_a_document_that_names_the_submitted_url_after_its_redirect_counts_for_it() -> None:
+    reconciler = Reconciler(["http://a.test/1"])
+    assert reconciler.document("id", "http://tracker.test/r", "http://a.test/1", b"")
+    account = reconciler.close(errors(), HEAD)
+    assert (account.stored, account.missing, account.foreign) == (1, 0, 0)
 
 
 def test_a_document_of_another_url_does_not_count_for_a_missing_page() -> None:
@@ -152,6 +195,14 @@ def test_a_document_without_a_url_counts_for_the_remaining_page() -> None:
     assert reconciler.document(None, None, None, b"x")
     account = reconciler.close(errors(), HEAD)
     assert (account.stored, account.missing, account.foreign) == (2, 0, 0)
+
+
+def test_more_documents_without_a_url_than_remaining_pages_are_of_no_submitted_page() -> None:
+    reconciler = Reconciler(["http://a.test/1"])
+    arrive(reconciler, "http://a.test/1")
+    assert reconciler.document(None, None, None, b"x")
+    account = reconciler.close(errors(), HEAD)
+    assert (account.stored, account.missing, account.foreign, account.whole) == (2, 0, 1, False)
 
 
 def test_each_entry_that_is_no_document_is_a_failure_with_a_reason() -> None:
@@ -177,6 +228,27 @@ def test_a_page_that_failed_first_and_arrived_later_is_stored() -> None:
     account = reconciler.close(errors(["http://a.test/1"]), HEAD)
     assert (account.stored, account.failed) == (1, 0)
     assert not account.rows
+
+
+def test_an_error_of_a_crawl_counts_once_and_not_beside_the_document_of_its_page() -> None:
+    reconciler = Reconciler(None)
+    arrive(reconciler, "http://a.test/1")
+    account = reconciler.close(errors(["http://a.test/1", "http://a.test/2", "http://a.test/2"]), HEAD)
+    assert (account.stored, account.failed, account.submitted) == (1, 1, 2)
+    assert [row.url for row in account.rows] == ["http://a.test/2"]
+
+
+def test_the_row_of_a_failed_page_has_the_reason_and_time_of_the_service() -> None:
+    error = {"url": "http://a.test/1", "code": "TIMEOUT", "error": "no", "timestamp": "2026-11-21T06:00:00Z"}
+    account = Reconciler(None).close(JobErrors.decode({"errors": [error]}), HEAD)
+    (row,) = account.rows
+    assert (row.url, row.code, row.error, row.occurred_at) == tuple(error.values())
+
+
+def test_the_rows_of_missing_pages_without_a_url_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounting, "MAX_NAMELESS", 3)
+    account = Reconciler(None).close(errors(), HEAD | {"total": 10})
+    assert (account.missing, account.submitted, len(account.rows)) == (10, 10, 3)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ def test_another_job_is_offered_only_if_the_load_has_started_its_job() -> None:
         with pytest.raises(LoadIncomplete) as caught:
             require_documents(LandedLoad(receipt))
         assert ("new=True" in caught.value.hint) is (receipt is own)
+        assert caught.value.receipt is receipt
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from landing_lab import LandingLab, landing_lab
 
 import weblake
 from weblake import Client, Terms
-from weblake.errors import WeblakeError
+from weblake.errors import CreditsExhausted, WeblakeError
 from weblake.loads import load, load_request
 from weblake.loads.crawl_costs import PossibleCost, find_possible_cost
 from weblake.loads.load_request import LoadRequest, Naming
@@ -69,3 +69,15 @@ def test_a_crawl_with_a_void_start_warns_again(lab: LandingLab) -> None:
         load.start_load(lab.client, lab.dataset, crawl(), on_message=said.append)
     load.start_load(lab.client, lab.dataset, crawl(), on_message=said.append)
     assert len(said) == 2
+
+
+def test_a_load_whose_start_was_refused_is_not_started_for_more_than_a_new_limit(lab: LandingLab) -> None:
+    request = load_request.batch([SITE, f"{SITE}2"], Naming())
+    lab.service.faults({"match": {"method": "POST"}, "effect": {"status": 402}})
+    for limit in (2, 1):  # the first start is refused by the service, the second one by the limit
+        with pytest.raises(CreditsExhausted):
+            load.start_load(lab.client, lab.dataset, request, max_credits=limit)
+    assert lab.service.counts().get("batch_scrape_started", 0) == 0
+    load.start_load(lab.client, lab.dataset, request, max_credits=2)
+    load.start_load(lab.client, lab.dataset, request, max_credits=1)  # it is paid already
+    assert lab.service.counts()["batch_scrape_started"] == 1

@@ -265,6 +265,12 @@ def test_jobs_of_other_programs_are_listed_on_request(lab: Lab) -> None:
     assert mine not in {each.job_id for each in found}
 
 
+def test_a_job_that_is_landed_by_its_id_is_no_unknown_job(lab: Lab) -> None:
+    job_id = str(lab.client.start_batch_scrape(URLS, idempotency_key="6f1c2a52-8a57-5f0e-9a3c-5d0a3c6f7b11").id)
+    lab.begin(load_request.existing_job("batch", job_id))
+    assert lab.find_open_loads(unknown_jobs=True).unknown_jobs == ()
+
+
 def test_without_a_service_orphans_are_listed_from_the_ledger(lab: Lab) -> None:
     job_id = lab.begin(a_batch())
     alone = weblake.orphans(lab.root, offline=True)
@@ -282,6 +288,56 @@ def test_a_job_of_another_service_is_not_requested(lab: Lab, monkeypatch: pytest
     found = lab.one()
     assert (found.state, "not https://other.test" in found.why) == (None, True)
     assert len(lab.service.requests()) == asked
+
+
+def test_a_lost_start_at_another_service_is_not_looked_up(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.lost(a_batch(), arrives=True)
+    asked = len(lab.service.requests())
+    monkeypatch.setattr(Client, "service", "https://other.test")
+    found = lab.one()
+    assert (found.candidates, "not https://other.test" in found.why) == (None, True)
+    assert len(lab.service.requests()) == asked
+
+
+def test_the_activity_list_is_read_once_for_all_lost_starts(lab: Lab) -> None:
+    for key in "abc":
+        lab.lost(a_batch(key), arrives=False)
+    asked = len(lab.service.requests())
+    assert [each.candidates for each in lab.find_open_loads().orphans] == [(), (), ()]
+    assert len(lab.service.requests()) == asked + 1
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "lost"),
+    [
+        ("/v2/batch/scrape/.*", 400, False),
+        ("/v2/batch/scrape/.*", 302, False),
+        ("/v2/team/activity.*", 400, True),
+        ("/v2/team/activity.*", 302, True),
+    ],
+)
+def test_a_request_that_the_service_refuses_leaves_one_load_unknown(
+    lab: Lab, path: str, status: int, *, lost: bool
+) -> None:
+    """It is no reason to ask nothing of the other loads."""
+    if lost:
+        lab.lost(a_batch(), arrives=False)
+    else:
+        lab.begin(a_batch())
+    lab.begin(load_request.crawl(URLS[0], Naming(key="b"), limit=1))
+    lab.service.faults({"match": {"path": path}, "times": 9, "effect": {"status": status}})
+    found = lab.find_open_loads()
+    assert found.unasked is None
+    batch, crawl = found.orphans
+    assert (batch.state, batch.candidates, bool(batch.why)) == (None, None, True)
+    assert (crawl.state is not None, crawl.why) == (True, "")
+
+
+def test_a_page_that_the_service_has_dropped_is_gone(lab: Lab) -> None:
+    lab.begin(load_request.scrape(URLS[0], Naming()))
+    assert lab.one().state == "completed"
+    lab.service.faults({"match": {"path": "/v2/scrape/.*"}, "times": 9, "effect": {"status": 404}})
+    assert lab.one().state == "gone"
 
 
 def test_a_job_that_the_service_has_dropped_is_gone(lab: Lab) -> None:

@@ -106,11 +106,14 @@ def test_a_second_writer_returns_the_receipt_of_the_first_which_died(
     assert done.receipt["missing"] == 1
 
 
+@pytest.mark.parametrize("second", ["publish", "promote"])
 def test_a_second_writer_syncs_the_name_of_the_file_before_it_records_the_load(
-    root: Root, monkeypatch: pytest.MonkeyPatch
+    root: Root, monkeypatch: pytest.MonkeyPatch, second: str
 ) -> None:
     """The first one may have died between the name and its sync: after a power failure the file would be gone."""
     intent = publish_cut_off_at(publishing, "finish", root, monkeypatch)
+    if second == "promote":
+        publishing.refuse(root.dataset, intent, root.staged(intent))
     folder, fsync, record_done = root.file("documents", intent).resolve().parent, os.fsync, Ledger.record_done
     calls: list[str] = []
 
@@ -126,7 +129,10 @@ def test_a_second_writer_syncs_the_name_of_the_file_before_it_records_the_load(
     staged = root.staged(intent)
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Ledger, "record_done", recorded)
-    publishing.publish(root.dataset, intent, staged)
+    if second == "promote":
+        publishing.promote(root.dataset, intent.load_id)
+    else:
+        publishing.publish(root.dataset, intent, staged)
     assert calls == ["sync", "done"]
 
 
@@ -208,6 +214,24 @@ def test_documents_of_another_job_under_the_same_load_id_are_refused(root: Root)
         publishing.publish(root.dataset, intent, other)
     assert root.rows("documents") == 1
     assert root.dataset.ledger.landing_load("batch_scrape", JOB[:-1] + "2") is None, "it can be landed by its id"
+
+
+def test_documents_of_another_job_that_are_published_at_the_same_time_are_not_taken_for_this_job(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent, publish = root.intent(), LocalStorage.publish
+    mine = root.staged(intent)
+    object.__setattr__(mine.receipt, "job_id", JOB[:-1] + "2")
+    other = root.staged(intent).written.path
+
+    def is_late(storage: LocalStorage, local_file: Path, name: str) -> bool:
+        assert publish(storage, other, name)
+        return publish(storage, local_file, name)
+
+    monkeypatch.setattr(LocalStorage, "publish", is_late)
+    with pytest.raises(StorageRefused, match=r"holds job .*1 and not .*2"):
+        publishing.publish(root.dataset, intent, mine)
+    assert root.dataset.ledger.done(intent.load_id) is None
 
 
 def test_a_file_of_somebody_else_under_the_name_of_a_load_is_not_overwritten(root: Root) -> None:
@@ -318,6 +342,16 @@ def test_a_refused_load_replaces_the_page_errors_of_a_run_that_died(
     receipt = publishing.promote(root.dataset, intent.load_id)
     assert receipt is not None
     assert (receipt.missing, root.rows("page_errors"), root.kept()) == (1, 1, [])
+
+
+def test_a_refused_load_without_page_errors_removes_those_of_a_run_that_died(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent = publish_cut_off_at(LocalStorage, "publish", root, monkeypatch, missing=2)
+    publishing.refuse(root.dataset, intent, root.staged(intent))
+    receipt = publishing.promote(root.dataset, intent.load_id)
+    assert receipt is not None
+    assert (receipt.missing, root.rows("documents"), root.rows("page_errors"), root.kept()) == (0, 1, 0, [])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from unittest import mock
 import msgspec
 import pytest
 from catalogue import proves
+from msgspec.structs import replace as replace_fields
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 import weblake
@@ -124,6 +125,8 @@ def test_a_start_with_other_options_is_not_repeated_under_its_key(lab: TaskLab) 
     assert intent is not None
     assert intents._rebuild_request(lab.dataset, other, intent, start) is None
     assert intents._rebuild_request(lab.dataset, first, intent, start) is first.start
+    theirs = replace_fields(start, request_sha256="of the run that sent the start")
+    assert intents._rebuild_request(lab.dataset, first, intent, theirs) is None, "that run did not record the intent"
     rebuilt = intents._rebuild_request(lab.dataset, other_list(lab, first, LONGER), intent, start)
     assert rebuilt is not None
     assert rebuilt(KEY).request.body == first.start(KEY).request.body  # type: ignore[misc]
@@ -214,6 +217,16 @@ def test_a_load_that_an_earlier_version_started_without_a_list_lands(
     assert "the list that was sent is not on record" in caplog.text.lower()
 
 
+def test_a_changed_list_of_a_load_that_an_earlier_version_started_is_reported(
+    lab: TaskLab, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = lab.placed(RETRY)
+    as_an_earlier_version_left_it(lab, request, with_list=True)
+    receipt = load.land(lab.client, lab.dataset, other_list(lab, request, LONGER), FAST_POLLS).receipt
+    assert (receipt.submitted, receipt.stored) == (3, 3)
+    assert "the list has changed since the job was started; landing what was sent" in caplog.text
+
+
 def test_a_missing_list_without_a_digest_is_reported(lab: TaskLab) -> None:
     request = lab.placed(RETRY)
     as_an_earlier_version_left_it(lab, request, with_list=False)
@@ -251,7 +264,9 @@ def test_a_damaged_list_is_reported(lab: TaskLab) -> None:
     whole = lab.dataset.storage.read(name)
     assert whole is not None
     lab.urls = LONGER
-    for damaged in (b"", whole[:-9], whole[:12] + b"\xff" * (len(whole) - 12), gzip.compress(b"\xff"), whole[:30]):
+    another = gzip.compress(msgspec.json.encode(LONGER))
+    garbled = whole[:12] + b"\xff" * (len(whole) - 12)
+    for damaged in (b"", whole[:-9], garbled, gzip.compress(b"\xff"), whole[:30], another):
         lab.dataset.storage.delete(name)
         lab.dataset.storage.create(name, damaged)
         with pytest.raises(errors.StorageRefused, match=f"damaged.*{name}"):

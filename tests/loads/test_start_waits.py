@@ -22,7 +22,7 @@ from weblake.api import operations
 from weblake.api.operation import Operation
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.records import Intent, Job
+from weblake.dataset.records import Intent, Job, Start
 from weblake.dataset.root import open_dataset
 from weblake.errors import (
     CreditsExhausted,
@@ -98,6 +98,8 @@ def start(
     seen: list[Event] | None = None,
     build_s: float = 0.0,
     kind: Endpoint = "batch_scrape",
+    request_sha256: str = "a",
+    first_target: str | None = None,
 ) -> Job:
     intent = Intent(
         load_id=LOAD,
@@ -118,7 +120,8 @@ def start(
         ledger.record_intent(intent),
         build,
         kind,
-        request_sha256="a",
+        request_sha256=request_sha256,
+        first_target=first_target,
         keep_urls=lambda: "list",
     )
     rules = retry()
@@ -147,6 +150,33 @@ def test_a_request_that_takes_long_to_build_is_sent(ledger: Ledger) -> None:
     service = Service([STARTED])
     assert start(ledger, service, build_s=2 * starts.PROMPT_S).job_id == JOB
     assert [start.void for start in ledger.starts(LOAD)] == [False]
+
+
+def test_a_start_whose_record_took_too_long_is_not_sent_and_not_looked_up(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record says so, and the next attempt follows at once."""
+    service, record_start = Service([STARTED]), Ledger.record_start
+
+    def slow_once(self: Ledger, record: Start) -> bool:
+        service.at += 2 * starts.PROMPT_S if record.n == 1 else 0.0
+        return record_start(self, record)
+
+    monkeypatch.setattr(Ledger, "record_start", slow_once)
+    assert start(ledger, service).job_id == JOB
+    assert [method for method, _ in service.came] == ["POST"]
+    assert [each.void for each in ledger.starts(LOAD)] == [True, False]
+
+
+def test_the_job_of_a_lost_start_is_of_the_request_that_was_sent(ledger: Ledger) -> None:
+    """The run that finds it may have another request, with another first URL, and so may the one with the intent."""
+    other = "http://pages.test/2"
+    with pytest.raises(OutcomeUnknown):
+        start(ledger, Service([LOST], pages=501), first_target=other)
+    service = Service([STARTED], listed=[{**entry(BEGAN), "target": other}], at=BEGAN + 600)
+    job = start(ledger, service, request_sha256="b")
+    assert (job.job_id, job.adopted, job.request_sha256, job.urls) == (JOB, True, "a", "list")
+    assert service.sent == []
 
 
 def test_a_job_that_shows_in_the_second_reading_only_is_adopted(ledger: Ledger) -> None:
@@ -330,6 +360,19 @@ def test_a_start_that_is_always_rate_limited_is_sent_twenty_times(ledger: Ledger
         start(ledger, service)
     assert len(set(service.keys)) == len(service.sent) == 20
     assert all(each.void for each in ledger.starts(LOAD))
+
+
+def test_a_last_attempt_that_is_lost_leaves_it_unknown_whether_the_job_was_started(ledger: Ledger) -> None:
+    refused = reply(429, {"success": False, "error": "slow down"}, {"retry-after": "0"})
+    with pytest.raises(OutcomeUnknown, match="in 20 attempts"):
+        start(ledger, Service([*[refused] * 19, LOST]))
+    assert [each.void for each in ledger.starts(LOAD)] == [True] * 19 + [False]
+
+
+def test_the_id_of_a_listed_job_is_recorded_in_small_letters(ledger: Ledger) -> None:
+    job_id = "abcdef00-0000-4000-8000-000000000001"
+    job = start(ledger, Service([LOST], listed=[{**entry(BEGAN), "id": job_id.upper()}]))
+    assert (job.job_id, job.adopted) == (job_id, True)
 
 
 def test_a_lost_start_that_is_in_no_list_needs_a_new_load(ledger: Ledger) -> None:

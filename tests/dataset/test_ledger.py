@@ -238,6 +238,7 @@ def test_p13_a_flipped_byte_is_unknown_or_still_a_record(data: st.DataObject | N
 @pytest.mark.parametrize(
     "change",
     [
+        {"version": 0},
         {"version": 2},
         {"version": "1"},
         {"load_id": OTHER},

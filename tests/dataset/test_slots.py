@@ -76,6 +76,7 @@ def visible(root: Path) -> list[str]:
         (intent(1), intent(2, generation=1), [2]),
         (intent(1), intent(2), [1, 2]),
         (intent(1), intent(2, generation=1, run="other"), [1, 2]),
+        (intent(1, partition=True, generation=1), intent(2, partition=True, run="other"), [2]),
         (intent(1, partition=True), intent(2, slot="another", partition=True), [1, 2]),
         (intent(1, slot=None), intent(2, slot=None), [1, 2]),
     ],
@@ -91,6 +92,8 @@ def test_a_load_retires_older_ones_of_its_own_slot_only(
     gone = [f"{n:016x}" for n in (1, 2) if n not in left]
     assert [row["retired"] for row in rows] == [[], gone]
     assert [row["retired_by"] for row in rows] == [second.load_id if gone else None, None]
+    indexed = {Path(name).name[:16] for name in dataset.storage.list(layout.SLOTS) if name != layout.SLOT_INDEX}
+    assert indexed == {each.load_id for each in (first, second) if each.slot is not None} - {*gone}
 
 
 @pytest.mark.parametrize(
@@ -98,6 +101,7 @@ def test_a_load_retires_older_ones_of_its_own_slot_only(
     [
         ((intent(1, partition=True), intent(2, partition=True)), [2]),
         ((intent(1), intent(2, generation=1)), [2]),
+        ((intent(1, partition=True, generation=1), intent(2, partition=True, run="other")), [2]),
         ((intent(1), intent(2)), [1, 2]),
         ((intent(1, partition=True), intent(2, partition=True), intent(3, partition=True)), [3]),
     ],
@@ -223,6 +227,36 @@ def test_a_second_generation_retires_a_first_one_that_an_early_version_landed(tm
         dataset.storage.delete(name)
     land(dataset, intent(2, generation=1))
     assert visible(tmp_path) == [f"{2:016x}"]
+
+
+def test_an_entry_with_an_impossible_date_is_made_again_from_the_records(tmp_path: Path) -> None:
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    older = intent(1, partition=True)
+    land(dataset, older)
+    entry = dataset.slots.entry(older)
+    assert entry is not None
+    dataset.storage.delete(entry.name)
+    damaged = msgspec.structs.replace(entry, created_at="2026-13-21T06:01:00+00:00")
+    dataset.storage.create(entry.name, msgspec.json.encode(damaged))
+    land(dataset, intent(2, partition=True))
+    assert visible(tmp_path) == [f"{2:016x}"]
+
+
+def test_a_load_that_cannot_be_indexed_is_of_no_other_group(tmp_path: Path) -> None:
+    """A slot had a partition value in some loads only: those of one run without it are not replaced by date."""
+    dataset = Dataset.at(LocalStorage(tmp_path))
+    older = intent(1, run="r")
+    land(dataset, older)
+    done = f"{layout.LEDGER}/{older.load_id}.done.json"
+    whole = dataset.storage.read(done)
+    for name in (*dataset.storage.list(layout.SLOTS), done):
+        dataset.storage.delete(name)
+    dataset.storage.create(done, b"{")
+    land(dataset, intent(2, partition=True, slot="another"))  # builds the index
+    dataset.storage.delete(done)
+    dataset.storage.create(done, whole or b"")
+    land(dataset, intent(3, partition=True))
+    assert visible(tmp_path) == [f"{n:016x}" for n in (1, 2, 3)]
 
 
 def test_an_index_that_is_built_leaves_out_the_loads_that_were_replaced(tmp_path: Path) -> None:

@@ -55,6 +55,15 @@ def test_a_chain_may_have_200_chunks_in_a_row_without_a_new_document() -> None:
         pager.record_new(0)
 
 
+def test_a_chain_without_new_documents_that_ends_is_no_error() -> None:
+    pager, transport = pager_of([chunk()])
+    for _ in range(200):
+        pager.record_new(0)
+    assert len(transport.run(pager.read_chunk())) == 1  # type: ignore[arg-type]
+    assert pager.ended
+    pager.record_new(0)
+
+
 def test_a_chain_may_have_100_000_chunks() -> None:
     pager, _ = pager_of([chunk()])
     pager._visited = {(("skip", str(n)),) for n in range(100_000)}

@@ -277,6 +277,30 @@ def test_three_attempts_that_reach_the_request_deadline_end_the_call() -> None:
     assert len(transport.sent) == 3
 
 
+def test_attempts_that_end_before_the_request_deadline_do_not_count_as_such() -> None:
+    transport = ScriptedTransport([*[NoResponse("reset")] * 5, reply()])
+    transport.run(retry().call(READ))
+    assert len(transport.sent) == 6
+
+
+def test_retries_for_a_given_time_may_reach_the_request_deadline_more_often() -> None:
+    class Silent(ScriptedTransport):
+        def send(self, request: Request) -> Response | NoResponse:
+            self.at += request.deadline_s
+            return super().send(request)
+
+    transport = Silent([*[NoResponse("timed out")] * 10, reply()])
+    transport.run(retry().call(READ, RetryPolicy.lasting(600)))
+    assert len(transport.sent) == 11
+
+
+def test_retries_that_a_time_limit_ends_say_so_and_name_the_last_error() -> None:
+    transport = ScriptedTransport([reply(503, {"success": False, "error": "maintenance"})])
+    with pytest.raises(DeadlineExceeded, match="The time limit passed; before that: .*maintenance"):
+        transport.run(retry().call(READ, RetryPolicy(tries=50, until=transport.at + 20)))
+    assert transport.at < 1020
+
+
 def test_a_retry_after_does_not_count_as_a_failure() -> None:
     """Its rate limit counts as no failed try: only the seconds of all pauses are bounded."""
     transport = ScriptedTransport([*[reply(429, {}, {"retry-after": "1"})] * 20, reply()])

@@ -202,6 +202,21 @@ def test_a_load_whose_run_died_before_its_entry_is_finished_by_the_next_load_of_
     assert gone == {f"{1:016x}": f"{2:016x}", f"{2:016x}": None}
 
 
+def test_a_load_whose_run_died_after_its_entry_has_landed_when_the_entry_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next load of the slot copies that time into the records, so both have to be the same."""
+    dataset, what = Dataset.at(LocalStorage(tmp_path)), intent(1, partition=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "record_done", crash)
+        with pytest.raises(KeyboardInterrupt):
+            land(dataset, what)
+    entry, landed = dataset.slots.entry(what), recovery.recover(dataset, what.load_id)
+    assert entry is not None
+    assert landed is not None
+    assert landed.landed_at == entry.at
+
+
 def test_a_load_whose_run_died_before_its_documents_stops_no_other_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -296,7 +296,7 @@ def test_retries_for_a_given_time_may_reach_the_request_deadline_more_often() ->
 
 def test_retries_that_a_time_limit_ends_say_so_and_name_the_last_error() -> None:
     transport = ScriptedTransport([reply(503, {"success": False, "error": "maintenance"})])
-    with pytest.raises(DeadlineExceeded, match="The time limit passed; before that: .*maintenance"):
+    with pytest.raises(DeadlineExceeded, match=r"The time limit passed; before that: .*maintenance"):
         transport.run(retry().call(READ, RetryPolicy(tries=50, until=transport.at + 20)))
     assert transport.at < 1020
 

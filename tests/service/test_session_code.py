@@ -23,7 +23,7 @@ from polling import until
 from weblake_service.sessions.code import languages, supervisor
 from weblake_service.sessions.code.output import MAX_BYTES
 from weblake_service.sessions.code.page_watchdog import watchdog
-from weblake_service.sessions.code.runner import run_code
+from weblake_service.sessions.code.runner import Execution, run_code
 
 #: Sleeps for a unique number of seconds, by which it is found among all processes.
 _counter = iter(range(10**6))
@@ -31,6 +31,20 @@ _counter = iter(range(10**6))
 
 def nap() -> str:
     return f"sleep {100_000 + os.getpid()}.{next(_counter)}1"
+
+
+def run_endless(
+    code: str, language: str, folder: Path, cdp_url: str = chromium_lab.NOWHERE, *, first_s: float
+) -> tuple[Execution, float]:
+    """Return the result of code that prints something and never ends, and its timeout in seconds.
+
+    On a busy machine the code may be killed before it begins: then it gets more time.
+    """
+    for timeout_s in (first_s, 5 * first_s, 25 * first_s):
+        ended = run(code, language, folder, cdp_url, timeout_s=timeout_s)
+        if ended.stdout:
+            break
+    return ended, timeout_s
 
 
 def naps(command: str) -> bool:
@@ -94,9 +108,11 @@ def test_the_resources_of_code_are_limited(tmp_path: Path) -> None:
 
 def test_endless_code_is_killed_at_the_timeout_with_its_child_processes(tmp_path: Path) -> None:
     behind = nap()
-    ended = run(f"echo before; bash -c '{behind} & disown; while :; do :; done'", "bash", tmp_path, timeout_s=1)
+    code = f"echo before; bash -c '{behind} & disown; while :; do :; done'"
+    ended, timeout_s = run_endless(code, "bash", tmp_path, first_s=1)
     assert (ended.stdout, ended.exit_code, ended.killed) == ("before\n", -9, True)
-    assert ended.error == "The code was ended after 1 s, which is its timeout. Give it a larger one, or less to do."
+    message = f"The code was ended after {timeout_s:g} s, which is its timeout. Give it a larger one, or less to do."
+    assert ended.error == message
     assert not naps(behind)
 
 
@@ -106,7 +122,7 @@ def test_no_process_outlives_its_call(tmp_path: Path) -> None:
     # Both hold stdout; the second left its group and session, and its parent has ended.
     ended = run(f"{left} & (setsid bash -c '{daemon} & disown' &); echo done", "bash", tmp_path)
     assert (ended.stdout, ended.exit_code, ended.error) == ("done\n", 0, None)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert not naps(left)
     assert not naps(daemon)
 
@@ -184,7 +200,7 @@ def test_a_cancelled_call_leaves_no_process_or_file(tmp_path: Path) -> None:
 _SERVICE = """
 import asyncio, sys
 from pathlib import Path
-from weblake_service.sessions.code.runner import run_code
+from weblake_service.sessions.code.runner import Execution, run_code
 asyncio.run(run_code(sys.argv[1], "bash", cdp_url="ws://x", folder=Path(sys.argv[2]), timeout_s=60))
 """
 
@@ -359,8 +375,7 @@ def test_a_page_survives_endless_code_that_is_killed(
 ) -> None:
     chromium_lab.keep_one_page(browser)
     on_page(browser, lambda actions: actions.goto(home))
-    # Long enough to be in the loop also on a busy machine.
-    ended = run(code, language, tmp_path, browser, timeout_s=4)
+    ended, _ = run_endless(code, language, tmp_path, browser, first_s=4)
     assert (ended.stdout, ended.exit_code, ended.killed) == ("before\n", -9, True)
     assert on_page(browser, lambda actions: actions.title()) == "Home"
 

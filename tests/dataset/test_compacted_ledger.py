@@ -16,11 +16,13 @@ from task_lab import RETRY, TaskLab, task_lab
 import weblake
 from weblake.dataset import layout, ledger_archive, ledger_listing
 from weblake.dataset.compaction_record import parquet_files
+from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import LEDGER, Ledger
 from weblake.dataset.records import Start
 from weblake.dataset.root import Dataset, open_dataset
 from weblake.errors import StorageRefused
 from weblake.loads import orphans
+from weblake.loads.starts import MAX_STARTS
 from weblake.receipt import Receipt
 from weblake.storage import open_storage
 from weblake.storage.local import LocalStorage
@@ -183,6 +185,47 @@ def test_an_unreadable_record_does_not_stop_a_compaction(tmp_path: Path, step: s
         assert len(rows(new, "documents", loads=bad)) == len(rows(old, "documents", loads=bad)) > 0
 
 
+@pytest.mark.parametrize("step", ["", ".job"])
+def test_a_retired_load_with_a_damaged_record_stays_in_the_ledger(tmp_path: Path, step: str) -> None:
+    """With its other records: a retry that finds none of them would start a job again."""
+    old, new = tmp_path / "lake", tmp_path / "new"
+    dataset = open_dataset(old)
+    for n in (10, 11):
+        land(dataset, intent(n, **SLOT))
+    (old / f"{LEDGER}/{load_id(10)}{step}.json").write_bytes(b"{")
+    weblake.compact(old, to=new)
+    kept = [name for name in records(old) if name.startswith(f"{LEDGER}/{load_id(10)}")]
+    assert len(kept) >= 4
+    assert {name: (new / name).read_bytes() for name in kept if (new / name).exists()} == {
+        name: (old / name).read_bytes() for name in kept
+    }
+    assert open_dataset(new).ledger.done(load_id(10)) == dataset.ledger.done(load_id(10))
+
+
+def test_an_open_load_whose_job_cannot_be_read_is_listed_as_open(tmp_path: Path) -> None:
+    old = tmp_path / "lake"
+    dataset = lake(old, 2)
+    dataset.ledger.record_intent(intent(7))
+    (old / f"{LEDGER}/{load_id(7)}.job.json").write_bytes(b"{")
+    done = weblake.compact(old, to=tmp_path / "new")
+    assert done.open == (load_id(7),)
+    assert f"{load_id(7)}.job.json" in done.unreadable[load_id(7)]
+
+
+def test_a_load_by_job_id_stays_in_the_ledger_when_another_load_of_the_job_is_archived(tmp_path: Path) -> None:
+    """A run that should land the job was killed, a task has landed it, and that load was replaced."""
+    old, new = tmp_path / "lake", tmp_path / "new"
+    dataset = open_dataset(old)
+    receipt = land(dataset, intent(10, **SLOT))
+    assert receipt.job_id is not None
+    by_id = job_load_id(receipt.kind, receipt.job_id)
+    dataset.ledger.record_intent(intent(12, load_id=by_id))
+    land(dataset, intent(11, **SLOT))
+    weblake.compact(old, to=new)
+    assert int(by_id, 16) in ledger_listing.steps(open_dataset(new).ledger)
+    assert orphans.open_loads(open_dataset(new)) == orphans.open_loads(dataset) != orphans.Unlanded(())
+
+
 def test_a_damaged_archive_stops_the_loads_in_it_before_a_payment(lab: TaskLab) -> None:
     land_run(lab, "run-1")
     land_run(lab, "run-2")
@@ -201,17 +244,17 @@ def test_later_starts_voids_and_returns_are_archived_with_their_load(tmp_path: P
     dataset = open_dataset(tmp_path / "lake")
     what = intent(0, **SLOT)
     dataset.ledger.record_intent(what)
-    for n in (1, 2, 3):
+    for n in range(1, MAX_STARTS + 1):
         start = Start(load_id=what.load_id, n=n, key=f"key-{n}", at=datetime.now(timezone.utc).isoformat())
         assert dataset.ledger.record_start(start)
-        if n < 3:
+        if n < MAX_STARTS:
             dataset.ledger.void_start(start, "refused")
     land(dataset, what)
     dataset.ledger.record_returned(what.load_id, RETRY)
     land(dataset, intent(1, **SLOT))
     weblake.compact(tmp_path / "lake", to=tmp_path / "new")
     starts = open_dataset(tmp_path / "new").ledger.starts(what.load_id)
-    assert [(start.n, start.void) for start in starts] == [(1, True), (2, True), (3, False)]
+    assert [(start.n, start.void) for start in starts] == [(n, n < MAX_STARTS) for n in range(1, MAX_STARTS + 1)]
     assert starts == dataset.ledger.starts(what.load_id)
     returned = open_dataset(tmp_path / "new").ledger.returned(what.load_id)
     assert (returned, returned and returned.occasion) == (dataset.ledger.returned(what.load_id), RETRY)

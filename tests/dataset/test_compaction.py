@@ -418,12 +418,15 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 REFUSED = layout.refused_path("documents", load_id(9))
 
 
-@pytest.mark.parametrize("table", ["documents", "_weblake/refused", layout.LAYOUT])
+@pytest.mark.parametrize("table", ["documents", "_weblake/refused", layout.LAYOUT, layout.LEDGER, layout.RETIRED])
 def test_a_file_of_another_size_in_the_new_root_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     old, new = tmp_path / "lake", tmp_path / "new"
-    lake(old, 1).storage.create(REFUSED, b"refused")
+    dataset = lake(old, 1)
+    dataset.storage.create(REFUSED, b"refused")
+    for n in (2, 3):  # the first of them goes to the archive of retired loads
+        land(dataset, intent(n, slot="a" * 16, slot_has_partition=True, run="run-1"))
     create = LocalStorage.create
 
     def cut_off(self: LocalStorage, name: str, data: bytes) -> bool:

@@ -157,6 +157,21 @@ def test_publish_is_create_only_and_readable(storage: Storage) -> None:
     assert path is None or path.read_bytes() == b"rows"
 
 
+def test_a_file_whose_name_is_taken_stays_where_it_was_staged(storage: Storage) -> None:
+    """Its pages are paid; the caller keeps them in another place."""
+    assert storage.create(DATA, b"rows")
+    with storage.scratch() as directory:
+        (directory / "file").write_bytes(b"other")
+        assert not storage.publish(directory / "file", DATA)
+        assert (directory / "file").read_bytes() == b"other"
+
+
+def test_a_missing_file_is_not_durable(storage: Storage) -> None:
+    assert not storage.ensure_durable(NAME)
+    assert storage.create(NAME, b"x")
+    assert storage.ensure_durable(NAME)
+
+
 def test_replace(storage: Storage) -> None:
     for data in (b"one", b"two"):
         with storage.scratch() as directory:
@@ -258,6 +273,15 @@ def test_preflight_passes_and_leaves_nothing(storage: Storage) -> None:
     assert storage.list("") == []
     folder = storage.local_path("documents/load_date=2026-11-21")
     assert folder is None or list(folder.iterdir()) == []
+    staging = storage.local_path("_weblake/tmp")
+    assert staging is None or list(staging.iterdir()) == []
+
+
+def test_preflight_passes_in_a_folder_in_which_one_was_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "documents" / "load_date=2026-11-21"
+    (folder / ".weblake-probe").mkdir(parents=True)
+    open_storage(tmp_path).preflight("documents/load_date=2026-11-21")
+    assert list(folder.iterdir()) == []
 
 
 def test_large_file_goes_up_in_parts_and_stays_conditional(s3_root: str) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from catalogue import proves
@@ -336,6 +337,60 @@ def test_a_folder_that_another_program_has_removed_is_created_again(tmp_path: Pa
         shutil.rmtree(tmp_path / "lake" / "_weblake")
 
 
+def test_the_parent_of_an_existing_root_may_be_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lake").mkdir()
+    opened = os.open
+
+    def refused(path: str | Path, *args: int, **options: int) -> int:
+        if Path(path) == tmp_path:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", refused)
+    assert LocalStorage(tmp_path / "lake").create(NAME, b"x")
+
+
+def test_a_move_that_another_process_finishes_at_the_same_time_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both link the new name, and one of them finds that the old name is gone."""
+    storage, other = LocalStorage(tmp_path), LocalStorage(tmp_path)
+    storage.create(NAME, b"x")
+    link = local_storage._link
+
+    def meanwhile(source: Path, final: Path) -> bool:
+        won = link(source, final)
+        monkeypatch.setattr(local_storage, "_link", link)
+        assert other.move(NAME, "documents/a.json")
+        return won
+
+    monkeypatch.setattr(local_storage, "_link", meanwhile)
+    assert storage.move(NAME, "documents/a.json")
+    assert storage.list("") == ["documents/a.json"]
+
+
+def test_a_folder_in_which_another_process_creates_a_file_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path)
+    for name in ("lists/a", "lists/b"):
+        storage.create(name, b"x")
+    rmdir = Path.rmdir
+
+    def meanwhile(path: Path) -> None:
+        storage.create("lists/c", b"x")
+        rmdir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rmdir", meanwhile)
+        storage.delete_folder("lists")
+    assert storage.list("") == ["lists/c"]
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rmdir", mock.Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
+        with pytest.raises(StorageRefused, match="refused to delete lists: Permission denied"):
+            storage.delete_folder("lists")
+
+
 def test_a_scratch_directory_that_something_else_has_removed_is_no_error(tmp_path: Path) -> None:
     with scratch.scratch_in(tmp_path) as directory:
         shutil.rmtree(directory)
@@ -418,9 +473,9 @@ def test_a_path_may_have_4095_bytes_and_a_key_1024(tmp_path: Path) -> None:
 
     storage = LocalStorage(tmp_path)
     left = 4095 - len(str(tmp_path)) - 1
-    storage._prove_file(name_of(left))
-    with pytest.raises(StorageRefused):
-        storage._prove_file(name_of(left + 1))
+    storage.preflight("documents", [name_of(left)])
+    with pytest.raises(StorageRefused, match="File name too long"):
+        storage.preflight("documents", [name_of(left + 1)])
     memory = open_storage("memory://b")
     memory.preflight("documents", [name_of(1024 - len("b/"))])
     with pytest.raises(StorageRefused):

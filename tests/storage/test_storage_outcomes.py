@@ -149,6 +149,41 @@ def test_a_listing_of_s3_is_read_to_its_last_page() -> None:
     assert [list(page) for page in storage.pages("documents")] == [[f"documents/{at}.parquet"] for at in range(3)]
 
 
+@pytest.mark.parametrize("backend", ["s3", "gcs"])
+def test_a_listing_that_fails_is_no_empty_folder(backend: str) -> None:
+    """A load that is not found would be paid again."""
+
+    class Fails:
+        def invalidate_cache(self) -> None:
+            pass
+
+        def call_s3(self, name: str, **asked: object) -> dict[str, object]:
+            raise PermissionError(errno.EACCES, "no right to list")
+
+        def find(self, path: str) -> list[str]:
+            raise PermissionError(errno.EACCES, "no right to list")
+
+    fails: Any = Fails()
+    storage = ObjectStorage(backend, fails, "bucket/lake", f"{backend}://bucket/lake")
+    with pytest.raises(StorageRefused, match="refused to list documents: no right to list"):
+        storage.list("documents")
+
+
+def test_the_marker_of_a_folder_is_no_file() -> None:
+    """The console of S3 creates one, and some programs list it for a folder that they find."""
+
+    class Marked:
+        def invalidate_cache(self) -> None:
+            pass
+
+        def find(self, path: str) -> list[str]:
+            return [f"{path}/", f"{path}/day=1/", f"{path}/day=1/a.parquet", f"{path}-other/b.parquet"]
+
+    marked: Any = Marked()
+    storage = ObjectStorage("gcs", marked, "bucket/lake", "gcs://bucket/lake")
+    assert storage.list("documents") == ["documents/day=1/a.parquet"]
+
+
 def test_no_file_is_looked_up_in_a_cached_listing() -> None:
     """Another process may have created or deleted it since."""
 

@@ -57,6 +57,20 @@ def test_a_record_is_synced_before_its_name_appears_and_its_name_before_it_count
     assert disk.calls == ["sync staged", f"link {OTHER}", "unlink staged", "sync documents/day"]
 
 
+def test_a_record_is_written_to_the_file_before_that_is_synced(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    fsync = os.fsync
+
+    def sized(descriptor: int) -> None:
+        sizes.append(os.fstat(descriptor).st_size)
+        fsync(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", sized)
+        assert disk.storage.create(OTHER, b"whole record")
+    assert sizes[0] == len(b"whole record")
+
+
 def test_the_name_of_a_record_that_another_writer_created_is_synced_too(disk: Disk) -> None:
     assert not disk.storage.create(RECORD, b"x")
     assert disk.calls == ["sync documents/day"]

@@ -166,6 +166,15 @@ def test_a_file_whose_name_is_taken_stays_where_it_was_staged(storage: Storage) 
         assert (directory / "file").read_bytes() == b"other"
 
 
+def test_a_move_to_a_name_with_other_bytes_deletes_nothing(storage: Storage) -> None:
+    """They differ at the end only: a file is compared in blocks of 1 MiB."""
+    whole = b"x" * (1 << 20)
+    assert storage.create(NAME, whole + b"1")
+    assert storage.create(DATA, whole + b"2")
+    assert not storage.move(NAME, DATA)
+    assert (storage.read(NAME), storage.read(DATA)) == (whole + b"1", whole + b"2")
+
+
 def test_a_missing_file_is_not_durable(storage: Storage) -> None:
     assert not storage.ensure_durable(NAME)
     assert storage.create(NAME, b"x")

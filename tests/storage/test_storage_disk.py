@@ -414,6 +414,8 @@ def test_a_refusal_names_its_remedy_and_no_secret(error: Exception, words: str) 
     secret = RuntimeError("GET https://u:pw@h/x?sig=abc&X-Amz-Signature=def..  mine\n")
     told = rules.refusal(secret, "read", "s3://b", ("mine",)).message
     assert told == "s3://b refused to read: GET https://***@h/x?sig=***&X-Amz-Signature=*** ***."
+    cut = rules.refusal(RuntimeError("x" * 296 + "mine-and-long"), "read", "s3://b", ("mine-and-long",)).message
+    assert "mine" not in cut, "a secret at the end of the cut text is not shown in part"
     assert "ValueError" in rules.refusal(ValueError(), "read", "s3://b").message
 
 

@@ -202,7 +202,7 @@ def test_a_load_whose_run_died_before_its_entry_is_finished_by_the_next_load_of_
     assert gone == {f"{1:016x}": f"{2:016x}", f"{2:016x}": None}
 
 
-def test_a_load_whose_run_died_after_its_entry_has_landed_when_the_entry_says(
+def test_a_load_whose_run_died_after_its_entry_has_the_time_of_the_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next load of the slot copies that time into the records, so both have to be the same."""
@@ -257,7 +257,7 @@ def test_an_entry_with_an_impossible_date_is_made_again_from_the_records(tmp_pat
     assert visible(tmp_path) == [f"{2:016x}"]
 
 
-def test_a_load_that_cannot_be_indexed_is_of_no_other_group(tmp_path: Path) -> None:
+def test_a_load_that_cannot_be_indexed_is_in_no_other_group(tmp_path: Path) -> None:
     """A slot had a partition value in some loads only: those of one run without it are not replaced by date."""
     dataset = Dataset.at(LocalStorage(tmp_path))
     older = intent(1, run="r")

@@ -265,12 +265,15 @@ def test_no_response_crashes_the_parser(body: bytes, status: int, hint: str) -> 
     assert "\n" not in said
 
 
-def test_three_attempts_that_reach_the_request_deadline_end_the_call() -> None:
-    class Silent(ScriptedTransport):
-        def send(self, request: Request) -> Response | NoResponse:
-            self.at += request.deadline_s
-            return super().send(request)
+class Silent(ScriptedTransport):
+    """Sends no response until the deadline of the request."""
 
+    def send(self, request: Request) -> Response | NoResponse:
+        self.at += request.deadline_s
+        return super().send(request)
+
+
+def test_three_attempts_that_reach_the_request_deadline_end_the_call() -> None:
     transport = Silent([NoResponse("no answer in time")])
     with pytest.raises(ServiceUnreachable):
         transport.run(retry().call(READ))
@@ -284,11 +287,6 @@ def test_attempts_that_end_before_the_request_deadline_do_not_count_as_such() ->
 
 
 def test_retries_for_a_given_time_may_reach_the_request_deadline_more_often() -> None:
-    class Silent(ScriptedTransport):
-        def send(self, request: Request) -> Response | NoResponse:
-            self.at += request.deadline_s
-            return super().send(request)
-
     transport = Silent([*[NoResponse("timed out")] * 10, reply()])
     transport.run(retry().call(READ, RetryPolicy.lasting(600)))
     assert len(transport.sent) == 11
@@ -296,9 +294,10 @@ def test_retries_for_a_given_time_may_reach_the_request_deadline_more_often() ->
 
 def test_retries_that_a_time_limit_ends_say_so_and_name_the_last_error() -> None:
     transport = ScriptedTransport([reply(503, {"success": False, "error": "maintenance"})])
+    until = transport.at + 20
     with pytest.raises(DeadlineExceeded, match=r"The time limit passed; before that: .*maintenance"):
-        transport.run(retry().call(READ, RetryPolicy(tries=50, until=transport.at + 20)))
-    assert transport.at < 1020
+        transport.run(retry().call(READ, RetryPolicy(tries=50, until=until)))
+    assert transport.at < until
 
 
 def test_a_retry_after_does_not_count_as_a_failure() -> None:

@@ -197,7 +197,7 @@ def test_a_document_without_a_url_counts_for_the_remaining_page() -> None:
     assert (account.stored, account.missing, account.foreign) == (2, 0, 0)
 
 
-def test_more_documents_without_a_url_than_remaining_pages_are_of_no_submitted_page() -> None:
+def test_more_documents_without_a_url_than_remaining_pages_belong_to_no_submitted_page() -> None:
     reconciler = Reconciler(["http://a.test/1"])
     arrive(reconciler, "http://a.test/1")
     assert reconciler.document(None, None, None, b"x")

@@ -196,8 +196,8 @@ class TableRecords:
         """Return the ids of all loads that are on record as added (ADDED) and as taken out (REMOVED); one listing."""
         found: dict[str, set[str]] = {ADDED: set(), REMOVED: set()}
         for load_id, rest in self._listed(f"{layout.COMMITTED}/{table.table_id}"):
-            what = rest.removesuffix(".json")
-            if what in found:
+            what, _, suffix = rest.partition(".")
+            if what in found and suffix == "json":
                 found[what].add(load_id)
         return found
 

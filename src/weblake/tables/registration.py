@@ -144,16 +144,15 @@ def remove(
     named = [each for each in tables if (each.format, each.name) == (format, name) and catalog in (None, each.catalog)]
     if not named:
         raise _no_such_table(dataset, tables)
-    table = named[0]
-    catalogs = sorted({each.catalog for each in named if each.catalog is not None})
+    catalogs = sorted({each.catalog or "" for each in named})
     if len(catalogs) > 1:
         raise InvalidOption(
             f"{dataset.url} has the {format} table {name} in the catalogs {' and '.join(catalogs)}.",
             hint="Name the catalog, too.",
         )
-    records.unregister(table)
+    records.unregister(named[0])
     delete_kept_files(dataset)
-    return table
+    return named[0]
 
 
 def select_tables(dataset: Dataset, format: str | None, name: str | None) -> list[RegisteredTable]:

@@ -117,7 +117,7 @@ class ServiceComponents:
         """Move the clock forward, also for later services of this database."""
         # Wait for deliveries that have failed but are not yet recorded, or their retry would be scheduled after the
         # change.
-        await self.delivery.settle()
+        await self.delivery.wait_for_deliveries()
         self.clock.advance(seconds)
         await self._save_clock_offset()
 

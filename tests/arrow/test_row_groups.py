@@ -75,7 +75,7 @@ def put_together(groups: Iterable[Sequence[pa.RecordBatch]], values: dict[bytes,
         for made in threads.map(lambda group: row_group(SCHEMA, group), groups):
             footer.add(made)
             parts.append(made.body.to_pybytes())
-    return b"".join((*parts, footer.written(values).to_pybytes()))
+    return b"".join((*parts, footer.serialize(values).to_pybytes()))
 
 
 @settings(max_examples=examples(150))

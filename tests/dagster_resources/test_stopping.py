@@ -132,7 +132,7 @@ def test_o9_the_job_of_an_evicted_worker_is_left_to_the_retry(shell: Shell, numb
     output = process.communicate(timeout=DEADLINE_S)[0]
     assert shell.job_status() == "scraping", output
     if number != signal.SIGKILL:
-        assert shell.logged(shell.run(), "nobody terminated its run"), output
+        assert shell.logged(shell.run(), "its run was not terminated"), output
     shell.site.release()
     if number == signal.SIGKILL:  # the daemon's part, where there is one
         shell.instance.report_run_failed(shell.run())
@@ -153,7 +153,7 @@ def test_o9_an_interrupt_that_python_discards_ends_the_step_at_the_next_poll(she
     process.communicate(timeout=DEADLINE_S)
     (printed,) = shell.folder.glob("storage/*/compute_logs/*.err")
     assert "Exception ignored in" in printed.read_text()  # the interrupt was lost
-    assert shell.logged(shell.run(), "nobody terminated its run")
+    assert shell.logged(shell.run(), "its run was not terminated")
     assert shell.job_status() == "scraping"
 
 

@@ -127,7 +127,7 @@ def test_a_start_ends_within_its_deadline_and_one_more_attempt(
 @example(["slow 429, 0"], 0.0, 4.0)
 @example(["429, 59", "ended, and grows"], 0.0, 4.0)
 def test_cancelling_a_job_at_its_deadline_is_bounded(behaviours: list[str], latency_s: float, timeout_s: float) -> None:
-    spare = 2 * load.SETTLE_S  # to cancel the job, and then to read the results that it has
+    spare = 2 * load.GRACE_S  # to cancel the job, and then to read the results that it has
     service = EndlessService(behaviours, most_requests(timeout_s + spare), latency_s)
     landed(service, lambda root: load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s, ends_job=True))
     assert service.clock.passed <= timeout_s + spare + ROUNDING_S

@@ -34,8 +34,8 @@ def test_h22_a_completed_job_lands(service: ScriptedService, lake: Lake, word: s
 @proves(
     "H29",
     at="src/weblake/loads/staging.py",
-    line='complete=account.whole and str(head.get("status")).lower() == "completed",',
-    becomes="complete=account.whole,",
+    line='complete=account.complete and str(head.get("status")).lower() == "completed",',
+    becomes="complete=account.complete,",
     case="cancelled",
 )
 @pytest.mark.parametrize("word", ["failed", "cancelled", "Cancelled"])

@@ -21,7 +21,7 @@ from weblake.loads.load_request import LoadRequest, Naming, Terms
 from weblake.receipt import Receipt
 
 
-def settle(
+def land_until_done(
     world: SimulatedService, root: Path, request: LoadRequest, terms: Terms
 ) -> tuple[Receipt | None, WeblakeError | None]:
     """Land until the faults are used up, as a scheduler would, and assert that no partial load is visible."""
@@ -60,7 +60,9 @@ def test_a_job_started_elsewhere_with_random_faults_lands_whole_or_not_at_all(ma
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory, "lake")
         check_dataset_of(
-            root, content, *settle(world, root, load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s))
+            root,
+            content,
+            *land_until_done(world, root, load_request.existing_job("batch", JOB), Terms(timeout_s=timeout_s)),
         )
 
 
@@ -78,5 +80,5 @@ def test_a_batch_with_random_faults_is_paid_once(made: Made) -> None:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory, "lake")
         request = load_request.batch([url_of(n) for n in range(count)], Naming())
-        check_dataset_of(root, content, *settle(world, root, request, Terms(timeout_s=3600)))
+        check_dataset_of(root, content, *land_until_done(world, root, request, Terms(timeout_s=3600)))
         assert len(world.jobs) == 1

@@ -30,7 +30,7 @@ NEW = {
     line="items[begins + at] = fields.verbatim(raws[key])",
     becomes="items[begins + at] = str(value)",
 )
-@proves("H23", at="src/weblake/arrow/document_columns.py", line="if not fit.whole:", becomes="if False:")
+@proves("H23", at="src/weblake/arrow/document_columns.py", line="if not fit.complete:", becomes="if False:")
 def test_h23_unknown_fields_are_stored_unchanged(service: ScriptedService, lake: Lake) -> None:
     odd = page(0, **NEW)
     odd["metadata"] |= {"og:novel": "n", "scores": {"a": [1.50]}, "none": None}  # type: ignore[operator]

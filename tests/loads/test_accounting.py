@@ -91,7 +91,7 @@ def test_two_pages_with_similar_urls_are_not_confused(one: str, other: str) -> N
 def test_a_page_repeated_under_another_id_does_not_replace_a_similar_page(one: str, other: str) -> None:
     reconciler = Reconciler([one, other])
     assert arrive(reconciler, one, one, other) == [True, False, True]
-    assert reconciler.close(errors(), HEAD).whole
+    assert reconciler.close(errors(), HEAD).complete
 
 
 def test_two_spellings_of_a_url_are_one_page_if_the_service_counts_one() -> None:
@@ -165,7 +165,7 @@ def test_without_scrape_ids_the_documents_of_a_url_given_twice_are_distinguished
     reconciler = Reconciler(["http://a.test/", "http://a.test/"])
     arrived = [reconciler.document(None, "http://a.test/", None, content) for content in (b"1", b"1", b"2")]
     assert arrived == [True, False, True]
-    assert reconciler.close(errors(), HEAD).whole
+    assert reconciler.close(errors(), HEAD).complete
 
 
 def test_documents_without_a_url_are_distinguished_by_their_content() -> None:
@@ -186,7 +186,7 @@ def test_a_document_of_another_url_does_not_count_for_a_missing_page() -> None:
     account = reconciler.close(errors(), HEAD)
     assert account.foreign == 1
     assert account.missing_urls() == ["http://a.test/2"]
-    assert not account.whole
+    assert not account.complete
 
 
 def test_a_document_without_a_url_counts_for_the_remaining_page() -> None:
@@ -202,7 +202,7 @@ def test_more_documents_without_a_url_than_remaining_pages_belong_to_no_submitte
     arrive(reconciler, "http://a.test/1")
     assert reconciler.document(None, None, None, b"x")
     account = reconciler.close(errors(), HEAD)
-    assert (account.stored, account.missing, account.foreign, account.whole) == (2, 0, 1, False)
+    assert (account.stored, account.missing, account.foreign, account.complete) == (2, 0, 1, False)
 
 
 def test_each_entry_that_is_no_document_is_a_failure_with_a_reason() -> None:

@@ -307,8 +307,8 @@ def test_a_job_is_cancelled_at_its_deadline_and_its_pages_are_kept(lab: TaskLab)
 
 
 def test_the_results_of_a_job_may_take_until_its_deadline(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SETTLE_S extends the time for a job that ends near its deadline, and shortens it for none."""
-    monkeypatch.setattr(load, "SETTLE_S", 0.0)
+    """GRACE_S extends the time for a job that ends near its deadline, and shortens it for none."""
+    monkeypatch.setattr(load, "GRACE_S", 0.0)
     assert lab.land(RETRY, Terms(timeout_s=60.0, ends_job=True, poll_s=0.2)).receipt.complete
 
 

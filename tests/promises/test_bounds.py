@@ -50,7 +50,7 @@ BOUNDS: dict[str, dict[str, object]] = {
     },
     "jobs.usage_reports": {"MAX_PAGES": 1000, "LISTING_S": 900.0},
     "loads.accounting": {"MAX_NAMELESS": 100_000},
-    "loads.load": {"JUST_STARTED_S": 10.0, "ELSEWHERE_S": 3.0, "SETTLE_S": 900.0},
+    "loads.load": {"JUST_STARTED_S": 10.0, "ELSEWHERE_S": 3.0, "GRACE_S": 900.0},
     "loads.load_request": {"CRAWL_LIMIT": 10_000},
     "loads.lost_starts": {
         "CLOCK_SLACK_S": 2.0,

@@ -288,7 +288,7 @@ def test_a_version_and_its_page_are_stored_atomically(cancelled: bool) -> None:
         if cancelled:
             job_records.end(db, job.id, "cancelled", 101.0, drained=False)
         version = page_history.new_version(b"key", "One")
-        job_records.settle(db, job.id, todo, Stored("s", b"{}", 1, "http://a.test/", version), 102.0)
+        job_records.finish_page(db, job.id, todo, Stored("s", b"{}", 1, "http://a.test/", version), 102.0)
         return int(db.execute("SELECT count(*) FROM page_history").fetchone()[0])
 
     try:

@@ -120,7 +120,7 @@ async def crawl(plan: CrawlPlan) -> CrawlResult:
     try:
         for stop in [*plan.stops, None]:
             web = Site(plan)
-            settled = await store.read(lambda db: {row[0] for row in db.execute("SELECT url FROM pages WHERE done")})
+            finished = await store.read(lambda db: {row[0] for row in db.execute("SELECT url FROM pages WHERE done")})
             scraper = Scraper(
                 store, clock, config, PageFetcher(web.scrape, web.remake, web.browse, BrowserProfiles(store, clock))
             )
@@ -134,7 +134,7 @@ async def crawl(plan: CrawlPlan) -> CrawlResult:
             await jobs.close()
             await asyncio.gather(running, reached, return_exceptions=True)
             seen.asked += web.asked
-            seen.again += [one for one in web.asked if one in settled]
+            seen.again += [one for one in web.asked if one in finished]
         await store.read(partial(look, seen=seen))
     finally:
         store.close()

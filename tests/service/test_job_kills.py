@@ -58,7 +58,7 @@ def receiver() -> Iterator[Receiver]:
     server.server_close()
 
 
-def settled(db: Path) -> Counter[str]:
+def finished_pages(db: Path) -> Counter[str]:
     """Return how often each URL became a document in the database of a dead service; bodies are complete or absent."""
     with sqlite3.connect(db) as connection:
         found = [json.loads(row[0]) for row in connection.execute("SELECT body FROM documents ORDER BY id")]
@@ -103,7 +103,7 @@ def test_jobs_and_webhooks_survive_a_kill_at_any_moment(tmp_path: Path, receiver
     lost = Counter[str]()
     for life in range(8):
         before = log.stat().st_size
-        had = settled(db) if life else Counter()
+        had = finished_pages(db) if life else Counter()
         with service_process(db, log, headers=HEADERS) as (child, client):
             if not life:
                 addresses = [f"/v2/{kind}/{start(client, kind, receiver)}" for kind in ("crawl", "batch/scrape")]
@@ -114,7 +114,7 @@ def test_jobs_and_webhooks_survive_a_kill_at_any_moment(tmp_path: Path, receiver
         # A page that became a document in both jobs is not requested again, one that did in one job only once.
         two = {url for url, times in had.items() if times == 2}
         assert not two & set(asked)
-        lost += asked - (settled(db) - had)
+        lost += asked - (finished_pages(db) - had)
     with service_process(db, log, headers=HEADERS) as (_, client):
         for address in addresses:
             status = ended(client, address)

@@ -207,8 +207,8 @@ def stored(name: str = "s") -> Stored:
 def test_a_page_is_completed_once(store: Store, kind: str) -> None:
     first, second = new_job(store, kind)
     for _ in range(3):
-        store.write_now(lambda db: job_records.settle(db, JOB, first, stored(), 101.0))
-    store.write_now(lambda db: job_records.settle(db, JOB, first, Failed("X", "late"), 101.0))
+        store.write_now(lambda db: job_records.finish_page(db, JOB, first, stored(), 101.0))
+    store.write_now(lambda db: job_records.finish_page(db, JOB, first, Failed("X", "late"), 101.0))
     job = store.write_now(lambda db: job_records.get(db, JOB))
     assert (job["documents"], job["failed"], job["credits"], job["known"]) == (1, 0, 1, 1)
     assert store.write_now(accounts.counts)["pages_billed"] == 1
@@ -220,7 +220,7 @@ def test_a_job_ends_with_its_last_page_and_is_announced_once(store: Store) -> No
     first, second = new_job(store)
     assert store.write_now(lambda db: job_records.end(db, JOB, "completed", 102.0)) is False
     for page in (first, second):
-        store.write_now(lambda db, page=page: job_records.settle(db, JOB, page, stored(f"s{page.place}"), 101.0))
+        store.write_now(lambda db, page=page: job_records.finish_page(db, JOB, page, stored(f"s{page.place}"), 101.0))
     for _ in range(2):
         assert store.write_now(lambda db: job_records.end(db, JOB, "completed", 102.0)) is True
     assert len(store.write_now(lambda db: webhook_queue.ready(db, 200.0, {}, **LIMITS))) == 1
@@ -229,7 +229,7 @@ def test_a_job_ends_with_its_last_page_and_is_announced_once(store: Store) -> No
 def test_a_cancelled_job_takes_no_more_pages(store: Store) -> None:
     first, _ = new_job(store)
     store.write_now(lambda db: job_records.end(db, JOB, "cancelled", 102.0, drained=False))
-    assert store.write_now(lambda db: job_records.settle(db, JOB, first, stored(), 103.0)) is None
+    assert store.write_now(lambda db: job_records.finish_page(db, JOB, first, stored(), 103.0)) is None
     assert store.write_now(accounts.counts).get("pages_billed") is None
     assert store.write_now(lambda db: job_records.waiting(db, "team")) == 0
     assert store.write_now(lambda db: webhook_queue.ready(db, 200.0, {}, **LIMITS)) == []
@@ -237,8 +237,8 @@ def test_a_cancelled_job_takes_no_more_pages(store: Store) -> None:
 
 def test_expired_jobs_are_deleted_completely(store: Store) -> None:
     first, second = new_job(store)
-    store.write_now(lambda db: job_records.settle(db, JOB, first, stored(), 101.0))
-    store.write_now(lambda db: job_records.settle(db, JOB, second, Failed("X", "no"), 101.0))
+    store.write_now(lambda db: job_records.finish_page(db, JOB, first, stored(), 101.0))
+    store.write_now(lambda db: job_records.finish_page(db, JOB, second, Failed("X", "no"), 101.0))
     store.write_now(lambda db: job_records.end(db, JOB, "completed", 102.0))
     for at, left in ((102.0 + job_records.JOB_LIFETIME_S - 1, 1), (102.0 + job_records.JOB_LIFETIME_S, 0)):
         store.write_now(lambda db, at=at: job_records.drop_expired(db, at))

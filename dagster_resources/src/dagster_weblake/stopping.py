@@ -139,7 +139,7 @@ class InterruptHandler:
         if run is None or not self._is_terminated(run):
             status = "unknown" if run is None else run.status.value
             self._leave(
-                f"This step is being stopped, and nobody terminated its run (its status is {status}): "
+                f"This step is being stopped, and its run was not terminated (its status is {status}): "
                 "its jobs go on, and a retry lands them."
             )
             return False

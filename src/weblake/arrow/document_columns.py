@@ -86,7 +86,7 @@ def _read(name: str, read: fields.Reader, documents: Sequence[Parsed], misfits: 
     with suppress(*fields.TYPE_ERRORS):  # the usual case: all values fit
         raws = [document.fields.get(name) for document in documents]
         values = [None if raw is None else read(raw, fit) for raw in raws]
-        if fit.whole:
+        if fit.complete:
             return values
     values, fit = [], fields.Fit()
     for row, document in enumerate(documents):
@@ -96,8 +96,8 @@ def _read(name: str, read: fields.Reader, documents: Sequence[Parsed], misfits: 
             try:
                 value = read(raw, fit)
             except fields.TYPE_ERRORS:
-                fit.whole = False
-            if not fit.whole:
+                fit.complete = False
+            if not fit.complete:
                 misfits.setdefault(row, set()).add(name)
                 fit = fields.Fit()
         values.append(value)

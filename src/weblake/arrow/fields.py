@@ -31,10 +31,10 @@ _texts: Callable[[response_json.JsonBytes], list[str] | None] = msgspec.json.Dec
 class Fit:
     """Output of a reader: whether the column value holds everything that the JSON value held."""
 
-    __slots__ = ("whole",)
+    __slots__ = ("complete",)
 
     def __init__(self) -> None:
-        self.whole = True
+        self.complete = True
 
 
 #: Converts one JSON value to the Python value of its column; raises one of TYPE_ERRORS for another type.
@@ -98,7 +98,7 @@ def _read_time(raw: Raw, fit: Fit) -> datetime | None:
         time = read_time(found)
         return (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
     except (ValueError, OverflowError):
-        fit.whole = False
+        fit.complete = False
         return None
 
 
@@ -121,12 +121,12 @@ def _read_struct(raw: Raw, spec: Spec, fit: Fit) -> dict[str, object]:
     for name, part in response_json.split_object(raw).items():
         reader = spec.get(name)
         if reader is None:
-            fit.whole = False
+            fit.complete = False
             continue
         try:
             values[reader[0]] = reader[1](part, fit)
         except TYPE_ERRORS:
-            fit.whole = False
+            fit.complete = False
     return values
 
 

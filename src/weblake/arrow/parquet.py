@@ -110,7 +110,7 @@ class ParquetFile:
                 footer[RECEIPT_KEY] = receipt_json
             if loads is not None:
                 footer[LOADS_KEY] = json.dumps(list(loads.items())).encode()
-            self._write_bytes(self._footer.written(footer))
+            self._write_bytes(self._footer.serialize(footer))
             file.close()
             self._open = None
             if self._early_sync is not None:

@@ -125,7 +125,7 @@ class Footer:
             self._groups.append_row_groups(_metadata(moved))
         self._bytes += group.body.size
 
-    def written(self, values: Mapping[bytes, bytes]) -> pa.Buffer:
+    def serialize(self, values: Mapping[bytes, bytes]) -> pa.Buffer:
         """Return all bytes after the row groups; the footer holds these keys and values as metadata."""
         whole = _metadata_without_groups(self._schema, values)
         if self._groups is not None:

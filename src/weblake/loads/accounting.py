@@ -61,7 +61,7 @@ class Account:
         self.rows += [_MISSING] * min(pages, MAX_NAMELESS)
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """True if every submitted URL has a document or a row with a reason."""
         return self.missing == 0 and self.foreign == 0
 

@@ -44,7 +44,7 @@ from weblake.steps import Response
 #: Seconds in which a 404 means "not there yet": for a job just started, and for a job started elsewhere.
 JUST_STARTED_S, ELSEWHERE_S = 10.0, 3.0
 #: Seconds that a job has at a limit to be cancelled and to end, and as many again at its time limit to be downloaded.
-SETTLE_S = 900.0
+GRACE_S = 900.0
 
 
 def land(
@@ -200,7 +200,7 @@ def _land(
         used = _wait_for_end(client, request, job, terms, callbacks, until, found.append)
         late = time.monotonic() >= until
         if terms.ends_job:  # the time limit applies to the job only; its paid results are landed anyway
-            until = max(until, time.monotonic() + SETTLE_S)
+            until = max(until, time.monotonic() + GRACE_S)
         try:
             return read(intent, scratch)
         except publishing.JobClaimed as other:
@@ -289,7 +289,7 @@ def _wait_for_end(
         if not terms.ends_job:
             raise
         used = 0.0
-    until = max(until, time.monotonic() + SETTLE_S)
+    until = max(until, time.monotonic() + GRACE_S)
     _cancel(client, ref, until)
     client.run(
         wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, progress=callbacks.on_poll, keep=keep)

@@ -201,7 +201,7 @@ class _Rows:
             kind=self._identity.kind,
             job_id=self._identity.job_id,
             status=str(head.get("status")).lower()[:40],
-            complete=account.whole and str(head.get("status")).lower() == "completed",
+            complete=account.complete and str(head.get("status")).lower() == "completed",
             submitted=account.submitted,
             stored=account.stored,
             failed=account.failed,

@@ -43,7 +43,7 @@ class JobSummary:
 
     @property
     def done(self) -> int:
-        """Return the number of settled pages."""
+        """Return the number of finished pages."""
         return self.documents + self.failed + self.blocked
 
     @property

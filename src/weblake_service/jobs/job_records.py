@@ -99,7 +99,7 @@ def running(db: Connection) -> list[str]:
     return [one["id"] for one in db.execute("SELECT id FROM jobs WHERE status = 'scraping' ORDER BY created, rowid")]
 
 
-def settle(
+def finish_page(
     db: Connection,
     job_id: str,
     page: QueuedPage,
@@ -111,7 +111,7 @@ def settle(
     """Record the outcome of a page with all its consequences; `found` are the URLs that it links to.
 
     Returns:
-        The queued entries of `found`; None if the page is already settled or the job has ended.
+        The queued entries of `found`; None if the page is already finished or the job has ended.
     """
     job = find_running(db, job_id)
     if job is None or not page_queue.remove(db, job, page, outcome, mark):
@@ -190,7 +190,7 @@ def errors(db: Connection, job_id: str) -> dict[str, object]:
 
 
 def waiting(db: Connection, team: str) -> int:
-    """Return the number of unsettled pages of the team's running jobs."""
+    """Return the number of unfinished pages of the team's running jobs."""
     (known,) = db.execute("SELECT sum(known) FROM jobs WHERE status = 'scraping' AND team = ?", (team,)).fetchone()
     return known or 0
 

@@ -42,8 +42,8 @@ class JobRun:
         source: The source of its pages.
         announce: Called after every change that may have queued a webhook.
         at_once: Number of pages that do not wait for other pages of the job; later ones are reported as queued.
-        in_order: Settles pages in the order in which they were taken, and uses no cache entry that was stored after the
-            job began, so that the result does not depend on how long each page takes.
+        in_order: Finishes pages in the order in which they were taken, and uses no cache entry that was stored after
+            the job began, so that the result does not depend on how long each page takes.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class JobRun:
         self._cached_before: float | None = job["created"] if in_order else None
         self._in_order = in_order
         self._at_once = at_once
-        #: Set when the last taken page is settled.
-        self._settled: asyncio.Event | None = None
+        #: Set when the last taken page is finished.
+        self._finished: asyncio.Event | None = None
         self._appended = asyncio.Event()
 
     def wake(self) -> None:
@@ -104,24 +104,24 @@ class JobRun:
         while len(in_flight) < self._source.width:
             page = self._source.take()
             if page is not None:
-                in_flight.add(asyncio.create_task(self._process_page(page, *self._settlement_order())))
+                in_flight.add(asyncio.create_task(self._process_page(page, *self._page_order())))
             elif not await self._source.refill():
                 return
 
-    def _settlement_order(self) -> tuple[asyncio.Event | None, asyncio.Event | None]:
-        """Return the event that a page waits for before it is settled, and the event that it then sets; None without
+    def _page_order(self) -> tuple[asyncio.Event | None, asyncio.Event | None]:
+        """Return the event that a page waits for before it is finished, and the event that it then sets; None without
         order.
         """
         if not self._in_order:
             return None, None
-        before, self._settled = self._settled, asyncio.Event()
-        return before, self._settled
+        before, self._finished = self._finished, asyncio.Event()
+        return before, self._finished
 
     def _complete(self, db: Connection) -> bool:
         return job_records.end(db, self._job_id, "completed", self._tools.clock.now(), drained=self._source.drained)
 
     async def _process_page(
-        self, page: QueuedPage, before: asyncio.Event | None, settled: asyncio.Event | None
+        self, page: QueuedPage, before: asyncio.Event | None, finished: asyncio.Event | None
     ) -> None:
         try:
             found = await self._scrape(page)
@@ -136,17 +136,17 @@ class JobRun:
             if before is not None:
                 await before.wait()
             verdict = PageResult(found)
-        await self._settle(page, verdict, found if isinstance(found, Scraped) else None)
-        if settled is not None:
-            settled.set()
+        await self._finish_page(page, verdict, found if isinstance(found, Scraped) else None)
+        if finished is not None:
+            finished.set()
 
-    async def _settle(self, page: QueuedPage, verdict: PageResult, scraped: Scraped | None) -> None:
+    async def _finish_page(self, page: QueuedPage, verdict: PageResult, scraped: Scraped | None) -> None:
         now = self._tools.clock.now()
 
         def work(db: Connection) -> list[QueuedPage] | None:
             if scraped is not None:
                 scraped.keep(db, now)
-            return job_records.settle(db, self._job_id, page, verdict.outcome, now, verdict.found, verdict.mark)
+            return job_records.finish_page(db, self._job_id, page, verdict.outcome, now, verdict.found, verdict.mark)
 
         added = await self._tools.store.write(work)
         self._source.on_queued(added or [])

@@ -33,7 +33,7 @@ _POLL_S = 60.0
 #: Seconds until a delivery whose outcome could not be recorded is tried again.
 _RECORD_AGAIN_S = 5.0
 #: Maximum seconds that a change of the clock waits for deliveries.
-_SETTLE_TIMEOUT_S = 1.0
+_WAIT_TIMEOUT_S = 1.0
 
 #: Posts a body to a URL and returns the status of the response; raises network errors.
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]
@@ -60,12 +60,12 @@ class WebhookDelivery:
         """Notify the delivery task that a webhook may be due."""
         self._bell.set()
 
-    async def settle(self) -> None:
+    async def wait_for_deliveries(self) -> None:
         """Wait, at most a second, until the outcomes of current deliveries are recorded; called before the clock is
         changed.
         """
         if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=_SETTLE_TIMEOUT_S)
+            await asyncio.wait(set(self._tasks), timeout=_WAIT_TIMEOUT_S)
 
     async def close(self) -> None:
         """Stop; unfinished deliveries are repeated after the next start."""

@@ -96,7 +96,7 @@ class SessionManager:
         clock.listen(self._check_now.set)
 
     async def open(self) -> None:
-        """Settle the sessions of an earlier service process."""
+        """End the sessions of an earlier service process."""
         left = await self._store.write(partial(session_records.end_abandoned, at=self._clock.now()))
         if left:
             _LOG.info("%d browser sessions went with the service before; they are billed as far as it saw them.", left)

@@ -343,6 +343,17 @@ def test_a_table_that_fails_does_not_keep_the_others_from_their_loads(lab: TaskL
     assert rows(lab, "delta") == {load_id: 3}
 
 
+def test_each_table_that_fails_is_named(lab: TaskLab) -> None:
+    land(lab, "run-1", "a")
+    add(lab, "iceberg")
+    add(lab, "delta")
+    shutil.rmtree(lab.root / "documents" / "_delta_log")
+    with pytest.raises(StorageRefused) as refused:
+        tables.sync(lab.root)
+    assert "The Iceberg catalog 'lake' cannot be used" in str(refused.value)
+    assert f"Another table is not up to date either: {lab.root / 'documents'} has no Delta" in str(refused.value)
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("format", FORMATS)
 def test_another_sync_commits_first(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from weblake.dataset import layout
 from weblake.dataset.registered_tables import RegisteredTable
 from weblake.dataset.root import open_dataset
 from weblake.errors import FeatureMissing, StorageRefused, WeblakeError
+from weblake.remedies import Remedy
 from weblake.storage import RootPath
 from weblake.tables.committing import SyncResult, sync_table
 from weblake.tables.kept_files import delete_kept_files
@@ -47,12 +48,13 @@ def sync(
         FeatureMissing: deltalake or pyiceberg is not installed.
         StorageRefused: A table or a record cannot be read or written; another program has changed a table so that files
             cannot be added, or made it append-only and a load was replaced; or no attempt of a commit has succeeded.
-            The other tables, and the loads whose records can be read, are up to date all the same.
+            The other tables, and the loads whose records can be read, are up to date all the same. If several tables
+            failed, this is the error of the first, and its hint has the messages of the others.
     """
     dataset = open_dataset(root, storage_options=storage_options)
     wanted = [registered] if registered else select_tables(dataset, format, name)
     done, opened = [], []
-    failed: WeblakeError | None = None
+    failures: list[WeblakeError] = []
     for each in wanted:
         try:
             lake = open_lake_table(dataset, each, table_options)
@@ -60,8 +62,12 @@ def sync(
             sync_one = sync_files if each.table in layout.FIXED_KEYS else sync_table
             done.append(sync_one(dataset, each, lake, everything=everything))
         except (StorageRefused, FeatureMissing) as error:  # the other tables do not wait for this one
-            failed = failed or error
-    if failed is not None:
-        raise failed
+            failures.append(error)
+    if failures:
+        first, *others = failures
+        if others:
+            text = " ".join(f"Another table is not up to date either: {error.message}" for error in others)
+            first.remedy = first.remedy.followed_by(Remedy("{other_tables}", {"other_tables": text}))
+        raise first
     deleted = delete_kept_files(dataset, opened)
     return [replace(done[0], deleted_files=deleted), *done[1:]]

@@ -117,9 +117,9 @@ class _Client(Generic[HttpClientT, TransportT]):
             return "given"
         return "embedded" if self._settings is None else self._settings.base_url.label
 
-    def _redact_key(self, error: WeblakeError) -> None:
-        if self._opened is not None:
-            self._opened.redact_key(error)
+    def _redact_key(self, error: WeblakeError, transport: Any) -> None:
+        if self._transport is None:  # a transport that the caller gave has no key
+            transport.redact_key(error)
 
 
 class Client(_Client[HttpClient, Transport]):
@@ -155,10 +155,11 @@ class Client(_Client[HttpClient, Transport]):
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its result."""
+        transport = self.transport  # the client may be closed before the flow ends
         try:
-            return run(flow, ObservedTransport(self.transport, self.retry.observe))
+            return run(flow, ObservedTransport(transport, self.retry.observe))
         except WeblakeError as error:
-            self._redact_key(error)
+            self._redact_key(error, transport)
             raise
 
     def call(self, operation: Operation[T]) -> T:
@@ -227,10 +228,11 @@ class AsyncClient(_Client[AsyncHttpClient, AsyncTransport]):
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its result."""
+        transport = self.transport  # the client may be closed before the flow ends
         try:
-            return await arun(flow, AsyncObservedTransport(self.transport, self.retry.observe))
+            return await arun(flow, AsyncObservedTransport(transport, self.retry.observe))
         except WeblakeError as error:
-            self._redact_key(error)
+            self._redact_key(error, transport)
             raise
 
     async def call(self, operation: Operation[T]) -> T:

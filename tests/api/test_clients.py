@@ -271,3 +271,22 @@ def test_a_client_of_another_kind_is_refused_before_the_first_request() -> None:
             weblake.Client(url, KEY, http_client=blocking, transport=it)  # type: ignore[arg-type]
     with pytest.raises(InvalidOption, match=r"is a builtins\.object"):
         weblake.Client(url, KEY, http_client=object())  # type: ignore[arg-type]
+
+
+def test_a_file_that_cannot_be_read_when_it_is_sent_is_not_a_failure_of_the_service(
+    recorder: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.html"
+    file.write_bytes(b"<p>x</p>")
+    operation = operations.parse_file(file)
+    file.unlink()
+
+    async def awaited() -> None:
+        async with weblake.AsyncClient(recorder.url, KEY) as client:
+            await client.call(operation)
+
+    with pytest.raises(InvalidOption, match=r"`file` cannot be read: .*a\.html: No such file"):
+        asyncio.run(awaited())
+    with weblake.Client(recorder.url, KEY) as client, pytest.raises(InvalidOption, match="No such file"):
+        client.call(operation)
+    assert recorder.seen == []

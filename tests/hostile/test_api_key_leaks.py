@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from both_clients import READ, REMOTE_HOST
 from catalogue import proves
@@ -24,7 +25,7 @@ import weblake
 from weblake import AsyncClient, Client
 from weblake.api import operations
 from weblake.credentials import ApiKey
-from weblake.errors import WeblakeError
+from weblake.errors import AuthenticationFailed, WeblakeError
 from weblake.events import Event
 from weblake.jobs.retry import RetryPolicy
 from weblake.observers import combine
@@ -196,6 +197,33 @@ def test_s1_no_error_of_a_call_shows_the_key(
     assert leaks_in(all_texts_of(caught.value, frames=trouble in SILENT)) == []
     assert any("request" in each for each in own_records(log_records)), "records of the network layer are among them"
     assert leaks_in(own_records(log_records)) == []
+
+
+@pytest.mark.own_transport  # the clients send with one of the caller, which stays open
+@with_both_clients
+def test_an_error_of_a_client_that_was_closed_during_the_call_does_not_show_the_key(runs: Runs) -> None:
+    clients = list[Any]()
+
+    def closes(_: httpx.Request) -> httpx.Response:
+        clients[0].close()
+        return httpx.Response(401, json=ECHO)
+
+    async def closes_on_its_loop(_: httpx.Request) -> httpx.Response:
+        await clients[0].aclose()
+        return httpx.Response(401, json=ECHO)
+
+    def call(client: Any) -> Any:
+        clients.append(client)
+        return client.credit_usage()
+
+    sender: Any = (
+        httpx.Client(transport=httpx.MockTransport(closes))
+        if runs is blocking
+        else httpx.AsyncClient(transport=httpx.MockTransport(closes_on_its_loop))
+    )
+    with pytest.raises(AuthenticationFailed) as caught:
+        runs("https://service.test", KEY, call, http_client=sender)
+    assert leaks_in(all_texts_of(caught.value, frames=False)) == []
 
 
 #: Invalid settings, and the call that is made with them.

@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, closing, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from weblake import aio
 from weblake.credentials import ApiKey, BaseUrl, is_loopback, one_line
-from weblake.errors import WeblakeError
+from weblake.errors import InvalidOption, WeblakeError
 from weblake.http.bodies import BodyRefused, BoundedBody
 from weblake.http.deadlines import ending
 from weblake.http.failures import (
@@ -93,7 +94,7 @@ class _Requests:
                 headers["content-type"] = "application/json"
             return build(content=request.body)
         upload = request.upload
-        content = upload.source if isinstance(upload.source, bytes) else upload.source.read_bytes()
+        content = upload.source if isinstance(upload.source, bytes) else _read_file(upload.source)
         return build(files={"file": (upload.filename, content)}, data=dict(upload.fields))
 
     def _timeouts(self, request: Request) -> dict[str, float | None]:
@@ -315,6 +316,14 @@ def _async_transport(base: BaseUrl, proxy: httpx.Proxy | None) -> Callable[..., 
     except ImportError:
         return AsyncPoolTransport
     return aiohttp_transport
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:  # would count as a failure of the network
+        reason = error.strerror or str(error)
+        raise InvalidOption(f"`file` cannot be read: {path}: {reason}.", hint="Check the path.") from None
 
 
 def _shut_down(connection: socket.socket) -> None:

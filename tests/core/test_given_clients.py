@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
 
+from weblake import AsyncClient, Client
+from weblake.api import operations
 from weblake.credentials import ApiKey, BaseUrl
+from weblake.errors import OutcomeUnknown, RetryLater, WeblakeError
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
+from weblake.loopback import LoopbackResponse, LoopbackServer
 from weblake.steps import NoResponse, Request, Response
 
 BASE, KEY = BaseUrl.parse("https://service.test"), ApiKey("test-key")
@@ -58,3 +67,119 @@ def test_a_body_that_arrives_after_the_deadline_is_not_read_on() -> None:
     reply = Service().send(httpx.Client, Request("GET", "/v2/x", deadline_s=0.0))
     assert isinstance(reply, NoResponse)
     assert (reply.sent, reply.final) == (True, False)
+
+
+def broken_by(alert: str) -> httpx.ReadError:
+    """A connection that the peer ended with a TLS alert."""
+    cause = ssl.SSLError(1, f"[SSL: {alert}]")
+    cause.reason = alert
+    error = httpx.ReadError(str(cause))
+    error.__cause__ = cause
+    return error
+
+
+BROKEN: dict[str, Exception] = {
+    "the service fails in the middle": broken_by("TLSV1_ALERT_INTERNAL_ERROR"),
+    "no answer": httpx.ReadTimeout("x"),
+    "a reset while it is sent": httpx.WriteError("reset"),
+    "a redirect to nowhere": httpx.InvalidURL("http://[/"),
+    "a response that is no HTTP": httpx.RemoteProtocolError("x"),
+}
+
+
+@pytest.mark.parametrize("kind", [httpx.Client, httpx.AsyncClient])
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_outcome_of_a_start_whose_connection_breaks_is_unknown_and_it_is_sent_once(name: str, kind: type) -> None:
+    with pytest.raises(OutcomeUnknown):
+        started_with(kind, sent := list[str](), BROKEN[name])
+    assert len(sent) == 1
+
+
+def test_a_request_that_the_library_refuses_is_not_sent_again() -> None:
+    sent = list[str]()
+    with pytest.raises(WeblakeError) as caught:
+        started_with(httpx.Client, sent, httpx.LocalProtocolError("Illegal header value"), read=True)
+    assert not isinstance(caught.value, RetryLater)
+    assert len(sent) == 1
+
+
+def started_with(kind: type, sent: list[str], error: Exception, *, read: bool = False) -> None:
+    """Start a batch, or read the credits, with a client whose connections break with this error."""
+
+    def breaks(request: httpx.Request) -> httpx.Response:
+        sent.append(request.method)
+        raise error
+
+    client = kind(transport=httpx.MockTransport(breaks))
+    if kind is httpx.Client:
+        blocking = Client("https://service.test", "test-key", http_client=client)
+        blocking.credit_usage() if read else blocking.start_batch_scrape(["https://site.test/"])
+    else:
+        awaited = AsyncClient("https://service.test", "test-key", http_client=client)
+        asyncio.run(awaited.run(awaited.retry.call(operations.start_batch_scrape(["https://site.test/"]))))
+
+
+@pytest.mark.parametrize(
+    ("error", "sent", "reason"),
+    [(httpx.ConnectError("refused"), False, "refused"), (httpx.ReadError("closed"), True, "no complete answer")],
+)
+def test_a_failure_after_the_deadline_is_a_timeout_only_if_the_request_was_sent(
+    error: Exception, sent: bool, reason: str
+) -> None:
+    def fails(_: httpx.Request) -> httpx.Response:
+        raise error
+
+    client = httpx.Client(transport=httpx.MockTransport(fails))
+    reply = HttpTransport(BASE, KEY, http_client=client).send(Request("GET", "/v2/x", deadline_s=0.0))
+    assert isinstance(reply, NoResponse)
+    assert reply.sent is sent
+    assert reason in reply.reason
+
+
+def timers() -> list[threading.Timer]:
+    return [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
+
+
+def test_the_connection_of_an_answered_request_is_not_shut_down_later_and_its_timer_keeps_no_process() -> None:
+    during = list[threading.Timer]()
+    older = timers()
+
+    def look(_: memoryview) -> bool:
+        during.extend(each for each in timers() if each not in older)
+        return False
+
+    with LoopbackServer(lambda request: LoopbackResponse(200, b"{}")) as server, httpx.Client() as client:
+        transport = HttpTransport(BaseUrl.parse(server.url), KEY, http_client=client)
+        reply = transport.send(Request("GET", "/v2/x", deadline_s=600.0, stop_when=look))
+    assert isinstance(reply, Response)
+    assert [each.daemon for each in during] == [True]
+    during[0].join(10)
+    assert not during[0].is_alive()
+
+
+def test_a_connection_on_which_bytes_arrive_and_no_body_is_shut_down_at_the_deadline() -> None:
+    """A chunk whose first line does not end gives the client nothing to return."""
+    ended = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        with peer, contextlib.suppress(OSError):
+            peer.recv(1 << 16)
+            peer.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;")
+            for _ in range(100):  # five seconds
+                peer.sendall(b"x")
+                if ended.wait(0.05):
+                    break
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, httpx.Client() as client:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        base = BaseUrl.parse(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        began = time.monotonic()
+        reply = HttpTransport(base, KEY, http_client=client).send(Request("GET", "/v2/x", deadline_s=0.2))
+        took = time.monotonic() - began
+        ended.set()
+        thread.join()
+    assert isinstance(reply, NoResponse)
+    assert "no complete answer" in reply.reason
+    assert took < 4

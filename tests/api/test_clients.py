@@ -185,6 +185,8 @@ def test_a_base_url_may_carry_a_path(recorder: Any) -> None:
         "h.example",
         "http://h:99999",
         "https://h\nx",
+        "https://h/a\tb",
+        "https://h/\x1b[2J",
     ],
 )
 def test_a_base_url_that_cannot_be_used_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -310,3 +310,23 @@ def test_a_body_of_the_largest_size_is_read_and_one_byte_more_is_refused() -> No
 )
 def test_what_failed_before_the_first_byte_has_sent_nothing(name: str, sent: bool) -> None:
     assert failures.was_sent(getattr(httpx, name)("it failed")) is sent
+
+
+@pytest.mark.parametrize(
+    ("error", "sent"),
+    [
+        (aiohttp.ConnectionTimeoutError(), False),
+        (aiohttp.InvalidURL("http://["), False),
+        (aiohttp.ServerTimeoutError(), True),
+        (aiohttp.SocketTimeoutError(), True),
+        (aiohttp.ServerDisconnectedError(), True),
+        (aiohttp.ClientOSError(), True),
+        (aiohttp.ClientPayloadError(), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_error_of_aiohttp_counts_and_not_the_name_that_httpx_gives_it(error: Exception, sent: bool) -> None:
+    for name in ("ConnectTimeout", "ReadError"):
+        shown = getattr(httpx, name)("it failed")
+        shown.__cause__ = error
+        assert failures.was_sent(shown) is sent

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import weblake
 from weblake import AsyncClient, Client
 from weblake.api import operations
 from weblake.credentials import ApiKey
-from weblake.errors import AuthenticationFailed, WeblakeError
+from weblake.errors import AuthenticationFailed, DeadlineExceeded, ServiceUnavailable, WeblakeError
 from weblake.events import Event
 from weblake.jobs.retry import RetryPolicy
 from weblake.observers import combine
@@ -197,6 +198,20 @@ def test_s1_no_error_of_a_call_shows_the_key(
     assert leaks_in(all_texts_of(caught.value, frames=trouble in SILENT)) == []
     assert any("request" in each for each in own_records(log_records)), "records of the network layer are among them"
     assert leaks_in(own_records(log_records)) == []
+
+
+@with_both_clients
+def test_the_cause_of_an_error_does_not_show_the_key(service: ScriptedService, runs: Runs) -> None:
+    service.on(READ, reply(ECHO, 500))
+
+    def call_until_the_time_limit(client: Any) -> Any:
+        client.retry.jitter = lambda: 100.0  # the first pause would end after the time limit
+        return client.run(client.retry.call(operations.credit_usage(), RetryPolicy(until=time.monotonic() + 10.0)))
+
+    with pytest.raises(DeadlineExceeded) as caught:
+        runs(service.url, KEY, call_until_the_time_limit)
+    assert isinstance(caught.value.__cause__, ServiceUnavailable)
+    assert leaks_in(all_texts_of(caught.value, frames=False)) == []
 
 
 @pytest.mark.own_transport  # the clients send with one of the caller, which stays open

@@ -12,6 +12,7 @@ from scripted_transport import CANCEL, READ, SCRAPE, START, ScriptedTransport, r
 
 from weblake.api import responses
 from weblake.api.operation import Operation
+from weblake.api.start_responses import Verdict
 from weblake.errors import (
     AskPerson,
     AuthenticationFailed,
@@ -30,7 +31,7 @@ from weblake.errors import (
     ServiceUnreachable,
     WeblakeError,
 )
-from weblake.jobs.retry import Retry, RetryBudget, RetryPolicy
+from weblake.jobs.retry import Retry, RetryBudget, RetryPolicy, RetryState
 from weblake.steps import NoResponse, Request, Response
 
 HTML = reply(200, b"<html>")
@@ -361,3 +362,33 @@ def test_a_response_that_cannot_be_read_is_tried_three_times() -> None:
     with pytest.raises(MalformedReply):
         transport.run(retry().call(READ))
     assert len(transport.sent) == 3
+
+
+@pytest.mark.parametrize("operation", [READ, START], ids=["read", "start"])
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_failure_that_would_come_again_is_not_repeated(operation: Operation[object], sent: bool) -> None:
+    transport = ScriptedTransport([NoResponse("the same again", sent, final=True), reply()])
+    with pytest.raises(OutcomeUnknown if sent and operation is START else (MalformedReply, AskPerson)):
+        transport.run(retry().call(operation))
+    assert len(transport.sent) == 1
+
+
+def test_a_definite_response_that_comes_after_the_deadline_is_not_hidden_by_the_earlier_error() -> None:
+    transport = ScriptedTransport([reply(502), reply(401)])
+    with pytest.raises(AuthenticationFailed):
+        transport.run(retry().call(READ, RetryPolicy(until=transport.at + 0.01 + 0.30 + 0.005)))
+    assert len(transport.sent) == 2
+
+
+def test_a_pause_that_the_service_names_takes_no_token_of_the_budget() -> None:
+    transport = ScriptedTransport([reply(429, {}, {"retry-after": "1"}), reply()])
+    transport.run(Retry(budget=RetryBudget(0)).call(READ))
+    assert len(transport.sent) == 2
+
+
+def test_a_refusal_with_status_200_is_reported_with_its_status_and_verdict() -> None:
+    state = RetryState()
+    transport = ScriptedTransport([reply(200, {"success": False, "error": "no"})])
+    with pytest.raises(RequestRejected) as caught:
+        transport.run(retry().attempt(START, lambda response: responses.value_of(response, "start"), state))
+    assert (caught.value.status, state.verdict) == (200, Verdict.REFUSED)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 
 import pytest
 from stream_server import stream_server
 
 from weblake.credentials import ApiKey, BaseUrl
+from weblake.http import aiohttp_transport, pools
 from weblake.http import transport as transports
 from weblake.http.pools import AsyncPoolTransport
 from weblake.steps import NoResponse, Request, Response
@@ -119,3 +121,23 @@ def test_a_response_may_take_longer_than_a_connection(
             await transport.aclose()
 
     asyncio.run(story())
+
+
+def test_a_lookup_that_hangs_has_sent_nothing(
+    make: Callable[..., transports.AsyncHttpTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transports, "CONNECT_S", 0.1)
+    for module in (pools, aiohttp_transport):
+        monkeypatch.setattr(module, "look_up", lambda host, port: Future[list[str]]())
+    start = Request("POST", "/x", body=b"{}", deadline_s=3.0, new_connection=True)
+
+    async def story() -> Response | NoResponse:
+        transport = make(BaseUrl.parse("http://service.example", insecure=True), KEY)
+        try:
+            return await transport.send(start)
+        finally:
+            await transport.aclose()
+
+    reply = asyncio.run(story())
+    assert isinstance(reply, NoResponse)
+    assert (reply.sent, reply.final) == (False, False)

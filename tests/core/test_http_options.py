@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import Callable
@@ -280,6 +281,55 @@ def test_slowly_arriving_bytes_end_at_the_total_deadline(
             credits_of(service.url, options, until=began + DRIP_S)
         assert 0.8 * DRIP_S < time.monotonic() - began < DRIP_S + 6
     assert len(service.heads) == 1
+
+
+class Doubling(Service):
+    """Sends another response behind each response."""
+
+    def _serve(self, peer: socket.socket) -> None:
+        while peer.recv(1 << 16):
+            peer.sendall(b"".join(response_with(credits) for credits in (CREDITS, CREDITS + 1)))
+
+
+def response_with(credits: int) -> bytes:
+    body = json.dumps({"success": True, "data": {"remainingCredits": credits}}).encode()
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+
+
+@pytest.mark.parametrize("proxy_scheme", ["none", "http", "https"])
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient", "AsyncClient without aiohttp"])
+def test_a_second_response_over_tls_is_not_the_response_to_the_next_request(
+    authority: Authority, kind: str, proxy_scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Doubling(authority.server_context())
+    proxy = Proxy(authority.server_context() if proxy_scheme == "https" else None)
+    options = HttpOptions(ca_bundle=authority.bundle, proxy=None if proxy_scheme == "none" else proxy.url)
+    if kind == "AsyncClient without aiohttp":
+        monkeypatch.setattr(transport, "_async_transport", lambda *_: AsyncPoolTransport)
+
+    async def ask() -> list[int | None]:
+        if kind == "Client":
+            with Client(service.url, KEY, http_options=options) as client:
+                return [client.credit_usage().data.remaining_credits for _ in range(2)]
+        async with AsyncClient(service.url, KEY, http_options=options) as awaited:
+            return [(await awaited.credit_usage()).data.remaining_credits for _ in range(2)]
+
+    with closed_at_end(service, proxy):
+        assert asyncio.run(ask()) == [CREDITS, CREDITS]
+    assert service.connections == 2
+
+
+def test_an_https_proxy_is_checked_against_the_bundle_also_for_a_service_without_tls(
+    credits_of: Credits, authority: Authority
+) -> None:
+    service, proxy = Service(), Forwarding(authority.server_context())
+    with closed_at_end(service, proxy):
+        assert credits_of(service.url, HttpOptions(proxy=proxy.url, ca_bundle=authority.bundle)) == CREDITS
+    assert len(proxy.heads) == 1
+
+
+class Forwarding(Service):
+    """A proxy that answers for the service, as it may for plain http."""
 
 
 def test_a_remote_proxy_gets_no_plain_http_to_loopback(credits_of: Credits) -> None:

@@ -87,6 +87,9 @@ def test_a_link_to_the_same_job_has_a_query(link: object, query: object) -> None
         f"{LINK}?a={'b' * (LONGEST + 1)}",
         True,
         7,
+        0,
+        [],
+        {},
     ],
 )
 def test_a_link_elsewhere_is_malformed(link: object) -> None:

@@ -51,6 +51,13 @@ def test_each_status_has_its_error(status: int, code: str | None, kind: type[Exc
         value_of(response(status, {"success": False, "error": "no"} | ({"code": code} if code else {})), "x")
 
 
+def test_the_code_of_a_service_is_one_short_line() -> None:
+    code = error_of(response(400, {"success": False, "error": "no", "code": "A\n\x1b[2J" + "B" * 100}), "x").code
+    assert code is not None
+    assert code.isprintable()
+    assert len(code) == 60
+
+
 def test_the_status_of_a_failed_job_is_no_error() -> None:
     failed = {"success": False, "status": "failed", "error": "no"}
     assert value_of(response(200, failed), "x") == failed

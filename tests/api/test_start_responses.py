@@ -66,6 +66,10 @@ CASES |= {
         _response(503, b'{"success": false, "error": "no", "code": "BROWSER_NOT_CONFIGURED"}'),
         Verdict.REFUSED,
     ),
+    "a 502 with such a code": (
+        _response(502, b'{"success": false, "error": "no", "code": "BROWSER_NOT_CONFIGURED"}'),
+        Verdict.OPEN,
+    ),
     "200 with an error": (_response(200), Verdict.REFUSED),
     "200 and a login page": (_response(200, b"<html>", content_type="text/html; charset=utf-8"), Verdict.STOPPED),
     "200 and a page without a type": (_response(200, b"\n <!doctype html>"), Verdict.STOPPED),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 
 import pytest
 
@@ -57,3 +58,27 @@ def test_a_body_has_at_most_the_allowed_size(headers: list[tuple[bytes, bytes]])
     with pytest.raises(BodyRefused, match="larger than 1 MiB") as caught:
         read(sent((1 << 20) + 1), get(max_body=1 << 20), headers)
     assert caught.value.final
+
+
+@pytest.mark.parametrize("encodings", [(b"gzip", b"br"), (b"br", b"gzip"), (b"gzip", b"gzip")])
+def test_a_body_that_was_encoded_twice_is_refused(encodings: tuple[bytes, bytes]) -> None:
+    with pytest.raises(BodyRefused, match="not asked for"):
+        BoundedBody([(b"content-encoding", each) for each in encodings], get())
+
+
+def test_a_body_that_is_not_gzip_may_be_requested_again() -> None:
+    with pytest.raises(BodyRefused, match="Content-Encoding says") as caught:
+        read([b"<html>of a proxy"], get())
+    assert not caught.value.final
+
+
+def test_a_decompression_bomb_needs_little_memory_until_it_is_refused() -> None:
+    bomb = gzip.compress(bytes(32 << 20), 1)
+    body = BoundedBody(GZIP, get(max_body=1 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(BodyRefused, match="larger than 1 MiB"):
+            body.feed(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 from concurrent.futures import Future
@@ -16,6 +17,7 @@ from tls_lab import Authority
 
 from weblake.http import deadlines, pools
 from weblake.http.deadlines import DeadlineBackend, DeadlineStream, ending
+from weblake.http.resolver import look_up
 
 
 class Network(httpcore.NetworkStream):
@@ -201,3 +203,15 @@ def test_each_address_gets_its_share_on_an_event_loop(monkeypatch: pytest.Monkey
     monkeypatch.setattr(httpcore.AnyIOBackend, "connect_tcp", connect)
     asyncio.run(pools._AsyncBackend().connect_tcp("service.example", 443, 8.0))
     assert shares == pytest.approx([2.0, 8 / 3, 4.0, 8.0], abs=0.5)
+
+
+def test_a_lookup_finds_each_address_once() -> None:
+    found = look_up("localhost", 80).result(60)
+    assert len(found) == len(set(found)) > 0
+
+
+def test_a_link_local_address_keeps_its_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    interface, name = socket.if_nameindex()[0]
+    link_local = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fe80::1", 80, 0, interface))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [link_local])
+    assert look_up("service.example", 80).result(60) == [f"fe80::1%{name}"]

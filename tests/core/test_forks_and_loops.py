@@ -14,8 +14,11 @@ from multiprocessing.connection import Connection
 
 import pytest
 from catalogue import proves
+from stream_server import stream_server
 
 from weblake import AsyncClient, Client
+from weblake.http import transport
+from weblake.http.pools import AsyncPoolTransport
 
 JOBS = [f"0b8f3c52-6f0d-4a41-9d1c-{n:012x}" for n in range(64)]
 
@@ -146,3 +149,47 @@ def test_p11_an_async_client_outlives_the_loop_on_which_it_was_used(service: Ser
         assert asyncio.run(last_story()) == list(range(len(JOBS))), "its first loop is closed"
         gc.collect()
     assert len(service.connections) > before
+
+
+@pytest.mark.parametrize("library", ["aiohttp", "httpcore"])
+def test_an_async_client_that_is_closed_on_another_loop_leaves_the_connections_of_the_first(
+    service: Service, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if library == "httpcore":
+        monkeypatch.setattr(transport, "_async_transport", lambda *_: AsyncPoolTransport)
+    client = AsyncClient(service.url, "test-key")
+
+    async def used() -> None:
+        await client.get_crawl(JOBS[0])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # sockets of the closed loop, which only it could close
+        asyncio.run(used())
+        asyncio.run(client.aclose())
+        gc.collect()
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_closed_client_has_ended_its_connections(kind: type) -> None:
+    async def story() -> None:
+        ended = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 26\r\n\r\n" + b'{"success":true,"data":{}}')
+            assert await reader.read() == b""
+            ended.set()
+
+        async with stream_server(serve) as port:
+            client = kind(f"http://127.0.0.1:{port}", "test-key")
+            kept = client.transport  # no garbage collection closes its connections
+            if isinstance(client, AsyncClient):
+                await client.credit_usage()
+                await client.aclose()
+            else:
+                await asyncio.to_thread(client.credit_usage)
+                client.close()
+            await asyncio.wait_for(ended.wait(), 10)
+            assert kept
+
+    asyncio.run(story())

@@ -136,6 +136,16 @@ def test_a_failure_after_the_deadline_is_a_timeout_only_if_the_request_was_sent(
     assert reason in reply.reason
 
 
+def test_a_failure_without_a_text_of_its_own_is_told_in_the_words_of_its_cause() -> None:
+    def fails(_: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("") from OSError("Connection reset by peer")
+
+    client = httpx.Client(transport=httpx.MockTransport(fails))
+    reply = HttpTransport(BASE, KEY, http_client=client).send(Request("GET", "/v2/x"))
+    assert isinstance(reply, NoResponse)
+    assert reply.reason == "https://service.test: Connection reset by peer"
+
+
 def timers() -> list[threading.Timer]:
     return [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
+import signal
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from error_texts import all_texts_of
 from polling import until
 from secret_search import contains_secret
@@ -225,7 +229,15 @@ def test_a_key_of_another_certificate_or_without_one_is_refused(authority: Autho
         Client("https://service.example", KEY, http_options=HttpOptions(client_key=key))
 
 
-@pytest.mark.parametrize("proxy", ["socks5://test-user:test-password@h", "http://test-user:test-password@[::", "://"])
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "socks5://test-user:test-password@h",
+        "http://test-user:test-password@[::",
+        "http://test-user:test-password@h:99999",
+        "://",
+    ],
+)
 def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(proxy: str) -> None:
     for make in (Client, AsyncClient):
         with pytest.raises(InvalidOption, match=r"^`proxy` names a proxy that weblake cannot use") as caught:
@@ -351,6 +363,56 @@ def test_a_remote_proxy_gets_no_plain_http_to_loopback(credits_of: Credits) -> N
 def test_only_plain_http_of_loopback_is_kept_from_a_proxy_elsewhere(base: str, proxy: str, used: bool) -> None:
     found = HttpOptions(proxy=proxy).proxy_for(BaseUrl.parse(base, insecure=True))
     assert (found is not None) is used
+
+
+@pytest.mark.parametrize(
+    ("base", "environment", "used"),
+    [
+        ("https://service.example", {"HTTPS_PROXY": "http://first:1", "ALL_PROXY": "http://second:2"}, "first"),
+        ("https://service.example", {"HTTP_PROXY": "http://first:1", "ALL_PROXY": "http://second:2"}, "second"),
+        ("https://service.example:8443", {"ALL_PROXY": "http://second:2", "NO_PROXY": "service.example:8443"}, None),
+        (
+            "https://service.example:8444",
+            {"ALL_PROXY": "http://second:2", "NO_PROXY": "service.example:8443"},
+            "second",
+        ),
+    ],
+)
+def test_the_proxy_of_the_environment_for_a_service(
+    base: str, environment: dict[str, str], used: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name.lower(), raising=False)
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    found = HttpOptions().proxy_for(BaseUrl.parse(base))
+    assert (found and found.url.host) == used
+
+
+def test_the_password_of_an_encrypted_key_is_not_asked_for_on_the_terminal(
+    authority: Authority, tmp_path: Path
+) -> None:
+    certificate, key = authority.certificate("client")
+    loaded = serialization.load_pem_private_key(key.read_bytes(), None)
+    secret = serialization.BestAvailableEncryption(b"test-password")
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
+    encrypted = tmp_path / "encrypted.key"
+    encrypted.write_bytes(loaded.private_bytes(*form))
+    options = HttpOptions(client_certificate=certificate, client_key=encrypted)
+    child, terminal = pty.fork()
+    if child == 0:
+        try:
+            options.check()
+        except InvalidOption:
+            os.write(1, b"refused")
+        os._exit(0)
+    try:
+        assert os.read(terminal, 1000) == b"refused"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(terminal)
 
 
 def test_no_password_is_in_a_repr() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from stream_server import stream_server
 
 from weblake.credentials import ApiKey, BaseUrl
-from weblake.http import failures, pools
+from weblake.http import aiohttp_transport, failures, pools
 from weblake.http import transport as transports
 from weblake.http.aiohttp_transport import MAX_FIELD
 from weblake.http.bodies import BodyRefused, BoundedBody
@@ -101,6 +103,8 @@ REUSED = {
     "trailers": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx: y\r\n\r\n", b"hi"),
     "hints before it": (b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" + GOOD, b"hi"),
     "a long body": (LONG_REPLY, LONG),
+    "an empty body": (b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", b""),
+    "a long header": (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 90_000 + b"\r\ncontent-length: 2\r\n\r\nhi", b"hi"),
     "nothing": (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
     "nothing new": (b"HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n", b""),
 }
@@ -125,6 +129,29 @@ LEFT = {
     "another response behind nothing": (REUSED["nothing"][0] + OTHER, b""),
     "another response behind a long body": (LONG_REPLY + OTHER, LONG),
 }
+
+
+#: Heads that servers and proxies write differently: header names in any case, and a length beside the chunks.
+HEADS = {
+    "lower case": b"transfer-encoding: chunked\r\n",
+    "title case": b"Transfer-Encoding: Chunked\r\n",
+    "a length": b"content-length: 2\r\n",
+    "a length in title case": b"Content-Length: 2\r\n",
+    "both": b"content-length: 7\r\ntransfer-encoding: chunked\r\n",
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_end_of_a_response_is_found_with_any_head(name: str) -> None:
+    text = b"HTTP/1.1 200 OK\r\n" + HEADS[name] + b"\r\n"
+    text += b"2\r\nhi\r\n0\r\n\r\n" if b"chunked" in text.lower() else b"hi"
+    end = ResponseEnd()
+    for _ in range(2):
+        end.expect_response()
+        end.feed(text)
+        assert not end.exceeded
+    end.feed(b"x")
+    assert end.exceeded
 
 
 @pytest.mark.parametrize("name", LEFT)
@@ -218,6 +245,33 @@ def test_a_start_has_a_connection_of_its_own(way: str) -> None:
     start = Request("POST", "/x", body=b"", deadline_s=10, new_connection=True)
     assert bodies(way, service, READ, start, start, READ) == [b"hi"] * 4
     assert service.connections == 3
+
+
+@pytest.mark.parametrize("name", [name for name in LEFT if "behind" in name])
+def test_a_paid_call_after_another_response_was_sent_once_or_not_at_all(way: str, name: str) -> None:
+    """It is not repeatable: a caller sends it again only if nothing was sent."""
+    text, body = LEFT[name]
+    service = Service(text)
+    assert bodies(way, service, READ, Request("POST", "/x", body=b"", deadline_s=10)) == [body, body]
+    assert [request.split()[0] for request in service.seen] == [b"GET", b"POST"]
+
+
+def test_no_cookie_of_a_response_is_in_the_next_request(way: str) -> None:
+    text = b"HTTP/1.1 200 OK\r\nset-cookie: session=1; path=/\r\ncontent-length: 2\r\n\r\nhi"
+    service = Service(text, text)
+    bodies(way, service, READ, READ)
+    assert [b"cookie" in request.lower() for request in service.seen] == [False, False]
+
+
+def test_all_addresses_of_a_host_are_tried_in_their_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: Future[list[str]] = Future()
+    found.set_result(["2001:db8::1", "192.0.2.1"])
+    monkeypatch.setattr(aiohttp_transport, "look_up", lambda host, port: found)
+    resolved = asyncio.run(aiohttp_transport._Resolver().resolve("service.example", 443))
+    assert [(each["host"], each["family"]) for each in resolved] == [
+        ("2001:db8::1", socket.AF_INET6),
+        ("192.0.2.1", socket.AF_INET),
+    ]
 
 
 def test_a_compressed_body_is_decompressed(way: str) -> None:

@@ -43,6 +43,12 @@ def test_an_empty_chunk_that_links_to_itself_is_read_once_more_each_time() -> No
     assert read_all(pager, transport) == [1, 0, 0]
 
 
+def test_a_chunk_with_documents_that_links_to_itself_is_no_end_of_the_chain() -> None:
+    pager, transport = pager_of([chunk(1, 1), chunk(1, 1)])
+    with pytest.raises(MalformedReply, match="circle"):
+        read_all(pager, transport)
+
+
 def test_a_chain_may_have_200_chunks_in_a_row_without_a_new_document() -> None:
     pager, _ = pager_of([chunk()])
     for _ in range(2):

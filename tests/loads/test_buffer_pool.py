@@ -34,6 +34,14 @@ def test_a_body_contains_nothing_of_the_previous_content_of_its_buffer() -> None
     assert len(buffers) == 1
 
 
+def test_no_two_bodies_share_a_buffer() -> None:
+    pool = BufferPool()
+    pool.give(read(pool, b"old" * 1_000))
+    first = read(pool, b"first")
+    second = read(pool, b"second body")
+    assert (first, second) == (b"first", b"second body")
+
+
 def test_the_check_for_enough_bytes_sees_received_bytes_only() -> None:
     pool = BufferPool()
     pool.give(read(pool, b"o" * 1_000))

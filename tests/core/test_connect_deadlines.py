@@ -188,6 +188,23 @@ def test_each_address_gets_its_share_of_the_time_that_is_left(
     assert shares == pytest.approx([2.0, 8 / 3, 4.0, 8.0], abs=0.5)
 
 
+def test_an_address_that_is_tried_after_the_deadline_gets_no_negative_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket refuses one with an error that is none of the network."""
+    shares: list[float] = []
+
+    def connect(self: object, host: str, port: int, timeout: float) -> httpcore.NetworkStream:
+        shares.append(timeout)
+        raise httpcore.ConnectTimeout(host)
+
+    found: Future[list[str]] = Future()
+    found.set_result(["192.0.2.1", "192.0.2.2"])
+    monkeypatch.setattr(deadlines, "look_up", lambda host, port: found)
+    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
+    with ending(time.monotonic() - 1.0), pytest.raises(httpcore.ConnectTimeout):
+        DeadlineBackend().connect_tcp("service.example", 443)
+    assert all(share > 0 for share in shares)
+
+
 def test_each_address_gets_its_share_on_an_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
 

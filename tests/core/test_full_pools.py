@@ -141,3 +141,31 @@ def test_a_lookup_that_hangs_has_sent_nothing(
     reply = asyncio.run(story())
     assert isinstance(reply, NoResponse)
     assert (reply.sent, reply.final) == (False, False)
+
+
+def test_each_connection_looks_its_host_up_again(
+    make: Callable[..., transports.AsyncHttpTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that has moved is found at once."""
+    lookups = list[str]()
+
+    def look_up(host: str, port: int) -> Future[list[str]]:
+        lookups.append(host)
+        found: Future[list[str]] = Future()
+        found.set_result(["127.0.0.1"])
+        return found
+
+    for module in (pools, aiohttp_transport):
+        monkeypatch.setattr(module, "look_up", look_up)
+    start = Request("POST", "/x", body=b"{}", deadline_s=10.0, new_connection=True)
+
+    async def story() -> None:
+        async with running() as (_, base):
+            elsewhere = base.origin.replace("127.0.0.1", "service.example")
+            transport = make(BaseUrl.parse(elsewhere, insecure=True), KEY)
+            for _ in range(2):
+                assert isinstance(await transport.send(start), Response)
+            await transport.aclose()
+
+    asyncio.run(story())
+    assert lookups == ["service.example"] * 2

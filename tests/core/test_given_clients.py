@@ -81,6 +81,7 @@ def broken_by(alert: str) -> httpx.ReadError:
 BROKEN: dict[str, Exception] = {
     "the service fails in the middle": broken_by("TLSV1_ALERT_INTERNAL_ERROR"),
     "no answer": httpx.ReadTimeout("x"),
+    "an error that names a number": httpx.ReadError("reset after 407 bytes"),
     "a reset while it is sent": httpx.WriteError("reset"),
     "a redirect to nowhere": httpx.InvalidURL("http://[/"),
     "a response that is no HTTP": httpx.RemoteProtocolError("x"),
@@ -144,6 +145,26 @@ def test_a_failure_without_a_text_of_its_own_is_told_in_the_words_of_its_cause()
     reply = HttpTransport(BASE, KEY, http_client=client).send(Request("GET", "/v2/x"))
     assert isinstance(reply, NoResponse)
     assert reply.reason == "https://service.test: Connection reset by peer"
+
+
+@pytest.mark.parametrize(("deadline_s", "connect_s"), [(120.0, 10.0), (5.0, 4.5)])
+def test_each_wait_of_the_client_is_limited_and_a_connection_ends_before_the_deadline(
+    deadline_s: float, connect_s: float
+) -> None:
+    """What has no connection at the deadline was not sent."""
+    limits = list[dict[str, float | None]]()
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        limits.append(request.extensions["timeout"])
+        return httpx.Response(200, json={})
+
+    request = Request("GET", "/v2/x", deadline_s=deadline_s)
+    with httpx.Client(transport=httpx.MockTransport(respond)) as client:
+        HttpTransport(BASE, KEY, http_client=client).send(request)
+    awaited = httpx.AsyncClient(transport=httpx.MockTransport(respond))
+    asyncio.run(AsyncHttpTransport(BASE, KEY, http_client=awaited).send(request))
+    assert [each["connect"] for each in limits] == [connect_s, connect_s]
+    assert [limits[0][name] for name in ("read", "write", "pool")] == [deadline_s] * 3
 
 
 def timers() -> list[threading.Timer]:

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from weblake.errors import InvalidOption, WeblakeError, causes
 from weblake.remedies import Remedy
@@ -16,6 +16,11 @@ _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 #: Characters; a prefix of the key with at least this length is treated as a truncated key and hidden.
 MIN_PREFIX_CHARS = 8
+
+
+def _forms_of(character: str) -> str:
+    """Return a pattern for a character, plain or percent-encoded."""
+    return f"{re.escape(character)}|%(?i:{ord(character):02x})"
 
 
 class _RedactedText(str):
@@ -80,10 +85,21 @@ class ApiKey:
 
     def redact(self, text: str) -> str:
         """Return the text with each occurrence of the key replaced: plain, percent-encoded or truncated."""
-        for form in (self._value, quote(self._value, safe="")):
-            for length in range(len(form), min(len(form), MIN_PREFIX_CHARS) - 1, -1):
-                text = text.replace(form[:length], "***")
-        return text
+        if not self:
+            return text
+        prefix = "".join(f"(?:{_forms_of(one)})" for one in self._value[:MIN_PREFIX_CHARS])
+        shown, end = [], 0
+        for found in re.finditer(prefix, text):
+            if found.start() < end:
+                continue
+            shown.append(text[end : found.start()])
+            end = found.end()
+            for one in self._value[MIN_PREFIX_CHARS:]:  # "%" alone is where the text was truncated
+                more = re.compile(f"{_forms_of(one)}|%").match(text, end)
+                if more is None:
+                    break
+                end = more.end()
+        return "***".join([*shown, text[end:]])
 
     def redact_error(self, error: BaseException) -> None:
         """Remove the key from an error and its causes, because a service may repeat the key in a message."""

@@ -19,12 +19,27 @@ IN_URL = quote(KEY, safe="")
     [
         (f"{KEY} and <{KEY}>", "*** and <***>"),
         (f"?key={IN_URL}&x", "?key=***&x"),
+        ("?key=" + IN_URL.replace("%2B", "%2b").replace("%3D", "%3d"), "?key=***"),
+        (f"/{quote(KEY)}/", "/***/"),
+        ("".join(f"%{ord(one):02X}" for one in KEY), "***"),
+        (f"{KEY}{KEY}{KEY[:9]}", "*********"),
         (f"{KEY[:-1]}…", "***…"),
         (f"{IN_URL[:-2]}…", "***…"),
         (f"{KEY[:MIN_PREFIX_CHARS]}…", "***…"),
         (f"{KEY[: MIN_PREFIX_CHARS - 1]}…", "test+ke…"),
     ],
-    ids=["whole", "in a URL", "truncated", "truncated in a URL", "shortest prefix", "too short"],
+    ids=[
+        "whole",
+        "in a URL",
+        "lower-case escapes",
+        "slash not escaped",
+        "all escaped",
+        "repeated",
+        "truncated",
+        "truncated in a URL",
+        "shortest prefix",
+        "too short",
+    ],
 )
 def test_the_key_is_removed_in_each_form(text: str, shown: str) -> None:
     assert ApiKey(KEY).redact(text) == shown
@@ -32,6 +47,10 @@ def test_the_key_is_removed_in_each_form(text: str, shown: str) -> None:
 
 def test_a_key_that_is_shorter_than_a_prefix_is_removed_whole() -> None:
     assert ApiKey("short").redact("short, shor") == "***, shor"
+
+
+def test_without_a_key_nothing_is_removed() -> None:
+    assert ApiKey("").redact("a text") == "a text"
 
 
 @pytest.mark.parametrize(

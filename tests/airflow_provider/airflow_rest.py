@@ -30,7 +30,7 @@ class AirflowRest:
         """Processes of the lab that ended by themselves: name -> how."""
         raise NotImplementedError
 
-    def until(self, what: str, done: Callable[[], Any], timeout: float, why: Callable[[], str] = str) -> Any:
+    def until(self, what: str, done: Callable[[], Any], timeout: float = 240, why: Callable[[], str] = str) -> Any:
         """Polls `done` until it is truthy and returns that; AssertionError at the deadline or when a process died."""
         deadline = time.monotonic() + timeout
         while not (value := done()):
@@ -52,7 +52,7 @@ class AirflowRest:
 
     # DAGs
 
-    def wait_for_dags(self, dag_ids: Collection[str], timeout: float = 120) -> None:
+    def wait_for_dags(self, dag_ids: Collection[str], timeout: float = 240) -> None:
         """Waits until all of these are parsed; an import error of any file is raised at once."""
         missing = set(dag_ids)
 
@@ -83,7 +83,7 @@ class AirflowRest:
         return state
 
     def wait_run(
-        self, dag_id: str, run_id: str, states: Collection[str] = ("success", "failed"), timeout: float = 120
+        self, dag_id: str, run_id: str, states: Collection[str] = ("success", "failed"), timeout: float = 240
     ) -> str:
         """Waits for one of the states and returns it; the error names the tasks' states and ends of their logs."""
         state: str = self.until(
@@ -127,7 +127,7 @@ class AirflowRest:
         run_id: str,
         task_id: str,
         states: Iterable[str],
-        timeout: float = 120,
+        timeout: float = 240,
         map_index: int = -1,
         try_number: int | None = None,
     ) -> dict[str, Any]:

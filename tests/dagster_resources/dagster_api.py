@@ -81,7 +81,7 @@ class DagsterApi(GraphqlClient):
         found = self.ask(field, "Runs", filter=("RunsFilter", wanted), limit=("Int", limit))
         return [Run.of(each) for each in found["results"]]
 
-    def wait_status(self, run_id: str, statuses: Collection[str] = ENDED, timeout: float = 120) -> str:
+    def wait_status(self, run_id: str, statuses: Collection[str] = ENDED, timeout: float = 240) -> str:
         """Waits for one of the states and returns it; a run that ended otherwise fails at once, with its events."""
         wanted = set(_each(statuses))
 
@@ -95,7 +95,7 @@ class DagsterApi(GraphqlClient):
         assert status is not None
         return status
 
-    def wait_retry(self, run_id: str, timeout: float = 120) -> Run:
+    def wait_retry(self, run_id: str, timeout: float = 240) -> Run:
         """Waits for the run that repeats this one, by itself or by a user, and returns the newest."""
         return self.until(
             f"a run that repeats {run_id}",
@@ -121,7 +121,7 @@ class DagsterApi(GraphqlClient):
             event["metadata"] = metadata_of(event.pop("metadataEntries", None) or [])
         return found
 
-    def wait_event(self, run_id: str, done: Callable[[dict[str, Any]], object], timeout: float = 120) -> dict[str, Any]:
+    def wait_event(self, run_id: str, done: Callable[[dict[str, Any]], object], timeout: float = 240) -> dict[str, Any]:
         """Waits for the first event of a run for which `done` is true."""
         what = f"an event of run {run_id}"
         found = self.until(
@@ -213,7 +213,7 @@ class DagsterApi(GraphqlClient):
         ticks: list[dict[str, Any]] = found["sensorState"]["ticks"]
         return ticks
 
-    def wait_sensor_runs(self, sensor: str, number: int = 1, timeout: float = 120) -> list[str]:
+    def wait_sensor_runs(self, sensor: str, number: int = 1, timeout: float = 240) -> list[str]:
         """Waits until a sensor has asked for so many runs, and returns all of theirs, the oldest first."""
 
         def asked() -> list[str] | None:

@@ -37,7 +37,7 @@ class GraphqlClient(abc.ABC):
 
     # Asking
 
-    def until(self, what: str, done: Callable[[], T], timeout: float = 120, why: Callable[[], str] | None = None) -> T:
+    def until(self, what: str, done: Callable[[], T], timeout: float = 240, why: Callable[[], str] | None = None) -> T:
         """Waits for the first true value and returns it; AssertionError when it is late, or when Dagster died."""
         deadline = time.monotonic() + timeout
         while not (value := done()):

@@ -68,7 +68,7 @@ class Environment:
 
     def running_jobs(self, before: int, more: int = 1) -> None:
         """Waits until so many more jobs have been started and are on record."""
-        self.dagster.until("jobs on record", lambda: self.started() == before + more and self._on_record(more), 60)
+        self.dagster.until("jobs on record", lambda: self.started() == before + more and self._on_record(more))
 
     def _on_record(self, newest: int) -> bool:
         records = [path.read_text() for path in self.root.glob("_weblake/ledger/*.job.json")]
@@ -179,7 +179,7 @@ def test_no_process_waits_for_a_job_that_a_sensor_watches(environment: Environme
     started = environment.of("later_job", run)
     assert not dagster.runs(statuses=["STARTED"])  # the job runs, and no process of Dagster's does
     since = time.time()
-    dagster.until("a tick that leaves it", lambda: dagster.ticks("later_collect")[0]["timestamp"] > since, 60)
+    dagster.until("a tick that leaves it", lambda: dagster.ticks("later_collect")[0]["timestamp"] > since)
     assert dagster.materializations("later") == []
     held()
     (collected,) = dagster.wait_sensor_runs("later_collect", 1)
@@ -233,7 +233,7 @@ def test_o9_terminating_a_run_cancels_its_job(environment: Environment, held: Ca
     environment.running_jobs(before)
     dagster.terminate(run)
     assert dagster.wait_status(run, {"CANCELED"}) == "CANCELED"
-    dagster.until("the job to be cancelled", lambda: environment.jobs()[0][1] == "cancelled", 20)
+    dagster.until("the job to be cancelled", lambda: environment.jobs()[0][1] == "cancelled")
     held()
     again = dagster.reexecute(run)  # a person wants it after all: it is bought again
     dagster.wait_status(again, {"SUCCESS"})
@@ -259,7 +259,7 @@ def test_o9_the_retry_of_a_run_over_its_time_limit_lands_its_job(
     environment.running_jobs(before, 2)
     for run in (retried, last):
         dagster.backdate_run(run, 3600)
-    dagster.until("a job to be cancelled", lambda: "cancelled" in dict(environment.jobs()[:2]).values(), 60)
+    dagster.until("a job to be cancelled", lambda: "cancelled" in dict(environment.jobs()[:2]).values())
     retry = dagster.wait_retry(retried)
     held()
     dagster.wait_status(retry.run_id, {"SUCCESS"})

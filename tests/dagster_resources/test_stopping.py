@@ -59,6 +59,12 @@ class Shell:
         command = ("-m", "dagster", "job", "execute", "-f", "cli_assets.py", "-a", "defs", "-j", job)
         return self.start(*command, "--tags", json.dumps(tags))
 
+    def retry(self) -> None:
+        """Runs the assets of the run again, as its retry, to the end."""
+        process = self.start("cli_assets.py", self.run().run_id)
+        output = process.communicate(timeout=DEADLINE_S)[0]
+        assert process.returncode == 0, output
+
     def job_status(self) -> str:
         with self.service.client() as client:
             (entry,) = client.list_activity(endpoint="batch_scrape").data
@@ -136,9 +142,7 @@ def test_o9_the_job_of_an_evicted_worker_is_left_to_the_retry(shell: Shell, numb
     shell.site.release()
     if number == signal.SIGKILL:  # the daemon's part, where there is one
         shell.instance.report_run_failed(shell.run())
-    retry = shell.start("cli_assets.py", shell.run().run_id)
-    assert retry.wait(DEADLINE_S) == 0, retry.communicate()[0]
-    retry.communicate()
+    shell.retry()
     assert (shell.started, len(shell.landed)) == (1, 1)
 
 
@@ -174,9 +178,7 @@ def test_o9_a_terminated_run_cancels_its_job(shell: Shell) -> None:
     assert shell.job_status() == "cancelled"
     assert shell.landed == []
     shell.site.release()
-    retry = shell.start("cli_assets.py", shell.run().run_id)  # asked for again, it is bought again
-    assert retry.wait(DEADLINE_S) == 0, retry.communicate()[0]
-    retry.communicate()
+    shell.retry()  # asked for again, it is bought again
     assert (shell.started, len(shell.landed)) == (2, 1)
 
 
@@ -216,9 +218,7 @@ def test_o9_the_job_of_a_run_over_its_time_limit_is_left_to_the_retry(shell: She
     assert shell.instance.all_logs(shell.run().run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY) == []
     shell.instance.report_run_failed(shell.run(), "Exceeded maximum runtime of 6 seconds.")
     shell.site.release()
-    retry = shell.start("cli_assets.py", shell.run().run_id)
-    assert retry.wait(DEADLINE_S) == 0, retry.communicate()[0]
-    retry.communicate()
+    shell.retry()
     assert (shell.started, len(shell.landed)) == (1, 1)
 
 

@@ -27,17 +27,19 @@ def with_entry(dataset: Dataset, table: RegisteredTable, lake: LakeTable, entrie
     """Divide the loads that have an entry into batches, one for each commit.
 
     A replaced load and the one in its place are in the same batch. If the table's own maintenance has merged files, a
-    commit of such a pair copies the rows that it adds: these batches have few bytes, and come after the other loads.
+    commit of such a pair copies the rows that it adds: these batches have few bytes, and come after the other loads. So
+    do loads that are about to replace others.
     """
     replaced = [load_id for load_id, found in entries.items() if REMOVED in found]
-    copies = bool(replaced) and lake.has_merged_files()
+    copies = bool(entries) and lake.has_merged_files()
+    replacing = ledger_listing.read_by_id(dataset.ledger, entries if copies else (), partial(_replaces, dataset))
     if not copies and len(entries) <= LOADS_PER_COMMIT:
         replaced = []  # all are in one commit anyway
     current = dict(ledger_listing.read_by_id(dataset.ledger, replaced, partial(_current, dataset)))
     together: dict[str, list[str]] = {load_id: [] for load_id in entries}
     for load_id in entries:
         together.setdefault(current.get(load_id, load_id), []).append(load_id)
-    pairs = set(current.values())
+    pairs = {*current.values(), *(load_id for load_id, replaces in replacing if replaces)}
     sized = sorted(pairs) if copies else []
     bytes_of = dict(ledger_listing.read_by_id(dataset.ledger, sized, partial(_bytes_of, dataset, table)))
     for kind in ([each for each in together if each not in pairs], [each for each in together if each in pairs]):
@@ -58,6 +60,15 @@ def _current(dataset: Dataset, load_id: str) -> str:
         return dataset.ledger.current_load(load_id)
     except StorageRefused:
         return load_id
+
+
+def _replaces(dataset: Dataset, load_id: str) -> bool:
+    """Return whether a load replaces others; False if it has not landed, or its record cannot be read."""
+    try:
+        done = dataset.ledger.done(load_id)
+    except StorageRefused:
+        return False
+    return done is not None and bool(done.retired)
 
 
 def _bytes_of(dataset: Dataset, table: RegisteredTable, load_id: str) -> int:

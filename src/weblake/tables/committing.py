@@ -9,7 +9,7 @@ between any two steps: the next sync finds what is done. Any number of syncs may
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -24,11 +24,11 @@ from weblake.dataset.registered_tables import (
 )
 from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
-from weblake.receipt import Receipt
-from weblake.tables import batches
+from weblake.tables import batches, waiting_loads
 from weblake.tables.attempts import Attempts
 from weblake.tables.changes import append_only_error
-from weblake.tables.formats import CommitConflict, LakeTable, LoadFile, TableResult, file_of
+from weblake.tables.formats import CommitConflict, LakeTable, LoadFile, TableResult
+from weblake.tables.waiting_loads import WaitingLoad
 
 #: Loads of a batch from which on the records of all loads are listed, 1,000 with a request, and not read one by one.
 LISTED_FROM = 100
@@ -48,16 +48,6 @@ class SyncResult(TableResult):
     table_rows: int
     #: Files of retired loads that were deleted, because no table needs them any more.
     deleted_files: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """A load that may have to be added or taken out."""
-
-    file: LoadFile
-    retired: bool
-    #: The entries of the load under `_weblake/uncommitted`.
-    entries: frozenset[str]
 
 
 def sync_table(dataset: Dataset, table: RegisteredTable, lake: LakeTable, *, everything: bool = False) -> SyncResult:
@@ -121,8 +111,15 @@ def _commit(
     attempts = Attempts(table, lake)
     for _ in attempts:
         # After the table: a load that is retired later is taken out later.
-        loads = _read(dataset, table, batch, unreadable)
+        loads = waiting_loads.read(dataset, table, batch, unreadable)
         in_table, out = _in_log(dataset, records, table, lake, loads)
+        replaced = waiting_loads.replaced_by(loads, in_table | out)
+        if replaced:
+            absent = sorted(replaced.difference(load.file.load_id for load in loads))
+            others = waiting_loads.read_replaced(dataset, table, absent)
+            for found, more in zip((in_table, out), _in_log(dataset, records, table, lake, others), strict=True):
+                found |= more
+            loads = waiting_loads.as_retired([*loads, *others], replaced)
         before = {ADDED: frozenset(in_table), REMOVED: frozenset(out)}
         add = [load.file for load in loads if not load.retired and load.file.load_id not in in_table | out]
         remove = [
@@ -134,7 +131,7 @@ def _commit(
         ]
         stay = {file.load_id for file in remove if file.path is not None} if lake.append_only else set()
         if stay:
-            waiting = _with_later_ones(dataset, stay)
+            waiting = waiting_loads.with_later_ones(dataset, stay, loads)
             add = [file for file in add if file.load_id not in waiting]
             remove = [file for file in remove if file.load_id not in stay]
         if add or remove:
@@ -160,18 +157,6 @@ def _commit(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _with_later_ones(dataset: Dataset, load_ids: Iterable[str]) -> set[str]:
-    """Return these loads and those that have replaced them, one after the other."""
-    found = set(load_ids)
-    waiting = list(found)
-    while waiting:
-        retired = dataset.ledger.retired(waiting.pop())
-        if retired is not None and retired.by not in found:
-            found.add(retired.by)
-            waiting.append(retired.by)
-    return found
-
-
 def _deleted_meanwhile(dataset: Dataset, add: Sequence[LoadFile]) -> bool:
     """Return whether another sync has taken out loads that were to be added, and has deleted their files.
 
@@ -193,7 +178,7 @@ def _is_committed(records: TableRecords, table: RegisteredTable, what: str, load
 
 
 def _in_log(
-    dataset: Dataset, records: TableRecords, table: RegisteredTable, lake: LakeTable, loads: Sequence[_Load]
+    dataset: Dataset, records: TableRecords, table: RegisteredTable, lake: LakeTable, loads: Sequence[WaitingLoad]
 ) -> tuple[set[str], set[str]]:
     """Return the loads that the table has added, and those that it has taken out.
 
@@ -219,7 +204,7 @@ def _record(
     records: TableRecords,
     table: RegisteredTable,
     lake: LakeTable,
-    loads: Sequence[_Load],
+    loads: Sequence[WaitingLoad],
     committed: Mapping[str, set[str]],
     before: Mapping[str, frozenset[str]],
 ) -> None:
@@ -253,25 +238,3 @@ def _retired_meanwhile(
             mark_uncommitted(dataset.storage, [table.table_id], load_id, REMOVED)
             found[load_id] = frozenset({REMOVED})
     return found
-
-
-def _read(
-    dataset: Dataset,
-    table: RegisteredTable,
-    batch: batches.Batch,
-    unreadable: dict[str, StorageRefused],
-) -> list[_Load]:
-    """Return the loads of a batch that have landed and whose records can be read."""
-
-    def read(load_id: str) -> _Load | None:
-        try:
-            done = dataset.ledger.done(load_id)
-            retired = done is not None and dataset.ledger.retired(load_id) is not None
-        except StorageRefused as error:
-            unreadable[load_id] = error
-            return None
-        if done is None:
-            return None
-        return _Load(file_of(table, load_id, Receipt.from_dict(done.receipt)), retired, batch[load_id])
-
-    return [load for _, load in ledger_listing.read_by_id(dataset.ledger, batch, read) if load is not None]

@@ -24,7 +24,7 @@ class TableStatus(TableResult):
     Loads are named by id, files of the dataset by path.
     """
 
-    #: Loads that have landed and were not retired, and have rows in this table of the dataset; or files.
+    #: Loads that have landed and were not replaced, and have rows in this table of the dataset; or files.
     loads: int
     #: Rows of the table.
     rows: int
@@ -81,6 +81,7 @@ def status(
         if load.retired is not None:
             retired.add(load.load_id)
         elif load.done is not None:
+            retired.update(load.done.retired)  # a sync does not wait for the records of these
             receipt = Receipt.from_dict(load.done.receipt)
             for table in tables:
                 file = file_of(table, load.load_id, receipt)
@@ -101,6 +102,7 @@ def _compare_loads(
     retired: set[str],
     options: Mapping[str, str] | None,
 ) -> TableStatus:
+    rows = {load_id: count for load_id, count in rows.items() if load_id not in retired}
     records = TableRecords(dataset.ledger)
     committed = records.all_committed(table)  # before the table is read
     lake = open_lake_table(dataset, table, options)

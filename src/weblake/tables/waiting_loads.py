@@ -1,0 +1,116 @@
+"""Reads the records of the loads that wait for a table, and of the loads that they replace.
+
+The done record of a load names the loads that it replaces. Their own records follow it: a sync may come in between, or
+the landing may be killed there. So a sync takes out what a load replaces in the commit that adds it, and does not wait
+for the retirement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from weblake.dataset import ledger_listing
+from weblake.dataset.records import Done
+from weblake.dataset.registered_tables import REMOVED, RegisteredTable
+from weblake.dataset.root import Dataset
+from weblake.errors import StorageRefused
+from weblake.receipt import Receipt
+from weblake.tables.batches import Batch
+from weblake.tables.formats import LoadFile, file_of
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingLoad:
+    """A load that may have to be added or taken out."""
+
+    file: LoadFile
+    retired: bool = False
+    #: The entries of the load under `_weblake/uncommitted`.
+    entries: frozenset[str] = frozenset()
+    #: The loads that it replaces; their retirement may not be on record yet.
+    replaces: tuple[str, ...] = ()
+
+
+def read(
+    dataset: Dataset, table: RegisteredTable, batch: Batch, unreadable: dict[str, StorageRefused]
+) -> list[WaitingLoad]:
+    """Return the loads of a batch that have landed and whose records can be read."""
+
+    def read_one(load_id: str) -> WaitingLoad | None:
+        try:
+            done = dataset.ledger.done(load_id)
+            retired = done is not None and dataset.ledger.retired(load_id) is not None
+        except StorageRefused as error:
+            unreadable[load_id] = error
+            return None
+        return None if done is None else _load(table, done, retired=retired, entries=batch[load_id])
+
+    return [load for _, load in ledger_listing.read_by_id(dataset.ledger, batch, read_one) if load is not None]
+
+
+def read_replaced(dataset: Dataset, table: RegisteredTable, load_ids: Iterable[str]) -> list[WaitingLoad]:
+    """Return loads that are about to be replaced, without entries, apart from those with an unreadable done record.
+
+    Whether they are retired is not looked up. A load that has not landed yet is returned without a file: once it has
+    landed, no sync must add it.
+    """
+
+    def read_one(load_id: str) -> WaitingLoad | None:
+        try:
+            done = dataset.ledger.done(load_id)
+        except StorageRefused:
+            return None
+        if done is None:
+            return WaitingLoad(LoadFile(load_id, None, 0, 0, {}))
+        return _load(table, done)
+
+    return [load for _, load in ledger_listing.read_by_id(dataset.ledger, load_ids, read_one) if load is not None]
+
+
+def replaced_by(loads: Sequence[WaitingLoad], known: Collection[str]) -> set[str]:
+    """Return the ids of the loads that are replaced by those of `loads` that a sync is about to add.
+
+    `known` are the loads that the table has added or taken out.
+    """
+    by_id = {load.file.load_id: load for load in loads if load.file.load_id not in known}
+    found: set[str] = set()
+    adding = [load for load in by_id.values() if not load.retired]
+    while adding:
+        new = set(adding.pop().replaces) - found
+        found |= new
+        adding += [by_id[load_id] for load_id in sorted(new) if load_id in by_id]
+    return found
+
+
+def as_retired(loads: Iterable[WaitingLoad], load_ids: Collection[str]) -> list[WaitingLoad]:
+    """Return the loads, those with these ids as retired: the table has to name them as taken out."""
+    return [
+        replace(load, retired=True, entries=load.entries | {REMOVED})
+        if load.file.load_id in load_ids and not load.retired
+        else load
+        for load in loads
+    ]
+
+
+def with_later_ones(dataset: Dataset, load_ids: Iterable[str], loads: Sequence[WaitingLoad]) -> set[str]:
+    """Return these loads and those that have replaced them or are about to do so, one after the other."""
+    later: dict[str, set[str]] = {}
+    for load in loads:
+        for load_id in load.replaces:
+            later.setdefault(load_id, set()).add(load.file.load_id)
+    found = set(load_ids)
+    waiting = list(found)
+    while waiting:
+        load_id = waiting.pop()
+        retired = dataset.ledger.retired(load_id)
+        by = later.get(load_id, set()) | ({retired.by} if retired is not None else set())
+        waiting += by - found
+        found |= by
+    return found
+
+
+def _load(
+    table: RegisteredTable, done: Done, *, retired: bool = False, entries: frozenset[str] = frozenset()
+) -> WaitingLoad:
+    return WaitingLoad(file_of(table, done.load_id, Receipt.from_dict(done.receipt)), retired, entries, done.retired)

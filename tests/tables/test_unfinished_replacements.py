@@ -1,0 +1,237 @@
+"""A sync while a replacement is unfinished: the new load is on record, and the retirement of the old one is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from catalogue import proves
+from crash_steps import Crash
+from deltalake import DeltaTable
+from table_lab import FORMATS, add, kind_of, land, options_of, rows, sync
+from task_lab import CLEAR, RETRY, TaskLab
+
+from weblake import tables
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.registered_tables import ADDED, TableRecords
+from weblake.errors import StorageRefused
+from weblake.loads import recovery
+from weblake.tables import batches
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
+
+def before_the_retirement(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Have the next landing do something between its own done record and the retirement of the older load."""
+    real = recovery.retire
+
+    def retire(*args: Any, **more: Any) -> None:
+        monkeypatch.setattr(recovery, "retire", real)
+        do()
+        real(*args, **more)
+
+    monkeypatch.setattr(recovery, "retire", retire)
+
+
+def land_and_die(lab: TaskLab, run: str, day: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Land a load, and end before the older one is retired."""
+
+    def crash() -> None:
+        raise Crash
+
+    before_the_retirement(monkeypatch, crash)
+    with pytest.raises(Crash):
+        land(lab, run, day)
+
+
+@proves(
+    "2.10",
+    at="src/weblake/tables/committing.py",
+    line="replaced = waiting_loads.replaced_by(loads, in_table | out)",
+    becomes="replaced: set[str] = set()",
+    case="delta-synced",
+)
+@pytest.mark.parametrize("synced", [True, False], ids=["synced", "not synced"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_sync_before_the_retirement_replaces_the_load(
+    lab: TaskLab, format: str, synced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the table has the old load, or would get it in the same sync: readers never see both."""
+    other = land(lab, "run-0", "b")
+    add(lab, format, keep_days=0)
+    sync(lab, format)
+    old = land(lab, "run-1", "a")
+    if synced:
+        sync(lab, format)
+    found: list[Any] = []
+
+    def sync_twice() -> None:
+        found.append(sync(lab, format))
+        found.append(sync(lab, format, everything=True))
+        found.append(rows(lab, format))
+        found.extend(tables.status(lab.root, table_options=options_of(lab, format)))
+
+    before_the_retirement(monkeypatch, sync_twice)
+    new = land(lab, "run-2", "a")
+    first, again, there, status = found
+    assert there == {new: 3, other: 3}
+    assert (first.added, first.removed) == ((new,), (old,))
+    assert (again.added, again.removed, again.version) == ((), (), first.version)
+    assert (status.in_step, status.loads) == (True, 2)
+    assert sync(lab, format).deleted_files == 1
+    assert rows(lab, format) == {new: 3, other: 3}
+    assert lab.visible == sorted([new, other])
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_landing_that_is_killed_before_the_retirement(
+    lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next load of the slot finishes it; the table has the newest load after each sync."""
+    old = land(lab, "run-1", "a")
+    add(lab, format, keep_days=0)
+    sync(lab, format)
+    land_and_die(lab, "run-2", "a", monkeypatch)
+    (second,) = sync(lab, format).added
+    assert rows(lab, format) == {second: 3}
+    assert lab.visible == sorted([old, second]), "the landing did not retire it, so its file stays"
+    third = land(lab, "run-3", "a")
+    sync(lab, format)
+    assert rows(lab, format) == {third: 3}
+    assert lab.visible == [third]
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_a_replacement_in_two_commits_is_never_there_twice(
+    lab: TaskLab, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No entry tells that the loads belong together, so they may be in different commits of a large backlog."""
+    land(lab, "run-0", "b")
+    add(lab, "delta")
+    sync(lab, "delta")
+    old = land(lab, "run-1", "a")
+    land_and_die(lab, "run-2", "a", monkeypatch)
+    real, versions = kind_of("delta").commit, list[int]()
+
+    def in_order(self: TableRecords, table: tables.RegisteredTable) -> dict[str, set[str]]:
+        found = uncommitted(self, table)
+        return {
+            load_id: found[load_id] for load_id in sorted(found, key=lambda each: (each == old) != (first == "old"))
+        }
+
+    def commit(self: Any, *args: Any) -> None:
+        real(self, *args)
+        versions.append(sum(rows(lab, "delta").values()))
+
+    uncommitted = TableRecords.uncommitted
+    monkeypatch.setattr(TableRecords, "uncommitted", in_order)
+    monkeypatch.setattr(batches, "LOADS_PER_COMMIT", 1)
+    monkeypatch.setattr(kind_of("delta"), "commit", commit)
+    sync(lab, "delta")
+    assert set(versions) == {6}
+    assert old not in rows(lab, "delta")
+
+
+def test_a_replaced_load_that_is_on_record_after_its_replacement_is_not_added(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its landing is slow: a newer one of the slot has overtaken it, and has not retired it yet."""
+    other = land(lab, "run-0", "b")
+    add(lab, "delta")
+    sync(lab, "delta")
+    real, found = Ledger.record_done, list[Any]()
+
+    def is_slow(self: Ledger, *args: Any, **more: Any) -> Any:
+        def record_and_sync() -> None:
+            found.append(sync(lab, "delta"))
+            found.append(real(self, *args, **more))
+            found.append(sync(lab, "delta"))
+            found.append(rows(lab, "delta"))
+
+        monkeypatch.setattr(Ledger, "record_done", real)
+        before_the_retirement(monkeypatch, record_and_sync)
+        newer.append(land(lab, "run-2", "a"))
+        return found[1]
+
+    newer: list[str] = []
+    monkeypatch.setattr(Ledger, "record_done", is_slow)
+    land(lab, "run-1", "a")
+    assert (found[0].added, found[2].added) == ((newer[0],), ())
+    assert found[3] == {newer[0]: 3, other: 3}
+    sync(lab, "delta")
+    assert rows(lab, "delta") == {newer[0]: 3, other: 3}
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+
+
+def test_a_slot_that_is_replaced_twice_after_the_list_of_entries(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sync knows neither entry of a retirement: the load in between tells what the newest one replaces, too."""
+    land(lab, "run-1", "a")
+    add(lab, "delta", keep_days=0)
+    sync(lab, "delta")
+    land(lab, "run-2", "a")
+    newest = land(lab, "run-3", "a")
+    real = TableRecords.uncommitted
+
+    def without_retirements(self: TableRecords, table: tables.RegisteredTable) -> dict[str, set[str]]:
+        return {load_id: {ADDED} for load_id, found in real(self, table).items() if ADDED in found}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableRecords, "uncommitted", without_retirements)
+        assert sync(lab, "delta").added == (newest,)
+    assert rows(lab, "delta") == {newest: 3}
+    sync(lab, "delta")
+    assert lab.visible == [newest]
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+
+
+def test_a_damaged_record_of_a_retirement_is_told_and_the_load_is_replaced(lab: TaskLab) -> None:
+    old = land(lab, "run-1", "a")
+    add(lab, "delta")
+    sync(lab, "delta")
+    new = land(lab, "run-2", "a")
+    (lab.root / "_weblake" / "ledger" / f"{old}.retired.json").write_bytes(b"{")
+    with pytest.raises(StorageRefused, match=rf"{old}\.retired\.json of .+ cannot be read"):
+        sync(lab, "delta")
+    assert rows(lab, "delta") == {new: 3}
+
+
+def test_an_append_only_table_waits_for_both(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = land(lab, "run-1", "a")
+    add(lab, "delta")
+    sync(lab, "delta")
+    table = DeltaTable(lab.root / "documents")
+    table.alter.set_table_properties({"delta.appendOnly": "true"})
+    land_and_die(lab, "run-2", "a", monkeypatch)
+    for _ in range(2):
+        with pytest.raises(StorageRefused, match=f"is append-only .+ the rows of {old} were replaced"):
+            sync(lab, "delta")
+        assert rows(lab, "delta") == {old: 3}
+    DeltaTable(lab.root / "documents").alter.set_table_properties({"delta.appendOnly": "false"})
+    done = sync(lab, "delta")
+    assert done.removed == (old,)
+    assert rows(lab, "delta") == dict.fromkeys(done.added, 3)
+
+
+def test_other_loads_are_not_copied_into_a_merged_delta_table(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a merged file are taken out by a copy, and deltalake holds in memory what it copies."""
+
+    def landed(number: int, occasion: str) -> str:
+        lab.run = f"run-{number}"
+        return lab.land(occasion).receipt.load_id
+
+    for number in range(2):
+        landed(number, RETRY)
+    add(lab, "delta")
+    sync(lab, "delta")
+    assert DeltaTable(lab.root / "documents").optimize.compact()["numFilesAdded"] == 1
+    others = {landed(number, RETRY) for number in (2, 3)}
+    synced: list[tables.SyncResult] = []
+    before_the_retirement(monkeypatch, lambda: synced.append(sync(lab, "delta")))
+    new = landed(0, CLEAR)
+    assert set(synced[0].added) == {new, *others}
+    by_reference = {uri.rpartition("/")[2][:16] for uri in DeltaTable(lab.root / "documents").file_uris()}
+    assert others <= by_reference
+    assert new not in by_reference
+    assert list(rows(lab, "delta").values()) == [3] * 4

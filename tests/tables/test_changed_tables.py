@@ -568,6 +568,24 @@ def test_an_append_only_table_gets_new_loads_and_keeps_replaced_ones(lab: TaskLa
     assert rows(lab, "delta") == {newest: 3, other: 3}
 
 
+def test_the_first_sync_of_an_append_only_table_is_not_its_last_look_at_all_loads(lab: TaskLab) -> None:
+    """Loads that landed while the table was not registered have no entry: they wait all the same."""
+    old = land(lab, "run-1", "a")
+    add(lab, "delta")
+    sync(lab, "delta")
+    add(lab, "delta", table="page_errors")  # it keeps the files
+    tables.remove(lab.root, "delta", "documents")
+    new = land(lab, "run-2", "a")
+    add(lab, "delta")
+    with_configuration(**{"delta.appendOnly": "true"})(lab)
+    with pytest.raises(StorageRefused, match=rf"append-only .*the rows of {old} were replaced"):
+        sync(lab, "delta", name="documents")
+    assert rows(lab, "delta") == {old: 3}
+    with_configuration(**{"delta.appendOnly": "false"})(lab)
+    sync(lab, "delta", name="documents")
+    assert rows(lab, "delta") == {new: 3}
+
+
 def test_a_table_that_is_append_only_no_more_gets_the_replacement_at_once(
     lab: TaskLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,48 @@ def test_a_commit_whose_reply_is_lost(lab: TaskLab, format: str, monkeypatch: py
     assert rows(lab, format) == {load_id: 3}
 
 
+@pytest.mark.usefixtures("short_pauses")
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_replacement_whose_reply_is_lost_is_committed_once(
+    lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(lab, "run-1", "a")
+    add(lab, format)
+    sync(lab, format)
+    new = land(lab, "run-2", "a")
+    table = kind_of(format)
+    real, versions = table.commit, []
+
+    def loses_its_reply(self: Any, *args: Any) -> None:
+        real(self, *args)
+        versions.append(self.version)
+        raise CommitConflict("the connection was closed")
+
+    monkeypatch.setattr(table, "commit", loses_its_reply)
+    assert [sync(lab, format).version] == versions
+    assert rows(lab, format) == {new: 3}
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_a_load_that_is_retired_between_two_attempts_is_not_added(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt reads the records again, after the table."""
+    add_first(lab)
+    land(lab, "run-1", "a")
+    real, newer = delta.DeltaLakeTable.commit, []
+
+    def is_overtaken(self: Any, *args: Any) -> None:
+        monkeypatch.setattr(delta.DeltaLakeTable, "commit", real)
+        newer.append(land(lab, "run-2", "a"))
+        raise CommitConflict("another program has committed first")
+
+    monkeypatch.setattr(delta.DeltaLakeTable, "commit", is_overtaken)
+    assert sync(lab, "delta").added == ()
+    assert sync(lab, "delta").added == tuple(newer)
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+
+
 @proves(
     "2.10",
     at="src/weblake/tables/delta.py",

@@ -18,7 +18,7 @@ from weblake import tables
 from weblake.dataset.registered_tables import TableRecords
 from weblake.errors import StorageRefused
 from weblake.storage.local import LocalStorage
-from weblake.tables import delta, iceberg, synchronization
+from weblake.tables import committing, delta, iceberg, synchronization
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
@@ -75,6 +75,27 @@ def test_an_expired_commit_that_a_killed_sync_did_not_record(
     monkeypatch.setattr(DeltaTable, "transaction_version", lambda *_: None)
     sync(lab, format)
     assert rows(lab, format) == {current: 3}
+
+
+@pytest.mark.parametrize("listed_from", [1, 100], ids=["listed", "one by one"])
+def test_the_records_remember_what_the_log_has_forgotten(
+    lab: TaskLab, listed_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was added and what was taken out; of many loads, the records are listed."""
+    other = land(lab, "run-0", "b")
+    replaced = land(lab, "run-1", "a")
+    add(lab, "delta", keep_days=0)
+    sync(lab, "delta")
+    land(lab, "run-2", "a")
+    version = sync(lab, "delta").version
+    monkeypatch.setattr(DeltaTable, "transaction_version", lambda *_: None)
+    monkeypatch.setattr(committing, "LISTED_FROM", listed_from)
+    done = sync(lab, "delta", everything=True)
+    assert (done.added, done.removed, done.version) == ((), (), version)
+    new = land(lab, "run-3", "a")
+    sync(lab, "delta")
+    assert rows(lab, "delta") == {other: 3, new: 3}
+    assert replaced not in lab.visible
 
 
 @proves(

@@ -554,8 +554,9 @@ def test_an_append_only_table_gets_new_loads_and_keeps_replaced_ones(lab: TaskLa
     sync(lab, "delta")
     with_configuration(**{"delta.appendOnly": "true"})(lab)
     other = land(lab, "run-2", "b")
-    land(lab, "run-3", "a")
-    newest = land(lab, "run-4", "a")
+    for run in ("run-3", "run-4"):
+        land(lab, run, "a")
+    newest = land(lab, "run-5", "a")
     with pytest.raises(StorageRefused, match=rf"append-only .*the rows of {old} were replaced.*SET TBLPROPERTIES"):
         sync(lab, "delta")
     assert rows(lab, "delta") == {old: 3, other: 3}

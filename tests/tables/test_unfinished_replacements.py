@@ -186,6 +186,24 @@ def test_a_slot_that_is_replaced_twice_after_the_list_of_entries(lab: TaskLab, m
     assert lab.dataset.storage.list("_weblake/uncommitted") == []
 
 
+def test_a_damaged_record_of_the_old_load_is_told(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not keep the new load from the table, as a damaged record of any other load does not."""
+    old = land(lab, "run-1", "a")
+    add(lab, "delta")
+    sync(lab, "delta")
+    land_and_die(lab, "run-2", "a", monkeypatch)
+    record = lab.root / "_weblake" / "ledger" / f"{old}.done.json"
+    whole = record.read_bytes()
+    record.write_bytes(b"{")
+    with pytest.raises(StorageRefused, match=rf"{old}\.done\.json of .+ cannot be read"):
+        sync(lab, "delta")
+    assert len(rows(lab, "delta")) == 2
+    record.write_bytes(whole)
+    new = land(lab, "run-3", "a")
+    sync(lab, "delta")
+    assert rows(lab, "delta") == {new: 3}
+
+
 def test_a_damaged_record_of_a_retirement_is_told_and_the_load_is_replaced(lab: TaskLab) -> None:
     old = land(lab, "run-1", "a")
     add(lab, "delta")

@@ -116,7 +116,7 @@ def _commit(
         replaced = waiting_loads.replaced_by(loads, in_table | out)
         if replaced:
             absent = sorted(replaced.difference(load.file.load_id for load in loads))
-            others = waiting_loads.read_replaced(dataset, table, absent)
+            others = waiting_loads.read_replaced(dataset, table, absent, unreadable)
             for found, more in zip((in_table, out), _in_log(dataset, records, table, lake, others), strict=True):
                 found |= more
             loads = waiting_loads.as_retired([*loads, *others], replaced)

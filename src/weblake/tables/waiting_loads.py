@@ -49,8 +49,10 @@ def read(
     return [load for _, load in ledger_listing.read_by_id(dataset.ledger, batch, read_one) if load is not None]
 
 
-def read_replaced(dataset: Dataset, table: RegisteredTable, load_ids: Iterable[str]) -> list[WaitingLoad]:
-    """Return loads that are about to be replaced, without entries, apart from those with an unreadable done record.
+def read_replaced(
+    dataset: Dataset, table: RegisteredTable, load_ids: Iterable[str], unreadable: dict[str, StorageRefused]
+) -> list[WaitingLoad]:
+    """Return loads without an entry that are about to be replaced and whose done records can be read.
 
     Whether they are retired is not looked up. A load that has not landed yet is returned without a file: once it has
     landed, no sync must add it.
@@ -59,7 +61,8 @@ def read_replaced(dataset: Dataset, table: RegisteredTable, load_ids: Iterable[s
     def read_one(load_id: str) -> WaitingLoad | None:
         try:
             done = dataset.ledger.done(load_id)
-        except StorageRefused:
+        except StorageRefused as error:
+            unreadable[load_id] = error
             return None
         if done is None:
             return WaitingLoad(LoadFile(load_id, None, 0, 0, {}))

@@ -346,6 +346,7 @@ def test_a_table_that_is_added_and_synced_while_a_load_is_replaced(
     tables.sync(lab.root)
     assert loads_in(lab) == [second.load_id] * 3
     assert lab.visible == [second.load_id]
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
 
 
 def test_a_retired_load_is_not_added_when_it_is_offered_again(lab: TaskLab) -> None:

@@ -34,7 +34,7 @@ from task_lab import CLEAR, RETRY, URLS, TaskLab
 from weblake import tables
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import utc_now
-from weblake.dataset.registered_tables import ADDED
+from weblake.dataset.registered_tables import ADDED, mark_uncommitted
 from weblake.dataset.root import open_dataset
 from weblake.errors import StorageRefused
 from weblake.receipt import LandedFile, Receipt
@@ -228,6 +228,29 @@ def test_a_replacement_is_one_commit_in_a_backlog_of_many_commits(
     assert versions == [3 * len(slots)] * 4
 
 
+def test_a_load_with_both_entries_is_replaced_in_one_commit(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync that was killed after its records has left the entry of its addition."""
+    older = [land(lab, f"run-1{slot}", slot) for slot in "ab"]
+    add(lab, "delta")
+    sync(lab, "delta")
+    (table,) = tables.list_tables(lab.root)
+    for load_id in older:
+        mark_uncommitted(lab.dataset.storage, [table.table_id], load_id, ADDED)
+    for slot in "ab":
+        land(lab, f"run-2{slot}", slot)
+    monkeypatch.setattr(batches, "LOADS_PER_COMMIT", 1)
+    real, versions = delta.DeltaLakeTable.commit, list[int]()
+
+    def commit(self: Any, *args: Any) -> None:
+        real(self, *args)
+        versions.append(sum(rows(lab, "delta").values()))
+
+    monkeypatch.setattr(delta.DeltaLakeTable, "commit", commit)
+    sync(lab, "delta")
+    assert versions == [6, 6]
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+
+
 def test_only_replacements_are_copied_into_a_merged_delta_table(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """deltalake holds the rows that it copies in memory: a backlog of a thousand loads does not fit in."""
 
@@ -240,15 +263,18 @@ def test_only_replacements_are_copied_into_a_merged_delta_table(lab: TaskLab, mo
     add(lab, "delta")
     sync(lab, "delta")
     assert DeltaTable(lab.root / "documents").optimize.compact()["numFilesAdded"] == 1
-    new = [landed(0, CLEAR), landed(1, CLEAR), landed(4, RETRY), landed(5, RETRY)]  # the first two replace a load
-    monkeypatch.setattr(batches, "COPIED_PER_COMMIT", 1)
+    new = [*(landed(number, CLEAR) for number in range(3)), landed(4, RETRY), landed(5, RETRY)]  # three replace a load
+    largest = max(file.stat().st_size for file in lab.root.glob("documents/*=*/*.parquet"))
+    monkeypatch.setattr(batches, "COPIED_PER_COMMIT", largest * 3 // 2)
     before = DeltaTable(lab.root / "documents").version()
     sync(lab, "delta")
     table = DeltaTable(lab.root / "documents")
-    assert table.version() == before + 3, "the new loads by reference, then one commit for each replacement"
-    by_reference = {uri.rpartition("/")[2][:16] for uri in table.file_uris()}
-    assert by_reference.intersection(new) == set(new[2:])
-    assert [rows(lab, "delta")[load_id] for load_id in new] == [3] * 4
+    assert table.version() == before + 4, "the new loads by reference, then one commit for each replacement"
+    for version in (before + 1, before + 4):
+        table.load_as_version(version)
+        by_reference = {uri.rpartition("/")[2][:16] for uri in table.file_uris()}
+        assert by_reference.intersection(new) == set(new[3:])
+    assert [rows(lab, "delta")[load_id] for load_id in new] == [3] * 5
     assert sum(rows(lab, "delta").values()) == 3 * 6
 
 
@@ -376,6 +402,24 @@ def test_a_record_that_cannot_be_read_stops_its_own_load_only(lab: TaskLab, form
     assert rows(lab, format) == {damaged: 3, other: 3}
 
 
+def test_a_damaged_record_stops_its_own_load_only_in_a_merged_table(lab: TaskLab) -> None:
+    """There, the records of loads are read before the batches, too: which of them replace others, and their bytes."""
+    for number in range(2):
+        lab.run = f"run-{number}"
+        lab.land(RETRY)
+    add(lab, "delta")
+    sync(lab, "delta")
+    assert DeltaTable(lab.root / "documents").optimize.compact()["numFilesAdded"] == 1
+    new = []
+    for number in range(2):  # each replaces a load
+        lab.run = f"run-{number}"
+        new.append(lab.land(CLEAR).receipt.load_id)
+    (lab.root / "_weblake" / "ledger" / f"{new[0]}.done.json").write_bytes(b"{")
+    with pytest.raises(StorageRefused, match=rf"{new[0]}\.done\.json of .+ cannot be read"):
+        sync(lab, "delta")
+    assert rows(lab, "delta")[new[1]] == 3
+
+
 def test_a_table_that_fails_does_not_keep_the_others_from_their_loads(lab: TaskLab) -> None:
     load_id = land(lab, "run-1", "a")
     add(lab, "iceberg")
@@ -441,7 +485,7 @@ def test_a_load_that_is_retired_right_after_it_was_added_is_taken_out_by_the_sam
     lab: TaskLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files may be gone when the next sync runs, and readers of the table would fail until then."""
-    older = land(lab, "run-1", "a")
+    older = {land(lab, f"run-1{day}", day) for day in "ab"}
     add(lab, "delta", keep_days=0)
     real = delta.DeltaLakeTable.commit
     newer = []
@@ -449,13 +493,13 @@ def test_a_load_that_is_retired_right_after_it_was_added_is_taken_out_by_the_sam
     def committed_first(self: Any, *args: Any) -> None:
         monkeypatch.setattr(delta.DeltaLakeTable, "commit", real)
         real(self, *args)
-        newer.append(land(lab, "run-2", "a"))
+        newer.extend(land(lab, f"run-2{day}", day) for day in "ab")
 
     monkeypatch.setattr(delta.DeltaLakeTable, "commit", committed_first)
     done = sync(lab, "delta")
-    assert (done.added, done.removed) == ((older,), (older,))
+    assert (set(done.added), set(done.removed)) == (older, older)
     sync(lab, "delta")
-    assert rows(lab, "delta") == {newer[0]: 3}
+    assert rows(lab, "delta") == dict.fromkeys(newer, 3)
 
 
 def test_the_entry_of_a_retirement_that_is_not_on_record_yet_stays(

@@ -12,13 +12,15 @@ from crash_steps import Crash
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 from table_lab import FORMATS, add, iceberg_table, kind_of, land, options_of, rows, sync
-from task_lab import TaskLab
+from task_lab import URLS, TaskLab
 
+import weblake
 from weblake import tables
 from weblake.dataset.registered_tables import TableRecords
 from weblake.errors import StorageRefused
 from weblake.storage.local import LocalStorage
 from weblake.tables import committing, delta, iceberg, synchronization
+from weblake_service.page_failure import PageFailure
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
@@ -127,6 +129,34 @@ def test_an_older_version_that_is_restored_keeps_its_files(
     assert sync(lab, format).deleted_files == 1
     assert rows(lab, format) == {new: 3}
     assert status_of(lab, format).in_step
+
+
+def test_a_restored_version_of_one_table_keeps_all_files_of_its_loads_and_no_others(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two tables, the later one names one of two files of a replaced load again."""
+    lab.web.failures[URLS[0]] = PageFailure("SCRAPE_SITE_ERROR", "It is down.")
+    restored = land(lab, "run-1", "a")
+    for table in ("page_errors", "documents"):
+        add(lab, "delta", table=table, keep_days=0)
+    sync(lab, "delta")
+    before = DeltaTable(lab.root / "documents").version()
+    other = land(lab, "run-0", "b")
+    assert restored < other, "files are deleted in this order"
+    sync(lab, "delta")
+    newer = {land(lab, f"run-2{day}", day) for day in "ab"}
+    with monkeypatch.context() as patched:
+        patched.setattr(synchronization, "delete_kept_files", lambda *_: 0)
+        sync(lab, "delta")
+    DeltaTable(lab.root / "documents").restore(before)
+
+    def files_of(load_id: str) -> list[str]:
+        return sorted(path.relative_to(lab.root).parts[0] for path in lab.root.glob(f"*/**/{load_id}*.parquet"))
+
+    assert sync(lab, "delta").deleted_files == 2
+    assert (files_of(restored), files_of(other)) == (["documents", "page_errors"], [])
+    assert rows(lab, "delta") == {restored: 2}
+    assert set(weblake.read(lab.root).to_table().column("load_id").to_pylist()) == newer
 
 
 @pytest.mark.parametrize("format", FORMATS)

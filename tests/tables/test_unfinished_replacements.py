@@ -204,12 +204,16 @@ def test_a_damaged_record_of_the_old_load_is_told(lab: TaskLab, monkeypatch: pyt
     assert rows(lab, "delta") == {new: 3}
 
 
-def test_a_damaged_record_of_a_retirement_is_told_and_the_load_is_replaced(lab: TaskLab) -> None:
+def test_a_damaged_record_of_a_retirement_is_told_and_the_load_is_replaced(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is in a backlog of several commits, where the record tells which loads belong together."""
     old = land(lab, "run-1", "a")
     add(lab, "delta")
     sync(lab, "delta")
     new = land(lab, "run-2", "a")
     (lab.root / "_weblake" / "ledger" / f"{old}.retired.json").write_bytes(b"{")
+    monkeypatch.setattr(batches, "LOADS_PER_COMMIT", 1)
     with pytest.raises(StorageRefused, match=rf"{old}\.retired\.json of .+ cannot be read"):
         sync(lab, "delta")
     assert rows(lab, "delta") == {new: 3}

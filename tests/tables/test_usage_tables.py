@@ -381,6 +381,63 @@ def test_another_sync_commits_newer_content_first(lab: UsageLab, first: bool, mo
     assert lab.status().in_step
 
 
+@pytest.mark.parametrize("format", ["delta"])
+def test_content_that_is_replaced_between_two_attempts(lab: UsageLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt has copied the older content, and no other sync commits the newer one."""
+    lab.land(1)
+    complete(lab)
+    lab.land(2)
+    real = lab.kind.replace
+
+    def is_overtaken(self: Any, *args: Any) -> None:
+        monkeypatch.setattr(lab.kind, "replace", real)
+        lab.land(3)
+        raise CommitConflict("another program has committed first")
+
+    monkeypatch.setattr(lab.kind, "replace", is_overtaken)
+    lab.sync()
+    assert lab.credits() == [("2026-11", 3)]
+
+
+@pytest.mark.parametrize("format", ["delta"])
+def test_a_backlog_of_several_commits(lab: UsageLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replacing, "LOADS_PER_COMMIT", 1)
+    lab.land(1, "2026-10", "2026-11", "2026-12")
+    complete(lab)
+    assert lab.credits() == [("2026-10", 1), ("2026-11", 1), ("2026-12", 1)]
+    lab.land(2, "2026-10", "2026-11", "2026-12")
+    lab.sync()
+    assert lab.credits() == [("2026-10", 2), ("2026-11", 2), ("2026-12", 2)]
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
+
+
+@pytest.mark.parametrize("entry", [True, False], ids=["old entry", "no entry"])
+@pytest.mark.parametrize("format", ["delta"])
+def test_an_append_only_table_is_looked_at_again_after_a_day(
+    lab: UsageLab, entry: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it could not take in a sync after its first day, or with an entry of the day before, still waits."""
+    lab.land(1)
+    lab.add()
+    lab.sync()
+    table = DeltaTable(f"{lab.root}/delta/usage_periods")
+    table.alter.set_table_properties({"delta.appendOnly": "true"})
+    if entry:
+        complete(lab)
+    lab.land(2)
+    if not entry:
+        for name in lab.dataset.storage.list("_weblake/uncommitted"):
+            lab.dataset.storage.delete(name)
+    for module in (registered_tables, replacing):
+        monkeypatch.setattr(module, "REPLACEMENT", timedelta(seconds=-2))
+    with pytest.raises(StorageRefused, match="is append-only"):
+        lab.sync()
+    table.update_incremental()
+    table.alter.set_table_properties({"delta.appendOnly": "false"})
+    lab.sync()
+    assert lab.credits() == [("2026-11", 2)]
+
+
 @pytest.mark.system
 @proves(
     "2.11",

@@ -93,6 +93,46 @@ def test_a_replaced_load_with_a_deletion_vector_is_taken_out(lab: TaskLab) -> No
     assert rows["load_id"].to_list() == [second.load_id] * 3
 
 
+def test_only_a_replacement_is_copied_into_a_table_with_deletion_vectors(lab: TaskLab) -> None:
+    """deltalake holds the rows that it copies in memory."""
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    delete_first_row(lab.root / "documents")
+    lab.run = "run-2"
+    second = lab.land(RETRY).receipt
+    lab.run, lab.keys = "run-3", {"day": "2026-11-22"}
+    other = lab.land(RETRY).receipt
+    (done,) = tables.sync(lab.root)
+    assert set(done.added) == {second.load_id, other.load_id}
+    by_reference = {uri.rpartition("/")[2][:16] for uri in DeltaTable(lab.root / "documents").file_uris()}
+    assert by_reference.intersection(done.added) == {other.load_id}
+    assert tables.status(lab.root)[0].in_step
+
+
+@pytest.mark.parametrize("merged", [0, 1])
+def test_loads_of_a_merged_file_and_of_a_file_of_their_own_are_replaced_in_one_commit(
+    lab: TaskLab, merged: int
+) -> None:
+    lab.keys = None
+
+    def landed(number: int, occasion: str) -> str:
+        lab.run = f"run-{number}"
+        return lab.land(occasion).receipt.load_id
+
+    other = landed(2, RETRY)
+    landed(merged, RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    assert DeltaTable(lab.root / "documents").optimize.compact()["numFilesAdded"] == 1
+    landed(1 - merged, RETRY)
+    (before,) = tables.sync(lab.root)
+    new = [landed(number, CLEAR) for number in range(2)]
+    (done,) = tables.sync(lab.root)
+    assert done.version == before.version + 1
+    assert loads_in(lab) == sorted([other, *new] * 3)
+
+
 def test_a_checkpoint_follows_a_commit_of_many_loads(lab: TaskLab) -> None:
     """The lookup of each load reads the log since the last checkpoint."""
     lab.land(RETRY)

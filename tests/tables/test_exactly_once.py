@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -36,7 +37,7 @@ from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import utc_now
 from weblake.dataset.registered_tables import ADDED, mark_uncommitted
 from weblake.dataset.root import open_dataset
-from weblake.errors import StorageRefused
+from weblake.errors import FeatureMissing, StorageRefused
 from weblake.receipt import LandedFile, Receipt
 from weblake.storage.local import LocalStorage
 from weblake.tables import attempts, batches, delta, formats, iceberg
@@ -263,6 +264,8 @@ def test_only_replacements_are_copied_into_a_merged_delta_table(lab: TaskLab, mo
     add(lab, "delta")
     sync(lab, "delta")
     assert DeltaTable(lab.root / "documents").optimize.compact()["numFilesAdded"] == 1
+    not_merged = landed(6, RETRY)
+    sync(lab, "delta")
     new = [*(landed(number, CLEAR) for number in range(3)), landed(4, RETRY), landed(5, RETRY)]  # three replace a load
     largest = max(file.stat().st_size for file in lab.root.glob("documents/*=*/*.parquet"))
     monkeypatch.setattr(batches, "COPIED_PER_COMMIT", largest * 3 // 2)
@@ -273,9 +276,9 @@ def test_only_replacements_are_copied_into_a_merged_delta_table(lab: TaskLab, mo
     for version in (before + 1, before + 4):
         table.load_as_version(version)
         by_reference = {uri.rpartition("/")[2][:16] for uri in table.file_uris()}
-        assert by_reference.intersection(new) == set(new[3:])
+        assert by_reference.intersection([*new, not_merged]) == {*new[3:], not_merged}
     assert [rows(lab, "delta")[load_id] for load_id in new] == [3] * 5
-    assert sum(rows(lab, "delta").values()) == 3 * 6
+    assert sum(rows(lab, "delta").values()) == 3 * 7
 
 
 def test_a_file_that_is_kept_costs_a_sync_one_request(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,6 +464,18 @@ def test_another_sync_commits_first(lab: TaskLab, format: str, monkeypatch: pyte
     assert found[ours] == 3
     assert set(found.values()) == {3}
     assert len(found) == 2
+
+
+def test_a_library_that_is_missing_does_not_keep_the_other_tables_from_their_loads(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_id = land(lab, "run-1", "a")
+    add(lab, "iceberg")
+    add(lab, "delta")
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
+    with pytest.raises(FeatureMissing, match="needs pyiceberg"):
+        tables.sync(lab.root)
+    assert rows(lab, "delta") == {load_id: 3}
 
 
 def test_a_load_that_is_retired_while_it_is_added(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,13 +131,33 @@ def test_an_older_version_that_is_restored_keeps_its_files(
     assert status_of(lab, format).in_step
 
 
+def test_a_sync_with_a_table_that_fails_deletes_no_file(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table may name the file: another program has restored an older version of it."""
+    old = land(lab, "run-1", "a")
+    for format in FORMATS:
+        add(lab, format, keep_days=0)
+    options = options_of(lab, "iceberg")
+    before = {each.format: each.version for each in tables.sync(lab.root, table_options=options)}
+    new = land(lab, "run-2", "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(synchronization, "delete_kept_files", lambda *_: 0)
+        tables.sync(lab.root, table_options=options)
+    restore(lab, "iceberg", before["iceberg"])
+    with pytest.raises(StorageRefused, match="The Iceberg catalog 'lake' cannot be used"):
+        tables.sync(lab.root)
+    assert lab.visible == sorted([old, new])
+    assert rows(lab, "iceberg") == {old: 3}
+    assert rows(lab, "delta") == {new: 3}
+
+
+@pytest.mark.parametrize("first", ["documents", "page_errors"])
 def test_a_restored_version_of_one_table_keeps_all_files_of_its_loads_and_no_others(
-    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+    lab: TaskLab, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two tables, the later one names one of two files of a replaced load again."""
+    """Of two tables, one names one of two files of a replaced load again."""
     lab.web.failures[URLS[0]] = PageFailure("SCRAPE_SITE_ERROR", "It is down.")
     restored = land(lab, "run-1", "a")
-    for table in ("page_errors", "documents"):
+    for table in sorted(("documents", "page_errors"), key=lambda each: each != first):
         add(lab, "delta", table=table, keep_days=0)
     sync(lab, "delta")
     before = DeltaTable(lab.root / "documents").version()

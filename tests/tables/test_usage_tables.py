@@ -400,6 +400,23 @@ def test_content_that_is_replaced_between_two_attempts(lab: UsageLab, monkeypatc
 
 
 @pytest.mark.parametrize("format", ["delta"])
+def test_a_file_that_is_gone_does_not_keep_the_others_from_the_table(
+    lab: UsageLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program has deleted it after the sync has listed the files."""
+    lab.land(1, "2026-10", "2026-11")
+    lab.add()
+    real = lab.kind.contents
+
+    def meanwhile(self: Any) -> Any:
+        (Path(lab.root) / path_of("2026-10")).unlink()
+        return real(self)
+
+    monkeypatch.setattr(lab.kind, "contents", meanwhile)
+    assert lab.sync().added == (path_of("2026-11"),)
+
+
+@pytest.mark.parametrize("format", ["delta"])
 def test_a_backlog_of_several_commits(lab: UsageLab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replacing, "LOADS_PER_COMMIT", 1)
     lab.land(1, "2026-10", "2026-11", "2026-12")

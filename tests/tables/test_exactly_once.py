@@ -478,9 +478,13 @@ def test_a_library_that_is_missing_does_not_keep_the_other_tables_from_their_loa
     assert rows(lab, "delta") == {load_id: 3}
 
 
-def test_a_load_that_is_retired_while_it_is_added(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    land(lab, "run-1", "a")
-    add(lab, "delta", keep_days=0)
+@pytest.mark.parametrize("keep_days", [0, 7])
+def test_a_load_that_is_retired_while_it_is_added(
+    lab: TaskLab, keep_days: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log names it as taken out, so it is never there beside its replacement, whether its file is or not."""
+    older = land(lab, "run-1", "a")
+    add(lab, "delta", keep_days=keep_days)
     real = delta.DeltaLakeTable.commit
     newer = []
 
@@ -491,9 +495,9 @@ def test_a_load_that_is_retired_while_it_is_added(lab: TaskLab, monkeypatch: pyt
         real(self, *args)
 
     monkeypatch.setattr(delta.DeltaLakeTable, "commit", meanwhile)
-    sync(lab, "delta")
+    assert sync(lab, "delta").added == ()
     assert rows(lab, "delta") == {newer[0]: 3}
-    assert lab.visible == newer
+    assert lab.visible == sorted(newer if keep_days == 0 else [older, *newer])
 
 
 def test_a_load_that_is_retired_right_after_it_was_added_is_taken_out_by_the_same_sync(

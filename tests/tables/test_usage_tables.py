@@ -15,7 +15,7 @@ from catalogue import proves
 from command_in_process import run_command
 from crash_steps import Crash, CrashSteps
 from deletion_vectors import delete_first_row
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from killed_syncs import sync_and_kill
 from pyiceberg.catalog import load_catalog
 
@@ -262,11 +262,11 @@ def test_a_file_that_the_table_holds_twice_is_replaced(lab: UsageLab, monkeypatc
 @pytest.mark.parametrize("format", ["delta"])
 def test_a_copy_with_a_deletion_vector_is_not_replaced(lab: UsageLab) -> None:
     """deltalake would remove the file and leave its vector: the table would have the rows of both copies."""
-    lab.land(1)
+    lab.land(1, "2026-10", "2026-11")
     lab.add()
     lab.sync()
     delete_first_row(Path(lab.root) / "delta" / lab.table)
-    lab.land(5)
+    lab.land(5, "2026-10", "2026-11")
     with pytest.raises(StorageRefused, match="has deletion vectors: only rows of a copy were deleted"):
         lab.sync()
 
@@ -414,6 +414,19 @@ def test_a_file_that_is_gone_does_not_keep_the_others_from_the_table(
 
     monkeypatch.setattr(lab.kind, "contents", meanwhile)
     assert lab.sync().added == (path_of("2026-11"),)
+
+
+@pytest.mark.parametrize("format", ["delta"])
+def test_rows_of_another_program_are_replaced_with_the_month(lab: UsageLab) -> None:
+    """It has appended the same rows once more: two files of the table have the path keys of the file."""
+    lab.land(1)
+    lab.add()
+    lab.sync()
+    write_deltalake(f"{lab.root}/delta/usage_periods", lab.rows(), mode="append")
+    assert len(lab.credits()) == 2
+    lab.land(2)
+    lab.sync()
+    assert lab.credits() == [("2026-11", 2)]
 
 
 @pytest.mark.parametrize("format", ["delta"])

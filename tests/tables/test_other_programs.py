@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
 from command_in_process import run_command
@@ -77,6 +78,36 @@ def test_an_expired_commit_that_a_killed_sync_did_not_record(
     monkeypatch.setattr(DeltaTable, "transaction_version", lambda *_: None)
     sync(lab, format)
     assert rows(lab, format) == {current: 3}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_commit_that_a_killed_sync_did_not_record_before_those_of_others(lab: TaskLab, format: str) -> None:
+    """Only an earlier commit of the log names the load."""
+    load_id = land(lab, "run-1", "a")
+    add(lab, format)
+    sync_and_die(lab, format)
+    if format == "delta":
+        DeltaTable(lab.root / "documents").alter.set_table_properties({"delta.appendOnly": "false"})
+    else:
+        iceberg_table(lab).append(iceberg_table(lab).schema().as_arrow().empty_table())
+    assert sync(lab, format).added == ()
+    assert rows(lab, format) == {load_id: 3}
+
+
+def test_an_expired_commit_to_a_table_that_does_not_count_its_commits(lab: TaskLab) -> None:
+    """An Iceberg table of format version 1, which another program has created."""
+    load_id = land(lab, "run-1", "a")
+    (file,) = lab.root.glob("documents/*=*/*.parquet")
+    catalog = load_catalog("lake", **options_of(lab, "iceberg") or {})
+    catalog.create_namespace("web")
+    schema = pq.read_schema(file).remove_metadata()
+    catalog.create_table("web.documents", schema=schema, properties={"format-version": "1"})
+    add(lab, "iceberg")
+    sync_and_die(lab, "iceberg")
+    forget(lab, "iceberg")
+    assert iceberg_table(lab).format_version == 1
+    assert sync(lab, "iceberg").added == ()
+    assert rows(lab, "iceberg") == {load_id: 3}
 
 
 @pytest.mark.parametrize("listed_from", [1, 100], ids=["listed", "one by one"])

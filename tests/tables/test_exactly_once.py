@@ -229,6 +229,17 @@ def test_a_replacement_is_one_commit_in_a_backlog_of_many_commits(
     assert versions == [3 * len(slots)] * 4
 
 
+def test_more_replacements_than_a_condition_of_iceberg_can_name(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iceberg, "_MAX_IN_SET", 1)
+    for slot in "ab":
+        land(lab, f"run-1{slot}", slot)
+    add(lab, "iceberg")
+    sync(lab, "iceberg")
+    new = [land(lab, f"run-2{slot}", slot) for slot in "ab"]
+    sync(lab, "iceberg")
+    assert rows(lab, "iceberg") == dict.fromkeys(new, 3)
+
+
 def test_a_load_with_both_entries_is_replaced_in_one_commit(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sync that was killed after its records has left the entry of its addition."""
     older = [land(lab, f"run-1{slot}", slot) for slot in "ab"]

@@ -17,6 +17,8 @@ from catalogue import proves
 from command_in_process import run_command
 from deletion_vectors import delete_first_row
 from deltalake import DeltaTable, TableFeatures
+from deltalake import Field as DeltaField
+from deltalake.schema import PrimitiveType
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 import weblake
@@ -108,6 +110,23 @@ def test_only_a_replacement_is_copied_into_a_table_with_deletion_vectors(lab: Ta
     by_reference = {uri.rpartition("/")[2][:16] for uri in DeltaTable(lab.root / "documents").file_uris()}
     assert by_reference.intersection(done.added) == {other.load_id}
     assert tables.status(lab.root)[0].in_step
+
+
+def test_a_replacement_in_a_merged_file_of_a_table_with_a_column_of_another_program(lab: TaskLab) -> None:
+    lab.keys = None
+    stays = lab.land(RETRY).receipt
+    lab.run = "run-2"
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    table = DeltaTable(lab.root / "documents")
+    table.alter.add_columns(DeltaField("note", PrimitiveType("string")))
+    assert table.optimize.compact()["numFilesAdded"] == 1
+    new = lab.land(CLEAR).receipt
+    tables.sync(lab.root)
+    found = DeltaTable(lab.root / "documents").to_pyarrow_table(columns=["load_id", "note"]).to_pylist()
+    assert sorted(row["load_id"] for row in found) == sorted([stays.load_id, new.load_id] * 3)
+    assert {row["note"] for row in found} == {None}
 
 
 @pytest.mark.parametrize("merged", [0, 1])

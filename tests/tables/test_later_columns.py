@@ -148,6 +148,20 @@ def test_an_older_weblake_commits_a_load_of_a_later_one(lab: TaskLab, format: st
         assert (found[old], found[new]) == ([None] * 3, ["new"] * 3)
 
 
+def test_an_older_weblake_commits_loads_of_both_at_once(lab: TaskLab, later: Later) -> None:
+    """Whichever file of the commit has the column that the table lacks."""
+    lake = Tables(lab, "iceberg")
+    older = {lake.land("run-1", "a")}
+    lake.add()
+    with later():
+        new = lake.land("run-2", "b")
+    older |= {lake.land(f"run-{number}", f"{number}") for number in (3, 4)}
+    assert min(older) < new < max(older), "the order of the files"
+    (done,) = lake.sync()
+    assert set(done.added) == {new, *older}
+    assert lake.later() == {new: ["new"] * 3, **dict.fromkeys(older, [None] * 3)}
+
+
 @pytest.mark.system
 @proves(
     "2.12",

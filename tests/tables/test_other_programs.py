@@ -162,6 +162,27 @@ def test_an_older_version_that_is_restored_keeps_its_files(
     assert status_of(lab, format).in_step
 
 
+@pytest.mark.parametrize("remembers", ["the log", "the records"])
+def test_rows_that_another_program_has_added_again_are_told(
+    lab: TaskLab, remembers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sync was killed before its records, or the log has forgotten its commit since: one of both is enough."""
+    old = land(lab, "run-1", "a")
+    add(lab, "delta")
+    before = sync(lab, "delta").version
+    land(lab, "run-2", "a")
+    if remembers == "the log":
+        sync_and_die(lab, "delta")
+    else:
+        sync(lab, "delta")
+        monkeypatch.setattr(DeltaTable, "transaction_version", lambda *_: None)
+    folder = lab.root / "documents"
+    write_deltalake(folder, DeltaTable(folder, version=before).to_pyarrow_table(), mode="append")
+    found = status_of(lab, "delta")
+    assert (found.restored, found.retired, found.deleted, found.missing) == ((old,), (), (), ())
+    assert not found.in_step
+
+
 def test_a_sync_with_a_table_that_fails_deletes_no_file(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table may name the file: another program has restored an older version of it."""
     old = land(lab, "run-1", "a")

@@ -229,6 +229,15 @@ def test_a_replacement_is_one_commit_in_a_backlog_of_many_commits(
     assert versions == [3 * len(slots)] * 4
 
 
+def test_the_first_sync_commits_a_backlog_of_several_commits(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loads landed before the table was registered, so they have no entries."""
+    loads = [land(lab, f"run-{day}", day) for day in "abc"]
+    add(lab, "delta")
+    monkeypatch.setattr(batches, "LOADS_PER_COMMIT", 1)
+    sync(lab, "delta")
+    assert rows(lab, "delta") == dict.fromkeys(loads, 3)
+
+
 def test_more_replacements_than_a_condition_of_iceberg_can_name(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iceberg, "_MAX_IN_SET", 1)
     for slot in "ab":

@@ -182,6 +182,12 @@ REFUSED_DELTA: dict[str, tuple[Callable[[TaskLab], None], str]] = {
         metadata({}, lambda columns: column(columns, "actions")["type"]["fields"][0].update(nullable=False)),
         "column actions.screenshots that must not be null",
     ),
+    "list of numbers": (
+        metadata(
+            {}, lambda columns: column(columns, "actions")["type"]["fields"][0]["type"].update(elementType="long")
+        ),
+        "column actions.screenshots.element of the type int64",
+    ),
     "foreign and not null": (
         metadata({}, lambda columns: columns.append(new_column("team", nullable=False))),
         "column team that must not be null.*no such column",
@@ -227,6 +233,14 @@ REFUSED_DELTA: dict[str, tuple[Callable[[TaskLab], None], str]] = {
     "mapped and renamed within": (
         column_mapping(lambda columns: column(columns, "actions")["type"]["fields"][0].update(name="pictures")),
         "column actions.pictures is not the one of the files",
+    ),
+    "mapped and renamed within a list": (
+        column_mapping(
+            lambda columns: column(columns, "actions")["type"]["fields"][1]["type"]["elementType"]["fields"][0].update(
+                name="address"
+            )
+        ),
+        "column actions.scrapes.address is not the one of the files",
     ),
     "mapped by ids": (column_mapping(mode="id"), "column mapping of the mode id"),
     "text for a number": (

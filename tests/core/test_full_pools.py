@@ -62,7 +62,7 @@ def test_a_blocking_request_without_a_connection_ends_by_its_deadline(monkeypatc
             first = asyncio.create_task(asyncio.to_thread(transport.send, Request("GET", "/held", deadline_s=30.0)))
             await service.held.acquire()
             late = asyncio.create_task(asyncio.to_thread(transport.send, Request("GET", "/x", deadline_s=0.1)))
-            done, _ = await asyncio.wait([late], timeout=5)
+            done, _ = await asyncio.wait([late], timeout=15)
             service.release.set()
             assert isinstance(await first, Response)
             assert ended_in_the_queue(await late)
@@ -111,12 +111,12 @@ def test_polls_other_calls_and_starts_do_not_wait_for_each_other(
 def test_a_response_may_take_longer_than_a_connection(
     make: Callable[..., transports.AsyncHttpTransport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transports, "CONNECT_S", 0.1)
+    monkeypatch.setattr(transports, "CONNECT_S", 0.4)
 
     async def story() -> None:
         async with running() as (service, base):
             transport = make(base, KEY)
-            asyncio.get_running_loop().call_later(0.25, service.release.set)
+            asyncio.get_running_loop().call_later(0.5, service.release.set)
             assert isinstance(await transport.send(Request("GET", "/held", deadline_s=10.0)), Response)
             await transport.aclose()
 

@@ -197,7 +197,7 @@ def test_a_connection_on_which_bytes_arrive_and_no_body_is_shut_down_at_the_dead
         with peer, contextlib.suppress(OSError):
             peer.recv(1 << 16)
             peer.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;")
-            for _ in range(100):  # five seconds
+            for _ in range(1000):  # a minute
                 peer.sendall(b"x")
                 if ended.wait(0.05):
                     break
@@ -213,4 +213,4 @@ def test_a_connection_on_which_bytes_arrive_and_no_body_is_shut_down_at_the_dead
         thread.join()
     assert isinstance(reply, NoResponse)
     assert "no complete answer" in reply.reason
-    assert took < 4
+    assert took < 15

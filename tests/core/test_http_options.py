@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import pty
-import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -390,6 +389,23 @@ def test_the_proxy_of_the_environment_for_a_service(
     assert (found and found.url.host) == used
 
 
+#: Prints what the check of a client certificate shows on its terminal.
+CHECK_ON_A_TERMINAL = """
+import os, pty, sys
+from pathlib import Path
+child, terminal = pty.fork()
+if child:
+    print(os.read(terminal, 1000).decode(), end="")
+    sys.exit()
+from weblake.errors import InvalidOption
+from weblake.http.options import HttpOptions
+try:
+    HttpOptions(client_certificate=Path(sys.argv[1]), client_key=Path(sys.argv[2])).check()
+except InvalidOption:
+    os.write(1, b"refused")
+"""
+
+
 def test_the_password_of_an_encrypted_key_is_not_asked_for_on_the_terminal(
     authority: Authority, tmp_path: Path
 ) -> None:
@@ -399,20 +415,9 @@ def test_the_password_of_an_encrypted_key_is_not_asked_for_on_the_terminal(
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
     encrypted = tmp_path / "encrypted.key"
     encrypted.write_bytes(loaded.private_bytes(*form))
-    options = HttpOptions(client_certificate=certificate, client_key=encrypted)
-    child, terminal = pty.fork()
-    if child == 0:
-        try:
-            options.check()
-        except InvalidOption:
-            os.write(1, b"refused")
-        os._exit(0)
-    try:
-        assert os.read(terminal, 1000) == b"refused"
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(terminal)
+    command = [sys.executable, "-c", CHECK_ON_A_TERMINAL, str(certificate), str(encrypted)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "refused", done.stderr
 
 
 def test_no_password_is_in_a_repr() -> None:

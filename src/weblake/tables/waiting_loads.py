@@ -7,7 +7,7 @@ for the retirement.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from weblake.dataset import ledger_listing
@@ -38,15 +38,12 @@ def read(
     """Return the loads of a batch that have landed and whose records can be read."""
 
     def read_one(load_id: str) -> WaitingLoad | None:
-        try:
-            done = dataset.ledger.done(load_id)
-            retired = done is not None and dataset.ledger.retired(load_id) is not None
-        except StorageRefused as error:
-            unreadable[load_id] = error
+        done = dataset.ledger.done(load_id)
+        if done is None:
             return None
-        return None if done is None else _load(table, done, retired=retired, entries=batch[load_id])
+        return _load(table, done, retired=dataset.ledger.retired(load_id) is not None, entries=batch[load_id])
 
-    return [load for _, load in ledger_listing.read_by_id(dataset.ledger, batch, read_one) if load is not None]
+    return _read_each(dataset, batch, read_one, unreadable)
 
 
 def read_replaced(
@@ -58,17 +55,11 @@ def read_replaced(
     landed, no sync must add it.
     """
 
-    def read_one(load_id: str) -> WaitingLoad | None:
-        try:
-            done = dataset.ledger.done(load_id)
-        except StorageRefused as error:
-            unreadable[load_id] = error
-            return None
-        if done is None:
-            return WaitingLoad(LoadFile(load_id, None, 0, 0, {}))
-        return _load(table, done)
+    def read_one(load_id: str) -> WaitingLoad:
+        done = dataset.ledger.done(load_id)
+        return WaitingLoad(LoadFile(load_id, None, 0, 0, {})) if done is None else _load(table, done)
 
-    return [load for _, load in ledger_listing.read_by_id(dataset.ledger, load_ids, read_one) if load is not None]
+    return _read_each(dataset, load_ids, read_one, unreadable)
 
 
 def replaced_by(loads: Sequence[WaitingLoad], known: Collection[str]) -> set[str]:
@@ -111,6 +102,25 @@ def with_later_ones(dataset: Dataset, load_ids: Iterable[str], loads: Sequence[W
         waiting += by - found
         found |= by
     return found
+
+
+def _read_each(
+    dataset: Dataset,
+    load_ids: Iterable[str],
+    read_one: Callable[[str], WaitingLoad | None],
+    unreadable: dict[str, StorageRefused],
+) -> list[WaitingLoad]:
+    """Return what `read_one` finds; a load with a record that cannot be read is left out, its error in `unreadable`."""
+
+    def read_readable(load_id: str) -> WaitingLoad | None:
+        try:
+            return read_one(load_id)
+        except StorageRefused as error:
+            unreadable[load_id] = error
+            return None
+
+    found = ledger_listing.read_by_id(dataset.ledger, load_ids, read_readable)
+    return [load for _, load in found if load is not None]
 
 
 def _load(

@@ -6,13 +6,13 @@ import asyncio
 import socket
 import ssl
 import time
-from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpcore
 import pytest
+from name_lookups import finds
 from tls_lab import Authority
 
 from weblake.http import deadlines, pools
@@ -167,6 +167,17 @@ def test_a_write_inside_broken_tls_may_have_sent_something(tls_in_tls: Tunnel) -
             stream.write(b"x")
 
 
+FOUR = ("192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4")
+
+
+def fourth_connects(shares: list[float], host: str, timeout: float) -> Network:
+    """Note the timeout of an address that is tried, and fail unless it is the fourth."""
+    shares.append(timeout)
+    if len(shares) < 4:
+        raise (httpcore.ConnectTimeout if len(shares) == 1 else httpcore.ConnectError)(host)
+    return Network()
+
+
 @pytest.mark.parametrize(("deadline_s", "timeout"), [(8.0, None), (8.0, 20.0), (20.0, 8.0)])
 def test_each_address_gets_its_share_of_the_time_that_is_left(
     monkeypatch: pytest.MonkeyPatch, deadline_s: float, timeout: float | None
@@ -174,14 +185,9 @@ def test_each_address_gets_its_share_of_the_time_that_is_left(
     shares: list[float] = []
 
     def connect(self: object, host: str, port: int, timeout: float) -> httpcore.NetworkStream:
-        shares.append(timeout)
-        if len(shares) < 4:
-            raise (httpcore.ConnectTimeout if len(shares) == 1 else httpcore.ConnectError)(host)
-        return Network()
+        return fourth_connects(shares, host, timeout)
 
-    found: Future[list[str]] = Future()
-    found.set_result(["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"])
-    monkeypatch.setattr(deadlines, "look_up", lambda host, port: found)
+    monkeypatch.setattr(deadlines, "look_up", finds(*FOUR))
     monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
     with ending(time.monotonic() + deadline_s):
         DeadlineBackend().connect_tcp("service.example", 443, timeout)
@@ -196,9 +202,7 @@ def test_an_address_that_is_tried_after_the_deadline_gets_no_negative_timeout(mo
         shares.append(timeout)
         raise httpcore.ConnectTimeout(host)
 
-    found: Future[list[str]] = Future()
-    found.set_result(["192.0.2.1", "192.0.2.2"])
-    monkeypatch.setattr(deadlines, "look_up", lambda host, port: found)
+    monkeypatch.setattr(deadlines, "look_up", finds(*FOUR[:2]))
     monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
     with ending(time.monotonic() - 1.0), pytest.raises(httpcore.ConnectTimeout):
         DeadlineBackend().connect_tcp("service.example", 443)
@@ -209,14 +213,9 @@ def test_each_address_gets_its_share_on_an_event_loop(monkeypatch: pytest.Monkey
     shares: list[float] = []
 
     async def connect(self: object, host: str, port: int, timeout: float) -> httpcore.NetworkStream:
-        shares.append(timeout)
-        if len(shares) < 4:
-            raise (httpcore.ConnectTimeout if len(shares) == 1 else httpcore.ConnectError)(host)
-        return Network()
+        return fourth_connects(shares, host, timeout)
 
-    found: Future[list[str]] = Future()
-    found.set_result(["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"])
-    monkeypatch.setattr(pools, "look_up", lambda host, port: found)
+    monkeypatch.setattr(pools, "look_up", finds(*FOUR))
     monkeypatch.setattr(httpcore.AnyIOBackend, "connect_tcp", connect)
     asyncio.run(pools._AsyncBackend().connect_tcp("service.example", 443, 120.0))
     assert shares == pytest.approx([30.0, 40.0, 60.0, 120.0], abs=4)

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 
 import pytest
+from name_lookups import finds
 from stream_server import stream_server
 
 from weblake.credentials import ApiKey, BaseUrl
@@ -151,9 +152,7 @@ def test_each_connection_looks_its_host_up_again(
 
     def look_up(host: str, port: int) -> Future[list[str]]:
         lookups.append(host)
-        found: Future[list[str]] = Future()
-        found.set_result(["127.0.0.1"])
-        return found
+        return finds("127.0.0.1")(host, port)
 
     for module in (pools, aiohttp_transport):
         monkeypatch.setattr(module, "look_up", look_up)

@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Future
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
@@ -15,6 +14,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from name_lookups import finds
 from stream_server import stream_server
 
 from weblake.credentials import ApiKey, BaseUrl
@@ -264,9 +264,7 @@ def test_no_cookie_of_a_response_is_in_the_next_request(way: str) -> None:
 
 
 def test_all_addresses_of_a_host_are_tried_in_their_family(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: Future[list[str]] = Future()
-    found.set_result(["2001:db8::1", "192.0.2.1"])
-    monkeypatch.setattr(aiohttp_transport, "look_up", lambda host, port: found)
+    monkeypatch.setattr(aiohttp_transport, "look_up", finds("2001:db8::1", "192.0.2.1"))
     resolved = asyncio.run(aiohttp_transport._Resolver().resolve("service.example", 443))
     assert [(each["host"], each["family"]) for each in resolved] == [
         ("2001:db8::1", socket.AF_INET6),

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from task_lab import RETRY, TaskLab
 
 from weblake import tables
 from weblake.tables import delta, iceberg
+from weblake.tables.formats import CommitConflict
 
 FORMATS = ("delta", "iceberg")
 
@@ -50,3 +53,40 @@ def rows(lab: TaskLab, format: str) -> Mapping[str, int]:
 def land(lab: TaskLab, run: str, day: str) -> str:
     lab.run, lab.keys = run, {"day": day}
     return lab.land(RETRY).receipt.load_id
+
+
+def land_run(lab: TaskLab, number: int, occasion: str = RETRY) -> str:
+    """Land the load of one of several runs with the same keys, and return its id."""
+    lab.run = f"run-{number}"
+    return lab.land(occasion).receipt.load_id
+
+
+def loads_by_reference(table: DeltaTable) -> set[str]:
+    """The loads whose own files a Delta Lake table names; a copy of rows has another name."""
+    return {uri.rpartition("/")[2][:16] for uri in table.file_uris()}
+
+
+def row_counts(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets the number of rows of the table after each commit."""
+    kind, counts = kind_of(format), list[int]()
+    real = kind.commit
+
+    def commit(self: Any, *args: Any) -> None:
+        real(self, *args)
+        counts.append(sum(rows(lab, format).values()))
+
+    monkeypatch.setattr(kind, "commit", commit)
+    return counts
+
+
+def lose_replies(kind: Any, method: str, monkeypatch: pytest.MonkeyPatch) -> list[int | str]:
+    """Have each commit succeed without a reply, and return a list that gets its version."""
+    real, versions = getattr(kind, method), list[int | str]()
+
+    def loses_its_reply(self: Any, *args: Any) -> None:
+        real(self, *args)
+        versions.append(self.version)
+        raise CommitConflict("the connection was closed")
+
+    monkeypatch.setattr(kind, method, loses_its_reply)
+    return versions

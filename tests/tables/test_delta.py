@@ -19,6 +19,7 @@ from deletion_vectors import delete_first_row
 from deltalake import DeltaTable, TableFeatures
 from deltalake import Field as DeltaField
 from deltalake.schema import PrimitiveType
+from table_lab import land_run, loads_by_reference
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 import weblake
@@ -107,7 +108,7 @@ def test_only_a_replacement_is_copied_into_a_table_with_deletion_vectors(lab: Ta
     other = lab.land(RETRY).receipt
     (done,) = tables.sync(lab.root)
     assert set(done.added) == {second.load_id, other.load_id}
-    by_reference = {uri.rpartition("/")[2][:16] for uri in DeltaTable(lab.root / "documents").file_uris()}
+    by_reference = loads_by_reference(DeltaTable(lab.root / "documents"))
     assert by_reference.intersection(done.added) == {other.load_id}
     assert tables.status(lab.root)[0].in_step
 
@@ -134,19 +135,14 @@ def test_loads_of_a_merged_file_and_of_a_file_of_their_own_are_replaced_in_one_c
     lab: TaskLab, merged: int
 ) -> None:
     lab.keys = None
-
-    def landed(number: int, occasion: str) -> str:
-        lab.run = f"run-{number}"
-        return lab.land(occasion).receipt.load_id
-
-    other = landed(2, RETRY)
-    landed(merged, RETRY)
+    other = land_run(lab, 2)
+    land_run(lab, merged)
     tables.add(lab.root, "delta")
     tables.sync(lab.root)
     assert DeltaTable(lab.root / "documents").optimize.compact()["numFilesAdded"] == 1
-    landed(1 - merged, RETRY)
+    land_run(lab, 1 - merged)
     (before,) = tables.sync(lab.root)
-    new = [landed(number, CLEAR) for number in range(2)]
+    new = [land_run(lab, number, CLEAR) for number in range(2)]
     (done,) = tables.sync(lab.root)
     assert done.version == before.version + 1
     assert loads_in(lab) == sorted([other, *new] * 3)

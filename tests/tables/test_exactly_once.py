@@ -29,7 +29,19 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from sqlalchemy.exc import OperationalError
-from table_lab import FORMATS, add, kind_of, land, options_of, rows, sync
+from table_lab import (
+    FORMATS,
+    add,
+    kind_of,
+    land,
+    land_run,
+    loads_by_reference,
+    lose_replies,
+    options_of,
+    row_counts,
+    rows,
+    sync,
+)
 from task_lab import CLEAR, RETRY, URLS, TaskLab
 
 from weblake import tables
@@ -109,15 +121,7 @@ def test_syncs_that_are_all_killed_during_their_records_come_to_an_end(
 def test_a_commit_whose_reply_is_lost(lab: TaskLab, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     load_id = land(lab, "run-1", "a")
     add(lab, format)
-    table = kind_of(format)
-    real, lost = table.commit, []
-
-    def loses_its_reply(self: Any, *args: Any) -> None:
-        real(self, *args)
-        lost.append(args)
-        raise CommitConflict("the connection was closed")
-
-    monkeypatch.setattr(table, "commit", loses_its_reply)
+    lost = lose_replies(kind_of(format), "commit", monkeypatch)
     sync(lab, format)
     assert len(lost) == 1
     assert rows(lab, format) == {load_id: 3}
@@ -132,16 +136,8 @@ def test_a_replacement_whose_reply_is_lost_is_committed_once(
     add(lab, format)
     sync(lab, format)
     new = land(lab, "run-2", "a")
-    table = kind_of(format)
-    real, versions = table.commit, []
-
-    def loses_its_reply(self: Any, *args: Any) -> None:
-        real(self, *args)
-        versions.append(self.version)
-        raise CommitConflict("the connection was closed")
-
-    monkeypatch.setattr(table, "commit", loses_its_reply)
-    assert [sync(lab, format).version] == versions
+    lost = lose_replies(kind_of(format), "commit", monkeypatch)
+    assert [sync(lab, format).version] == lost
     assert rows(lab, format) == {new: 3}
 
 
@@ -217,16 +213,9 @@ def test_a_replacement_is_one_commit_in_a_backlog_of_many_commits(
     for slot in slots:
         land(lab, f"run-2{slot}", slot)
     monkeypatch.setattr(batches, "LOADS_PER_COMMIT", 3)
-    versions: list[int] = []
-    real = kind_of(format).commit
-
-    def commit(self: Any, *args: Any) -> None:
-        real(self, *args)
-        versions.append(sum(rows(lab, format).values()))
-
-    monkeypatch.setattr(kind_of(format), "commit", commit)
+    counts = row_counts(lab, format, monkeypatch)
     sync(lab, format)
-    assert versions == [3 * len(slots)] * 4
+    assert counts == [3 * len(slots)] * 4
 
 
 def test_the_first_sync_commits_a_backlog_of_several_commits(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,33 +249,23 @@ def test_a_load_with_both_entries_is_replaced_in_one_commit(lab: TaskLab, monkey
     for slot in "ab":
         land(lab, f"run-2{slot}", slot)
     monkeypatch.setattr(batches, "LOADS_PER_COMMIT", 1)
-    real, versions = delta.DeltaLakeTable.commit, list[int]()
-
-    def commit(self: Any, *args: Any) -> None:
-        real(self, *args)
-        versions.append(sum(rows(lab, "delta").values()))
-
-    monkeypatch.setattr(delta.DeltaLakeTable, "commit", commit)
+    counts = row_counts(lab, "delta", monkeypatch)
     sync(lab, "delta")
-    assert versions == [6, 6]
+    assert counts == [6, 6]
     assert lab.dataset.storage.list("_weblake/uncommitted") == []
 
 
 def test_only_replacements_are_copied_into_a_merged_delta_table(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """deltalake holds the rows that it copies in memory: a backlog of a thousand loads does not fit in."""
-
-    def landed(number: int, occasion: str) -> str:
-        lab.run = f"run-{number}"
-        return lab.land(occasion).receipt.load_id
-
     for number in range(4):
-        landed(number, RETRY)
+        land_run(lab, number)
     add(lab, "delta")
     sync(lab, "delta")
     assert DeltaTable(lab.root / "documents").optimize.compact()["numFilesAdded"] == 1
-    not_merged = landed(6, RETRY)
+    not_merged = land_run(lab, 6)
     sync(lab, "delta")
-    new = [*(landed(number, CLEAR) for number in range(3)), landed(4, RETRY), landed(5, RETRY)]  # three replace a load
+    replacing = [land_run(lab, number, CLEAR) for number in range(3)]
+    new = [*replacing, land_run(lab, 4), land_run(lab, 5)]
     largest = max(file.stat().st_size for file in lab.root.glob("documents/*=*/*.parquet"))
     monkeypatch.setattr(batches, "COPIED_PER_COMMIT", largest * 3 // 2)
     before = DeltaTable(lab.root / "documents").version()
@@ -295,7 +274,7 @@ def test_only_replacements_are_copied_into_a_merged_delta_table(lab: TaskLab, mo
     assert table.version() == before + 4, "the new loads by reference, then one commit for each replacement"
     for version in (before + 1, before + 4):
         table.load_as_version(version)
-        by_reference = {uri.rpartition("/")[2][:16] for uri in table.file_uris()}
+        by_reference = loads_by_reference(table)
         assert by_reference.intersection([*new, not_merged]) == {*new[3:], not_merged}
     assert [rows(lab, "delta")[load_id] for load_id in new] == [3] * 5
     assert sum(rows(lab, "delta").values()) == 3 * 7

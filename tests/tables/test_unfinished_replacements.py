@@ -9,8 +9,8 @@ import pytest
 from catalogue import proves
 from crash_steps import Crash
 from deltalake import DeltaTable
-from table_lab import FORMATS, add, kind_of, land, options_of, rows, sync
-from task_lab import CLEAR, RETRY, TaskLab
+from table_lab import FORMATS, add, land, land_run, loads_by_reference, options_of, row_counts, rows, sync
+from task_lab import CLEAR, TaskLab
 
 from weblake import tables
 from weblake.dataset.ledger import Ledger
@@ -113,7 +113,6 @@ def test_a_replacement_in_two_commits_is_never_there_twice(
     sync(lab, "delta")
     old = land(lab, "run-1", "a")
     land_and_die(lab, "run-2", "a", monkeypatch)
-    real, versions = kind_of("delta").commit, list[int]()
 
     def in_order(self: TableRecords, table: tables.RegisteredTable) -> dict[str, set[str]]:
         found = uncommitted(self, table)
@@ -121,16 +120,12 @@ def test_a_replacement_in_two_commits_is_never_there_twice(
             load_id: found[load_id] for load_id in sorted(found, key=lambda each: (each == old) != (first == "old"))
         }
 
-    def commit(self: Any, *args: Any) -> None:
-        real(self, *args)
-        versions.append(sum(rows(lab, "delta").values()))
-
     uncommitted = TableRecords.uncommitted
     monkeypatch.setattr(TableRecords, "uncommitted", in_order)
     monkeypatch.setattr(batches, "LOADS_PER_COMMIT", 1)
-    monkeypatch.setattr(kind_of("delta"), "commit", commit)
+    counts = row_counts(lab, "delta", monkeypatch)
     sync(lab, "delta")
-    assert set(versions) == {6}
+    assert set(counts) == {6}
     assert old not in rows(lab, "delta")
 
 
@@ -238,22 +233,17 @@ def test_an_append_only_table_waits_for_both(lab: TaskLab, monkeypatch: pytest.M
 
 def test_other_loads_are_not_copied_into_a_merged_delta_table(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of a merged file are taken out by a copy, and deltalake holds in memory what it copies."""
-
-    def landed(number: int, occasion: str) -> str:
-        lab.run = f"run-{number}"
-        return lab.land(occasion).receipt.load_id
-
     for number in range(2):
-        landed(number, RETRY)
+        land_run(lab, number)
     add(lab, "delta")
     sync(lab, "delta")
     assert DeltaTable(lab.root / "documents").optimize.compact()["numFilesAdded"] == 1
-    others = {landed(number, RETRY) for number in (2, 3)}
+    others = {land_run(lab, number) for number in (2, 3)}
     synced: list[tables.SyncResult] = []
     before_the_retirement(monkeypatch, lambda: synced.append(sync(lab, "delta")))
-    new = landed(0, CLEAR)
+    new = land_run(lab, 0, CLEAR)
     assert set(synced[0].added) == {new, *others}
-    by_reference = {uri.rpartition("/")[2][:16] for uri in DeltaTable(lab.root / "documents").file_uris()}
+    by_reference = loads_by_reference(DeltaTable(lab.root / "documents"))
     assert others <= by_reference
     assert new not in by_reference
     assert list(rows(lab, "delta").values()) == [3] * 4

@@ -18,6 +18,7 @@ from deletion_vectors import delete_first_row
 from deltalake import DeltaTable, write_deltalake
 from killed_syncs import sync_and_kill
 from pyiceberg.catalog import load_catalog
+from table_lab import lose_replies
 
 import weblake
 from weblake import tables
@@ -345,14 +346,7 @@ def test_a_commit_whose_reply_is_lost(lab: UsageLab, monkeypatch: pytest.MonkeyP
     lab.add()
     lab.sync()
     lab.land(2)
-    real, lost = lab.kind.replace, []
-
-    def loses_its_reply(self: Any, *args: Any) -> None:
-        real(self, *args)
-        lost.append(args)
-        raise CommitConflict("the connection was closed")
-
-    monkeypatch.setattr(lab.kind, "replace", loses_its_reply)
+    lost = lose_replies(lab.kind, "replace", monkeypatch)
     lab.sync()
     assert len(lost) == 1
     assert lab.credits() == [("2026-11", 2)]

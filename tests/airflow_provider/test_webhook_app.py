@@ -357,12 +357,15 @@ def test_s4_forged_bodies_that_fill_the_memory_do_not_keep_out_a_webhook(
         assert sender.deliver(completed(data=["x" * (60 << 10)])) == (200, {"outcome": "accepted"})
 
 
-def one_signed() -> tuple[Any, Any]:
-    """A receiver in which each connection has a secret, and its app without a server."""
+async def one_signed() -> tuple[Any, Any]:
+    """A receiver that knows the secret of the connection `one`, and its app without a server."""
     from airflow_provider_weblake.webhooks.app import Receiver, receiver_app
     from airflow_provider_weblake.webhooks.signing import Signing, SigningSecrets
 
-    receiver = Receiver(SigningSecrets(lambda conn_id: Signing("s")))
+    secrets = SigningSecrets(lambda conn_id: Signing("s"))
+    # A test's short deadline must not end this look-up, for which a thread starts.
+    await secrets.find("one")
+    receiver = Receiver(secrets)
     return receiver, receiver_app(receiver)
 
 
@@ -394,10 +397,10 @@ def test_the_body_of_a_refused_webhook_leaves_the_memory_at_once(
     """And not when the garbage collector comes, because it does not count towards the bound any more."""
     for name, limit in limits.items():
         monkeypatch.setattr(f"airflow_provider_weblake.webhooks.app.{name}", limit)
-    _, app = one_signed()
     sent = list[Any]()
 
     async def deliver() -> None:
+        _, app = await one_signed()
         received = iter(range(2))
 
         async def receive() -> dict[str, Any]:
@@ -423,9 +426,11 @@ def test_the_body_of_a_refused_webhook_leaves_the_memory_at_once(
 
 
 def test_a_slow_webhook_is_refused_at_the_deadline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_weblake.webhooks.app.DEADLINE_S", 0.1)
     sender = bench.sender(asset=False)
-    assert sender.head((SIGNATURE, "sha256=" + "0" * 64), ("Content-Length", "10"), chunk=b"{") == 408
+    forged = (SIGNATURE, "sha256=" + "0" * 64)
+    assert sender.request("POST", sender.path, b"{}", [forged])[0] == 401, "the secret is known now"
+    monkeypatch.setattr("airflow_provider_weblake.webhooks.app.DEADLINE_S", 0.1)
+    assert sender.head(forged, ("Content-Length", "10"), chunk=b"{") == 408
 
 
 def test_a_webhook_ends_at_the_deadline_if_its_cancellation_is_swallowed(
@@ -451,7 +456,7 @@ def test_a_webhook_ends_at_the_deadline_if_its_cancellation_is_swallowed(
             statuses.append(message.get("status"))
             answered.set()
 
-        receiver, app = one_signed()
+        receiver, app = await one_signed()
         await asyncio.wait_for(app(scope(), receive, send), 20)
         assert statuses[0] == 408
         others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -559,18 +564,64 @@ def test_a_connection_of_the_service_with_a_secret_is_configured(
     assert "'s'" not in repr(signing)
 
 
-def test_an_unreadable_connection_is_not_reported_as_missing(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+class FailingBackend:
+    """A secrets backend that cannot be reached."""
+
+    def get_connection(self, conn_id: str, **_: object) -> Any:
+        raise ConnectionError("no route to host")
+
+
+@pytest.fixture
+def failing_backend(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a backend that cannot be reached the first one of Airflow's."""
+    from airflow.configuration import ensure_secrets_loaded
+
+    backends = [FailingBackend(), *ensure_secrets_loaded()]
+    monkeypatch.setattr("airflow.configuration.secrets_backend_list", backends)
+
+
+def test_a_connection_is_not_reported_as_missing_while_the_database_is_down(
+    airflow_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.secrets.metastore import MetastoreBackend
     from sqlalchemy.exc import OperationalError
 
     from airflow_provider_weblake.webhooks import signing
 
-    def down(**_: object) -> Any:
+    def down(self: object, conn_id: str, **_: object) -> Any:
         raise OperationalError("SELECT 1", {}, Exception("no route to host"))
 
     assert signing.read_signing("nowhere") is None
-    monkeypatch.setattr(signing, "create_session", down)
-    with pytest.raises(signing.Unavailable):
+    monkeypatch.setattr(MetastoreBackend, "get_connection", down)
+    with pytest.raises(signing.Unavailable, match="MetastoreBackend cannot be read"):
         signing.read_signing("nowhere")
+
+
+def test_a_connection_is_not_reported_as_missing_while_a_secrets_backend_is_down(failing_backend: None) -> None:
+    from airflow_provider_weblake.webhooks import signing
+
+    with pytest.raises(signing.Unavailable, match="FailingBackend cannot be read"):
+        signing.read_signing("nowhere")
+
+
+def test_a_connection_of_another_backend_is_used_while_a_secrets_backend_is_down(
+    failing_backend: None, connection: Callable[[object], Any]
+) -> None:
+    assert connection({"conn_type": "weblake", "extra": {"webhook_secret": "s"}}).secret == "s"
+    assert connection({"conn_type": "http"}) is None
+
+
+def test_a_secrets_backend_that_is_down_is_logged_once_a_minute(
+    bench: Bench, failing_backend: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow_provider_weblake.webhooks.signing import read_signing
+
+    sender = bench.sender(asset=False)
+    monkeypatch.setattr(bench, "read", read_signing)
+    with caplog.at_level(logging.WARNING), serving(bench.app()) as sender.url:
+        assert [sender.deliver()[0] for _ in range(3)] == [503, 503, 503]
+    messages = [record.getMessage() for record in caplog.records if "FailingBackend" in record.getMessage()]
+    assert messages == ["A webhook is to be delivered again: The secrets backend FailingBackend cannot be read."]
 
 
 def test_a_connection_that_a_secrets_backend_denies_is_not_there(

@@ -37,7 +37,7 @@ LOG = logging.getLogger(__name__)
 SMALL_BODY, MAX_BODY, MAX_BUFFERED = 64 << 10, 10 << 20, 64 << 20
 #: Seconds for a whole delivery: the service waits 10 seconds for the response.
 DEADLINE_S = 9.0
-#: Seconds between two warnings that the signatures for a connection do not match.
+#: Seconds between two warnings about a connection's signatures, or for one reason that secrets cannot be read.
 WARN_EVERY_S = 60.0
 #: How many accepted events are remembered, so that repeated deliveries do not reach the database.
 REMEMBERED = 4096
@@ -53,7 +53,7 @@ class Refused(Exception):
 
 
 class WarningLimit:
-    """Allows one warning about each name in WARN_EVERY_S.
+    """Allows one warning about each name, or with each text, in WARN_EVERY_S.
 
     It forgets older ones: an environment variable is a connection for each spelling of its id in upper and lower case.
 
@@ -120,7 +120,8 @@ class Receiver:
         try:
             signing = await self._secrets.find(conn_id)
         except Unavailable as error:
-            LOG.debug("A webhook is to be delivered again: %s", error)
+            if self._warnings.allow(str(error)):
+                LOG.warning("A webhook is to be delivered again: %s", error)
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE) from None
         if signing is None:
             raise Refused(HTTPStatus.NOT_FOUND)

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from airflow.configuration import ensure_secrets_loaded
 from airflow.exceptions import AirflowException, AirflowNotFoundException  # type: ignore[attr-defined]
 from airflow.models.asset import AssetActive
 from airflow.models.connection import Connection
 from airflow.utils.session import create_session
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_weblake.assets.jobs import JOBS_URI
@@ -35,7 +36,7 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9\-]{1,100}")
 
 
 class Unavailable(Exception):
-    """The metadata database cannot be reached, or too many unknown connections were asked for."""
+    """A secrets backend or the metadata database cannot be read, or too many unknown connections were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,12 @@ def read_signing(conn_id: str) -> Signing | None:
     """Return the signing of a connection of type weblake; None if it does not exist or has no `webhook_secret`.
 
     Raises:
-        Unavailable: The metadata database cannot be reached.
+        Unavailable: A secrets backend, such as the metadata database, cannot be read.
     """
     try:
         connection = Connection.get_connection_from_secrets(conn_id)
     except AirflowNotFoundException:
-        _check_database()
+        _check_backends(conn_id)
         return None
     except (AirflowException, PermissionError):  # a secrets backend that denies access
         return None
@@ -85,13 +86,15 @@ def read_named() -> frozenset[str]:
     return frozenset(uri.removeprefix(JOBS_URI).partition("/")[0] for uri in uris)
 
 
-def _check_database() -> None:
-    # Airflow reports a connection as missing also if its database cannot be read.
-    try:
-        with create_session(scoped=False) as session:
-            session.execute(text("SELECT 1"))
-    except SQLAlchemyError as error:
-        raise Unavailable("The metadata database cannot be reached.") from error
+def _check_backends(conn_id: str) -> None:
+    # Airflow reports a connection as missing also if a secrets backend, or its database, cannot be read.
+    for backend in ensure_secrets_loaded():
+        try:
+            backend.get_connection(conn_id=conn_id)
+        except (ValueError, AirflowException):
+            continue  # the backend has a connection that cannot be decoded
+        except Exception as error:
+            raise Unavailable(f"The secrets backend {type(backend).__name__} cannot be read.") from error
 
 
 @dataclass(slots=True)

@@ -130,13 +130,17 @@ def test_a_stalled_job_can_be_cancelled_or_reset(bench: Any) -> None:
 
 
 def test_a_delayed_request_is_not_handled_after_a_reset(bench: Any) -> None:
+    def delayed() -> bool:
+        return bool(bench.http.get("/_weblake/faults").json()["rules"][0]["hit"] == 1)
+
     effect(bench, latency_ms=60_000)
     with pytest.raises(httpx.ReadTimeout):
         bench.http.post("/v2/batch/scrape", json={"urls": PAGES}, timeout=0.1)
+    bench.until(delayed)
     with ThreadPoolExecutor() as pool:
         effect(bench, latency_ms=60_000)
         slow = pool.submit(bench.http.post, "/v2/batch/scrape", json={"urls": PAGES})
-        bench.until(lambda: bench.http.get("/_weblake/faults").json()["rules"][0]["hit"] == 1)
+        bench.until(delayed)
         bench.http.post("/_weblake/reset")
         with pytest.raises(httpx.TransportError):
             slow.result()

@@ -281,16 +281,20 @@ def test_without_the_client_certificate_a_person_is_asked(
 def test_slowly_arriving_bytes_end_at_the_total_deadline(
     credits_of: Credits, authority: Authority, proxy_scheme: str, drip: str
 ) -> None:
-    service = Service(authority.server_context(), drip=drip)
-    proxy = Proxy(authority.server_context() if proxy_scheme == "https" else None)
-    options = HttpOptions(ca_bundle=authority.bundle)
-    if proxy_scheme != "none":
-        options = HttpOptions(ca_bundle=authority.bundle, proxy=proxy.url)
-    began = time.monotonic()
-    with closed_at_end(service, proxy):
-        with pytest.raises(WeblakeError, match=r"within|time limit"):
-            credits_of(service.url, options, until=began + DRIP_S)
-        assert 0.8 * DRIP_S < time.monotonic() - began < DRIP_S + 6
+    # On a busy machine the shorter limit can end a call before the service has its request.
+    for limit_s in (DRIP_S, 10 * DRIP_S):
+        service = Service(authority.server_context(), drip=drip)
+        proxy = Proxy(authority.server_context() if proxy_scheme == "https" else None)
+        options = HttpOptions(ca_bundle=authority.bundle)
+        if proxy_scheme != "none":
+            options = HttpOptions(ca_bundle=authority.bundle, proxy=proxy.url)
+        began = time.monotonic()
+        with closed_at_end(service, proxy):
+            with pytest.raises(WeblakeError, match=r"within|time limit"):
+                credits_of(service.url, options, until=began + limit_s)
+            assert 0.8 * limit_s < time.monotonic() - began < limit_s + 6
+        if service.heads:
+            break
     assert len(service.heads) == 1
 
 

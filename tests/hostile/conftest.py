@@ -23,7 +23,7 @@ from skipped_waits import SkippedWaits
 from weblake.api import operation
 from weblake.jobs import result_pages
 from weblake.jobs.retry import Retry
-from weblake.loads import load, starts
+from weblake.loads import starts
 
 #: Test modules that run with every kind of HTTP client, because what they prove depends on the client.
 RUN_WITH_EVERY_CLIENT = (
@@ -140,7 +140,6 @@ def separate_temporary_directory(_temporary_directory: Path, monkeypatch: pytest
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> SkippedWaits:
     """Skip the waits between requests, and shorten the deadline of a start, for commands that run in this process."""
     monkeypatch.setattr("weblake.client.Retry", lambda: Retry(jitter=lambda: 0.0))
-    monkeypatch.setattr(load, "ELSEWHERE_S", 1.0)
     monkeypatch.setattr(result_pages, "LAG_PAUSES_S", (0.02, 0.02))
     # A start may take 0.5 s; a lost one is searched for 0.1 s after it was sent.
     monkeypatch.setattr(starts, "MARGIN_S", -0.4 - starts.PROMPT_S)

@@ -178,11 +178,15 @@ def test_input_in_the_view_reaches_the_page(tmp_path: Path, site: str) -> None:
             await page.until("document.title", "Other")
             await window.get_by_role("button", name="Back").click()
             await page.until("document.title", "Start <b>")
+            title = window.locator("#title")
+            await expect(title).to_have_text("Start <b>", timeout=30_000)
             await page.run("window.open('/other') !== null")
             await window.get_by_role("button", name="Tab 2").wait_for()
+            # A new tab is followed when it is opened, and again when its page comes.
+            await expect(title).to_have_text("Other", timeout=30_000)
             await window.get_by_role("button", name="Tab 1").click()
             await page.until("document.visibilityState", "visible")
-            await expect(window.locator("#title")).to_have_text("Start <b>", timeout=30_000)
+            await expect(title).to_have_text("Start <b>", timeout=30_000)
             # Last: while a page scrolls smoothly, positions of clicks change.
             await window.locator("#picture").hover()
             await window.mouse.wheel(0, 300)

@@ -26,6 +26,7 @@ import weblake
 from weblake import tables
 from weblake.dataset.ledger import Ledger
 from weblake.errors import InvalidOption, StorageRefused
+from weblake.receipt import Receipt
 from weblake.storage.local import LocalStorage
 from weblake.tables import delta, delta_protocol, delta_statistics
 from weblake.tables.formats import CommitConflict, LoadFile
@@ -74,6 +75,16 @@ def test_a_load_whose_rows_another_program_deleted_is_named_as_taken_out(lab: Ta
     assert table.removed([receipt.load_id]) == {receipt.load_id}
 
 
+def replace_a_load_with_a_deletion_vector(lab: TaskLab) -> Receipt:
+    """Land a load whose file has a deletion vector in a new table, and then its replacement, which is not synced."""
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    delete_first_row(lab.root / "documents")
+    lab.run = "run-2"
+    return lab.land(RETRY).receipt
+
+
 @proves(
     "2.10",
     at="src/weblake/tables/delta.py",
@@ -82,13 +93,8 @@ def test_a_load_whose_rows_another_program_deleted_is_named_as_taken_out(lab: Ta
 )
 def test_a_replaced_load_with_a_deletion_vector_is_taken_out(lab: TaskLab) -> None:
     """Another program has deleted a row of the load's file without rewriting the file."""
-    lab.land(RETRY)
-    tables.add(lab.root, "delta")
-    tables.sync(lab.root)
-    delete_first_row(lab.root / "documents")
+    second = replace_a_load_with_a_deletion_vector(lab)
     assert sum(delta.open_table(lab.dataset.storage, "documents").loads().values()) == 2
-    lab.run = "run-2"
-    second = lab.land(RETRY).receipt
     tables.sync(lab.root)
     (status,) = tables.status(lab.root)
     assert (status.in_step, status.rows) == (True, 3)
@@ -98,12 +104,7 @@ def test_a_replaced_load_with_a_deletion_vector_is_taken_out(lab: TaskLab) -> No
 
 def test_only_a_replacement_is_copied_into_a_table_with_deletion_vectors(lab: TaskLab) -> None:
     """deltalake holds the rows that it copies in memory."""
-    lab.land(RETRY)
-    tables.add(lab.root, "delta")
-    tables.sync(lab.root)
-    delete_first_row(lab.root / "documents")
-    lab.run = "run-2"
-    second = lab.land(RETRY).receipt
+    second = replace_a_load_with_a_deletion_vector(lab)
     lab.run, lab.keys = "run-3", {"day": "2026-11-22"}
     other = lab.land(RETRY).receipt
     (done,) = tables.sync(lab.root)
@@ -587,12 +588,7 @@ def test_a_log_that_cannot_be_read_to_its_end_is_told(
     lab: TaskLab, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any request for a part of the log may fail: 403, 503, and what a proxy makes of them."""
-    lab.land(RETRY)
-    tables.add(lab.root, "delta")
-    tables.sync(lab.root)
-    delete_first_row(lab.root / "documents")
-    lab.run = "run-2"
-    second = lab.land(RETRY).receipt
+    second = replace_a_load_with_a_deletion_vector(lab)
 
     def fails(*_: Any, **__: Any) -> None:
         raise OSError("403 Forbidden")

@@ -293,6 +293,21 @@ def test_preflight_passes_in_a_folder_in_which_one_was_killed(tmp_path: Path) ->
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_preflight_creates_nothing_that_a_reader_of_the_table_may_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
+) -> None:
+    """Polars and pathlib fail if a directory has gone between the listing of its parent and its own."""
+    if not unnamed:  # as on a file system without files that have no name
+        monkeypatch.setattr("weblake.storage.local.UNNAMED_FILE", None)
+    folder = tmp_path / "documents" / "load_date=2026-11-21"
+    folder.mkdir(parents=True)
+    os.utime(folder, (0, 0))
+    open_storage(tmp_path).preflight("documents/load_date=2026-11-21", ["documents/load_date=2026-11-21/a.parquet"])
+    assert list(folder.iterdir()) == []
+    assert (folder.stat().st_mtime == 0) == unnamed, "the time changes with each entry that is created or removed"
+
+
 def test_large_file_goes_up_in_parts_and_stays_conditional(s3_root: str) -> None:
     storage = open_storage(s3_root)
     rows = os.urandom(1 << 20) * 40

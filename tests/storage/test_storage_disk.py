@@ -456,7 +456,7 @@ def test_preflight_refuses_a_folder_in_which_nothing_can_be_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Permissions do not bind the superuser, who may run this test."""
-    folder, mkdir = tmp_path / "documents" / "load_date=2026-11-21", Path.mkdir
+    folder, mkdir, open_file = tmp_path / "documents" / "load_date=2026-11-21", Path.mkdir, os.open
     folder.mkdir(parents=True)
 
     def refused(path: Path, *args: int, **options: bool) -> None:
@@ -464,7 +464,13 @@ def test_preflight_refuses_a_folder_in_which_nothing_can_be_created(
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         mkdir(path, *args, **options)
 
+    def refused_unnamed(path: Path, flags: int, *args: int) -> int:
+        if path == folder and flags & os.O_WRONLY:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return open_file(path, flags, *args)
+
     monkeypatch.setattr(Path, "mkdir", refused)
+    monkeypatch.setattr(os, "open", refused_unnamed)
     with pytest.raises(StorageRefused, match="write permission"):
         open_storage(tmp_path).preflight("documents/load_date=2026-11-21")
 

@@ -28,6 +28,9 @@ PATH_MAX = 4096
 #: Number of names in a page of a listing.
 LISTED = 1000
 
+#: Flag of `open` for a file in a directory without a name; None on a system that has no such files.
+UNNAMED_FILE: int | None = getattr(os, "O_TMPFILE", None)
+
 
 class LocalStorage:
     """Storage in a root directory. `Storage` documents the methods."""
@@ -236,11 +239,13 @@ class LocalStorage:
         if not folder.is_dir():
             raise not_a_directory(folder)
         _prove_one_filesystem(self._root / TMP, folder)
-        # Creating an empty directory proves write permission, and readers of the table never see a file. The name is
-        # fixed, so the next run removes the directory that a killed run has left, which proves the same.
+        # The name is fixed, so the next run removes the directory that a killed run has left.
         inside = folder / ".weblake-probe"
-        with suppress(FileExistsError):
-            inside.mkdir()
+        if not _has_created_unnamed(folder):
+            # Creating an empty directory proves write permission, and readers of the table never see a file. But a
+            # reader that lists the table at this moment may fail, because the directory is gone when it is opened.
+            with suppress(FileExistsError):
+                inside.mkdir()
         with suppress(FileNotFoundError):
             inside.rmdir()
 
@@ -316,6 +321,20 @@ def _prove_one_filesystem(staging: Path, table: Path) -> None:
         (staging / absent).rename(table / absent)
     except FileNotFoundError:
         return
+
+
+def _has_created_unnamed(folder: Path) -> bool:
+    """Create a file without a name, which nobody sees and which needs the same permission as one with a name.
+
+    False if that is not permitted or the file system has no such files (network file systems have none).
+    """
+    if UNNAMED_FILE is None:
+        return False
+    try:
+        os.close(os.open(folder, UNNAMED_FILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return False
+    return True
 
 
 def _files(directory: str, skipped: str, trail: tuple[Path, ...] = ()) -> Iterator[str]:

@@ -17,8 +17,6 @@ from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
 from weblake_service.page_failure import PageFailure
 
-#: Seconds added to the page's timeout for each part, so that the cleaning of the markdown times out first.
-_GRACE_S = 0.05
 _OBJECT: dict[str, object] = {"type": "object"}
 _PASSAGES: dict[str, object] = {
     "type": "object",
@@ -91,13 +89,13 @@ async def generate(
         shown, warning = prompts.truncate(text, model.page_chars)
         if warning:
             made.warnings.append(warning)
-        tasks += [_part(model, one, shown, made) for one in wanted]
+        tasks += [_in_time(_part(model, one, shown, made), timeout_s) for one in wanted]
     if wants_changes:
         assert model is not None
         assert tracked is not None
         assert previous is not None
-        tasks.append(_describe_changes(model, tracked, previous, text, made))
-    ends = await aio.run_together(_failure_as_value(one, timeout_s) for one in tasks)
+        tasks.append(_in_time(_describe_changes(model, tracked, previous, text, made), timeout_s))
+    ends = await aio.run_together(_failure_as_value(one) for one in tasks)
     failure = next((end for end in ends if end is not None), None)
     if failure is not None:
         raise failure
@@ -113,15 +111,19 @@ def add_to_document(
     return shown | made.fields
 
 
-async def _failure_as_value(part: Awaitable[None], timeout_s: float) -> PageFailure | None:
-    """Return a failure as a value: a task group would wrap an exception, and cancel calls that are already billed."""
+async def _in_time(part: Awaitable[None], timeout_s: float) -> None:
     try:
-        # Cleaning has its own timeout, which must expire first: a failed cleaning does not fail the page.
-        async with aio.timeout(timeout_s + _GRACE_S):
+        async with aio.timeout(timeout_s):
             await part
     except TimeoutError:
         message = "The language model was not done within the time of the page. Allow more with `timeout`."
-        return PageFailure("SCRAPE_TIMEOUT", message, status=408)
+        raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from None
+
+
+async def _failure_as_value(part: Awaitable[None]) -> PageFailure | None:
+    """Return a failure as a value: a task group would wrap an exception, and cancel calls that are already billed."""
+    try:
+        await part
     except PageFailure as failure:
         return failure
     return None

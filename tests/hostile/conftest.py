@@ -141,10 +141,10 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> SkippedWaits:
     """Skip the waits between requests, and shorten the deadline of a start, for commands that run in this process."""
     monkeypatch.setattr("weblake.client.Retry", lambda: Retry(jitter=lambda: 0.0))
     monkeypatch.setattr(result_pages, "LAG_PAUSES_S", (0.02, 0.02))
-    # A start may take 0.5 s; a lost one is searched for 0.1 s after it was sent.
-    monkeypatch.setattr(starts, "MARGIN_S", -0.4 - starts.PROMPT_S)
+    # A start may take 10 s; a lost one is searched for 0.1 s after it was sent.
+    monkeypatch.setattr(starts, "MARGIN_S", -9.9 - starts.PROMPT_S)
     monkeypatch.setattr(starts, "BETWEEN_S", 0.05)
-    monkeypatch.setattr(operation, "START_DEADLINE_S", 0.5)
+    monkeypatch.setattr(operation, "START_DEADLINE_S", 10.0)
     waits = SkippedWaits()
     waits.install(monkeypatch)
     return waits

@@ -12,6 +12,8 @@ from landing_commands import KEY, Lake, published
 from scripted_job import ACTIVITY, JOB, OTHER, Job, activity, pages, url_of
 from scripted_service import Play, ScriptedService, close, drip, each, head, reply, reset, stall
 
+from weblake.api import operation
+
 START = "POST /v2/batch/scrape"
 URLS = [url_of(0), url_of(1)]
 STARTED = {"success": True, "id": JOB, "url": f"https://service.test/v2/batch/scrape/{JOB}"}
@@ -101,8 +103,9 @@ UNCLEAR = {
 )
 @pytest.mark.parametrize("play", UNCLEAR.values(), ids=UNCLEAR)
 def test_h5_h6_h8_a_job_with_a_lost_start_is_found(
-    service: ScriptedService, lake: Lake, team: Team, play: Play
+    service: ScriptedService, lake: Lake, team: Team, monkeypatch: pytest.MonkeyPatch, play: Play
 ) -> None:
+    monkeypatch.setattr(operation, "START_DEADLINE_S", 0.5)  # two of them never end
     Job(service, pages(2))
     service.on(START, play)
     team.shown = lambda: activity(entry())

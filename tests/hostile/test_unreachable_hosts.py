@@ -295,7 +295,7 @@ def test_h14_unresponsive_addresses_take_the_timeout_of_one_connection(
 def test_h14_after_an_unresponsive_address_the_next_one_is_tried(
     service: ScriptedService, unresponsive_addresses: list[str], monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
-    monkeypatch.setattr(transport, "CONNECT_S", 0.8)
+    monkeypatch.setattr(transport, "CONNECT_S", 3.0)
     scripted_lookups(monkeypatch, [unresponsive_addresses[0], "127.0.0.1"])
     service.on("GET /v2/x", reply(BODY))
     got = ask(f"http://service.localhost:{service.port}", Request("GET", "/v2/x", deadline_s=20))

@@ -49,11 +49,11 @@ class Root:
             )
         )
 
-    def staged(self, intent: Intent, missing: int = 0) -> Staged:
-        """Stage one document, and pages of which the service said nothing."""
+    def staged(self, intent: Intent, missing: int = 0, *, malformed: bool = False) -> Staged:
+        """Stage one document, which may be malformed, and pages of which the service said nothing."""
         url = f"http://a.test/{intent.load_id}"
         scratch = self._stack.enter_context(self.dataset.storage.scratch())
-        raw = f'{{"markdown": "x", "metadata": {{"sourceURL": "{url}"}}}}'.encode()
+        raw = b"[]" if malformed else f'{{"markdown": "x", "metadata": {{"sourceURL": "{url}"}}}}'.encode()
         reconciler = Reconciler([url, *(f"http://a.test/missing/{n}" for n in range(missing))])
         return stage_document(Identity(intent.load_id, JOB, intent.kind, intent.created()), reconciler, scratch, raw)
 
@@ -398,6 +398,31 @@ def test_an_interrupted_promotion_is_finished_and_leaves_nothing_behind(
         assert done is not None
         assert landed.landed_at == done.at, "not when the load was begun"
     assert (root.rows("documents"), root.rows("page_errors"), root.kept()) == (1, 1, [])
+
+
+@pytest.mark.parametrize("malformed", [False, True], ids=["a document", "no document"])
+@pytest.mark.parametrize("death", ["before the record", "after it"])
+def test_a_promotion_that_died_around_its_done_record_keeps_all_and_leaves_nothing_behind(
+    root: Root, monkeypatch: pytest.MonkeyPatch, malformed: bool, death: str
+) -> None:
+    intent, finish = root.intent(), publishing.finish
+    publishing.refuse(root.dataset, intent, root.staged(intent, missing=1, malformed=malformed))
+
+    def dies(*args: Any) -> None:
+        if death == "after it":
+            finish(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "finish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            publishing.promote(root.dataset, intent.load_id)
+    landed = recovery.recover(root.dataset, intent.load_id)
+    receipt = publishing.promote(root.dataset, intent.load_id) if landed is None else landed.receipt
+    assert receipt is not None
+    assert (receipt.stored, root.rows("documents")) == ((0, 0) if malformed else (1, 1))
+    assert root.rows("page_errors") == 1 + malformed
+    assert root.kept() == []
 
 
 def test_the_history_since_a_load_has_the_later_ones_only(root: Root) -> None:

@@ -23,7 +23,7 @@ from weblake.dataset.records import Intent
 from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset
 from weblake.errors import StorageRefused
 from weblake.loads.accounting import PageError
-from weblake.loads.recovery import finish, recover
+from weblake.loads.recovery import finish, recover, remove_refused
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
 from weblake.remedies import Remedy
@@ -128,9 +128,11 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
         if there or (receipt.stored and not storage.move(kept, name)):  # another run has published the load meanwhile
             receipt = receipt_of(dataset, name)
             _restore_errors(storage, errors, before, receipt, scratch / "page_errors-before.parquet")
-    done = finish(dataset, intent, receipt)
-    for each in (kept, kept_errors):
-        storage.delete(each)
+    if receipt.stored:  # before the done record, after which no run looks at them again
+        remove_refused(dataset, load_id)
+        return finish(dataset, intent, receipt)
+    done = finish(dataset, intent, receipt)  # without documents, this record is the commit
+    remove_refused(dataset, load_id)
     return done
 
 

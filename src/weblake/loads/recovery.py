@@ -51,14 +51,22 @@ def recover(dataset: Dataset, load_id: str) -> LandedLoad | None:
     if done is not None:
         if intent is not None and intent.slot is not None:
             _finish_retirements(dataset, intent, done.retired)
-        return LandedLoad(Receipt.from_dict(done.receipt), done.at)
+        receipt = Receipt.from_dict(done.receipt)
+        if not receipt.stored:  # otherwise they were removed before the done record
+            remove_refused(dataset, load_id)
+        return LandedLoad(receipt, done.at)
     landing = None if intent is None else find_published(dataset, intent)
     if intent is None or landing is None:
         return None
+    remove_refused(dataset, load_id)
     done = _finish(dataset, intent, landing.receipt)
-    for table in layout.LOAD_TABLES:  # an interrupted promotion leaves its source files
-        dataset.storage.delete(layout.refused_path(table, load_id))
     return LandedLoad(Receipt.from_dict(done.receipt), done.at)
+
+
+def remove_refused(dataset: Dataset, load_id: str) -> None:
+    """Remove the files of a refused load that has been published; an interrupted promotion leaves them."""
+    for table in layout.LOAD_TABLES:
+        dataset.storage.delete(layout.refused_path(table, load_id))
 
 
 def recover_job(dataset: Dataset, kind: str, job_id: str) -> LandedLoad | None:

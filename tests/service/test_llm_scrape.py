@@ -222,18 +222,18 @@ def test_markdown_is_kept_with_a_warning_if_cleaning_fails(ask: Any, weblake_llm
 
 @dataclass
 class ModelOfABusyService:
-    """A model whose response is awaited when another task keeps the event loop longer than the page has time."""
+    """A model that blocks the event loop for longer than the timeout of the page, and then never responds."""
 
     page_chars: int = 1000
     clean_chars: int = 1000
 
     async def complete(self, messages: Sequence[Message], schema: Mapping[str, object] | None = None) -> Completion:
-        time.sleep(0.2)  # noqa: ASYNC251 - it is what keeps the event loop
+        time.sleep(0.2)  # noqa: ASYNC251 - blocks the event loop on purpose
         return await asyncio.get_running_loop().create_future()
 
 
 def test_markdown_is_kept_if_cleaning_takes_too_long_in_a_busy_service() -> None:
-    """The end of the cleaning and the end of the page's time are then found at the same moment."""
+    """All timeouts that passed while the event loop was blocked expire at the same moment."""
     options, document = {"only_clean_content": True, "formats": ["markdown"]}, {"markdown": "# Cake"}
     made = asyncio.run(model_output.generate(ModelOfABusyService(), "", options, document, timeout_s=0.05))
     assert made.fields == {}

@@ -294,11 +294,11 @@ def test_preflight_passes_in_a_folder_in_which_one_was_killed(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
-def test_preflight_creates_nothing_that_a_reader_of_the_table_may_see(
+def test_preflight_creates_no_entry_in_a_table_if_the_file_system_has_unnamed_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
 ) -> None:
-    """Polars and pathlib fail if a directory has gone between the listing of its parent and its own."""
-    if not unnamed:  # as on a file system without files that have no name
+    """Polars and pathlib fail if a directory is removed between the listing of its parent and its own listing."""
+    if not unnamed:
         monkeypatch.setattr("weblake.storage.local.UNNAMED_FILE", None)
     folder = tmp_path / "documents" / "load_date=2026-11-21"
     folder.mkdir(parents=True)

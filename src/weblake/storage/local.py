@@ -28,7 +28,7 @@ PATH_MAX = 4096
 #: Number of names in a page of a listing.
 LISTED = 1000
 
-#: Flag of `open` for a file in a directory without a name; None on a system that has no such files.
+#: Flag of `open` that creates a file without a name in a directory; None if the operating system has no such flag.
 UNNAMED_FILE: int | None = getattr(os, "O_TMPFILE", None)
 
 
@@ -241,9 +241,9 @@ class LocalStorage:
         _prove_one_filesystem(self._root / TMP, folder)
         # The name is fixed, so the next run removes the directory that a killed run has left.
         inside = folder / ".weblake-probe"
-        if not _has_created_unnamed(folder):
-            # Creating an empty directory proves write permission, and readers of the table never see a file. But a
-            # reader that lists the table at this moment may fail, because the directory is gone when it is opened.
+        if not _can_create_unnamed_file(folder):
+            # An empty directory proves write permission too, and readers of the table never see a file. But a reader
+            # that lists the table at this moment may fail, because the directory is gone when the reader opens it.
             with suppress(FileExistsError):
                 inside.mkdir()
         with suppress(FileNotFoundError):
@@ -323,10 +323,11 @@ def _prove_one_filesystem(staging: Path, table: Path) -> None:
         return
 
 
-def _has_created_unnamed(folder: Path) -> bool:
-    """Create a file without a name, which nobody sees and which needs the same permission as one with a name.
+def _can_create_unnamed_file(folder: Path) -> bool:
+    """Return whether a file without a name can be created in a directory, which proves write permission.
 
-    False if that is not permitted or the file system has no such files (network file systems have none).
+    No reader sees such a file, and it is gone when it is closed. False without permission, and on a file system that
+    does not support it, such as NFS.
     """
     if UNNAMED_FILE is None:
         return False

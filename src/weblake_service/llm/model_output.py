@@ -112,6 +112,7 @@ def add_to_document(
 
 
 async def _in_time(part: Awaitable[None], timeout_s: float) -> None:
+    """Run a part that fails the page if it takes too long; a cleaning that takes too long does not."""
     try:
         async with aio.timeout(timeout_s):
             await part

@@ -93,7 +93,7 @@ def _check_backends(conn_id: str) -> None:
             backend.get_connection(conn_id=conn_id)
         except (ValueError, AirflowException):
             continue  # the backend has a connection that cannot be decoded
-        except Exception as error:  # each kind of backend raises exceptions of its own
+        except Exception as error:  # those of the client library of each backend
             raise Unavailable(f"The secrets backend {type(backend).__name__} cannot be read.") from error
 
 

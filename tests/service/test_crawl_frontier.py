@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from catalogue import proves
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weblake_service.page_failure import PageFailure
@@ -261,6 +261,7 @@ def test_a_pattern_without_linear_time_matching_is_refused(pattern: str) -> None
 
 
 @given(st.text(max_size=40))
+@example("\x85#")
 def test_any_text_is_accepted_as_a_link(text: str) -> None:
     frontier = crawl(allow_external_links=True, crawl_entire_domain=True)
     if frontier.offer(text, 1):

@@ -31,7 +31,8 @@ def split(url: str) -> SplitResult | None:
 
 def url_to_visit(parts: SplitResult, *, ignore_query: bool) -> str:
     """Return the URL as a crawl fetches it: as found, without fragment and, if requested, without query."""
-    return urlunsplit(parts._replace(query="") if ignore_query else parts)
+    # Whitespace before the fragment or the query is now at the end, where `split` removes it from a URL that is found.
+    return urlunsplit(parts._replace(query="") if ignore_query else parts).strip()
 
 
 def canonical_key(parts: SplitResult, *, similar: bool, ignore_query: bool) -> str:

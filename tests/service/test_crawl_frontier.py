@@ -262,6 +262,7 @@ def test_a_pattern_without_linear_time_matching_is_refused(pattern: str) -> None
 
 @given(st.text(max_size=40))
 @example("\x85#")
+@example("\xa0?\x1f#")
 def test_any_text_is_accepted_as_a_link(text: str) -> None:
     frontier = crawl(allow_external_links=True, crawl_entire_domain=True)
     if frontier.offer(text, 1):

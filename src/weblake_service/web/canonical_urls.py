@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
 
 from w3lib.url import canonicalize_url
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _INDEX_FILE = re.compile(r"/(?:index|default)\.(?:html?|xhtml|php|aspx?|jsp)$", re.IGNORECASE)
+_LAST_WHITESPACE = re.compile(r"\s+\Z")
 
 
 def split(url: str) -> SplitResult | None:
@@ -31,8 +32,9 @@ def split(url: str) -> SplitResult | None:
 
 def url_to_visit(parts: SplitResult, *, ignore_query: bool) -> str:
     """Return the URL as a crawl fetches it: as found, without fragment and, if requested, without query."""
-    # Whitespace before the fragment or the query is now at the end, where `split` removes it from a URL that is found.
-    return urlunsplit(parts._replace(query="") if ignore_query else parts).strip()
+    url = urlunsplit(parts._replace(query="") if ignore_query else parts)
+    # Whitespace that was before the fragment is part of the URL. At its end, `split` would remove it.
+    return _LAST_WHITESPACE.sub(lambda found: quote(found[0]), url)
 
 
 def canonical_key(parts: SplitResult, *, similar: bool, ignore_query: bool) -> str:

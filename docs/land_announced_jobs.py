@@ -35,9 +35,10 @@ def land_announced_jobs() -> None:
         if not events:
             return []  # all are older than a job can be read: the DAG was paused for long
         ti.xcom_push("up_to", max(event.timestamp for event in events).isoformat())
-        # What a watcher fires lies under `payload`. A failed job is left to those who started it.
+        # What a watcher fires lies under `payload`. A failed job is left to those who started it. An event that a
+        # person has created may be of no job.
         jobs = [event.extra.get("payload", event.extra) for event in events]
-        ended = {(job["kind"], job["job_id"]) for job in jobs if job["status"] == "completed"}
+        ended = {(job["kind"], job["job_id"]) for job in jobs if job.get("status") == "completed"}
         return [{"kind": kind, "job_id": job_id} for kind, job_id in ended]
 
     @task(trigger_rule="none_failed")

@@ -10,8 +10,10 @@ import json
 import secrets
 import threading
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -239,3 +241,21 @@ def test_the_page_shows_the_tested_code() -> None:
     assert snippet in (DOCS / "land_announced_jobs.py").read_text()
     for status in {"204", "401", "400", "411", "413", "503"}:
         assert status in (DOCS / "webhook_receiver.py").read_text()
+
+
+def test_an_event_that_names_no_job_does_not_keep_the_others_from_landing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that a person has created in Airflow's user interface."""
+    monkeypatch.setenv("WEBLAKE_ROOT", "/lake")
+    program = load(DOCS / "land_announced_jobs.py")
+    monkeypatch.setattr(program, "Variable", SimpleNamespace(get=lambda *_, **__: None))
+    job, now = {"kind": "batch_scrape", "job_id": JOB}, datetime.now(timezone.utc)
+    extras: list[dict[str, Any]] = [
+        {"from_rest_api": True},
+        {},
+        {**job, "status": "completed"},
+        {"from_trigger": True, "payload": {**job, "status": "completed"}},
+    ]
+    events = [SimpleNamespace(extra=extra, timestamp=now) for extra in extras]
+    announced = program.land_announced_jobs().get_task("announced").python_callable
+    ti = SimpleNamespace(xcom_push=lambda *_: None)
+    assert announced(ti=ti, inlet_events={program.BATCHES: events}) == [job]

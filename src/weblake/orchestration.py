@@ -201,8 +201,14 @@ def land(
     callbacks: ProgressCallbacks | None = None,
     *,
     started_load: StartedLoad | None = None,
+    late: bool = False,
+    used: float = 0.0,
 ) -> LandedLoad:
     """Land a load, with all steps that are still missing, and return it; `started_load` is what `start_load` returned.
+
+    A caller that has cancelled the job at a limit of the terms says at which: `late` at the time limit, `used` with the
+    credits of its last poll before, because the service may report fewer of a cancelled job. The error is then that of
+    the limit, and not JobEnded, after which a retry pays for another job.
 
     Raises:
         LoadIncomplete: It is not complete; nothing was published, the checked file is kept, and `receipt` has the
@@ -213,7 +219,7 @@ def land(
     """
     from weblake.loads import load
 
-    return load.land(client, dataset, request, terms, callbacks, started_load=started_load)
+    return load.land(client, dataset, request, terms, callbacks, started_load=started_load, late=late, used=used)
 
 
 def collect(

@@ -18,7 +18,7 @@ from catalogue import proves
 from dag_runs import Run, returned, run_one, states, task_logs
 
 from weblake import orchestration
-from weblake.errors import InvalidOption
+from weblake.errors import DeadlineExceeded, InvalidOption
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
@@ -368,6 +368,33 @@ def test_a_job_that_was_started_elsewhere_is_not_cancelled_over_its_credits(
     thread.join()
     assert run.state == "success"
     assert returned(run, "land")["stored"] == 3
+
+
+def test_a_job_that_was_started_elsewhere_lands_after_the_deadline_if_it_has_ended(
+    weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if reading its results takes longer than the last look at it: nothing else lands them."""
+    from airflow_provider_weblake.operators import landing
+    from airflow_provider_weblake.operators.weblake import WeblakeLandOperator
+
+    with weblake_connection.client() as client:
+        job_id = str(client.start_batch_scrape([*site.pages(24), *site.held(1)]).id)
+    ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=0, xcom_push=lambda **_: 0)
+    task: Any = WeblakeLandOperator(task_id="land", kind="batch", job_id=job_id, to=str(tmp_path), deadline=3600)
+    context: Any = {"ti": ti, "task": task, "outlet_events": {}}
+    monkeypatch.setattr(landing, "LAST_POLL_S", 3.0)
+    with monkeypatch.context() as later:
+        # The intent is that of a try two hours ago, whose job ran for longer than the deadline.
+        later.setattr(landing, "time", SimpleNamespace(time=lambda: time.time() + 7200))
+        with pytest.raises(DeadlineExceeded):
+            task.execute(context)
+        site.release()
+        with weblake_connection.client() as client:
+            ref, until = orchestration.JobRef("batch_scrape", job_id), time.monotonic() + 30
+            client.run(orchestration.wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=0.2))
+        weblake_connection.faults.add(chunk_documents=2, latency_ms=400, path="/v2/batch/scrape/", times=None)
+        ti.max_tries = 1
+        assert task.execute(context)["stored"] == 25
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0])

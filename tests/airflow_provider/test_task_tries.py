@@ -19,7 +19,7 @@ from catalogue import proves
 from dag_runs import Run, returned, run_one, task_logs
 
 from weblake import orchestration
-from weblake.errors import InvalidOption
+from weblake.errors import AskPerson, CreditsExhausted, DeadlineExceeded, InvalidOption, JobEnded, WeblakeError
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
@@ -190,6 +190,77 @@ def test_a_triggerer_that_cannot_poll_does_not_start_workers_repeatedly(
     assert run_one(run_dag, lambda: batch(urls, deferrable=True)).state == "success"
     assert [trigger.reconnect_s for trigger in triggers] == [None, landing.RECONNECT_S, landing.RECONNECT_S]
     assert "Does it have the connection 'weblake_default'" in task_logs(capfd)
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
+
+
+def deferred(task: Any) -> tuple[Any, str, dict[str, Any]]:
+    """Run a task to its deferral; return its context, the id of its job and the arguments of the next method."""
+    from airflow.sdk.exceptions import TaskDeferred
+
+    pushed: dict[str, object] = {}
+    ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=1)
+    ti.xcom_push = lambda key, value: pushed.update({key: value})
+    context: Any = {"ti": ti, "task": task, "outlet_events": {}}
+    with pytest.raises(TaskDeferred) as waiting:
+        task.execute(context)
+    return context, str(pushed["job_id"]), dict(waiting.value.kwargs or {})
+
+
+@pytest.mark.parametrize(
+    ("status", "of_this_job", "error"),
+    [
+        ("over_budget", True, CreditsExhausted),
+        ("deadline", True, DeadlineExceeded),
+        ("over_budget", False, JobEnded),
+        ("deadline", False, JobEnded),
+    ],
+)
+def test_a_retry_does_not_pay_for_a_job_that_the_trigger_has_cancelled_at_a_limit(
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    batch: MakeOperator,
+    status: str,
+    of_this_job: bool,
+    error: type[WeblakeError],
+) -> None:
+    """The service reports no credits of a cancelled job, and the worker's clock is behind that of the triggerer."""
+    from airflow_provider_weblake.features import RetryAction
+
+    task: Any = batch([*site.pages(3), *site.held(1)], deferrable=True, max_credits=4)
+    context, job_id, arguments = deferred(task)
+    with weblake_connection.client() as client:
+        client.cancel_batch_scrape(job_id)
+    weblake_connection.faults.add(late_credits=True, path="/v2/batch/scrape/", times=None)
+    other = "00000000-0000-4000-8000-000000000000"
+    event = {"status": status, "job_id": job_id if of_this_job else other, "credits_used": 5}
+    with pytest.raises(error) as caught:
+        task.execute_complete(context, event, **arguments)
+    decision = task.retry_policy.evaluate(caught.value, 1, 2)
+    assert (decision.action is RetryAction.FAIL) is of_this_job
+
+
+@pytest.mark.parametrize("by", ["the trigger fires", "the scheduler gives up"])
+def test_a_task_that_finds_another_root_after_its_deferral_does_not_pay_again(
+    weblake_connection: WeblakeService, site: GatedSite, batch: MakeOperator, tmp_path: Path, by: str
+) -> None:
+    """Such as `to` with the day on which the DAG file is parsed, at midnight."""
+    from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+
+    urls = site.held(2)
+    context, job_id, arguments = deferred(batch(urls, deferrable=True))
+    site.release()
+    again: Any = batch(urls, deferrable=True)
+    first, again.to = again.to, str(tmp_path / "another")
+    method, given = "execute_complete", {**arguments, "event": {"status": "completed", "job_id": job_id}}
+    if by == "the scheduler gives up":
+        method, given = TRIGGER_FAIL_REPR, {**arguments, "error": TriggerFailureReason.TRIGGER_TIMEOUT}
+    with pytest.raises(AskPerson, match=f"has started job {job_id}, and it is not on record in .*another"):
+        again.resume_execution(method, given, context)
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
+    cleared: Any = batch(urls)
+    assert cleared.to == first
+    context["ti"].max_tries = 3
+    assert cleared.execute(context)["job_id"] == job_id
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 

@@ -55,12 +55,15 @@ def land(
     callbacks: ProgressCallbacks | None = None,
     *,
     started_load: StartedLoad | None = None,
+    late: bool = False,
+    used: float = 0.0,
 ) -> LandedLoad:
     """Land a load request and return its receipt.
 
     If the load has landed before, nothing is changed and no request is sent. A load that an earlier run left
     unfinished is finished. `started_load` is the result of `start_load` for this request, if the caller called it
-    after `find_landed` returned None: then neither is called again.
+    after `find_landed` returned None: then neither is called again. A caller that has cancelled the job at a limit of
+    the terms sets `late` at its time limit, or `used` to the credits of its last poll before.
 
     Raises:
         LoadIncomplete: The load is not complete; nothing was published, the checked file is kept, and `receipt` has
@@ -84,7 +87,14 @@ def land(
         try:
             observe(events.LoadStarted(kind=request.kind))
             landing = _land(
-                client, dataset, request, terms or Terms(), replace(callbacks, on_start=on_start), started_load
+                client,
+                dataset,
+                request,
+                terms or Terms(),
+                replace(callbacks, on_start=on_start),
+                started_load,
+                late=late,
+                used=used,
             )
             return landing
         except BaseException as error:
@@ -153,6 +163,9 @@ def _land(
     terms: Terms,
     callbacks: ProgressCallbacks,
     started_load: StartedLoad | None = None,
+    *,
+    late: bool = False,
+    used: float = 0.0,
 ) -> LandedLoad:
     until = time.monotonic() + terms.timeout_s
     if started_load is None:
@@ -174,7 +187,6 @@ def _land(
         if earlier is None:
             raise
         return earlier
-    late, used = False, 0.0
     found: list[Response] = []  # the first chunk, if the poll that saw the end of the job returned it
 
     def read(intent: Intent, scratch: Path) -> LandedLoad:
@@ -197,9 +209,9 @@ def _land(
             raw = _read_document(client, job, document)
             staged = stage_document(_identity(intent, job), Reconciler(request.submitted), scratch, raw)
             return _publish_or_refuse(client, dataset, intent, staged, terms)
-        used = _wait_for_end(client, request, job, terms, callbacks, until, found.append)
-        late = time.monotonic() >= until
-        if terms.ends_job:  # the time limit applies to the job only; its paid results are landed anyway
+        used = max(used, _wait_for_end(client, request, job, terms, callbacks, until, found.append))
+        late = late or time.monotonic() >= until
+        if terms.ends_job or terms.reads_late:  # the time limit applies to the job only; its results are landed anyway
             until = max(until, time.monotonic() + GRACE_S)
         try:
             return read(intent, scratch)

@@ -143,6 +143,9 @@ class Terms:
     #: Whether `timeout_s` is a limit of the job: it then counts from the load's intent, over all runs, and a job that
     #: has not ended by then is cancelled; the pages that it had scraped are kept as a refused load.
     ends_job: bool = False
+    #: Whether `timeout_s` limits only the wait for a job's end; results that are ready then are read anyway. Always so
+    #: with `ends_job`.
+    reads_late: bool = False
     #: Maximum seconds between polls.
     poll_s: float = 10.0
 

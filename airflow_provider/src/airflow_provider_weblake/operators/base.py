@@ -67,7 +67,8 @@ class DatasetOperator(WeblakeOperator):
     """An operator that lands files of a dataset, and reports them to the task's assets and OpenLineage.
 
     :param to: The dataset's root: a local path, or a storage URL whose user part names an Airflow connection, as in
-        `s3://aws_default@lake/web`, or an ObjectStoragePath (templated).
+        `s3://aws_default@lake/web`, or an ObjectStoragePath (templated). Each try of a task needs the same value,
+        because the records of its job are there.
     :param sync_tables: After the landing, also commits what has landed to the dataset's Delta Lake and Iceberg tables,
         as WeblakeTableSyncOperator does. The result and the events of outlet assets then have `tables`. If a table
         fails, the task succeeds with a warning, and they have `tables_error` too. Default False.

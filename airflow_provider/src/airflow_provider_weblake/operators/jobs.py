@@ -97,7 +97,12 @@ class WeblakeLandOperator(JobOperator):
     """Waits for a job that was started elsewhere and lands it as one Parquet file.
 
     It buys nothing: a retry and a Clear land the same job, and return the same receipt once it has landed. The task
-    does not own the job, so nothing cancels it unless `cancel_on_kill=True`; `max_credits` has no effect.
+    does not own the job, so nothing cancels it unless `cancel_on_kill=True`; `max_credits` has no effect. `deadline`
+    limits the wait only: after it, a Clear lands a job that has ended.
+
+    Without a `partition` each job adds a file, also if this task is cleared together with the one that starts the job.
+    With one, the load takes the place of another job's that this task, with the same map index, has landed with the
+    same values.
 
     :param kind: `batch` or `crawl` (templated).
     :param job_id: The job's UUID, such as the `job_id` of an operator with `wait_for_completion=False` (templated).

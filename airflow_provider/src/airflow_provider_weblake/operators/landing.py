@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 TIMEOUT_MARGIN_S = 900.0
 #: Seconds after the start in which the service may not find the job yet.
 UNSEEN_S = 10.0
+#: Seconds in which a job that was started elsewhere is asked about after the deadline: it may have ended by now.
+LAST_POLL_S = 10.0
 #: Seconds before a triggerer that could not use the connection reads it again: a worker, which can use it, would
 #: otherwise be started every quarter of a minute, for each task, until the job ends.
 RECONNECT_S = 600.0
@@ -108,11 +110,20 @@ class LandingOperator(DatasetOperator):
             return self.finish(context, load, self.land(client, load, load.terms))
 
     def land(
-        self, client: Client, load: Load, terms: Terms, started_load: orchestration.StartedLoad | None = None
+        self,
+        client: Client,
+        load: Load,
+        terms: Terms,
+        started_load: orchestration.StartedLoad | None = None,
+        *,
+        late: bool = False,
+        used: float = 0.0,
     ) -> LandedLoad:
-        """Land the load and return it; notices about it go to the task's log."""
+        """Land the load and return it; notices about it go to the task's log. Arguments as `orchestration.land`."""
         callbacks = orchestration.ProgressCallbacks(on_message=self.log.warning)
-        return orchestration.land(client, load.dataset, load.request, terms, callbacks, started_load=started_load)
+        return orchestration.land(
+            client, load.dataset, load.request, terms, callbacks, started_load=started_load, late=late, used=used
+        )
 
     def prepare(self, context: Context, client: Client, generation: int | None = None) -> Load:
         """Return the load that this execution is for."""
@@ -164,7 +175,8 @@ class JobOperator(LandingOperator):
     :param poll_interval: Seconds between status polls at most; they begin sooner and are spread. Default 30.
     :param deferrable: Waits in the triggerer and holds no worker; default `[operators] default_deferrable`.
     :param wait_for_completion: With False the task ends when the job runs, and returns its id; land it with
-        WeblakeLandOperator.
+        WeblakeLandOperator, and with a `partition`: without one, clearing both tasks after a success adds the new job's
+        file and keeps the old one.
     :param cancel_on_kill: Cancels the job when the task is marked failed, cleared or timed out; a triggerer or worker
         that is restarted never does. Default True.
     """
@@ -194,6 +206,9 @@ class JobOperator(LandingOperator):
         self._stopped = False
         #: Whether the triggerer could not ask about the job.
         self._triggerer_failed = False
+        #: The event of the trigger, and the id of the job that it has waited for; empty without one.
+        self._event: Mapping[str, object] = {}
+        self._awaited_job: str | None = None
 
     @policy_applied
     def execute(self, context: Context) -> dict[str, object]:
@@ -202,11 +217,16 @@ class JobOperator(LandingOperator):
 
     @policy_applied
     def execute_complete(
-        self, context: Context, event: Mapping[str, object], generation: int | None = None
+        self,
+        context: Context,
+        event: Mapping[str, object],
+        generation: int | None = None,
+        job_id: str | None = None,
     ) -> dict[str, object]:
         """Continue after the trigger and return the receipt; the event may be outdated, so the job is checked again."""
         self.log.info("The trigger says: %s", json.dumps(event))
         self._triggerer_failed = event.get("status") == "unknown"
+        self._event, self._awaited_job = event, job_id
         return self._run(context, generation)
 
     @policy_applied
@@ -222,7 +242,9 @@ class JobOperator(LandingOperator):
             next_method == TRIGGER_FAIL_REPR
             and (next_kwargs or {}).get("error") == TriggerFailureReason.TRIGGER_TIMEOUT
         ):
-            return self.execute_complete(context, {"status": "deadline", "said_by": "the scheduler"})
+            job_id = (next_kwargs or {}).get("job_id")
+            event = {"status": "deadline", "said_by": "the scheduler"}
+            return self.execute_complete(context, event, job_id=None if job_id is None else str(job_id))
         result: dict[str, object] = super().resume_execution(next_method, next_kwargs, context)
         return result
 
@@ -254,6 +276,7 @@ class JobOperator(LandingOperator):
             if landing is not None:
                 self._report_landed_job(context, load.dataset, landing)
                 return self.finish(context, load, landing)
+            self._refuse_another_root(load)
             # Without a deadline a call gives up after a minute; longer pauses are left to the retry policy.
             started_load = orchestration.start_load(
                 client, load.dataset, load.request, max_credits=load.terms.max_credits, on_message=self.log.warning
@@ -268,8 +291,27 @@ class JobOperator(LandingOperator):
                 self._wait_in_triggerer(load, job, ends_at)
             terms = load.terms
             if not self.owns_job:  # its time runs over all tries, too, and only the waiting ends with it
-                terms = replace(terms, timeout_s=max(1.0, ends_at - time.time()))
-            return self.finish(context, load, self.land(client, load, terms, started_load))
+                terms = replace(terms, timeout_s=max(LAST_POLL_S, ends_at - time.time()), reads_late=True)
+            late, used = self._passed_limit(job)
+            return self.finish(context, load, self.land(client, load, terms, started_load, late=late, used=used))
+
+    def _refuse_another_root(self, load: Load) -> None:
+        """Raise AskPerson if the job that the task has waited for is not on record, before another one is paid."""
+        if self._awaited_job is None or load.request.start is None:
+            return
+        if orchestration.LoadState(load.dataset, load.request.load_id).job is None:
+            raise errors.AskPerson(
+                f"This task has started job {self._awaited_job}, and it is not on record in {load.dataset.url}.",
+                hint="Give `to` the value that it had at the start, the same in each try, and clear the task. To use "
+                "this root, land the job with WeblakeLandOperator: clearing the task pays for another one.",
+            )
+
+    def _passed_limit(self, job: Job) -> tuple[bool, float]:
+        """Return whether the trigger has cancelled the job at its deadline, and the credits for which it has."""
+        status, used = self._event.get("status"), self._event.get("credits_used")
+        if self._event.get("job_id") != job.job_id:
+            return False, 0.0
+        return status == "deadline", float(used) if status == "over_budget" and isinstance(used, int | float) else 0.0
 
     def _report_started(self, context: Context, intent: Intent, job: Job) -> None:
         """Put the job's id and page into XCom and the log at once, while the task still waits."""
@@ -325,7 +367,7 @@ class JobOperator(LandingOperator):
                 reconnect_s=RECONNECT_S if self._triggerer_failed else None,
             ),
             method_name="execute_complete",
-            kwargs={"generation": load.request.slot.generation},
+            kwargs={"generation": load.request.slot.generation, "job_id": job.job_id},
             timeout=timedelta(seconds=ends_at - time.time() + TIMEOUT_MARGIN_S),
         )
 

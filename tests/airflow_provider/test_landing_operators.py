@@ -397,6 +397,39 @@ def test_a_job_that_was_started_elsewhere_lands_after_the_deadline_if_it_has_end
         assert task.execute(context)["stored"] == 25
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_execution_timeout_ends_the_job_as_its_deadline_does(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, ended: bool
+) -> None:
+    """What the job had scraped is paid: a Clear with `allow_partial` lands it. A job that has ended lands at once."""
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    urls = [*site.pages(1), *site.held(1)]
+    if ended:  # and the time limit comes while its pages are read
+        site.release()
+        weblake_connection.faults.add(chunk_documents=1, latency_ms=2500, path="skip=1", times=None)
+        weblake_connection.faults.add(chunk_documents=1, path="/v2/batch/scrape/", times=None)
+
+    def make(**options: Any) -> Any:
+        return WeblakeBatchScrapeOperator(
+            task_id="land", urls=urls, to=str(tmp_path), poll_interval=0.2, deferrable=False, **options
+        )
+
+    limits = {"execution_timeout": timedelta(seconds=2), "retries": 1, "retry_delay": timedelta(0)}
+    run = run_one(run_dag, lambda: make(**limits))
+    assert [ti.try_number for ti in run.get_task_instances()] == [1], "a time limit is no reason for a retry"
+    assert run.state == ("success" if ended else "failed")
+    if ended:
+        assert returned(run, "land")["stored"] == 2
+    else:
+        ti = SimpleNamespace(dag_id=run.dag_id, task_id="land", run_id=run.run_id, map_index=-1, max_tries=2)
+        ti.xcom_push = lambda **_: None
+        cleared = make(allow_partial=True)
+        receipt = cleared.execute({"ti": ti, "task": cleared, "outlet_events": {}})
+        assert (receipt["stored"], receipt["status"], receipt["complete"]) == (1, "cancelled", False)
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
+
+
 @pytest.mark.parametrize("seconds", [0, -1.0])
 def test_polls_without_a_pause_are_refused(seconds: float, tmp_path: Path) -> None:
     from airflow.exceptions import AirflowException

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 
-from airflow_provider_weblake.features import conf, has_asset_partitions
+from airflow_provider_weblake.features import AirflowTaskTimeout, conf, has_asset_partitions
 from airflow_provider_weblake.lineage import partitions_of
 from airflow_provider_weblake.links.weblake import JOB_URL_KEY, WeblakeJobLink
 from airflow_provider_weblake.operators.base import DatasetOperator, mapping_of, number_of, refuse_none, required_number
@@ -293,7 +293,17 @@ class JobOperator(LandingOperator):
             if not self.owns_job:  # its time runs over all tries, too, and only the waiting ends with it
                 terms = replace(terms, timeout_s=max(LAST_POLL_S, ends_at - time.time()), reads_late=True)
             late, used = self._passed_limit(job)
-            return self.finish(context, load, self.land(client, load, terms, started_load, late=late, used=used))
+            try:
+                landing = self.land(client, load, terms, started_load, late=late, used=used)
+            except AirflowTaskTimeout:
+                if self._kill_handler is None or not self.owns_job:
+                    raise
+                self._kill_handler.decide()  # cancels the job
+            else:
+                return self.finish(context, load, landing)
+        # As after the deadline: a retry would pay for another job, and what this one has scraped would be lost.
+        with self.service() as client:  # a new one, because the timeout may have interrupted the other anywhere
+            return self.finish(context, load, self.land(client, load, load.terms, started_load, late=True))
 
     def _refuse_another_root(self, load: Load) -> None:
         """Raise AskPerson if the job that the task has waited for is not on record, before another one is paid."""

@@ -48,6 +48,7 @@ with DAG(
         deadline=timedelta(hours=12),
         retries=4,
         # Limits the jobs that run at the service at a time, and so the share of the team's concurrency that they use.
+        # Airflow 3.0 and 3.1 do not count deferred tasks: use a pool there that includes deferred tasks.
         max_active_tis_per_dagrun=8,
         outlets=[weblake_asset(ROOT)],
     ).expand(urls=cut())

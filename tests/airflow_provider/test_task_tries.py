@@ -83,8 +83,8 @@ def test_o1_a_try_after_one_that_landed_finds_its_load(
 @proves(
     "O2",
     at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
-    line="        orchestration.record_returned(load.dataset, load.request)  # last",
-    becomes="        pass  # last",
+    line="orchestration.record_returned(self._to_return.dataset, self._to_return.request)",
+    becomes="pass",
 )
 def test_o2_a_clear_of_a_task_that_failed_after_its_load_had_landed_does_not_pay(
     weblake_connection: WeblakeService, site: GatedSite, batch: MakeOperator, monkeypatch: pytest.MonkeyPatch
@@ -107,11 +107,37 @@ def test_o2_a_clear_of_a_task_that_failed_after_its_load_had_landed_does_not_pay
     ti.max_tries = 3
     receipt = task.execute(context)
     assert receipt["stored"] == 2
+    task.post_execute(context)
     assert task.execute(context) == receipt, "a retry after the Clear stays with it"
     assert weblake_connection.counts()["batch_scrape_started"] == 1
     ti.max_tries = 5
     assert task.execute(context)["load_id"] != receipt["load_id"]
     assert weblake_connection.counts()["batch_scrape_started"] == 2
+
+
+@proves(
+    "O2",
+    at="airflow_provider/src/airflow_provider_weblake/operators/landing.py",
+    line="return self.report_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())",
+    becomes="return (self.report_landed(context, receipt), self.post_execute(context))[0]",
+)
+def test_o2_a_clear_of_a_task_whose_post_execute_failed_does_not_pay(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, batch: MakeOperator
+) -> None:
+    def broken(*_: object) -> None:
+        raise ConnectionResetError("The function of the DAG has a fault.")
+
+    run = run_one(run_dag, lambda: batch(site.pages(2), post_execute=broken))
+    assert run.state == "failed"
+    ti = SimpleNamespace(dag_id=run.dag_id, task_id="land", run_id=run.run_id, map_index=-1, max_tries=1)
+    ti.xcom_push = lambda **_: None
+    task: Any = batch(site.pages(2))
+    context: Any = {"ti": ti, "task": task, "outlet_events": {}}
+    load_id = task.execute(context)["load_id"]
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
+    task.post_execute(context)
+    ti.max_tries = 2
+    assert task.execute(context)["load_id"] != load_id, "a Clear of a task that has succeeded pays"
 
 
 def fire_first(monkeypatch: pytest.MonkeyPatch, site: GatedSite, event: dict[str, Any], *, times: int) -> list[Any]:
@@ -323,6 +349,7 @@ def test_a_try_that_finds_a_parsed_file_landed_does_not_need_the_file(
     task = WeblakeParseOperator(task_id="land", file=str(file), to=str(tmp_path / "lake"))
     context: Any = {"ti": ti, "task": task, "outlet_events": {}}
     receipt = task.execute(context)
+    task.post_execute(context)
     file.unlink()
     assert task.execute(context) == receipt
     ti.max_tries = 3  # somebody has cleared it, which pays again, and needs the file

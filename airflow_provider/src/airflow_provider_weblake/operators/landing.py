@@ -97,6 +97,8 @@ class LandingOperator(DatasetOperator):
         self.missing_ratio = missing_ratio
         self.fail_ratio = fail_ratio
         self.max_credits = max_credits
+        #: The load that this execution returns.
+        self._to_return: Load | None = None
 
     @abstractmethod
     def load_request(self) -> LoadRequest:
@@ -108,6 +110,16 @@ class LandingOperator(DatasetOperator):
         with self.service() as client:
             load = self.prepare(context, client)
             return self.finish(context, load, self.land(client, load, load.terms))
+
+    def post_execute(self, context: Context, result: object = None) -> None:
+        """Record that the task returns its load: a Clear after it pays.
+
+        Airflow calls this after `execute` and after the DAG's own `post_execute` function, whose failure is one of the
+        task. A subclass that has this method calls it last.
+        """
+        if self._to_return is not None:
+            with in_airflow_terms():
+                orchestration.record_returned(self._to_return.dataset, self._to_return.request)
 
     def land(
         self,
@@ -162,9 +174,8 @@ class LandingOperator(DatasetOperator):
         if landing.landed_at is not None:
             self.log.info("Load %s had landed before, at %s.", landing.receipt.load_id, landing.landed_at)
         self.log.info("Landed: %s", json.dumps(receipt))
-        reported = self.report_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())
-        orchestration.record_returned(load.dataset, load.request)  # last: a Clear after it pays
-        return reported
+        self._to_return = load
+        return self.report_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())
 
 
 class JobOperator(LandingOperator):
@@ -284,7 +295,7 @@ class JobOperator(LandingOperator):
             intent, job, _ = started_load
             self._report_started(context, intent, job)
             if not self.wait_for_completion:
-                orchestration.record_returned(load.dataset, load.request)
+                self._to_return = load
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
             ends_at = intent.created_seconds() + load.terms.timeout_s
             if self.deferrable and time.time() < ends_at and self._is_running(client, load, job):

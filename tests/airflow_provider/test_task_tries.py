@@ -72,6 +72,8 @@ def test_o1_a_try_after_one_that_landed_finds_its_load(
     assert returned(run, "land", "job_id") == receipt["job_id"]
     page = f"{weblake_connection.url}/console/jobs/{receipt['job_id']}"
     assert returned(run, "land", "weblake_job_url") == page
+    ledger = orchestration.open_dataset(batch([]).to).ledger  # type: ignore[attr-defined]
+    assert ledger.returned(receipt["load_id"]) is not None, "a Clear after it pays"
 
 
 @proves(

@@ -227,9 +227,10 @@ def test_a_url_in_the_catalog_has_no_user_info_and_no_query() -> None:
         for url in (
             "https://me:test-secret@a.example/x@y?token=test-secret#test-secret",
             "https://a.example/#test-secret",
+            "https://me:test-secret@a.example//x@y",
         )
     ]
-    assert described == [f"Pages of a crawl of {A}x@y.", f"Pages of a crawl of {A}."]
+    assert described == [f"Pages of a crawl of {address}." for address in (f"{A}x@y", A, f"{A}/x@y")]
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="url has the scheme 'me'") as caught:
         build_weblake_specs("docs", CrawlRequest(url="me:test-secret@a.example"))
     assert "test-secret" not in str(caught.value)

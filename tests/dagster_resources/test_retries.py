@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
-from hostile_runs import Killed, survived
+from hostile_runs import IN_ONE, Killed, batches, survived
 from in_process import Bench
 
 import dagster_weblake.reports  # noqa: F401 - loaded before a test patches what it imports
@@ -201,6 +201,25 @@ def test_o9_a_run_over_partitions_that_is_killed_before_its_events_does_not_pay_
     assert (bench.started, bench.rows(), sorted(map(str, bench.partitions("parts")))) == (2, 4, ["a", "b"])
     assert bench.run(parts, partitions=("a", "b")).success
     assert (bench.started, bench.rows()) == (4, 4)
+
+
+def test_o9_a_run_that_is_stopped_while_it_starts_jobs_has_returned_none_of_their_loads(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load lands in a re-execution of all steps that is killed before its event, and the next one returns it."""
+    all_steps_again(monkeypatch)
+    parts = batches(site, backfill_policy=IN_ONE)
+    with monkeypatch.context() as patched:
+        start = Mock(wraps=orchestration.start_load, side_effect=[DEFAULT, dg.DagsterExecutionInterruptedError])
+        patched.setattr(orchestration, "start_load", start)
+        assert not survived(lambda: bench.run(parts, partitions=("a", "b")))
+    assert (bench.started, bench.partitions("parts")) == (1, [])
+    with monkeypatch.context() as patched:
+        patched.setattr(step, "result_of", Mock(side_effect=Killed))
+        assert not survived(lambda: bench.run(parts, partitions=("a", "b")))
+    assert bench.started == 2
+    assert bench.run(parts, partitions=("a", "b")).success
+    assert (bench.started, bench.rows()) == (2, 4)
 
 
 def test_remedies_name_assets(bench: Bench, site: GatedSite) -> None:

@@ -75,3 +75,30 @@ def test_each_partition_scrapes_the_urls_of_its_own_upstream_partitions(
         landed = weblake.read(str(bench.root), loads=[load_id], columns=["source_url"]).to_table()
         assert sorted(int(url.rpartition("/")[2]) for url in landed["source_url"].to_pylist()) == days
     assert bench.started == len(wanted)
+
+
+@pytest.mark.parametrize("how", ["factory", "decorator"])
+def test_a_partition_without_upstream_partitions_does_not_scrape_the_urls_of_another_one(
+    bench: Bench, site: GatedSite, how: str
+) -> None:
+    """The first day has no yesterday, so that the input of the first two days is the value of one partition."""
+
+    @dg.asset(partitions_def=DAYS)
+    def lists() -> None: ...
+
+    yesterday = dg.TimeWindowPartitionMapping(-1, -1, allow_nonexistent_upstream_partitions=True)
+    more: dict[str, Any] = {"partitions_def": DAYS, "backfill_policy": ONE_RUN, "retry_policy": None}
+    if how == "factory":
+        deps = [dg.AssetDep("lists", partition_mapping=yesterday)]
+        pages = build_weblake_assets("pages", BatchScrapeRequest(urls=dg.AssetKey("lists")), deps=deps, **more)
+    else:
+
+        @weblake_assets("pages", ins={"given": dg.AssetIn("lists", partition_mapping=yesterday)}, **more)
+        def pages(given: object) -> BatchScrapeRequest:
+            return BatchScrapeRequest(urls=given)
+
+    kept = Lists()
+    kept._values = {"2026-11-01": site.pages(1)}
+    run = bench.run([lists, *pages], "pages", partitions=("2026-11-01", "2026-11-02"), resources={"io_manager": kept})
+    assert "has no value for the partition '2026-11-01'" in str(run.failure().description)
+    assert (bench.started, bench.partitions("pages")) == (1, ["2026-11-02"])

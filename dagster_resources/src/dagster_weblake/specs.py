@@ -144,8 +144,9 @@ def _described(request: Request) -> str | None:
     if isinstance(request, CrawlRequest):
         if isinstance(request.url, dg.EnvVar):
             return f"Pages of a crawl of the site in {request.url.env_var_name}."
-        scheme, slashes, rest = re.split("[?#]", request.url)[0].rpartition("//")
-        return f"Pages of a crawl of {scheme}{slashes}{re.sub('^[^/]*@', '', rest)}."
+        without_query = re.split("[?#]", request.url)[0]
+        address = re.sub("^([^/]*//)?[^/]*@", r"\1", without_query)
+        return f"Pages of a crawl of {address}."
     return _DESCRIPTIONS.get(type(request))
 
 

@@ -25,7 +25,12 @@ def urls_of_part(
     Raises:
         InvalidOption: The input has no value for this partition.
     """
-    if not isinstance(given, Mapping) or not given:
+    if not isinstance(given, Mapping):
+        for name in _inputs_of_one_partition(context):
+            if not _keys_of_part(context, key, part, name):
+                raise _no_value(context, part, name)
+        return given
+    if not given:
         return given
     upstream = next((name for name in _partitioned(context) if set(given) <= set(_keys(context, name))), None)
     if upstream is None:
@@ -33,11 +38,26 @@ def urls_of_part(
     own = _keys_of_part(context, key, part, upstream)
     values = [value for name, value in given.items() if name in own]
     if not values:
-        raise InvalidOption(
-            f"The input {upstream} has no value for the partition {part.key!r}.",
-            hint=f"Materialize {context.asset_key_for_input(upstream).to_user_string()} for it first.",
-        )
+        raise _no_value(context, part, upstream)
     return values[0] if len(values) == 1 else urls_of_all(values, column)
+
+
+def _no_value(context: dg.AssetExecutionContext, part: Part, name: str) -> InvalidOption:
+    upstream = context.asset_key_for_input(name).to_user_string()
+    return InvalidOption(
+        f"The input {name} has no value for the partition {part.key!r}.",
+        hint=f"Materialize {upstream} for it first; or leave the partition out, if no partition of {upstream} belongs "
+        "to it.",
+    )
+
+
+def _inputs_of_one_partition(context: dg.AssetExecutionContext) -> list[str]:
+    """Return the step's input if it has only one with partitions, and that one is the value of a single partition.
+
+    It is no mapping then, and may belong to some of the asset's partitions only.
+    """
+    names = list(_partitioned(context))
+    return names if len(names) == 1 and len(_keys(context, names[0])) == 1 else []
 
 
 def _partitioned(context: dg.AssetExecutionContext) -> Iterator[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
+from typing import Any
 from unittest.mock import DEFAULT, Mock
 
 import dagster as dg
 import pytest
 from catalogue import proves
 from gated_site import GatedSite
-from hostile_runs import IN_ONE, Killed, batches, survived
+from hostile_runs import IN_ONE, LETTERS, Killed, batches, survived
 from in_process import Bench
 
 import dagster_weblake.reports  # noqa: F401 - loaded before a test patches what it imports
@@ -20,6 +21,7 @@ from weblake.jobs import named_pauses
 from weblake.orchestration import Task
 from weblake.testing import WeblakeService
 
+DEADLINE_S = 30.0
 FIRST_RUN = "00000000-0000-4000-8000-000000000000"
 NOW = dg.RetryPolicy(max_retries=2, delay=0)
 START = {"method": "POST", "path": "/v2/batch/scrape$"}
@@ -131,6 +133,36 @@ def test_o9_a_step_that_begins_after_its_run_was_terminated_starts_no_job(
         patched.setattr(stopping.InterruptHandler, "_run", lambda self: terminated)
         assert not survived(lambda: bench.run(pages))
     assert (bench.started, bench.files()) == (0, [])
+
+
+def test_a_terminated_run_cancels_its_jobs_at_the_same_time(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One cancel that gets no response does not use up the time in which the others are sent."""
+    all_there = threading.Barrier(3)
+    real, found = orchestration.cancel, stopping.InterruptHandler._run
+
+    def cancel(*args: Any) -> Any:
+        all_there.wait(DEADLINE_S)
+        return (yield from real(*args))
+
+    def terminated(handler: stopping.InterruptHandler) -> Any:
+        run = found(handler)
+        return run.with_status(dg.DagsterRunStatus.CANCELING) if run is not None and handler.open else run
+
+    monkeypatch.setattr(orchestration, "cancel", cancel)
+    monkeypatch.setattr(orchestration, "wait_for_any", Mock(side_effect=dg.DagsterExecutionInterruptedError))
+    monkeypatch.setattr(stopping.InterruptHandler, "_run", terminated)
+    held = BatchScrapeRequest(urls=site.held(1))
+    parts = build_weblake_assets("parts", held, partitions_def=LETTERS, backfill_policy=IN_ONE, retry_policy=None)
+    assert not survived(lambda: bench.run(parts, partitions=("a", "c")))
+    site.release()
+    with bench.service.client() as client:
+        ids = [str(entry.id) for entry in client.list_activity(endpoint="batch_scrape").data]
+        assert [client.get_batch_scrape(each).status for each in ids] == ["cancelled"] * 3
+    (run,) = bench.instance.get_runs()
+    logged = [each.message for each in bench.instance.all_logs(run.run_id)]
+    assert sum(message.endswith("was cancelled: its run was terminated.") for message in logged) == 3
 
 
 def all_steps_again(monkeypatch: pytest.MonkeyPatch) -> None:

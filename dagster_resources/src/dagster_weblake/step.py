@@ -199,7 +199,7 @@ class Step:
         return {part.key: values[part.key] for part in self.parts if part.key in values}
 
     def report(self, found: Mapping[str | None, Metadata]) -> None:
-        """Report the partitions that succeeded to Dagster, in a step that fails; one without metadata has only begun."""
+        """Report the succeeded partitions to Dagster, in a step that fails; one without metadata has only begun."""
         succeeded = {partition: values for partition, values in found.items() if values}
         for partition, values in succeeded.items():
             self.context.log_event(dg.AssetMaterialization(self.key, partition=partition, metadata=values))

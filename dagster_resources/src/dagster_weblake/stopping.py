@@ -17,10 +17,12 @@ therefore checks whether it has to stop when it begins, and at each poll of a jo
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 FIND_S = 15.0
 #: Seconds between two reads of the run's status, a query of Dagster's database by each step that waits.
 STATUS_CHECK_S = 30.0
+#: Jobs that are cancelled at the same time: a run over many partitions has as little time for all of them as for one.
+PARALLEL_CANCELS = 16
 _CANCELED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
 #: The signals of which Dagster makes interrupts.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -146,9 +150,11 @@ class InterruptHandler:
         if will_retry(self.context.instance, run):
             self._leave("This step is being stopped, and Dagster retries its run: its jobs go on for the retry.")
         elif self.open:
-            with self.connect() as client:
-                for load_id, load_request in self.open.items():
-                    self._cancel(client, load_id, load_request)
+            # The threads go on if a second signal interrupts this one.
+            with self.connect() as client, ThreadPoolExecutor(PARALLEL_CANCELS) as threads:
+                for done in as_completed([threads.submit(self._cancel, client, *each) for each in self.open.items()]):
+                    if message := done.result():
+                        self.context.log.log(*message)
         return True
 
     def _leave(self, message: str) -> None:
@@ -156,19 +162,26 @@ class InterruptHandler:
         if self.open:
             self.context.log.warning(message)
 
-    def _cancel(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> None:
+    def _cancel(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> tuple[int, str] | None:
+        """Cancel the job of a load, if it has one, and return the level and text of the message to log."""
         try:
             with in_dagster_terms():
                 job = self._job(client, load_id, load_request)
-                if job is not None:
-                    cancelled = client.run(orchestration.cancel(job, client.retry))
-                    done = orchestration.describe_cancel(job, cancelled=cancelled)
-                    self.context.log.info(f"The {done}: its run was terminated.")
+                if job is None:
+                    return None
+                if isinstance(job, str):
+                    return logging.WARNING, job
+                cancelled = client.run(orchestration.cancel(job, client.retry))
+                done = orchestration.describe_cancel(job, cancelled=cancelled)
+                return logging.INFO, f"The {done}: its run was terminated."
         except WeblakeError as error:
-            self.context.log.warning(f"The job of load {load_id} could not be cancelled: {error}")
+            return logging.WARNING, f"The job of load {load_id} could not be cancelled: {error}"
 
-    def _job(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> JobRef | None:
-        """Return the job of a load; if its start was interrupted, repeat it at a service that replays starts."""
+    def _job(self, client: weblake.Client, load_id: str, load_request: LoadRequest | None) -> JobRef | str | None:
+        """Return the job of a load; if its start was interrupted, repeat it at a service that replays starts.
+
+        At another service that job cannot be known now: then a message is returned in its place.
+        """
         state = orchestration.LoadState(self.dataset, load_id)
         job = state.job
         if job is None and load_request is not None and load_request.start is not None:
@@ -176,11 +189,10 @@ class InterruptHandler:
             if intent is None or last is None or last.void:
                 return None
             if not intent.replay:
-                self.context.log.warning(
+                return (
                     f"The start of load {load_id} was being answered: its job may run. "
                     "A re-execution from failure finds it."
                 )
-                return None
             _, job, _ = orchestration.start_load(client, self.dataset, load_request, until=time.monotonic() + FIND_S)
         return (
             None

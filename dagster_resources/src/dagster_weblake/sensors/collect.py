@@ -235,7 +235,7 @@ class _Tick:
             elif (own := runs.of(job, pair.data, self.states.get(job.job_id))) is OwnRun.FAILED:
                 self._leave(pair, job)
             elif own is OwnRun.WAITS and not job.is_late(time.time()):
-                continue
+                self.memory.postpone(pair.job, job.event)
             else:
                 self.memory.ask(pair.job, job.event)
                 requests.append(

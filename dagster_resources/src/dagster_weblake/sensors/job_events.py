@@ -105,10 +105,11 @@ class FollowedJobs:
             each.pop(key.to_user_string(), None)
 
     def postpone(self, key: dg.AssetKey, event: int) -> None:
-        """Move a pending job to the end of the queue."""
-        line = self.pending[key.to_user_string()]
-        line.remove(event)
-        line.append(event)
+        """Move a job to the end of the queue, if it is pending."""
+        line = self.pending.get(key.to_user_string(), [])
+        if event in line:
+            line.remove(event)
+            line.append(event)
 
     def ask(self, key: dg.AssetKey, event: int) -> None:
         """Record that its run was requested."""

@@ -44,7 +44,7 @@ def report_started(bench: Bench, job_id: str, load_id: str | None = None, **more
 @proves(
     "3.6",
     at="dagster_resources/src/dagster_weblake/sensors/collect.py",
-    line="if job.load_id in there or unlanded[job.load_id] is False or told_twice:",
+    line="if launched[job.load_id] or unlanded[job.load_id] is False or told_twice:",
     becomes="if told_twice:",
 )
 def test_a_job_is_collected_when_it_is_over_and_once(bench: Bench, site: GatedSite) -> None:
@@ -256,6 +256,39 @@ def test_jobs_that_wait_for_their_own_run_do_not_keep_back_the_others(
         watched.setattr(Progress, "_polled", lambda _, head: look(head))
         assert bench.run(docs).success
     assert set(requested) == set(loads)
+
+
+def test_a_slow_instance_does_not_make_a_tick_longer_than_dagster_allows(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each query takes half a second; the jobs that a tick does not come to are requested by the next ones."""
+    docs = waiting(["https://a.example/"])
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    over = {"deadline": dg.MetadataValue.timestamp(time.time() - 1)}
+    loads = {report_started(bench, "00000000-0000-4000-8000-000000000000", **over) for _ in range(120)}
+    real, queries = bench.instance.get_runs, list[object]()
+
+    def get_runs(*args: object, **more: object) -> object:
+        queries.append(args)
+        return real(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bench.instance, "get_runs", get_runs)
+    clock = SimpleNamespace(time=time.time, monotonic=lambda: time.monotonic() + len(queries) / 2)
+    for module in (collect, ticks):
+        monkeypatch.setattr(module, "time", clock)
+    requested = set[str | None]()
+    for _ in range(6):
+        began = len(queries)
+        for key in ticker.tick().keys:
+            requested.add(key)
+            run = dg.DagsterRun(
+                job_name="job",
+                tags={"dagster/run_key": str(key), "dagster/sensor_name": ticker.sensor.name},
+                status=dg.DagsterRunStatus.SUCCESS,
+            )
+            bench.instance.add_run(run)
+        assert (len(queries) - began) / 2 <= ticks.TICK_S
+    assert requested == loads
 
 
 def test_a_run_that_failed_is_left_to_its_retries(bench: Bench, site: GatedSite) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hostile_runs import NOW, Assets, batches, killed, load_of, survived
 from in_process import Bench, Run
 from landed_loads import REFUSED_URL
 
-from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets, collecting
+from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets, collecting, weblake_assets
 from weblake.loads import recovery
 from weblake_service.server import LocalService
 
@@ -95,6 +96,17 @@ def test_terms_of_the_request_hold_when_it_is_collected(bench: Bench, site: Gate
     assert (refused.retries(), bench.files()) == ([], [])
     assert bench.run(pages(fail_ratio=0.0, allow_partial=True), "pages").success
     assert (bench.started, bench.rows(), bench.rows("page_errors")) == (1, 1, 1)
+
+
+def test_limits_that_a_function_returns_and_the_landing_does_not_know_are_named(bench: Bench, site: GatedSite) -> None:
+    request = BatchScrapeRequest(urls=site.pages(1), deadline=timedelta(hours=1), max_credits=5, partition={"day": "1"})
+    said = "does not know max_credits, deadline of this request"
+    for terms, warned in ((None, True), (request, False)):
+        pages = weblake_assets("pages", wait="sensor", terms=terms, retry_policy=None)(lambda: request)
+        run = bench.run(pages, "pages_job")
+        assert run.success
+        logged = [each.message for each in bench.instance.all_logs(run.result.run_id)]
+        assert any(said in message for message in logged) == warned
 
 
 def test_a_job_past_its_credits_is_not_landed(bench: Bench, site: GatedSite) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 import dagster as dg
@@ -240,7 +240,23 @@ class _AssetBuilder:
             return terms  # type: ignore[return-value]
         with translate_errors(context):
             request = self.ask(context, given)
-            return job_of(request) if self.wait == "sensor" else request
+            if self.wait == "step":
+                return request
+            job = job_of(request)
+        self._warn_of_other_terms(context, job)
+        return job
+
+    def _warn_of_other_terms(self, context: dg.AssetExecutionContext, request: LandingRequest) -> None:
+        """Log which limits and tolerances of a request do not apply to its landing, in another step."""
+        terms = self.terms or LandingRequest()
+        given = [each.name for each in fields(LandingRequest) if getattr(request, each.name) != each.default]
+        other = [name for name in given if name != "partition" and getattr(request, name) != getattr(terms, name)]
+        if other:
+            context.log.warning(
+                f"The step that lands the pages does not know {', '.join(other)} of this request, which a function has "
+                "returned: there, a job over its limit is not cancelled. Give @weblake_assets a request with the same "
+                "values as `terms`."
+            )
 
 
 def _is_input(parameter: inspect.Parameter) -> bool:

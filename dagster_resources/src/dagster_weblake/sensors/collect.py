@@ -39,7 +39,7 @@ Asset = dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey | str
 PARALLEL_POLLS = 16
 #: Jobs that one tick polls. The others are polled in the next ticks.
 POLLS_PER_TICK = 1000
-#: Seconds of a tick that are reserved for reads of the ledger.
+#: Seconds of a tick that are reserved for queries of Dagster's database and reads of the ledger.
 LEDGER_S = 15.0
 #: Seconds in which "not found" is tolerated: a job just started may not be found yet.
 UNSEEN_S = 30.0
@@ -220,15 +220,17 @@ class _Tick:
 
     def _requests(self, jobs: list[tuple[_Pair, StartedJob]]) -> list[dg.RunRequest]:
         """Return run requests for the jobs that have not landed and for which no run was launched."""
-        there = ticks.launched(self.context, self.sensor, [job.load_id for _, job in jobs])
-        unlanded = self._unlanded([(pair, job) for pair, job in jobs if job.load_id not in there])
+        until = self.until - LEDGER_S / 2
+        launched = ticks.launched(self.context, self.sensor, [job.load_id for _, job in jobs], until)
+        jobs = [(pair, job) for pair, job in jobs if job.load_id in launched]  # the others follow in the next tick
+        unlanded = self._unlanded([(pair, job) for pair, job in jobs if not launched[job.load_id]])
         requests: list[dg.RunRequest] = []
-        runs = OwnRuns(self.context.instance)
+        runs, last = OwnRuns(self.context.instance), self.until + ticks.OWN_RUNS_S
         for pair, job in jobs:
             told_twice = any(request.run_key == job.load_id for request in requests)
-            if job.load_id in there or unlanded[job.load_id] is False or told_twice:
+            if launched[job.load_id] or unlanded[job.load_id] is False or told_twice:
                 self.memory.forget(pair.job, job.event)
-            elif unlanded[job.load_id] is None or len(requests) >= ticks.REQUESTS:
+            elif unlanded[job.load_id] is None or len(requests) >= ticks.REQUESTS or time.monotonic() > last:
                 continue  # it is handled in the next tick
             elif not ticks.can_be_run(self.context, pair.data, job.partition):
                 self._drop(pair, job)

@@ -8,6 +8,7 @@ with the same run key give one run at most.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
@@ -16,6 +17,8 @@ import dagster as dg
 
 #: Seconds that a tick may take: Dagster aborts it after 60, and its results would be lost.
 TICK_S = 40.0
+#: Seconds after that in which it still looks up the runs that have started jobs.
+OWN_RUNS_S = 10.0
 #: Requests of one tick. Dagster keeps them in one field of its database, which on MySQL holds 64 KB.
 REQUESTS = 100
 
@@ -49,13 +52,19 @@ def remembered(context: dg.SensorEvaluationContext) -> dict[str, object]:
     return {}
 
 
-def launched(context: dg.SensorEvaluationContext, sensor: str, run_keys: Iterable[str]) -> set[str]:
-    """Return the run keys of a sensor for which Dagster has launched a run, however that has ended."""
-    found = set()
+def launched(
+    context: dg.SensorEvaluationContext, sensor: str, run_keys: Iterable[str], until: float
+) -> dict[str, bool]:
+    """Return by run key of a sensor whether Dagster has launched a run, however that has ended.
+
+    Keys for which there is no time before `until`, in monotonic seconds, are left out.
+    """
+    found: dict[str, bool] = {}
     for run_key in run_keys:  # one by one, as Dagster does: its database has an index for one, not for many
+        if time.monotonic() > until:
+            break
         runs = context.instance.get_runs(filters=dg.RunsFilter(tags={_RUN_KEY: run_key, _SENSOR: sensor}), limit=1)
-        if runs and runs[0].status != dg.DagsterRunStatus.NOT_STARTED:
-            found.add(run_key)
+        found[run_key] = bool(runs) and runs[0].status != dg.DagsterRunStatus.NOT_STARTED
     return found
 
 

@@ -15,7 +15,15 @@ from hostile_runs import IN_ONE, LETTERS, Killed, batches, survived
 from in_process import Bench
 
 import dagster_weblake.reports  # noqa: F401 - loaded before a test patches what it imports
-from dagster_weblake import BatchScrapeRequest, build_weblake_assets, identity, step, stopping
+from dagster_weblake import (
+    BatchScrapeRequest,
+    WeblakeResource,
+    build_weblake_assets,
+    build_weblake_specs,
+    identity,
+    step,
+    stopping,
+)
 from weblake import orchestration
 from weblake.jobs import named_pauses
 from weblake.orchestration import Task
@@ -197,6 +205,30 @@ def test_o9_a_step_that_failed_after_its_load_had_landed_does_not_pay_again(
     assert bench.run(pages).success
     assert bench.started == 1
     assert bench.run(pages).success
+    assert (bench.started, bench.rows()) == (2, 2)
+
+
+def test_o9_a_body_that_fails_after_the_load_has_landed_does_not_pay_again(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that logs what has landed before it yields the result. After a success, all steps pay again."""
+    all_steps_again(monkeypatch)
+    request = BatchScrapeRequest(urls=site.pages(2))
+    faulty = True
+
+    @dg.multi_asset(specs=build_weblake_specs("page", request))
+    def page(context, weblake: WeblakeResource):  # type: ignore[no-untyped-def]
+        for result in weblake.run(context, request):
+            if faulty:
+                raise ValueError("The result cannot be logged.")
+            yield result
+
+    assert not bench.run([page]).success
+    assert (bench.started, bench.rows()) == (1, 2)
+    faulty = False
+    assert bench.run([page]).success
+    assert bench.started == 1
+    assert bench.run([page]).success
     assert (bench.started, bench.rows()) == (2, 2)
 
 

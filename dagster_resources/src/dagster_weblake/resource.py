@@ -206,6 +206,9 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
     ) -> Iterator[dg.MaterializeResult[None]]:
         """Execute a request for each partition of the running step: the body of a custom asset.
 
+        Yield the result, and iterate to the end: if the body fails before that, Dagster does not have the
+        materialization, and a re-execution of all steps returns the load and does not pay again.
+
         Example:
             .. code-block:: python
 

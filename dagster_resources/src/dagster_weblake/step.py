@@ -215,11 +215,9 @@ class Step:
     def results(self, outcome: Outcome) -> Iterator[Result]:
         """Yield the results of the partitions that succeeded; raise for those that failed."""
         if not outcome.failed:
-            result = result_of(self.context, self.key, outcome.found)
-            try:
-                yield result
-            finally:  # the event is stored; or an asset's own body has taken the result and does not continue
-                self._record_returned(outcome.found)
+            yield result_of(self.context, self.key, outcome.found)
+            # Dagster has the event. A body that fails before it continues has not returned the loads.
+            self._record_returned(outcome.found)
             return
         self.report(outcome.found)
         errors = sorted(outcome.failed.values(), key=_worth_a_retry, reverse=True)

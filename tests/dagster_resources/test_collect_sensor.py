@@ -291,6 +291,22 @@ def test_a_slow_instance_does_not_make_a_tick_longer_than_dagster_allows(
     assert requested == loads
 
 
+def test_a_partition_of_many_is_found_without_a_list_of_all_of_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With days and a hundred sites a list takes a second, and a tick looks at a hundred jobs."""
+    days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-02-01")
+    both = dg.MultiPartitionsDefinition({"day": days, "site": dg.DynamicPartitionsDefinition(name="sites")})
+    bench.instance.add_dynamic_partitions("sites", ["a"])
+    docs = waiting(["https://a.example/"], partitions_def=both)
+    definitions = Ticker(bench, build_collect_sensor(docs), docs).definitions
+    context = dg.build_sensor_context(instance=bench.instance, definitions=definitions)
+    monkeypatch.setattr(dg.MultiPartitionsDefinition, "get_partition_keys", killed)
+    keys = ("2026-01-05|a", "2026-01-05|gone", "2025-01-05|a", "2026-01-05", "2026-01-05|a|a", "")
+    found = [key for key in keys if ticks.can_be_run(context, dg.AssetKey("docs"), key)]
+    assert found == ["2026-01-05|a"]
+
+
 def test_a_run_that_failed_is_left_to_its_retries(bench: Bench, site: GatedSite) -> None:
     docs = waiting([f"{site.url}/page/1"])
     ticker = Ticker(bench, build_collect_sensor(docs), docs)

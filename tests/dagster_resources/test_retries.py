@@ -173,6 +173,28 @@ def test_a_terminated_run_cancels_its_jobs_at_the_same_time(
     assert sum(message.endswith("was cancelled: its run was terminated.") for message in logged) == 3
 
 
+def test_a_run_that_is_terminated_before_its_started_job_is_reported_cancels_it(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No sensor would know of it."""
+    found = stopping.InterruptHandler._run
+
+    def terminated(handler: stopping.InterruptHandler) -> dg.DagsterRun | None:
+        run = found(handler)
+        return run.with_status(dg.DagsterRunStatus.CANCELING) if run is not None and bench.started else run
+
+    monkeypatch.setattr(stopping.InterruptHandler, "_run", terminated)
+    monkeypatch.setattr(step.Step, "log_job", Mock(side_effect=dg.DagsterExecutionInterruptedError))
+    held = BatchScrapeRequest(urls=site.held(1))
+    pages = build_weblake_assets("pages", held, wait="sensor", retry_policy=None)
+    assert not survived(lambda: bench.run(pages, "pages_job"))
+    site.release()
+    with bench.service.client() as client:
+        (entry,) = client.list_activity(endpoint="batch_scrape").data
+        assert client.get_batch_scrape(str(entry.id)).status == "cancelled"
+    assert bench.partitions("pages_job") == []
+
+
 def all_steps_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes each run a re-execution of all steps of one first run."""
     monkeypatch.setattr(

@@ -93,12 +93,13 @@ def start(
             max_credits=step.terms.max_credits,
             on_message=context.log.warning,
         )
-        stopping.open.pop(load_request.load_id)
         url = step.log_job(intent, job)
         deadline = intent.created_seconds() + step.terms.timeout_s
-        return metadata.started_metadata(
+        started = metadata.started_metadata(
             step.dataset, intent, job, deadline=deadline, max_credits=step.terms.max_credits, job_url=url
         )
+        stopping.open.pop(load_request.load_id)
+        return started
 
     with translate_errors(context), step.stopping() as stopping:
         outcome = step.run_each(start_job)

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -75,8 +76,15 @@ def can_be_run(context: dg.SensorEvaluationContext, key: dg.AssetKey, partition:
     partitions = context.repository_def.asset_graph.get(key).partitions_def
     if partitions is None or partition is None:
         return partitions is None and partition is None
+    return _has_partition(context.instance, partitions, partition)
+
+
+def _has_partition(instance: dg.DagsterInstance, partitions: dg.PartitionsDefinition, key: str) -> bool:
+    """Return whether a partition exists, without a list of all partitions: it may have a million."""
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
+        keys = key.split("|")
+        dimensions = [dimension.partitions_def for dimension in partitions.partitions_defs]
+        return len(keys) == len(dimensions) and all(map(partial(_has_partition, instance), dimensions, keys))
     if isinstance(partitions, dg.DynamicPartitionsDefinition):
-        return context.instance.has_dynamic_partition(str(partitions.name), partition)
-    if isinstance(partitions, dg.MultiPartitionsDefinition):  # their dimensions may be dynamic
-        return partition in partitions.get_partition_keys(dynamic_partitions_store=context.instance)
-    return partitions.has_partition_key(partition)
+        return instance.has_dynamic_partition(str(partitions.name), key)
+    return partitions.has_partition_key(key)

@@ -230,6 +230,12 @@ def test_o9_a_step_that_failed_after_its_load_had_landed_does_not_pay_again(
     assert (bench.started, bench.rows()) == (2, 2)
 
 
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/step.py",
+    line="yield result_of(self.context, self.key, outcome.found)",
+    becomes="yield (self._record_returned(outcome.found), result_of(self.context, self.key, outcome.found))[1]",
+)
 def test_o9_a_body_that_fails_after_the_load_has_landed_does_not_pay_again(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +295,12 @@ def test_o9_a_run_over_partitions_that_is_killed_before_its_events_does_not_pay_
     assert (bench.started, bench.rows()) == (4, 4)
 
 
+@proves(
+    "O9",
+    at="dagster_resources/src/dagster_weblake/step.py",
+    line="self._record_returned(succeeded)",
+    becomes="self._record_returned(found)",
+)
 def test_o9_a_run_that_is_stopped_while_it_starts_jobs_has_returned_none_of_their_loads(
     bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

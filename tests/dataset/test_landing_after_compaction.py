@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from catalogue import proves
 from compaction_lab import histories, intent, lake, land, load_id, rows, same_rows
@@ -17,13 +18,17 @@ from polling import until
 
 import weblake
 from weblake import Terms, errors
+from weblake.arrow.parquet import VERSION_KEY
 from weblake.dataset import compacted_files, ledger_listing
+from weblake.dataset.compacted_ledger import LedgerCopy
+from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger_listing import RETIRED
 from weblake.dataset.root import Dataset, open_dataset
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import detached, generations, load, load_request, recovery
 from weblake.loads.load_request import LoadRequest, Naming, Task
+from weblake.receipt import Receipt
 from weblake.storage import Storage
 from weblake_service.page_failure import PageFailure
 
@@ -193,6 +198,49 @@ def test_a_compaction_finishes_a_retirement_that_was_cut_off(tmp_path: Path, mon
     found = weblake.read(tmp_path / "newer").to_table()["load_id"].to_pylist()
     assert len(found) == 18
     assert load_id(0) not in found
+
+
+@pytest.mark.parametrize("why", ["columns of another version", "a damaged record"])
+@pytest.mark.parametrize("killed", [False, True], ids=["at once", "after a kill"])
+def test_a_compaction_finishes_a_retirement_in_a_file_that_it_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str, killed: bool
+) -> None:
+    """The file cannot be merged with others; the new root has no record of the slot of the retired load."""
+    dataset, newer = slots(tmp_path), tmp_path / "newer"
+    (name,) = dataset.storage.list("documents")
+    if why == "a damaged record":
+        done = f"{LEDGER}/{load_id(2)}.done.json"
+        dataset.storage.delete(done)
+        dataset.storage.create(done, b"{")
+    else:
+        file = tmp_path / "new" / name
+        footer = pq.read_metadata(file).metadata | {VERSION_KEY: b"0"}
+        older = pq.ParquetFile(file).read().drop_columns(["audio"]).replace_schema_metadata(footer)
+        pq.write_table(older, file)
+    with monkeypatch.context() as patch:
+        patch.setattr(compacted_files, "remove_loads", crash)
+        with pytest.raises(KeyboardInterrupt):
+            land(dataset, slotted(0, 100))
+    if killed:
+        with monkeypatch.context() as patch:
+            patch.setattr(LedgerCopy, "archive", crash)
+            with pytest.raises(KeyboardInterrupt):
+                weblake.compact(tmp_path / "new", to=newer)
+    weblake.compact(tmp_path / "new", to=newer)
+    standing = [load_id(each) for each in (100, 1, 2, 3, 4, 5)]
+    found = weblake.read(newer).to_table()["load_id"].to_pylist()
+    assert sorted(found) == sorted(standing * 3)
+    for each in standing:
+        if each != load_id(2):
+            assert len(rows(newer, "documents", loads=each)) == 3
+            assert receipt_matches(open_dataset(newer), each)
+
+
+def receipt_matches(dataset: Dataset, load_id: str) -> bool:
+    done = dataset.ledger.done(load_id)
+    assert done is not None
+    files = Receipt.from_dict(done.receipt).files
+    return all(dataset.size(file.path) == file.bytes for file in files)
 
 
 def test_a_writer_of_a_load_that_has_landed_and_was_merged_publishes_nothing(tmp_path: Path) -> None:

@@ -96,16 +96,23 @@ class ParquetFile:
         """Bytes written to disk so far, and bytes of Arrow data in the incomplete row group."""
         return self._require_open().tell(), self._buffer.bytes
 
-    def close(self, receipt_json: bytes | None = None, *, loads: Mapping[str, int] | None = None) -> Written:
+    def close(
+        self,
+        receipt_json: bytes | None = None,
+        *,
+        loads: Mapping[str, int] | None = None,
+        version: bytes = str(SCHEMA_VERSION).encode(),
+    ) -> Written:
         """Write the footer, sync the file to disk, verify it, and return its path, rows and bytes.
 
         `receipt_json` is one JSON object for the footer of the file of a single load; `read_receipt` returns it.
         `loads` is for a file of several loads: row counts by load id, in file order; `read_loads` returns it.
+        `version` is the version of the file's columns.
         """
         file = self._require_open()
         with self._storage(), self._remove_on_error():
             self._flush()
-            footer = {VERSION_KEY: str(SCHEMA_VERSION).encode()}
+            footer = {VERSION_KEY: version}
             if receipt_json is not None:
                 footer[RECEIPT_KEY] = receipt_json
             if loads is not None:
@@ -213,8 +220,7 @@ def read_receipt(source: Path | str | IO[bytes]) -> dict[str, object] | None:
 
 def columns_in_file(file: pq.ParquetFile, columns: Sequence[str], table: pa.Schema) -> list[str]:
     """Return the given columns that the file has; a file of the current schema version has all columns of its table."""
-    found: Mapping[bytes, bytes] = file.metadata.metadata or {}
-    same = found.get(VERSION_KEY) == str(SCHEMA_VERSION).encode()
+    same = read_version(file.metadata) == str(SCHEMA_VERSION).encode()
     there = set(table.names if same else file.schema_arrow.names)
     return [column for column in columns if column in there]
 
@@ -226,6 +232,12 @@ def read_loads(metadata: pq.FileMetaData) -> dict[str, int] | None:
         return {str(load_id): int(rows) for load_id, rows in json.loads(found[LOADS_KEY])}
     except (KeyError, ValueError, TypeError, RecursionError):
         return None
+
+
+def read_version(metadata: pq.FileMetaData) -> bytes:
+    """Return the version of a file's columns, as its footer has it; 0 if it has none."""
+    found: Mapping[bytes, bytes] = metadata.metadata or {}
+    return found.get(VERSION_KEY, b"0")
 
 
 def count_rows(source: IO[bytes], name: str) -> int:

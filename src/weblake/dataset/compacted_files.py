@@ -7,6 +7,7 @@ names the file that holds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
@@ -99,7 +100,8 @@ def remove_loads(storage: Storage, name: str, retired: Callable[[], Collection[s
             if len(kept) == len(held):
                 return
             if kept:
-                _rewrite(storage, name, file, kept)
+                with storage.scratch() as scratch:
+                    storage.replace(name, write_loads(file, scratch / "kept.parquet", kept).path)
         if not kept:
             storage.delete(name)
     raise StorageRefused(
@@ -108,12 +110,13 @@ def remove_loads(storage: Storage, name: str, retired: Callable[[], Collection[s
     )
 
 
-def _rewrite(storage: Storage, name: str, file: pq.ParquetFile, kept: Mapping[str, int]) -> None:
+def write_loads(file: pq.ParquetFile, path: Path, kept: Mapping[str, int]) -> parquet.Written:
+    """Write those rows of a compacted file that belong to these loads to a new file with the same columns."""
     schema = file.schema_arrow.remove_metadata()
-    with storage.scratch() as scratch, parquet.ParquetFile(scratch / "kept.parquet", schema) as out:
+    with parquet.ParquetFile(path, schema) as out:
         for batch in batches(file, schema.names, _ROWS, loads=kept):
             out.write(batch)
-        storage.replace(name, out.close(loads=kept).path)
+        return out.close(loads=kept, version=parquet.read_version(file.metadata))
 
 
 def _open(source: IO[bytes], name: str) -> pq.ParquetFile:

@@ -33,7 +33,9 @@ from weblake.dataset.ledger import Ledger
 from weblake.dataset.ledger_listing import DONE, INTENT, id_of, read_each
 from weblake.dataset.merging import LedgerContents, Merge, MovedFile, copy_file, differs_error
 from weblake.dataset.records import utc_now
+from weblake.dataset.registered_tables import TableRecords
 from weblake.errors import InvalidOption, StorageRefused
+from weblake.remedies import Remedy
 from weblake.storage import RootPath, Storage, open_storage
 
 #: Default size of a new file, in bytes.
@@ -132,7 +134,9 @@ class _Compaction:
         return read(self._target, layout.COMPACTED, Compacted) or done
 
     def _tables(self) -> dict[str, TableFiles]:
-        merge = Merge(self._source, self._target, self._landed(), self._size)
+        landed = self._landed()
+        self._check_files(landed)
+        merge = Merge(self._source, self._target, landed, self._size)
         count, done = sum(map(len, self._held.tables.values())), 0
         found = {}
         for table, names in self._held.tables.items():
@@ -190,6 +194,27 @@ class _Compaction:
             for file in files if isinstance(files, list) and load.retired is None else ():
                 rows[file["path"], load.load_id] = file["rows"]
         return LedgerContents(rows, retired)
+
+    def _check_files(self, landed: LedgerContents) -> None:
+        """Refuse a dataset whose Delta Lake or Iceberg table has taken over rows.
+
+        The table's own maintenance merges files, and then deletes the files of the dataset that it does not need any
+        more. The new root would lack these rows, and the table is not copied.
+        """
+        there = self._held.names()
+        gone = [each for each in landed.rows if each[0] not in there and each[1] not in landed.retired]
+        tables = {each.table: each for each in TableRecords(Ledger(self._source)).tables()} if gone else {}
+        for name, load_id in sorted(gone):
+            table = tables.get(name.partition("/")[0])
+            if table is not None:
+                raise StorageRefused(
+                    f"{self._source.url} has no file {name} of load {load_id} any more: the {table.format} table "
+                    f"{table.name} may have its rows in a file of its own, which is not copied.",
+                    hint=Remedy(
+                        "Restore the file from a backup; or, if the rows may stay in the table alone, remove the table "
+                        "from the dataset with {remove_table}, and compact again."
+                    ),
+                )
 
     def _open(self) -> tuple[str, ...]:
         """Return the ids of the loads that have not landed and whose job no other load has landed, sorted."""

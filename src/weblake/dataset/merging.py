@@ -5,8 +5,9 @@ content of each new file depends on the old files only, so another run can conti
 same result.
 
 Files are merged if the ledger records that their loads have landed and if they have exactly the columns of the table.
-All other files (not recorded because the run ended before, or written by another program) and files that have the
-chosen size already are copied unchanged. Retired loads are left out: their retirement would have deleted their rows.
+All other files (not recorded because the run ended before, or with the columns of another version) and files that have
+the chosen size already are copied unchanged. Retired loads are left out of each file: their retirement would have
+deleted their rows, and the new root has no record with which a later run would find them.
 """
 
 from __future__ import annotations
@@ -64,13 +65,15 @@ class _Input:
     name: str
     bytes: int
     rows: int
-    #: The row counts to be merged, by load id; None if the file is copied unchanged.
+    #: The row counts to be merged, by load id; None if the file is copied.
     loads: Mapping[str, int] | None = None
     #: Whether some of its loads are left out.
     cut: bool = False
     #: Size in bytes without the footer.
     data: int = 0
     file: pq.ParquetFile | None = None
+    #: The row counts that a copy keeps, by load id; None if the file is copied unchanged.
+    copied: Mapping[str, int] | None = None
 
 
 class Merge:
@@ -134,7 +137,7 @@ class Merge:
         if not kept:  # also if its columns are those of an older version
             return _Input(name, size, 0, kept)
         if not file.schema_arrow.equals(schema) or any((name, each) not in self._landed.rows for each in kept):
-            return _Input(name, size, found.num_rows)
+            return _Input(name, size, sum(kept.values()), copied=kept if len(kept) < len(loads) else None)
         for each, rows in kept.items():
             if rows != self._landed.rows[name, each]:
                 raise _damaged_error(
@@ -154,7 +157,9 @@ class Merge:
         return MovedFile(each.name, each.bytes, name, self._target.size(name), each.rows)
 
     def _copy(self, each: _Input, scratch: Path, there: bool) -> MovedFile:
-        """Copy a file unchanged unless an earlier run has done it (`there`); return its location."""
+        """Copy a file unless an earlier run has done it (`there`); return its location."""
+        if each.copied is not None:
+            return self._copy_loads(each, each.copied, scratch, there)
         if not there:
             copied = copy_file(self._source, self._target, each.name, scratch)
             if copied != each.bytes:
@@ -165,6 +170,17 @@ class Merge:
         if self._target.size(each.name) != each.bytes:
             raise differs_error(self._target, each.name)
         return MovedFile(each.name, each.bytes, each.name, each.bytes, each.rows)
+
+    def _copy_loads(self, each: _Input, kept: Mapping[str, int], scratch: Path, there: bool) -> MovedFile:
+        """Copy a compacted file without its retired loads, as `_copy` does."""
+        if not there:
+            with self._source.open_input(each.name) as source:
+                written = compacted_files.write_loads(_open(each.name, source), scratch / "kept.parquet", kept)
+            self._target.publish(written.path, each.name)
+            written.path.unlink(missing_ok=True)
+        if self._loads_of(each.name) != kept:
+            raise differs_error(self._target, each.name)
+        return MovedFile(each.name, each.bytes, each.name, self._target.size(each.name), each.rows)
 
     def _close(self, output: _Output, scratch: Path) -> Iterator[MovedFile]:
         """Publish a merged file; a single input that is merged whole is copied unchanged."""

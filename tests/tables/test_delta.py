@@ -349,6 +349,52 @@ def test_maintenance_neither_doubles_nor_loses(lab: TaskLab) -> None:
     assert sorted(read.column("load_id").to_pylist()) == loads_in(lab)
 
 
+def test_a_replaced_load_whose_file_is_gone_is_taken_out_of_a_table_with_merged_files(lab: TaskLab) -> None:
+    """The removal of the table from the dataset has deleted the file, which the table still names."""
+    lab.keys = None
+    lab.land(RETRY)
+    lab.run = "run-2"
+    lab.land(RETRY)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    assert DeltaTable(lab.root / "documents").optimize.compact()["numFilesAdded"] == 1
+    lab.run = "run-3"
+    lab.land(RETRY)
+    tables.sync(lab.root)
+    third = lab.land(CLEAR).receipt
+    lab.run = "run-2"
+    second = lab.land(CLEAR).receipt
+    tables.remove(lab.root, "delta")
+    tables.add(lab.root, "delta")
+    (done,) = tables.sync(lab.root)
+    assert sorted(done.added) == sorted([second.load_id, third.load_id])
+    (status,) = tables.status(lab.root)
+    assert (status.in_step, status.loads, status.rows) == (True, 3, 9)
+
+
+def test_a_dataset_whose_rows_only_the_table_has_is_not_compacted(lab: TaskLab, tmp_path: Path) -> None:
+    """The table's own maintenance has merged the files, and has deleted those of the dataset."""
+    lab.keys = None
+    loads = [lab.land(RETRY).receipt.load_id]
+    lab.run = "run-2"
+    loads.append(lab.land(RETRY).receipt.load_id)
+    tables.add(lab.root, "delta")
+    tables.sync(lab.root)
+    table = DeltaTable(lab.root / "documents")
+    table.optimize.compact()
+    assert weblake.compact(lab.root, to=tmp_path / "before").tables["documents"].rows == 6
+    assert len(table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)) == 2
+    new = tmp_path / "new"
+    with pytest.raises(StorageRefused, match="the delta table documents may have its rows") as refused:
+        weblake.compact(lab.root, to=new)
+    assert min(loads) in refused.value.message
+    assert "weblake.tables.remove" in refused.value.hint
+    with pytest.raises(StorageRefused, match="is not a complete dataset yet"):
+        weblake.read(new).to_table()
+    tables.remove(lab.root, "delta")
+    assert weblake.compact(lab.root, to=new).tables["documents"].rows == 0
+
+
 @proves(
     "2.10",
     at="src/weblake/tables/delta.py",

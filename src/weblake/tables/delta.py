@@ -223,6 +223,7 @@ class DeltaLakeTable:
                 # The table's own maintenance has merged a file with others, or another program has deleted rows of it:
                 # the rows of the load are removed, not the file.
                 self._check_newest()
+                self._remove_missing([each for each in remove if each.path and _file_name(each.path) not in marked])
                 self._overwrite(add, remove, properties)
             else:
                 landed = [each for each in add if each.path is not None]
@@ -335,6 +336,26 @@ class DeltaLakeTable:
         """
         if self._open(create=False).version() != self.version:
             raise CommitConflict("another program has committed since the table was read")
+
+    def _remove_missing(self, loads: Sequence[LoadFile]) -> None:
+        """Take out the files of loads that are gone: a search for rows would read them, and fail at each attempt.
+
+        So it is after the table was removed from the dataset, which deletes the files of replaced loads, and added
+        again. Nobody can read these rows, so a version without them comes first.
+
+        Raises:
+            CommitConflict: Files were taken out: look at the table again.
+        """
+        there = self._paths()
+        named = [each for each in loads if each.path and path_in_log(self._folder, each.path) in there]
+        gone = [each for each in named if each.path and not self._storage.exists(each.path)]
+        if gone:
+            from deltalake import CommitProperties
+
+            now = int(time.time() * 1000)
+            actions = [remove_action(self._folder, each, now=now) for each in gone]
+            self._write(actions, CommitProperties(max_commit_retries=0))
+            raise CommitConflict("the table named files that are gone; they are taken out now")
 
     def _overwrite(self, add: Sequence[LoadFile], remove: Sequence[LoadFile], properties: Any) -> None:
         """Replace rows of loads in files that the table's maintenance has written, in one commit."""

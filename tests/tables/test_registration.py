@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from catalogue import proves
 from command_in_process import run_command
+from crash_steps import crash
 from pyiceberg.catalog.sql import SqlCatalog
 from table_lab import FORMATS, add, land, options_of, rows, sync
 from task_lab import RETRY, TaskLab
@@ -22,6 +23,7 @@ from weblake.dataset.registered_tables import TableRecords
 from weblake.dataset.root import open_dataset
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.loads import retirement
+from weblake.tables import registration
 
 
 def test_the_new_root_of_an_unfinished_compaction_cannot_have_a_table(lab: TaskLab) -> None:
@@ -190,6 +192,24 @@ def test_a_table_that_is_removed_while_a_load_is_replaced(lab: TaskLab, monkeypa
     add(lab, "delta")
     sync(lab, "delta")
     assert rows(lab, "delta") == {new: 3}
+
+
+def test_a_removal_that_was_killed_is_finished_by_the_next_one(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed before it had deleted the file of a replaced load, which no later sync or landing would delete."""
+    old = land(lab, "run-1", "a")
+    add(lab, "delta")
+    sync(lab, "delta")
+    new = land(lab, "run-2", "a")
+    sync(lab, "delta")
+    with monkeypatch.context() as patch:
+        patch.setattr(registration, "delete_kept_files", crash)
+        with pytest.raises(KeyboardInterrupt):
+            tables.remove(lab.root, "delta")
+    assert lab.visible == sorted([old, new])
+    with pytest.raises(InvalidOption, match="has no Delta Lake or Iceberg table"):
+        tables.remove(lab.root, "delta")
+    assert lab.visible == [new]
+    assert lab.dataset.storage.list("_weblake/kept") == []
 
 
 @proves(

@@ -143,6 +143,8 @@ def remove(
     tables = records.tables()
     named = [each for each in tables if (each.format, each.name) == (format, name) and catalog in (None, each.catalog)]
     if not named:
+        if not tables:
+            delete_kept_files(dataset)  # the removal of the last table may have been killed before it had deleted all
         raise _no_such_table(dataset, tables)
     catalogs = sorted({each.catalog or "" for each in named})
     if len(catalogs) > 1:

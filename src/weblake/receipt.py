@@ -41,6 +41,11 @@ class Receipt:
     credits_used: float | None = None
     files: tuple[LandedFile, ...] = field(default=())
 
+    @property
+    def has_page_errors(self) -> bool:
+        """Whether pages without a document are rows of `page_errors`."""
+        return self.failed + self.robots_blocked + self.rejected + self.missing > 0
+
     def to_dict(self, *, files: bool = True) -> dict[str, object]:
         """Return the receipt as a JSON-ready dict; a Parquet footer contains it without `files`."""
         out = asdict(self)

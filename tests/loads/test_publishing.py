@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +27,7 @@ from weblake.loads import publishing, recovery
 from weblake.loads.accounting import Reconciler
 from weblake.loads.publishing import JobClaimed
 from weblake.loads.staging import Identity, Staged, stage_document
+from weblake.receipt import Receipt
 from weblake.storage.local import LocalStorage
 
 BEGAN = datetime(2026, 11, 21, 6, tzinfo=timezone.utc)
@@ -38,7 +41,7 @@ class Root:
         self.path, self._stack = path, stack
         self.dataset = Dataset.at(LocalStorage(path))
 
-    def intent(self, n: int = 1, kind: str = "scrape") -> Intent:
+    def intent(self, n: int = 1, kind: str = "scrape", slot: str | None = None) -> Intent:
         return self.dataset.ledger.record_intent(
             Intent(
                 load_id=f"{n:016x}",
@@ -46,6 +49,8 @@ class Root:
                 endpoint=kind,
                 created_at=(BEGAN + timedelta(minutes=n)).isoformat(),
                 request_sha256="",
+                slot=slot,
+                slot_has_partition=slot is not None,
             )
         )
 
@@ -66,6 +71,9 @@ class Root:
 
     def rows(self, table: str) -> int:
         return sum(pq.read_metadata(path).num_rows for path in self.path.glob(f"{table}/**/*.parquet"))
+
+    def landed(self) -> list[str]:
+        return [name for table in ("documents", "page_errors") for name in self.dataset.storage.list(table)]
 
     def kept(self) -> list[str]:
         return [name for name in self.dataset.storage.list("_weblake") if "refused" in name]
@@ -302,7 +310,7 @@ def test_a_load_that_is_refused_again_without_missing_pages_keeps_no_page_errors
 @proves(
     "2.1",
     at="src/weblake/loads/publishing.py",
-    line="if _has_errors(receipt) and not _belongs_to(rows, receipt):",
+    line="if receipt.has_page_errors and not _belongs_to(rows, receipt):",
     becomes="if False:",
 )
 def test_a_load_whose_second_refusal_was_cut_off_is_not_published_with_the_page_errors_of_it(
@@ -423,6 +431,77 @@ def test_a_promotion_that_died_around_its_done_record_keeps_all_and_leaves_nothi
     assert (receipt.stored, root.rows("documents")) == ((0, 0) if malformed else (1, 1))
     assert root.rows("page_errors") == 1 + malformed
     assert root.kept() == []
+
+
+def test_a_refused_load_that_another_run_has_landed_and_a_later_one_replaced_stays_replaced(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run looked for the load before the other one landed it."""
+    first, second = (root.intent(n, slot="a slot") for n in (1, 2))
+    publishing.refuse(root.dataset, first, root.staged(first, missing=1))
+    whole = publishing.publish(root.dataset, first, root.staged(first)).receipt
+    publishing.publish(root.dataset, second, root.staged(second))
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "finish", Mock(side_effect=AssertionError("a run that dies here leaves its files")))
+        assert publishing.promote(root.dataset, first.load_id) == whole
+    assert (root.file("documents", first).exists(), root.file("documents", second).exists()) == (False, True)
+    assert (root.rows("page_errors"), root.kept()) == (0, [])
+
+
+@pytest.mark.parametrize("faster", ["the whole load", "the refused part"])
+def test_a_refused_part_that_is_published_while_another_run_publishes_the_whole_load(
+    root: Root, monkeypatch: pytest.MonkeyPatch, faster: str
+) -> None:
+    """Each of both has written or removed the page errors before the first one publishes its documents."""
+    intent, move, publish = root.intent(), LocalStorage.move, LocalStorage.publish
+    publishing.refuse(root.dataset, intent, root.staged(intent, missing=2))
+    prepared, go_on = threading.Event(), threading.Event()
+
+    def waits(storage: LocalStorage, name: str, new_name: str) -> bool:
+        prepared.set()
+        assert go_on.wait(60)
+        return move(storage, name, new_name)
+
+    def comes_between(storage: LocalStorage, local_file: Path, name: str) -> bool:
+        other.start()
+        assert prepared.wait(60)
+        if faster == "the refused part":
+            storage.delete(root.dataset.path("page_errors", intent))  # as this writer would have done a moment later
+            go_on.set()
+            other.join()
+        return publish(storage, local_file, name)
+
+    other = threading.Thread(target=publishing.promote, args=(root.dataset, intent.load_id))
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "move", waits)
+        patch.setattr(LocalStorage, "publish", comes_between)
+        publishing.publish(root.dataset, intent, root.staged(intent))
+        go_on.set()
+        other.join()
+    done = root.dataset.ledger.done(intent.load_id)
+    assert done is not None
+    receipt = Receipt.from_dict(done.receipt)
+    assert receipt.missing == root.rows("page_errors") == (0 if faster == "the whole load" else 2)
+    assert {file.path for file in receipt.files} == set(root.landed())
+
+
+def test_page_errors_that_a_killed_run_has_written_during_a_publication_are_removed(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent, publish = root.intent(), LocalStorage.publish
+    publishing.refuse(root.dataset, intent, root.staged(intent, missing=2))
+
+    def comes_between(storage: LocalStorage, local_file: Path, name: str) -> bool:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LocalStorage, "move", crash)
+            with pytest.raises(KeyboardInterrupt):
+                publishing.promote(root.dataset, intent.load_id)
+        return publish(storage, local_file, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "publish", comes_between)
+        receipt = publishing.publish(root.dataset, intent, root.staged(intent)).receipt
+    assert (receipt.missing, root.rows("page_errors"), len(receipt.files)) == (0, 0, 1)
 
 
 def test_the_history_since_a_load_has_the_later_ones_only(root: Root) -> None:

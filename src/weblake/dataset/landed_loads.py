@@ -65,6 +65,8 @@ def with_files(dataset: Dataset, intent: Intent, receipt: Receipt) -> Receipt:
     """Return the receipt of a published load with the list of its files."""
     storage, files = dataset.storage, []
     for table, rows in ((DOCUMENTS, receipt.stored), (PAGE_ERRORS, None)):
+        if table == PAGE_ERRORS and not receipt.has_page_errors:
+            continue  # if there is a file, it is of another writer, which is about to remove it
         name = dataset.path(table, intent)
         size = storage.find_size(name)
         if size is not None:

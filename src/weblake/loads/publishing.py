@@ -61,10 +61,7 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Published:
         _check_same_job(name, receipt_of(dataset, name), receipt)
     _claim_job(dataset, intent, receipt)
     if not there and dataset.ledger.done(intent.load_id) is not None:
-        # Another run has landed the load since this one began, and a later load has replaced it.
-        landed = recover(dataset, intent.load_id)
-        assert landed is not None
-        return Published(landed.receipt, is_first=False)
+        return Published(_landed_meanwhile(dataset, intent.load_id), is_first=False)
     if not there:
         dataset.slots.announce(intent)
     before = None if there else storage.read(errors)
@@ -79,7 +76,9 @@ def publish(dataset: Dataset, intent: Intent, staged: Staged) -> Published:
             _restore_errors(storage, errors, before, other, staged.written.path.with_name("page_errors-before.parquet"))
         _check_same_job(name, other, receipt)
         receipt = other
-    elif staged.account.rows and not _belongs_to(storage.read(errors), receipt):
+    elif not staged.account.rows:
+        _remove_errors(storage, errors)
+    elif not _belongs_to(storage.read(errors), receipt):
         storage.replace(errors, _write_errors(staged))  # a second writer with a different account replaced them
     return Published(finish(dataset, intent, receipt), is_first)
 
@@ -112,11 +111,13 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
         return None
     receipt = receipt_of(dataset, kept)  # from the footer, as a run that finishes an interrupted one reads it
     name, errors = dataset.path(DOCUMENTS, intent), dataset.path(PAGE_ERRORS, intent)
-    rows = storage.read(kept_errors)
-    if _has_errors(receipt) and not _belongs_to(rows, receipt):
+    rows = storage.read(kept_errors) if receipt.has_page_errors else None
+    if receipt.has_page_errors and not _belongs_to(rows, receipt):
         return None
     _claim_job(dataset, intent, receipt)
     there = receipt.stored > 0 and storage.ensure_durable(name)
+    if not there and dataset.ledger.done(load_id) is not None:
+        return _landed_meanwhile(dataset, load_id)
     if not there:
         dataset.slots.announce(intent)
     before = None if there else storage.read(errors)
@@ -128,12 +129,24 @@ def promote(dataset: Dataset, load_id: str) -> Receipt | None:
         if there or (receipt.stored and not storage.move(kept, name)):  # another run has published the load meanwhile
             receipt = receipt_of(dataset, name)
             _restore_errors(storage, errors, before, receipt, scratch / "page_errors-before.parquet")
+        elif rows is None:
+            _remove_errors(storage, errors)
+        elif not _belongs_to(storage.read(errors), receipt):
+            _replace(storage, errors, scratch / "page_errors-again.parquet", rows)
     if receipt.stored:  # before the done record, after which no run looks at them again
         remove_refused(dataset, load_id)
         return finish(dataset, intent, receipt)
     done = finish(dataset, intent, receipt)  # without documents, this record is the commit
     remove_refused(dataset, load_id)
     return done
+
+
+def _landed_meanwhile(dataset: Dataset, load_id: str) -> Receipt:
+    """Return the receipt of a load that another run has landed since this one began, and a later load has replaced."""
+    landed = recover(dataset, load_id)
+    assert landed is not None
+    remove_refused(dataset, load_id)
+    return landed.receipt
 
 
 def _check_same_job(name: str, there: Receipt, receipt: Receipt) -> None:
@@ -166,10 +179,6 @@ def _belongs_to(errors: bytes | None, receipt: Receipt) -> bool:
     return found is not None and Receipt.from_dict(found) == replace(receipt, files=())
 
 
-def _has_errors(receipt: Receipt) -> bool:
-    return receipt.failed + receipt.robots_blocked + receipt.rejected + receipt.missing > 0
-
-
 def _restore_errors(storage: Storage, errors: str, before: bytes | None, winner: Receipt, ready: Path) -> None:
     """Restore the page errors of the writer that published first, if this writer has replaced them.
 
@@ -179,7 +188,13 @@ def _restore_errors(storage: Storage, errors: str, before: bytes | None, winner:
         return
     if before is not None and _belongs_to(before, winner):
         _replace(storage, errors, ready, before)
-    elif not _has_errors(winner):
+    elif not winner.has_page_errors:
+        storage.delete(errors)
+
+
+def _remove_errors(storage: Storage, errors: str) -> None:
+    """Remove the page errors of a second writer with a different account, if it has written any."""
+    if storage.exists(errors):
         storage.delete(errors)
 
 

@@ -83,7 +83,7 @@ class AirflowLab(AirflowRest):
         self.url = f"http://127.0.0.1:{self.port}"
         self.fernet_key = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
         # One writer at a time: on a busy machine the next one waits longer than the five seconds of the default.
-        self.database = f"sqlite:///{home}/airflow.db?timeout=60"
+        self.database = f"sqlite:///{home}/airflow.db?timeout=240"
         self._extra = dict(env or {})
         self._processes: Processes | None = None
         self._jwt = secrets.token_hex(32)

@@ -24,7 +24,7 @@ class AirflowRest:
     def __init__(self) -> None:
         self.url = ""
         self.logs = Path()
-        self._http = httpx.Client(timeout=30, trust_env=False)
+        self._http = httpx.Client(timeout=240, trust_env=False)
 
     def dead(self) -> Mapping[str, str]:
         """Processes of the lab that ended by themselves: name -> how."""

@@ -63,7 +63,7 @@ class Bench:
     def events(self, name: str) -> list[dict[str, Any]]:
         """The extras of an asset's events, oldest first."""
         # Not by the API: it answers 500 while a run that an event has made is queued, for that has no start date yet.
-        with closing(sqlite3.connect(f"file:{self.lab.home}/airflow.db?mode=ro", uri=True, timeout=30)) as db:
+        with closing(sqlite3.connect(f"file:{self.lab.home}/airflow.db?mode=ro", uri=True, timeout=240)) as db:
             found = db.execute("SELECT extra FROM asset_event WHERE asset_id = ? ORDER BY id", (self.asset(name),))
             return [json.loads(extra) for (extra,) in found]
 
@@ -221,7 +221,7 @@ def test_the_receiver_of_the_how_to_makes_events_of_the_same_asset(
         bench.until("the event", lambda: job in deliveries(bench))
     finally:
         receiver.terminate()
-        log = receiver.communicate(timeout=30)[1]
+        log = receiver.communicate(timeout=120)[1]
     assert bench.secret not in log
     lab.until("the job to be landed", lambda: landed_rows(bench, {job}), 120, bench.runs)
     assert landed_rows(bench, {job}) == [(job, 2)]

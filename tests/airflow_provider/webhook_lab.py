@@ -50,7 +50,7 @@ class Sender:
     ) -> tuple[int, Any]:
         """Send any request; return the status and the decoded response, None if it has no body."""
         place = urlsplit(self.url)
-        with contextlib.closing(http.client.HTTPConnection(str(place.hostname), place.port, timeout=30)) as connection:
+        with contextlib.closing(http.client.HTTPConnection(str(place.hostname), place.port, timeout=240)) as connection:
             connection.putrequest(method, path)
             for name, value in [("Content-Length", str(len(body))), *(headers or [])]:
                 connection.putheader(name, value)
@@ -63,7 +63,7 @@ class Sender:
     def unfinished(self, *headers: tuple[str, str], chunk: bytes = b"") -> Iterator[socket.socket]:
         """Send the headers of a delivery and the first bytes of its body; the value is the open connection."""
         place = urlsplit(self.url)
-        with socket.create_connection((str(place.hostname), place.port or 80), timeout=30) as connection:
+        with socket.create_connection((str(place.hostname), place.port or 80), timeout=240) as connection:
             lines = [f"POST {self.path} HTTP/1.1", "Host: api", *(f"{name}: {value}" for name, value in headers)]
             connection.sendall("\r\n".join([*lines, "", ""]).encode() + chunk)
             yield connection

@@ -186,7 +186,7 @@ class DagsterLab(DagsterApi):
         for pid in (worker, *victims - {worker}):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.until(f"the end of {victims}", lambda: not any(map(is_alive, victims)), timeout=20)
+        self.until(f"the end of {victims}", lambda: not any(map(is_alive, victims)), timeout=120)
         return victims
 
     def evict_run(self, run_id: str) -> int:

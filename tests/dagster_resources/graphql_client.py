@@ -25,7 +25,7 @@ class GraphqlClient(abc.ABC):
 
     def __init__(self) -> None:
         # A proxy of the environment has no part in what happens on loopback.
-        self._http = httpx.Client(timeout=60, trust_env=False)
+        self._http = httpx.Client(timeout=240, trust_env=False)
 
     @abc.abstractmethod
     def dead(self) -> Mapping[str, str]:

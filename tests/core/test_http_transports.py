@@ -128,6 +128,11 @@ LEFT = {
     "the same response behind chunks": (REUSED["chunks"][0] * 2, b"hi"),
     "another response behind nothing": (REUSED["nothing"][0] + OTHER, b""),
     "another response behind a long body": (LONG_REPLY + OTHER, LONG),
+    "another response behind a folded length": (b"HTTP/1.1 200 OK\r\ncontent-length:\r\n 2\r\n\r\nhi" + OTHER, b"hi"),
+    "another response behind folded chunks": (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding:\r\n chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n" + OTHER,
+        b"hi",
+    ),
 }
 
 
@@ -161,6 +166,14 @@ def test_another_response_ends_the_connection(way: str, name: str) -> None:
     service = Service(text, b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlast")
     # A new connection answers with the first text again.
     assert bodies(way, service, READ, READ) == [body, body]
+    assert service.connections == 2
+
+
+@pytest.mark.parametrize("way", ["blocking", "pool"], indirect=True)
+def test_another_response_behind_a_repeated_length_ends_the_connection(way: str) -> None:
+    """h11 reads such a length; aiohttp refuses the response."""
+    service = Service(b"HTTP/1.1 200 OK\r\ncontent-length: 2, 2\r\n\r\nhi" + OTHER, GOOD)
+    assert bodies(way, service, READ, READ) == [b"hi", b"hi"]
     assert service.connections == 2
 
 

@@ -19,7 +19,7 @@ _MAX_HELD_BYTES = 200 << 10
 
 
 class ResponseEnd:
-    """Parser state of one connection; `exceeded` is True if more bytes arrived than the expected responses."""
+    """Parser state of one connection, which must not be reused once `exceeded` is True."""
 
     def __init__(self) -> None:
         #: Whether bytes arrived after the end of a response, or its end could not be found.
@@ -27,7 +27,7 @@ class ResponseEnd:
         self._held = b""
         #: Remaining bytes of a body or a chunk; None while a head or a line is read.
         self._left: int | None = None
-        #: State of the parser: `idle`, `head`, `length`, `close`, `size`, `chunk` or `trailers`.
+        #: State of the parser: `idle`, `head`, `length`, `size`, `chunk` or `trailers`.
         self._reads = "idle"
 
     def expect_response(self) -> None:
@@ -37,7 +37,7 @@ class ResponseEnd:
 
     def feed(self, data: bytes) -> None:
         """Parse bytes that the peer sent."""
-        if self._reads == "close" or self.exceeded:
+        if self.exceeded:
             return
         at = 0
         if self._held:
@@ -53,8 +53,6 @@ class ResponseEnd:
                 at = self._head(data, at)
             elif self._reads in ("size", "trailers"):
                 at = self._line(data, at)
-            elif self._reads == "close":
-                return
             else:
                 self.exceeded = True
 
@@ -76,7 +74,8 @@ class ResponseEnd:
             self._left = int(length[1])
             self._reads = "length" if self._left else "idle"
         else:
-            self._reads = "close"
+            # It ends with the connection, or h11 finds a length that this parser does not (`2, 2`, a folded line).
+            self.exceeded = True
         return end.end()
 
     def _line(self, data: bytes, at: int) -> int:

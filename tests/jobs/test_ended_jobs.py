@@ -339,6 +339,15 @@ def test_a_job_of_the_last_year_that_can_be_written_has_a_time(monkeypatch: pyte
     assert datetime.fromtimestamp(client.last.jobs[0].created / 1000, timezone.utc).year == 9999
 
 
+def test_a_job_to_which_urls_were_appended_is_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list has an entry for each call."""
+    client = Watched(2, monkeypatch)
+    client.ids = [client.ids[0], client.ids[1], client.ids[0]]
+    client.round(0)
+    assert client.last is not None
+    assert [job.job_id for job in client.last.jobs] == client.ids[:2]
+
+
 @pytest.mark.parametrize(("error", "polls"), [(ServiceUnavailable, 5), (JobGone, 9)])
 def test_a_round_ends_after_five_polls_that_failed_because_of_the_service(
     error: type[ServiceUnavailable | JobGone], polls: int

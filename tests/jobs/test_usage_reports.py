@@ -79,6 +79,18 @@ def test_a_period_is_closed_once_its_end_is_past_or_a_later_one_is_reported() ->
     assert len(usage_reports.closed_periods(found, datetime(2026, 12, 1, tzinfo=timezone.utc))) == 2
 
 
+def test_each_call_of_one_job_is_landed_once() -> None:
+    """URLs are appended to a batch with a call of their own, which has the id of the batch."""
+    start = {"id": "a", "endpoint": "batch_scrape", "created_at": "2026-11-20T10:00:00.000Z", "target": None}
+    data = [start | {"created_at": "2026-11-20T10:05:00.000Z"}, start | {"endpoint": "interact"}, start, start]
+    body = {"success": True, "data": data, "cursor": None, "has_more": False}
+    listed = ScriptedTransport([reply(body=body)]).run(usage_reports.activity(retry()))
+    assert isinstance(listed, list)
+    storage = open_storage("memory://calls-of-one-job/lake")
+    for _ in range(2):
+        assert [file.rows for file in land_activity(listed, storage)] == [3]
+
+
 def test_an_activity_list_is_read_page_by_page_and_a_cycle_is_detected() -> None:
     def page(job: str, cursor: str | None, **more: object) -> Any:
         return reply(body={"success": True, "data": [{"id": job, "endpoint": "crawl"}], "cursor": cursor, **more})

@@ -98,7 +98,8 @@ def test_a_run_records_only_what_the_day_lacks(storage: Storage) -> None:
     for names in ("ab", "abc", "abc", "abcd"):
         land_activity(entries(*names), storage)
     records = [json.loads(storage.read(name) or b"") for name in storage.list(PENDING)]
-    assert sorted(sorted(record) for record in records) == [["a", "b"], ["c"], ["d"]]
+    recorded = [sorted(row["id"] for row in record.values()) for record in records]
+    assert sorted(recorded) == [["a", "b"], ["c"], ["d"]]
     assert ids(storage) == ["a", "b", "c", "d"]
 
 
@@ -169,6 +170,14 @@ def test_old_records_are_merged_and_dropped_also_those_of_a_run_that_died(
     assert storage.list(PENDING) == [f"{PENDING}/not ours"]
     assert land_activity([], storage) == []
     land_activity(entries("b"), storage)  # what has no record any more stands in the file only
+    assert ids(storage) == ["a", "b"]
+
+
+def test_a_record_of_an_earlier_version_is_merged_once(storage: Storage) -> None:
+    """Its keys are the ids alone."""
+    row = {"id": "a", "endpoint": "scrape", "api_version": None, "created_at": f"{DAY}T10:00:00Z", "target": "old"}
+    storage.create(f"{PENDING}/{DAY}.20991120T100000-{'a' * 16}.json", json.dumps({"a": row}).encode())
+    land_activity(entries("a", "b"), storage)
     assert ids(storage) == ["a", "b"]
 
 

@@ -284,14 +284,17 @@ _COUNTS = ("completed", "total", "creditsUsed")
 
 
 def _jobs(entries: Iterable[tuple[str | None, str | None, str | None]]) -> Iterator[ListedJob]:
-    """Yield the entries as jobs, oldest first. An entry without a time gets that of the previous, newer entry."""
-    created, found = int(time.time() * 1000), list[ListedJob]()
+    """Yield the entries as jobs, oldest first. An entry without a time gets that of the previous, newer entry.
+
+    Of several entries of a job (URLs were appended to it) the first one counts, which is the newest.
+    """
+    created, found = int(time.time() * 1000), dict[str, ListedJob]()
     for job_id, created_at, target in entries:
         at = parse_time(created_at)
         created = created if at is None else (at - _EPOCH) // _MILLISECOND
         if job_id:
-            found.append(ListedJob(job_id, created, target))
-    yield from sorted(found, key=lambda job: job.created)
+            found.setdefault(job_id, ListedJob(job_id, created, target))
+    yield from sorted(found.values(), key=lambda job: job.created)
 
 
 def _times(value: object) -> dict[str, int]:

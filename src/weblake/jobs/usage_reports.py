@@ -136,7 +136,7 @@ def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[Activity
         DeadlineExceeded: Reading the list took longer than LISTING_S.
     """
     until = (yield from now()) + LISTING_S
-    entries: dict[str, ActivityEntry] = {}
+    entries: dict[tuple[object, ...], ActivityEntry] = {}
     cursor: str | None = None
     seen: set[str] = set()
     for _ in range(MAX_PAGES):
@@ -147,7 +147,9 @@ def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[Activity
             options["cursor"] = cursor
         page = yield from retry.call(list_activity(**options))
         for entry in page.data:
-            entries.setdefault(entry.id or f"-{entry.raw}", entry)
+            # Several calls may have the id of one job: URLs are appended to a batch.
+            key = (entry.id, entry.endpoint, entry.created_at) if entry.id else (str(entry.raw),)
+            entries.setdefault(key, entry)
         cursor = page.cursor
         if not cursor or page.has_more is False:
             return list(entries.values())

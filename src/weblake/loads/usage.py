@@ -1,7 +1,7 @@
 """Land usage periods and activity.
 
 An open month grows, so a period's file is replaced as a whole each time it is reported and never appended to. A day of
-activity is read again while the service lists it (24 hours), so its file is merged by id and replaced as a whole.
+activity is read again while the service lists it (24 hours), so its file is merged by call and replaced as a whole.
 
 Two runs may merge the same day at once, and no storage has a conditional replace. So each run first writes the rows
 that the file lacks as a record beside the table, then merges all such records into the day's file, and then lists the
@@ -129,9 +129,9 @@ def _merge(storage: Storage, day: str, old: str, *, replace: bool) -> LandedFile
 
 
 def _key(row: Mapping[str, object]) -> str:
-    """Return the key of a row: its id, or all of its other fields if it has none."""
+    """Return the key of a call: several calls may have the id of one job, such as URLs appended to a batch."""
     if row["id"]:
-        return str(row["id"])
+        return "|".join(str(row[name]) for name in ("id", "created_at", "endpoint"))
     return "-" + "|".join(str(row[name]) for name in ("created_at", "endpoint", "api_version", "target"))
 
 
@@ -148,8 +148,9 @@ def _read(storage: Storage, record: str) -> Rows:
     if data is None:
         return {}
     try:
-        rows = msgspec.json.decode(data, type=Rows)
-        return {name: row | {"created_at": parse_time(row["created_at"])} for name, row in rows.items()}
+        rows = msgspec.json.decode(data, type=Rows).values()
+        # Not by the record's own keys: those of an earlier version are others.
+        return {_key(row): row for row in (row | {"created_at": parse_time(row["created_at"])} for row in rows)}
     except (msgspec.DecodeError, KeyError) as error:
         raise StorageRefused(
             f"The record {record} of {storage.url} is damaged.",

@@ -41,6 +41,20 @@ def test_two_keys_of_one_name_are_one_row_with_the_credits_of_both() -> None:
     assert [file.rows for file in land_report(found, storage)] == [1, 2]
 
 
+def test_periods_without_a_start_are_not_added_up() -> None:
+    found = report(
+        {"startDate": None, "endDate": "2026-10-31T23:59:59Z", "totalCredits": 5},
+        {"startDate": None, "endDate": "2026-11-30T23:59:59Z", "totalCredits": 7},
+        {"startDate": None, "endDate": "2026-11-30T23:59:59Z", "totalCredits": 1},
+    )
+    assert [(row.end_date, row.total_credits) for row in found.periods] == [
+        ("2026-10-31T23:59:59Z", 5),
+        ("2026-11-30T23:59:59Z", 8),
+    ]
+    files = land_report(found, open_storage("memory://periods-without-a-start/lake"))
+    assert [(file.path.split("/")[2], file.rows) for file in files] == [("period=2026-10", 1), ("period=2026-11", 1)]
+
+
 def test_a_number_beyond_float_is_kept_as_an_unknown_field() -> None:
     found = report({"startDate": START, "totalCredits": 10**400}, {"startDate": LATER, "totalCredits": 3})
     assert [row.total_credits for row in found.periods] == [None, 3]

@@ -28,7 +28,7 @@ REPORTS = ("credits", "tokens", "credits_by_key", "tokens_by_key")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A usage report, with one row for each start of a period and name of an API key."""
+    """A usage report, with one row for each period and name of an API key."""
 
     #: `credits`, `tokens`, `credits_by_key` or `tokens_by_key`.
     name: str
@@ -48,6 +48,11 @@ class Report:
         """
         now = self.reported_at
         return sum(used_in(self, period) for period in self.periods if _is_running(period, now))
+
+
+def row_key(period: UsagePeriod) -> tuple[str | None, ...]:
+    """Return what identifies a row of a report: its start and the name of its API key. Without a start, its end."""
+    return period.start_date, None if period.start_date else period.end_date, period.api_key
 
 
 def used_in(found: Report, period: UsagePeriod) -> float:
@@ -70,10 +75,10 @@ def report(what: str, retry: Retry, *, by_api_key: bool = False, budget: float |
     name = f"{what}_by_key" if by_api_key else what
     read = historical_credit_usage if what == "credits" else historical_token_usage
     history = yield from retry.call(read(by_api_key=by_api_key))
-    rows: dict[tuple[str | None, str | None], UsagePeriod] = {}
+    rows: dict[tuple[str | None, ...], UsagePeriod] = {}
     for row in history.periods:
-        same = rows.get((row.start_date, row.api_key))
-        rows[row.start_date, row.api_key] = row if same is None else _add(same, row)
+        same = rows.get(row_key(row))
+        rows[row_key(row)] = row if same is None else _add(same, row)
     found = Report(name, tuple(rows.values()), datetime.now(timezone.utc))
     retry.observe(UsageReported(report=name, used=found.used, budget=budget))
     return found

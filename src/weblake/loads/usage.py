@@ -23,7 +23,7 @@ from weblake.arrow import arrays, parquet, schemas
 from weblake.dataset import layout, registered_tables
 from weblake.dataset.identity import content_digest
 from weblake.errors import StorageRefused
-from weblake.jobs.usage_reports import Report
+from weblake.jobs.usage_reports import Report, row_key
 from weblake.receipt import LandedFile
 from weblake.storage import Storage
 
@@ -45,13 +45,12 @@ def land_report(found: Report, storage: Storage, only: Collection[str] | None = 
     `only` selects months, such as `2026-11`; default: all. The file of a month that was not reported is not changed.
     """
     layout.check_whole(storage)
-    months: dict[str, dict[tuple[str | None, str | None], dict[str, object]]] = {}
+    months: dict[str, dict[tuple[str | None, ...], dict[str, object]]] = {}
     for period in found.periods:
         row = _usage_row(period, found)
         start = row["period_start"] or row["period_end"] or found.reported_at
         assert isinstance(start, datetime)
-        # A row is identified by its start and its API key.
-        months.setdefault(start.date().isoformat()[:7], {})[(period.start_date, period.api_key)] = row
+        months.setdefault(start.date().isoformat()[:7], {})[row_key(period)] = row
     files = []
     for month, rows in sorted(months.items()):
         if only is not None and month not in only:

@@ -315,8 +315,20 @@ def test_an_adopted_job_with_other_pages_is_not_published(service: ScriptedServi
         reply({"success": True}),
         reply([]),
         activity(cursor=7),
+        activity(has_more=True),
     ],
-    ids=["404", "html", "403", "500", "data is a text", "data is an object", "no data", "a list", "an odd cursor"],
+    ids=[
+        "404",
+        "html",
+        "403",
+        "500",
+        "data is a text",
+        "data is an object",
+        "no data",
+        "a list",
+        "an odd cursor",
+        "more",
+    ],
 )
 def test_an_unreadable_activity_list_needs_a_decision_of_the_user(
     service: ScriptedService, lake: Lake, team: Team, play: Play

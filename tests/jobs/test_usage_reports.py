@@ -120,6 +120,33 @@ def test_an_activity_list_is_read_page_by_page_and_a_cycle_is_detected() -> None
         ids(page("a", "2"), page("b", "3"), page("c", "2"), page("d", None))
 
 
+CALL = {"id": "a", "endpoint": "crawl", "created_at": "2026-11-20T10:00:00.000Z"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"data": {"a": CALL}},
+        {"data": [CALL, "b"]},
+        {"data": [CALL], "cursor": 2},
+        {"data": [CALL], "cursor": None, "has_more": True},
+        {"data": [CALL], "cursor": "", "has_more": True},
+    ],
+)
+def test_an_activity_list_that_cannot_be_read_to_its_end_is_an_error(body: dict[str, Any]) -> None:
+    answers = [reply(body={"success": True, **body})] * 3
+    with pytest.raises(MalformedReply, match="did not answer with a list of jobs"):
+        ScriptedTransport(answers).run(usage_reports.activity(retry()))
+
+
+@pytest.mark.parametrize("body", [{}, {"data": []}, {"periods": {}}, {"periods": [{"startDate": START}, None]}])
+def test_an_answer_without_a_report_is_an_error_and_not_a_month_below_its_budget(body: dict[str, Any]) -> None:
+    answers = [reply(body={"success": True, **body})] * 3
+    with pytest.raises(MalformedReply, match="did not answer with a report"):
+        ScriptedTransport(answers).run(usage_reports.report("credits", retry()))
+
+
 def test_a_row_of_usage_has_both_ends_of_its_period(tmp_path: Path) -> None:
     land_report(report({"startDate": LATER, "endDate": START, "totalCredits": 2}), open_storage(tmp_path))
     (file,) = tmp_path.rglob("*.parquet")

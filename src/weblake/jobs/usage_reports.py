@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 
 from msgspec import structs
 
-from weblake.api.models import ActivityEntry, UsagePeriod, parse_time
+from weblake.api import responses
+from weblake.api.models import ActivityEntry, ActivityPage, HistoricalUsage, UsagePeriod, parse_time
+from weblake.api.operation import Operation
 from weblake.api.operations import historical_credit_usage, historical_token_usage, list_activity
 from weblake.api.options import ActivityOptions
 from weblake.errors import DeadlineExceeded, MalformedReply
 from weblake.events import UsageReported
 from weblake.jobs.retry import Retry
-from weblake.steps import Flow, now
+from weblake.steps import Flow, Response, now
 
 #: Maximum number of pages of the activity list that are read, with 100 entries each.
 MAX_PAGES = 1000
@@ -71,17 +74,29 @@ def report(what: str, retry: Retry, *, by_api_key: bool = False, budget: float |
     """Return the usage of credits or tokens, by month; observers get it together with the budget of the month.
 
     Rows with the same period and key name are added up, because two keys may have the same name.
+
+    Raises:
+        MalformedReply: The service did not answer with a report. Read as empty, it would be below each budget.
     """
     name = f"{what}_by_key" if by_api_key else what
-    read = historical_credit_usage if what == "credits" else historical_token_usage
-    history = yield from retry.call(read(by_api_key=by_api_key))
+    operation = (historical_credit_usage if what == "credits" else historical_token_usage)(by_api_key=by_api_key)
+    periods = yield from retry.exchange(operation, partial(_read_periods, operation))
     rows: dict[tuple[str | None, ...], UsagePeriod] = {}
-    for row in history.periods:
+    for row in periods:
         same = rows.get(row_key(row))
         rows[row_key(row)] = row if same is None else _add(same, row)
     found = Report(name, tuple(rows.values()), datetime.now(timezone.utc))
     retry.observe(UsageReported(report=name, used=found.used, budget=budget))
     return found
+
+
+def _read_periods(operation: Operation[HistoricalUsage], reply: Response) -> list[UsagePeriod]:
+    value = responses.value_of(reply, operation.name)
+    listed = value.get("periods") if isinstance(value, dict) else None
+    periods = operation.decode(value).periods
+    if not isinstance(listed, list) or len(periods) < len(listed):
+        raise MalformedReply(f"{operation.name}: the service did not answer with a report of usage.")
+    return periods
 
 
 def _add(one: UsagePeriod, other: UsagePeriod) -> UsagePeriod:
@@ -133,11 +148,32 @@ def closed_periods(found: Report, now: datetime) -> list[ClosedPeriod]:
     return [ClosedPeriod(start, end, total) for (start, end), total in sorted(totals.items()) if end <= past]
 
 
+def read_activity_page(operation: Operation[ActivityPage], reply: Response) -> ActivityPage:
+    """Return a page of the activity list.
+
+    Raises:
+        MalformedReply: It is not a list of calls, or says that there are more without a cursor. Reading it as empty or
+            as the end would suggest that a call was never made.
+    """
+    value = responses.value_of(reply, operation.name)
+    listed = value.get("data") if isinstance(value, dict) else None
+    page = operation.decode(value)
+    odd_cursor = isinstance(value, dict) and page.cursor is None and value.get("cursor") is not None
+    if (
+        not isinstance(listed, list)
+        or len(page.data) < len(listed)
+        or odd_cursor
+        or (page.has_more and not page.cursor)
+    ):
+        raise MalformedReply(f"{operation.name}: the service did not answer with a list of jobs.")
+    return page
+
+
 def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[ActivityEntry]]:
     """Return all entries of the activity list, or those of one endpoint.
 
     Raises:
-        MalformedReply: The list loops or does not end.
+        MalformedReply: The list loops or does not end, or a page of it cannot be read.
         DeadlineExceeded: Reading the list took longer than LISTING_S.
     """
     until = (yield from now()) + LISTING_S
@@ -150,7 +186,8 @@ def activity(retry: Retry, *, endpoint: str | None = None) -> Flow[list[Activity
             options["endpoint"] = endpoint  # type: ignore[typeddict-item]  # checked when it is built
         if cursor is not None:
             options["cursor"] = cursor
-        page = yield from retry.call(list_activity(**options))
+        operation = list_activity(**options)
+        page = yield from retry.exchange(operation, partial(read_activity_page, operation))
         for entry in page.data:
             # Several calls may have the id of one job: URLs are appended to a batch.
             key = (entry.id, entry.endpoint, entry.created_at) if entry.id else (str(entry.raw),)

@@ -15,6 +15,7 @@ from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
 from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
+from weblake.jobs.usage_reports import read_activity_page
 from weblake.loads.load_request import Endpoint
 from weblake.loads.submitted_urls import url_key
 from weblake.remedies import Remedy
@@ -117,18 +118,8 @@ def _may_fit(entry: models.ActivityEntry, intent: Intent, since: float) -> bool:
 
 
 def _activity(operation: Operation[models.ActivityPage], reply: Response) -> tuple[models.ActivityPage, float]:
-    """Return the page, and the seconds by which the service's clock is ahead of the local clock.
-
-    Raises:
-        MalformedReply: It is not a list of jobs. Reading it as empty would suggest that no job was started.
-    """
-    value = responses.value_of(reply, operation.name)
-    listed = value.get("data") if isinstance(value, dict) else None
-    page = operation.decode(value)
-    odd_cursor = isinstance(value, dict) and page.cursor is None and value.get("cursor") is not None
-    if not isinstance(listed, list) or len(page.data) < len(listed) or odd_cursor:
-        raise MalformedReply(f"{operation.name}: the service did not answer with a list of jobs.")
-    return page, responses.clock_ahead_s(reply) or 0.0
+    """Return the page, and the seconds by which the service's clock is ahead of the local clock."""
+    return read_activity_page(operation, reply), responses.clock_ahead_s(reply) or 0.0
 
 
 def outcome_unknown(intent: Intent, why: str, remedy: Remedy) -> OutcomeUnknown:

@@ -261,7 +261,7 @@ class UsageRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActivityRequest:
-    """The calls of the last 24 hours, merged by id into one file for each day; reading them costs nothing."""
+    """The calls of the last 24 hours, merged by call into one file for each day; reading them costs nothing."""
 
     table: ClassVar[str] = "activity"
 

@@ -64,7 +64,7 @@ def activity(
     to: To = None,
     as_json: Json = False,
 ) -> None:
-    """Shows the team's calls of the last 24 hours, or lands them with --to: one file a day, merged by id."""
+    """Shows the team's calls of the last 24 hours, or lands them with --to: one file a day, merged by call."""
     from weblake.jobs import usage_reports as reports
 
     with service.connect() as client:

@@ -97,7 +97,7 @@ class WeblakeUsageOperator(DatasetOperator):
 
 
 class WeblakeActivityOperator(DatasetOperator):
-    """Lands the team's calls of the last 24 hours: one file a UTC day in `activity`, merged by id and replaced whole.
+    """Lands the team's calls of the last 24 hours: one file a UTC day in `activity`, merged by call and replaced whole.
 
     Reading activity costs nothing. The service lists a call for 24 hours, so run this at least daily. Retries, Clears
     and several runs at once lose nothing and double nothing. A task that is marked failed leaves no work at the

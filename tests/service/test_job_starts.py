@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import fake_web
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weblake_service import ids
 from weblake_service.config import ServiceKey
+from weblake_service.jobs import job_records
 from weblake_service.page_failure import PageFailure
 from weblake_service.routes.target_urls import read_target_url, split_urls
 from weblake_service.store.database import Store
@@ -160,6 +164,44 @@ def test_pages_in_progress_are_not_billed_after_a_cancel(bench: Any) -> None:
     assert bench.service.counts().get("pages_billed", 0) == 0
     queue = asyncio.run(_queued(bench, job))
     assert queue == 0
+
+
+class SlowSitemap(fake_web.FakeWeb):
+    async def sitemap(self, url: str, limit: int) -> list[str]:
+        while "sitemap" in self.held:  # noqa: ASYNC110 - the test releases it
+            await asyncio.sleep(0.001)
+        return [f"{url}{number}" for number in range(5)]
+
+
+def test_a_crawl_that_is_cancelled_while_its_sitemap_is_read_leaves_no_queued_page(
+    make_bench: Any, tmp_path: Path
+) -> None:
+    bench = make_bench(tmp_path / "service.db", web=SlowSitemap())
+    bench.web.held.add("sitemap")
+    job = bench.crawl(HOME)
+
+    async def cancel_just_before_the_pages_are_queued(parts: Any) -> None:
+        begun, free = threading.Event(), threading.Event()
+
+        def hold_the_writer(db: sqlite3.Connection) -> None:
+            begun.set()
+            assert free.wait(20)
+
+        holding = asyncio.create_task(parts.store.write(hold_the_writer))
+        await asyncio.to_thread(begun.wait, 20)
+        end = partial(job_records.end, job_id=job, status="cancelled", at=parts.clock.now(), drained=False)
+        cancelling = asyncio.create_task(parts.jobs.cancel(job, end))
+        await asyncio.sleep(0)
+        bench.web.held.clear()
+        while parts.store._queue.qsize() < 2:  # noqa: ASYNC110 - the queue belongs to a thread
+            await asyncio.sleep(0.001)
+        free.set()
+        await asyncio.gather(holding, cancelling)
+
+    bench.service._call(cancel_just_before_the_pages_are_queued)
+    assert bench.status(job, "crawl")["status"] == "cancelled"
+    assert asyncio.run(_queued(bench, job)) == 0
+    assert bench.web.asked == []
 
 
 async def _queued(bench: Any, job: str) -> int:

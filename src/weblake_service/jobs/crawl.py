@@ -15,7 +15,7 @@ from functools import partial
 from sqlite3 import Connection
 
 from weblake_service.clock import Clock
-from weblake_service.jobs import page_queue
+from weblake_service.jobs import job_records, page_queue
 from weblake_service.jobs.page_outcomes import BlockedByRobots, Dropped, Outcome
 from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.jobs.page_sources import PageResult
@@ -147,6 +147,9 @@ class CrawlSource:
         now = self._clock.now()
 
         def work(db: Connection) -> list[QueuedPage]:
+            # The job may have been cancelled meanwhile: nothing would delete its pages any more.
+            if job_records.find_running(db, self._job_id) is None:
+                return []
             page_queue.add(db, self._job_id, offers, now)
             return page_queue.waiting(db, self._job_id)
 

@@ -124,6 +124,53 @@ def test_the_database_contains_nothing_of_a_page_without_retention(
     assert traces(tmp_path, "zqpage", "zqtitle", "zqtext", "zqbroken", "zqbytes") == []
 
 
+@pytest.mark.parametrize(
+    ("option", "status", "credits"), [("zeroDataRetention", 200, 2), ("lockdown", 404, 1)], ids=["hit", "lockdown miss"]
+)
+def test_a_repeat_of_a_scrape_of_which_nothing_was_kept_is_refused_and_not_billed_again(
+    open_lab: Callable[..., Any], tmp_path: Path, option: str, status: int, credits: int
+) -> None:
+    lab = open_lab(tmp_path / "service.db", zero_data_retention=True)
+    url = lab.site.page("/zqpage", b"<title>zqtitle</title><main>zqtext</main>")
+    headers = {"x-idempotency-key": "0d4c6e2e-6f43-4b0e-9f0a-5e8e9f2f1a11"}
+
+    def send() -> Any:
+        return lab.http.post("/v2/scrape", json={"url": url, option: True}, headers=headers)
+
+    assert (send().status_code, lab.credits()) == (status, credits)
+    repeat = send()
+    assert (repeat.status_code, repeat.json()["code"]) == (409, "IDEMPOTENCY_RESPONSE_NOT_KEPT")
+    assert lab.credits() == credits
+    assert traces(tmp_path, "zqpage", "zqtitle", "zqtext") == []
+    lab.service.advance(24 * 3600)
+    assert (send().status_code, lab.credits()) == (status, 2 * credits)
+
+
+def test_a_search_of_which_nothing_was_kept_is_not_billed_again(open_lab: Callable[..., Any], tmp_path: Path) -> None:
+    lab = open_lab(tmp_path / "service.db", zero_data_retention=True)
+    lab.scrape(lab.site.page("/p", b"<title>Apples</title><main>Apples and pears</main>"))
+    headers = {"x-idempotency-key": "0d4c6e2e-6f43-4b0e-9f0a-5e8e9f2f1a11"}
+    body = {"query": "zqapples OR apples", "scrapeOptions": {"formats": ["markdown"], "lockdown": True}}
+    first = lab.http.post("/v2/search", json=body, headers=headers)
+    assert first.status_code == 200, first.text
+    billed = lab.credits()
+    assert billed > 1
+    assert lab.http.post("/v2/search", json=body, headers=headers).status_code == 409
+    assert lab.credits() == billed
+    assert traces(tmp_path, "zqapples") == []
+
+
+def test_a_free_failure_without_retention_may_be_repeated_with_its_key(open_lab: Callable[..., Any]) -> None:
+    lab = open_lab(zero_data_retention=True)
+    url = lab.site.page("/p", b"zq\x00", content_type="video/mp4")
+    headers = {"x-idempotency-key": "0d4c6e2e-6f43-4b0e-9f0a-5e8e9f2f1a11"}
+    body = {"url": url, "zeroDataRetention": True}
+    assert [lab.http.post("/v2/scrape", json=body, headers=headers).status_code for _ in range(2)] == [500, 500]
+    lab.site.page("/p", b"<main>One</main>")
+    assert lab.http.post("/v2/scrape", json=body, headers=headers).status_code == 200
+    assert lab.credits() == 2
+
+
 def test_jobs_without_retention_store_no_page_and_no_url(open_lab: Callable[..., Any]) -> None:
     lab = open_lab(zero_data_retention=True)
     url = lab.site.page("/p", b"<main>One</main>")

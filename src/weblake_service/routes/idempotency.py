@@ -1,7 +1,8 @@
 """Idempotency keys: one key, one execution, one response.
 
 The response is stored in the transaction that creates the job, so that after a crash either both or neither exist. A
-request that was refused before execution (400, 401, 402, 429, 503) is not stored: its key may be used again.
+request that was refused before execution (400, 401, 402, 429, 503) is not stored: its key may be used again. Of a
+billed request with zero data retention only the key is stored: a repeat is refused, because it would be billed again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from weblake_service.store.database import Store
 KEEP_STARTS_S = 30 * 24 * 3600.0
 #: Seconds for which the response to a scrape is stored: as long as the document itself.
 KEEP_SCRAPES_S = 24 * 3600.0
+#: The fingerprint of a request of which nothing is stored but its key.
+_NOT_KEPT = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +43,17 @@ class IdempotencyTicket:
 
     def save(self, db: Connection, status: int, body: bytes) -> None:
         """Store the response, if the request has a key."""
+        self._save(db, self.fingerprint, status, body)
+
+    def save_key_only(self, db: Connection) -> None:
+        """Store that the request was executed and billed, if it has a key, but nothing of the request or response."""
+        self._save(db, _NOT_KEPT, 409, b"")
+
+    def _save(self, db: Connection, fingerprint: str, status: int, body: bytes) -> None:
         if self.key is not None:
             db.execute(
                 "INSERT OR REPLACE INTO replays VALUES (?, ?, ?, ?, ?, ?)",
-                (self.team, self.key, self.fingerprint, status, body, self.forget),
+                (self.team, self.key, fingerprint, status, body, self.forget),
             )
 
 
@@ -66,7 +76,8 @@ class IdempotencyStore:
         """Execute a request, or return the stored response to the same request with the same key.
 
         Raises:
-            ErrorResponse: 409 if the key was used for another request or is not a UUID.
+            ErrorResponse: 409 if the key was used for another request, or for one whose response was not kept, or is
+                not a UUID.
         """
         key = request.headers.get("x-idempotency-key")
         forget = self._clock.now() + keep
@@ -89,6 +100,13 @@ class IdempotencyStore:
         )
         if row is None:
             return None
+        if row["fingerprint"] == _NOT_KEPT:
+            raise ErrorResponse(
+                409,
+                "A request with this idempotency key was executed and billed, and nothing of it was kept (zero data "
+                "retention): a new key executes and bills it again.",
+                code="IDEMPOTENCY_RESPONSE_NOT_KEPT",
+            )
         if row["fingerprint"] != ticket.fingerprint:
             raise ErrorResponse(
                 409,

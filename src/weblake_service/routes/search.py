@@ -172,6 +172,8 @@ class SearchRoutes:
                 page.keep(db, now)
             if search_request.private:
                 single_scrapes.store_private(db, access, search_id, credits, now, "search")
+                if credits:
+                    ticket.save_key_only(db)
                 return
             if credits:
                 accounts.charge(db, access, credits, now)

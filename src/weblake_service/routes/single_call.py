@@ -47,6 +47,7 @@ class SinglePageCall:
                 keep(db, now)
             if self.private:
                 single_scrapes.store_private(db, self.access, self.id, page.credits, now, self.kind)
+                self.ticket.save_key_only(db)
                 return
             job_records.store_single(db, self._job(now), page)
             self.ticket.save(db, 200, reply)
@@ -61,6 +62,8 @@ class SinglePageCall:
         def work(db: Connection) -> None:
             if self.private:
                 single_scrapes.store_private(db, self.access, self.id, failure.credits, now, self.kind)
+                if failure.credits:
+                    self.ticket.save_key_only(db)
                 return
             single_scrapes.store_failed(db, self._job(now), failure)
             self.ticket.save(db, refusal.status, encode(refusal.body()))

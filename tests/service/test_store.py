@@ -171,6 +171,7 @@ def test_a_database_of_the_previous_version_is_migrated(tmp_path: Path) -> None:
     with sqlite3.connect(path) as other:
         for table in ("model_work", "profiles", "browser_sessions"):
             other.execute(f"DROP TABLE {table}")
+        other.execute("ALTER TABLE jobs DROP COLUMN page_price")
         other.execute("PRAGMA user_version=2")
     other.close()
     for _ in range(2):

@@ -141,6 +141,27 @@ def test_credits_are_per_team_and_renewed_monthly(make_bench: Any) -> None:
     assert bench.http.post("/v2/scrape", json={"url": A}).status_code == 200
 
 
+@pytest.mark.parametrize("kind", ["batch/scrape", "crawl", "append"])
+def test_a_start_leaves_the_credits_that_the_pages_of_running_jobs_may_cost(make_bench: Any, kind: str) -> None:
+    bench = make_bench(plan_credits=20, zero_data_retention=True)
+    bench.web.held.add("*")
+    urls = [f"{A}{number}" for number in range(6)]
+    # Two credits a page, which is known at the start.
+    if kind == "crawl":
+        bench.crawl(A, limit=6, zeroDataRetention=True)
+    elif kind == "append":
+        bench.batch(*urls[1:], zeroDataRetention=True, appendToId=bench.batch(urls[0]))
+    else:
+        bench.batch(*urls, zeroDataRetention=True)
+    reply = bench.http.post("/v2/batch/scrape", json={"urls": urls, "zeroDataRetention": True})
+    assert (reply.status_code, reply.json()["code"]) == (402, "INSUFFICIENT_CREDITS")
+    assert "this needs up to 12 and 8 are left" in reply.json()["error"]
+    last = bench.batch(*urls[:4], zeroDataRetention=True)
+    assert bench.http.post("/v2/scrape", json={"url": B}).status_code == 402
+    bench.web.held.clear()
+    assert bench.wait_until_ended(last)["creditsUsed"] == 8
+
+
 @pytest.mark.parametrize("kind", ["batch/scrape", "crawl"])
 def test_pages_beyond_the_credits_of_a_team_fail(make_bench: Any, kind: str) -> None:
     web = fake_web.FakeWeb()

@@ -42,6 +42,8 @@ class NewJob:
     webhook: Mapping[str, object] | None = None
     #: The maximum number of billable pages.
     expected: int = 0
+    #: The maximum price of a page in credits, as far as it is known at the start.
+    page_price: int = 1
     #: The target in the activity list; None hides the URL.
     target: str | None = None
 
@@ -49,10 +51,11 @@ class NewJob:
 def create(db: Connection, job: NewJob) -> None:
     """Record a running job and its start in the activity list."""
     db.execute(
-        "INSERT INTO jobs (id, kind, team, key_name, url, status, created, expected, options, plan, shown, webhook)"
-        " VALUES (?, ?, ?, ?, ?, 'scraping', ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO jobs"
+        " (id, kind, team, key_name, url, status, created, expected, page_price, options, plan, shown, webhook)"
+        " VALUES (?, ?, ?, ?, ?, 'scraping', ?, ?, ?, ?, ?, ?, ?)",
         (
-            job.id, job.kind, job.access.team, job.access.key_name, job.url, job.at, job.expected,
+            job.id, job.kind, job.access.team, job.access.key_name, job.url, job.at, job.expected, job.page_price,
             encode(job.options), encode(job.plan), encode(job.shown), encode(job.webhook) if job.webhook else None,
         ),
     )  # fmt: skip

@@ -65,5 +65,8 @@ class AgentRoutes:
         plan = {name: value for name, value in request_options.items() if name not in _NOT_STORED}
         plan |= {"urls": urls, "max_credits": int(most), "model": parts.config.llm_model or ""}
         first = urls[0] if urls else str(request_options["prompt"])[:200]
-        job = NewJob("", "agent", access, first, parts.clock.now(), {}, plan, {}, webhook, target=first)
-        return await model_jobs.start(parts, job, ticket, EXTRACTION_CREDITS + 1, {})
+        needed = EXTRACTION_CREDITS + 1
+        job = NewJob(
+            "", "agent", access, first, parts.clock.now(), {}, plan, {}, webhook, expected=needed, target=first
+        )
+        return await model_jobs.start(parts, job, ticket, needed, {})

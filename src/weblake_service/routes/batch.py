@@ -65,15 +65,16 @@ class BatchRoutes:
         urls, invalid = await asyncio.to_thread(self._urls, request_options)
         parts.rate.take(access.team)
         now, append_to = parts.clock.now(), request_options.get("append_to_id")
-        pages, plan, most = page_options(request_options), _plan(request_options), len(urls)
+        pages, plan, price = page_options(request_options), _plan(request_options), page_price(request_options)
         shown = None if is_private(pages) else urls[0]
 
         def record(db: Connection) -> tuple[str, bytes]:
-            needed = len(urls) * page_price(request_options)
-            accounts.require_credits(db, access.team, needed, parts.config.plan(access.team).credits, now)
+            accounts.require_credits(db, access.team, len(urls) * price, parts.config.plan(access.team).credits, now)
             check_queue(job_records.waiting(db, access.team), len(urls), parts.config.plan(access.team), now)
             new_id = str(append_to).lower() if append_to else parts.ids.start(db)
-            job = NewJob(new_id, "batch_scrape", access, urls[0], now, pages, plan, {}, webhook, most, target=shown)
+            job = NewJob(
+                new_id, "batch_scrape", access, urls[0], now, pages, plan, {}, webhook, len(urls), price, target=shown
+            )
             if append_to:
                 _append(db, job, urls)
             else:
@@ -111,5 +112,8 @@ def _append(db: Connection, job: NewJob, urls: list[str]) -> None:
     job_records.reopen(db, job.id)
     own = None if job_records.decode_object(found["options"]) == job.options else job.options
     page_queue.add(db, job.id, ((url, 0) for url in urls), job.at, own)
-    db.execute("UPDATE jobs SET expected = expected + ? WHERE id = ?", (len(urls), job.id))
+    db.execute(
+        "UPDATE jobs SET expected = expected + ?, page_price = max(page_price, ?) WHERE id = ?",
+        (len(urls), job.page_price, job.id),
+    )
     accounts.record_activity(db, job.access, job.kind, job.id, job.target, job.at)

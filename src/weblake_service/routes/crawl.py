@@ -108,17 +108,18 @@ class CrawlRoutes:
         limit, target = request_options.get("limit", DEFAULT_LIMIT), None if is_private(pages) else url
         assert isinstance(limit, int)
         plan = {name: value for name, value in request_options.items() if name not in _NOT_STORED} | {"limit": limit}
+        price = page_price(pages)
 
         def record(db: Connection) -> tuple[str, bytes]:
-            accounts.require_credits(
-                db, access.team, limit * page_price(pages), parts.config.plan(access.team).credits, now
-            )
+            accounts.require_credits(db, access.team, limit * price, parts.config.plan(access.team).credits, now)
             check_queue(job_records.waiting(db, access.team), 1, parts.config.plan(access.team), now)
             new_id = parts.ids.start(db)
             encoded = encode({"success": True, "id": new_id, "url": job_address(request, "/v2/crawl", new_id)})
             job_records.create(
                 db,
-                NewJob(new_id, "crawl", access, url, now, pages, plan, _public_options(body), webhook, limit, target),
+                NewJob(
+                    new_id, "crawl", access, url, now, pages, plan, _public_options(body), webhook, limit, price, target
+                ),
             )
             ticket.save(db, 200, encoded)
             return new_id, encoded

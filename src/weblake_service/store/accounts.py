@@ -76,7 +76,9 @@ def require_credits(db: Connection, team: str, needed: int, plan: int, at: float
         ErrorResponse: 402; nothing was started.
     """
     (reserved,) = db.execute(
-        "SELECT sum(max(0, expected - documents - failed)) FROM jobs WHERE status = 'scraping' AND team = ?", (team,)
+        "SELECT sum(max(0, expected - documents - failed) * page_price) FROM jobs"
+        " WHERE status = 'scraping' AND team = ?",
+        (team,),
     ).fetchone()
     left = plan - used(db, team, at) - (reserved or 0)
     if needed > left:

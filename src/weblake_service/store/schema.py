@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: Increased when a table changes; a database whose version has no migration in `MIGRATIONS` is refused.
-VERSION = 4
+VERSION = 5
 
 #: Tables that a reset empties; keys and the clock are kept.
 DATA_TABLES = (
@@ -40,8 +40,9 @@ CREATE TABLE browser_sessions (
 CREATE INDEX browser_sessions_of_team ON browser_sessions (team, seq);
 CREATE INDEX browser_sessions_of_scrape ON browser_sessions (scrape) WHERE scrape IS NOT NULL;
 """
+_PAGE_PRICE = "ALTER TABLE jobs ADD COLUMN page_price INTEGER NOT NULL DEFAULT 1;"
 #: The migrations from one version to the next; older databases are refused.
-MIGRATIONS = {2: _MODEL_WORK + _PROFILES, 3: _BROWSER_SESSIONS}
+MIGRATIONS = {2: _MODEL_WORK + _PROFILES, 3: _BROWSER_SESSIONS, 4: _PAGE_PRICE}
 
 SCHEMA = (
     """
@@ -55,7 +56,7 @@ CREATE TABLE jobs (
     error TEXT,
     created REAL NOT NULL,
     ended REAL,
-    expected INTEGER NOT NULL DEFAULT 0, -- pages that may still be attempted or were: what is reserved of the credits
+    expected INTEGER NOT NULL DEFAULT 0, -- pages that may still be attempted or were
     documents INTEGER NOT NULL DEFAULT 0,
     failed INTEGER NOT NULL DEFAULT 0,
     known INTEGER NOT NULL DEFAULT 0,    -- pages waiting or in flight
@@ -65,7 +66,8 @@ CREATE TABLE jobs (
     options BLOB NOT NULL DEFAULT '{}',  -- scrape options, snake_case
     plan BLOB NOT NULL DEFAULT '{}',     -- the job's own options, snake_case
     shown BLOB NOT NULL DEFAULT '{}',    -- scrape options as they came, for the list of active crawls
-    webhook BLOB
+    webhook BLOB,
+    page_price INTEGER NOT NULL DEFAULT 1 -- credits that are reserved for each expected page
 );
 CREATE INDEX jobs_running ON jobs (status) WHERE status = 'scraping';
 CREATE INDEX jobs_ended ON jobs (ended) WHERE ended IS NOT NULL;

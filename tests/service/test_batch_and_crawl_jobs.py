@@ -81,6 +81,12 @@ def test_invalid_urls_are_reported_or_refused(make_bench: Any) -> None:
     assert none.json()["error"].startswith("No valid URLs provided")
 
 
+def test_a_host_that_cannot_be_decoded_does_not_refuse_its_batch(bench: Any) -> None:
+    emoji = "http://xn--i-7iq.ws/"
+    status = bench.wait_until_ended(bench.batch(A, emoji, formats=["markdown", "changeTracking"]))
+    assert sorted(sources(status)) == sorted([A, emoji])
+
+
 def test_appended_pages_have_their_own_options(bench: Any) -> None:
     bench.web.held.add(A)
     job = bench.batch(A)

@@ -64,6 +64,21 @@ def test_sitemap_xml_is_read_if_robots_txt_names_none() -> None:
     assert urls == [f"{SITE}/a", f"{SITE}/b?x=1&y=2"]
 
 
+def test_a_sitemap_at_an_undecodable_host_loses_only_its_own_entries() -> None:
+    class Resolving(Files):
+        async def get(self, url: str, **options: Any) -> FetchedResponse:
+            if "xn--" in url:
+                return await Fetcher.get(self, url, **options)
+            return await super().get(url, **options)
+
+    async def main() -> list[str]:
+        robots = b"Sitemap: http://xn--a.invalid/map.xml\nSitemap: /local.xml"
+        fetcher = Resolving({"/robots.txt": robots, "/local.xml": urlset(f"{SITE}/a")})
+        return await sitemap_urls(SITE, fetcher=fetcher, robots=RobotsRules(fetcher))
+
+    assert asyncio.run(main()) == [f"{SITE}/a"]
+
+
 def test_sitemaps_of_robots_txt_are_read() -> None:
     urls, fetcher = read(
         {

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import socket
 from contextlib import suppress
+from typing import NoReturn
 
+import httpx
 import loopback_site as loopback
 import pytest
 from catalogue import proves
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weblake_service.browser.upstream_proxy import connect_tunnel
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url, is_literal_private, is_public
 
@@ -110,10 +115,34 @@ def test_s7_a_non_web_url_is_refused_before_any_request(url: str) -> None:
         ("//example.org/a", "http://example.org/a"),
         (" https://Example.ORG/ä?q=ü ", "https://example.org/%C3%A4?q=%C3%BC"),
         ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+        # Names that IDNA 2008 does not decode: an emoji domain, and one that is not registered.
+        ("http://xn--i-7iq.ws/", "http://xn--i-7iq.ws/"),
+        ("http://xn--a.test/", "http://xn--a.test/"),
     ],
 )
 def test_a_url_is_normalised(given_url: str, fetched: str) -> None:
     assert clean_url(given_url) == fetched
+
+
+@pytest.mark.parametrize("host", ["xn--fa-hia.example", "xn--i-7iq.ws", "xn--a.test"])
+@pytest.mark.parametrize("proxy", ["", "http://127.0.0.1:9"])
+def test_the_resolved_name_is_that_of_the_url(monkeypatch: pytest.MonkeyPatch, host: str, proxy: str) -> None:
+    """`faß.example`, the decoded form of the first, would be resolved as `fass.example`."""
+    for name in ("no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, proxy)
+    asked: list[object] = []
+
+    def look_up(name: object, *_: object, **__: object) -> NoReturn:
+        asked.append(name)
+        raise socket.gaierror("unknown")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    failure(f"http://{host}/", fetcher_options={"allow_private": False})
+    with pytest.raises(PageFailure):
+        asyncio.run(connect_tunnel(httpx.URL(f"https://{host}"), allow_private=False, trust_env=True))
+    assert {name for name in asked if name != "127.0.0.1"} == {host}
 
 
 def test_a_host_without_a_dot_needs_allow_private() -> None:

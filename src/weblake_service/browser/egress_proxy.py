@@ -24,7 +24,7 @@ from weblake_service.browser.ad_hosts import is_ad_host
 from weblake_service.browser.socket_owner import is_own_user
 from weblake_service.browser.upstream_proxy import connect_tunnel
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.addresses import clean_url
+from weblake_service.web.addresses import ascii_host, clean_url
 from weblake_service.web.connection_pools import ConnectionPools
 
 if TYPE_CHECKING:
@@ -155,8 +155,9 @@ class EgressProxy:
         return len(given) == 1 and hmac.compare_digest(given[0], self._known)
 
     def _resolve_target(self, url: httpx.URL) -> None:
-        if self._block_ads and is_ad_host(url.host):
-            raise PageFailure("SCRAPE_SITE_ERROR", f"{url.host} serves advertisements, and `blockAds` keeps it out.")
+        host = ascii_host(url)
+        if self._block_ads and is_ad_host(host):
+            raise PageFailure("SCRAPE_SITE_ERROR", f"{host} serves advertisements, and `blockAds` keeps it out.")
         clean_url(str(url), allow_private=self._allow_private)
 
     async def _tunnel(
@@ -232,7 +233,7 @@ class EgressProxy:
             raise
         except _CONNECTION_ERRORS as error:
             said = "broke off its answer" if answered else "does not answer"
-            message = f"{url.host} {said} ({str(error) or type(error).__name__}). Check that the site is up."
+            message = f"{ascii_host(url)} {said} ({str(error) or type(error).__name__}). Check that the site is up."
             self.failures[_host_and_port(url)] = PageFailure("SCRAPE_SITE_ERROR", message, reached=answered)
             raise
 
@@ -257,7 +258,7 @@ class EgressProxy:
 
 
 def _host_and_port(url: httpx.URL) -> str:
-    return f"{url.host.lower()}:{url.port or (443 if url.scheme in {'https', 'wss'} else 80)}"
+    return f"{ascii_host(url)}:{url.port or (443 if url.scheme in {'https', 'wss'} else 80)}"
 
 
 def _request(url: httpx.URL, client_request: h11.Request, body: AsyncIterator[bytes] | None) -> httpcore.Request:

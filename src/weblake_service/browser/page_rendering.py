@@ -19,6 +19,7 @@ from weblake_service.page.ad_removal import KNOWN_SELECTORS
 from weblake_service.page.content_types import ContentKind, kind_of
 from weblake_service.page.requested_formats import items
 from weblake_service.page_failure import PageFailure
+from weblake_service.web.addresses import ascii_host
 from weblake_service.web.fetch import FetchedResponse
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class PageRendering:
         known = self._pooled.egress_proxy.failure_of(url)
         if known is not None:
             return known
-        host = httpx.URL(url).host if url.startswith("http") else url[:100]
+        host = ascii_host(httpx.URL(url)) if url.startswith("http") else url[:100]
         error = next((word.strip("():;,.") for word in said.split() if "ERR_" in word), said[:100])
         if any(sign in said for sign in _CERTIFICATE_ERRORS):
             message = f"No secure connection to {host} ({error}). `skipTlsVerification` accepts its certificate."

@@ -11,7 +11,7 @@ import httpx
 
 from weblake import aio
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.addresses import resolve
+from weblake_service.web.addresses import ascii_host, resolve
 from weblake_service.web.connection_pools import proxy_for
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -26,13 +26,13 @@ async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool
     Raises:
         PageFailure: The host is private, has no address, or does not accept connections.
     """
-    port = url.port or 443
+    host, port = ascii_host(url), url.port or 443
     proxy = proxy_for(url.copy_with(scheme="http" if port == 80 else "https")) if trust_env else ""
     if proxy:
         if not allow_private:
-            await _refuse_private(url.host, port)
-        return await _connect_through_proxy(httpx.URL(proxy if "://" in proxy else f"http://{proxy}"), url.host, port)
-    addresses = await resolve(url.host, port, allow_private=allow_private)
+            await _refuse_private(host, port)
+        return await _connect_through_proxy(httpx.URL(proxy if "://" in proxy else f"http://{proxy}"), host, port)
+    addresses = await resolve(host, port, allow_private=allow_private)
     said = ""
     for place, address in enumerate(addresses, 1):
         try:
@@ -40,7 +40,7 @@ async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool
                 return await asyncio.open_connection(address, port)
         except (OSError, TimeoutError) as error:
             said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    message = f"{url.host} does not accept connections ({said}). Check that the site is up, and try again."
+    message = f"{host} does not accept connections ({said}). Check that the site is up, and try again."
     raise PageFailure("SCRAPE_SITE_ERROR", message, reached=False)
 
 
@@ -61,7 +61,7 @@ async def _connect_through_proxy(proxy: httpx.URL, host: str, port: int) -> Stre
         async with aio.timeout(_LAST_ATTEMPT_S):
             tls = ssl.create_default_context() if proxy.scheme == "https" else None
             reader, writer = await asyncio.open_connection(
-                proxy.host, proxy.port or (443 if tls else 80), ssl=tls, limit=_MAX_HEAD_BYTES
+                ascii_host(proxy), proxy.port or (443 if tls else 80), ssl=tls, limit=_MAX_HEAD_BYTES
             )
             writer.write(f"CONNECT {named}:{port} HTTP/1.1\r\nHost: {named}:{port}\r\n{auth}\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")

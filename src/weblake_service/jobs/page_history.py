@@ -29,7 +29,7 @@ from weblake_service.page.change_tracking import (
     read_tracking_options,
 )
 from weblake_service.store.database import Store
-from weblake_service.web.addresses import clean_url
+from weblake_service.web.addresses import ascii_host, clean_url
 
 _NOT_TRACKED_WARNING = (
     "Changes were not tracked: nothing is kept of this scrape, and nothing is there to compare it with."
@@ -66,7 +66,7 @@ def _address(url: str) -> str:
     """Return the normalised URL: spellings of one URL, and fragments of one page, are one page."""
     parsed = httpx.URL(clean_url(url, allow_private=True))
     port = parsed.port or {"http": 80, "https": 443}[parsed.scheme]
-    return f"{parsed.scheme}://{parsed.host}:{port}{parsed.raw_path.decode('ascii')}"
+    return f"{parsed.scheme}://{ascii_host(parsed)}:{port}{parsed.raw_path.decode('ascii')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def clean_url(url: str, *, allow_private: bool = False) -> str:
         raise _invalid_url(url, f"cannot be read as a URL ({error})") from error
     if parsed.scheme not in {"http", "https"}:
         raise _invalid_url(url, f"has the scheme {parsed.scheme!r}; only http and https can be scraped")
-    host = parsed.host
+    host = ascii_host(parsed)
     if not host or any(ord(letter) <= 32 or letter in "<>\"'\\^`{|}%" for letter in host):
         raise _invalid_url(url, "has no usable host")
     if len(text) > _MAX_URL_CHARS:
@@ -63,6 +63,15 @@ def clean_url(url: str, *, allow_private: bool = False) -> str:
     if not allow_private and "." not in host.strip(".") and ":" not in host and not _is_number(host):
         raise _invalid_url(url, "has a host without a dot, which no public site has")
     return str(parsed)
+
+
+def ascii_host(url: httpx.URL) -> str:
+    """Return the host of a URL as it is resolved and connected to.
+
+    `URL.host` decodes it: that fails for names such as emoji domains, and the resolver would encode some of the decoded
+    names to others (`faß.de` to `fass.de`).
+    """
+    return url.raw_host.decode("ascii")
 
 
 def with_scheme(url: str) -> str:

@@ -11,7 +11,7 @@ import httpcore
 import httpx
 
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.addresses import resolve
+from weblake_service.web.addresses import ascii_host, resolve
 from weblake_service.web.streams import MonitoredStream, wait_closed
 
 #: Seconds after which the next address of a name is tried as well.
@@ -88,7 +88,7 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
 
 async def _refuse_private(url: httpx.URL) -> None:
     try:
-        await resolve(url.host, url.port or 443)
+        await resolve(ascii_host(url), url.port or 443)
     except PageFailure as failure:
         if failure.code != "SCRAPE_DNS_RESOLUTION_ERROR":
             raise
@@ -96,7 +96,7 @@ async def _refuse_private(url: httpx.URL) -> None:
 
 def proxy_for(url: httpx.URL) -> str:
     """Return the proxy that the environment configures for a URL; empty for none."""
-    host = url.host
+    host = ascii_host(url)
     if host in {"localhost", "::1"} or host.startswith("127.") or host.endswith(".localhost") or proxy_bypass(host):
         return ""
     proxies = getproxies()

@@ -18,7 +18,7 @@ import httpx
 
 from weblake import aio
 from weblake_service.page_failure import PageFailure
-from weblake_service.web.addresses import clean_url
+from weblake_service.web.addresses import ascii_host, clean_url
 from weblake_service.web.connection_pools import ConnectionPools
 from weblake_service.web.decompression import BodyDecoder
 from weblake_service.web.redirect_chain import RedirectChain
@@ -188,16 +188,16 @@ def _reason(response: httpcore.Response) -> str:
 
 
 def _failure(url: httpx.URL, error: Exception) -> PageFailure:
-    text = str(error) or type(error).__name__
+    host, text = ascii_host(url), str(error) or type(error).__name__
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
-            message = f"No secure connection to {url.host} ({text}). `skipTlsVerification` accepts its certificate."
+            message = f"No secure connection to {host} ({text}). `skipTlsVerification` accepts its certificate."
             return PageFailure("SCRAPE_SSL_ERROR", message, reached=False)
         cause = cause.__cause__ or cause.__context__
     unconnected = isinstance(error, httpcore.ConnectError | httpcore.ConnectTimeout)
     if unconnected:
-        message = f"{url.host} does not accept connections ({text}). Check that the site is up, and try again."
+        message = f"{host} does not accept connections ({text}). Check that the site is up, and try again."
     else:
-        message = f"{url.host} broke off its answer ({text}). Try again."
+        message = f"{host} broke off its answer ({text}). Try again."
     return PageFailure("SCRAPE_SITE_ERROR", message, reached=not unconnected)

@@ -67,7 +67,7 @@ class RedirectChain:
         if self.url.userinfo and "authorization" not in sent:
             pair = unquote(self.url.userinfo.decode("ascii")).partition(":")
             sent["authorization"] = f"Basic {base64.b64encode(f'{pair[0]}:{pair[2]}'.encode()).decode()}"
-        probe = httpx.Request("GET", self.url)
+        probe = self._cookie_request()
         self._cookies.set_cookie_header(probe)
         sent["cookie"] = "; ".join(filter(None, [sent.get("cookie", ""), probe.headers.get("cookie", "")]))
         if not sent["cookie"]:
@@ -83,7 +83,7 @@ class RedirectChain:
 
     def follow(self, status: int, headers: httpx.Headers, allow_private: bool) -> bool:
         """Move to the redirect target; return False if the response is not a redirect."""
-        response = httpx.Response(status, headers=headers, request=httpx.Request("GET", self.url))
+        response = httpx.Response(status, headers=headers, request=self._cookie_request())
         self._cookies.extract_cookies(response)
         location = headers.get("location", "")
         if status not in _REDIRECT_STATUSES or not location:
@@ -102,10 +102,17 @@ class RedirectChain:
             raise PageFailure("SCRAPE_SITE_ERROR", message) from error
         return True
 
+    def _cookie_request(self) -> httpx.Request:
+        """Return a request for the current URL for httpx's cookies.
+
+        Without a Host header httpx would decode the host, which fails for names such as emoji domains.
+        """
+        return httpx.Request("GET", self.url, headers=[(b"Host", self.url.netloc)])
+
 
 def same_site(one: httpx.URL, other: httpx.URL) -> bool:
     """Return whether two URLs have the same origin, or the same host after an upgrade from http to https."""
-    if one.host != other.host:
+    if one.raw_host != other.raw_host:
         return False
     upgrade = (one.scheme, other.scheme) == ("http", "https") and one.port is None and other.port is None
     return upgrade or (one.scheme, one.port) == (other.scheme, other.port)

@@ -64,6 +64,20 @@ def test_sitemap_xml_is_read_if_robots_txt_names_none() -> None:
     assert urls == [f"{SITE}/a", f"{SITE}/b?x=1&y=2"]
 
 
+def test_a_gzip_sitemap_of_several_members_is_read_whole() -> None:
+    whole = urlset(*(f"{SITE}/{number}" for number in range(3000)))
+    members = b"".join(gzip.compress(whole[at : at + 10_000]) for at in range(0, len(whole), 10_000))
+    urls, _ = read({"/sitemap.xml": members})
+    assert len(urls) == 3000
+
+
+def test_a_gzip_sitemap_of_very_many_members_is_bounded() -> None:
+    begun = time.process_time()
+    urls, _ = read({"/sitemap.xml": gzip.compress(urlset(f"{SITE}/a")) + gzip.compress(b"") * 200_000})
+    assert urls == [f"{SITE}/a"]
+    assert time.process_time() - begun < 10
+
+
 def test_a_sitemap_at_an_undecodable_host_loses_only_its_own_entries() -> None:
     class Resolving(Files):
         async def get(self, url: str, **options: Any) -> FetchedResponse:

@@ -7,8 +7,8 @@ broken file loses only its own entries.
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from io import BytesIO
 from urllib.parse import urljoin, urlsplit
@@ -20,6 +20,7 @@ from defusedxml.ElementTree import iterparse
 from weblake import aio
 from weblake_service.page.content_types import text_of
 from weblake_service.page_failure import PageFailure
+from weblake_service.web.decompression import BodyDecoder
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 from weblake_service.web.robots import RobotsRules
 
@@ -33,6 +34,8 @@ _FILE_TIMEOUT_S = 30.0
 #: Namespaces of the protocol's extensions, whose `loc` is the URL of an image or a video.
 _EXTENSIONS = ("image", "video", "news", "mobile")
 _LARGE_BYTES = 50_000
+#: Bytes of a compressed file that are decompressed at a time.
+_PART_BYTES = 65_536
 #: Number of files read concurrently.
 _CONCURRENT_FILES = 3
 #: Maximum elements of one file, and their maximum depth; a valid file has 50,000 entries.
@@ -120,13 +123,18 @@ class _SitemapReader:
 
 
 def _gunzip(fetched: FetchedResponse, max_bytes: int) -> bytes:
-    """Return the uncompressed file if it was sent as a gzip file (and not with gzip as Content-Encoding)."""
+    """Return the uncompressed file if it was sent as a gzip file (and not with gzip as Content-Encoding).
+
+    A broken file is returned up to the error.
+    """
     if not fetched.body.startswith(b"\x1f\x8b"):
         return fetched.body
-    try:
-        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(fetched.body, max_bytes)
-    except zlib.error:
-        return b""
+    decoder = BodyDecoder("gzip", max_bytes, fetched.url, cut=True)
+    # In parts, because the end of each of its members copies the rest of its part.
+    with suppress(PageFailure):
+        for start in range(0, len(fetched.body), _PART_BYTES):
+            decoder.feed(fetched.body[start : start + _PART_BYTES])
+    return bytes(decoder.data)
 
 
 def _entries(body: bytes, limit: int, base: str) -> tuple[list[str], list[str]]:

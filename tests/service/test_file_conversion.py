@@ -184,6 +184,16 @@ def test_an_html_file_is_converted_like_a_page(parsing: Any) -> None:
     assert "Imprint" in parsing.parse("log.htm", page, onlyMainContent=False)["markdown"]
 
 
+@pytest.mark.parametrize("title", [b"<FEFF0041D800>", b"<FEFFDC000041>"])
+def test_a_pdf_with_a_broken_metadata_field_is_converted_without_it(parsing: Any, title: bytes) -> None:
+    info = b"<< /Title " + title + b" /Author (The Harbour Office) >>"
+    pdf = parse_lab.pdf_of(parse_lab.text_page("The tide table"), more=info)
+    document = parsing.parse("tides.pdf", pdf.replace(b"/Root 1 0 R", b"/Root 1 0 R /Info 4 0 R"))
+    assert "The tide table" in document["markdown"]
+    assert document["metadata"]["author"] == "The Harbour Office"
+    assert "title" not in document["metadata"]
+
+
 def test_the_file_type_is_detected_from_the_bytes(parsing: Any) -> None:
     table = b"<html><body><table><tr><th>Port</th></tr><tr><td>Nordkai</td></tr></table></body></html>"
     assert "Nordkai" in parsing.parse("export.xls", table)["markdown"]

@@ -126,8 +126,16 @@ def _paragraphs(text: str) -> str:
 
 
 def _document_info(document: pypdfium2.PdfDocument) -> dict[str, str]:
-    found = document.get_metadata_dict(skip_empty=True)
-    return {ours: found[theirs].replace("\x00", "") for theirs, ours in _INFO.items() if found.get(theirs, "").strip()}
+    found = {ours: _info_value(document, theirs) for theirs, ours in _INFO.items()}
+    return {name: text for name, text in found.items() if text.strip()}
+
+
+def _info_value(document: pypdfium2.PdfDocument, name: str) -> str:
+    """Return a metadata field; empty if it is broken UTF-16, because the document itself is readable."""
+    try:
+        return str(document.get_metadata_value(name)).replace("\x00", "")
+    except UnicodeDecodeError:
+        return ""
 
 
 def _add_links(document: pypdfium2.PdfDocument, page: pypdfium2.PdfPage, links: list[str]) -> None:

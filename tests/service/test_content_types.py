@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import time
 
 import pytest
 from converted_pages import HTML, convert, markdown
 
-from weblake_service.page.content_types import ContentKind, kind_of
+from weblake_service.page.content_types import ContentKind, kind_of, text_of
 from weblake_service.page_failure import PageFailure
 
 
@@ -34,6 +35,19 @@ def test_text_is_decoded_by_its_charset(content_type: str, body: bytes) -> None:
 @pytest.mark.parametrize(("charset", "text"), [("gb18030", "网页数据"), ("shift_jis", "ウェブ"), ("koi8-r", "привет")])
 def test_legacy_encodings_of_other_scripts_are_decoded(charset: str, text: str) -> None:
     assert markdown(f"<p>{text}".encode(charset), f"text/html; charset={charset}") == text
+
+
+@pytest.mark.parametrize(
+    "codec", ["punycode", "idna", "unicode_escape", "raw_unicode_escape", "undefined", "hex", "base64", "rot13", "zlib"]
+)
+@pytest.mark.parametrize("in_the_body", [False, True])
+def test_a_codec_of_python_that_is_no_charset_is_ignored(codec: str, in_the_body: bool) -> None:
+    # The punycode codec would need minutes for these digits.
+    text = f"<meta charset={codec if in_the_body else 'utf-8'}><p>Grüße \\ud800-" + "9" * 1_000_000
+    begun = time.process_time()
+    found = text_of("text/html" if in_the_body else f"text/html; charset={codec}", text.encode())
+    assert found == text
+    assert time.process_time() - begun < 2
 
 
 def test_a_utf8_page_with_one_invalid_byte_is_decoded_as_utf8() -> None:

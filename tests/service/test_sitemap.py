@@ -78,6 +78,12 @@ def test_a_gzip_sitemap_of_very_many_members_is_bounded() -> None:
     assert time.process_time() - begun < 10
 
 
+@pytest.mark.parametrize("codec", ["hex", "undefined"])
+def test_a_plain_list_that_declares_a_codec_that_is_no_charset_is_read(codec: str) -> None:
+    urls, _ = read({"/sitemap.xml": f'# <meta charset="{codec}">\n{SITE}/a'.encode()})
+    assert urls == [f"{SITE}/a"]
+
+
 def test_a_sitemap_at_an_undecodable_host_loses_only_its_own_entries() -> None:
     class Resolving(Files):
         async def get(self, url: str, **options: Any) -> FetchedResponse:

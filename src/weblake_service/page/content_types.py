@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 from enum import Enum
+from functools import lru_cache
 
-from w3lib.encoding import html_to_unicode
+from w3lib.encoding import html_body_declared_encoding, html_to_unicode, http_content_type_encoding
 
 from weblake_service.files.file_types import HTML, OFFICE_TYPES, PDF, is_html, is_office, is_pdf, type_of_name
 from weblake_service.page_failure import PageFailure
@@ -26,6 +28,10 @@ _TEXT_TYPE_LIST = (
     "application/x-sh application/sql application/graphql application/x-www-form-urlencoded"
 )
 _TEXT_TYPES = frozenset(_TEXT_TYPE_LIST.split())
+#: Codecs of Python that decode any bytes to text and are no charsets.
+_NO_CHARSETS = frozenset(
+    ["punycode", "idna", "unicode-escape", "unicode_escape", "raw-unicode-escape", "raw_unicode_escape"]
+)
 
 
 class ContentKind(Enum):
@@ -101,8 +107,11 @@ def text_of(content_type: str, body: bytes) -> str:
     """Return the body as text.
 
     The encoding is taken from the byte order mark, then the header, then the page's declaration, then UTF-8, then
-    Windows-1252.
+    Windows-1252. A declared name that no browser knows is ignored.
     """
+    declared = http_content_type_encoding(content_type or None) or html_body_declared_encoding(body)
+    if declared is not None and not _is_charset(declared):
+        content_type = f"text/html; charset={_guess_encoding(body)}"
     _, text = html_to_unicode(content_type or None, body, auto_detect_fun=_guess_encoding)
     return str(text).removeprefix("\ufeff")
 
@@ -124,6 +133,18 @@ def unsupported(content_type: str, url: str) -> PageFailure:
         called = f"binary data that it calls {content_type}"
     message = f"{url} answered with {called}, which holds no text. Leave this URL out."
     return PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
+
+
+@lru_cache(maxsize=256)
+def _is_charset(name: str) -> bool:
+    """Return whether the name of a Python codec is also a charset: other codecs fail, or need quadratic time."""
+    if codecs.lookup(name).name in _NO_CHARSETS:
+        return False
+    try:
+        b"a".decode(name, "replace")
+    except (LookupError, UnicodeError):
+        return False
+    return True
 
 
 def _guess_encoding(body: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -137,6 +138,15 @@ def test_links_dropped_by_the_filter_are_still_crawled() -> None:
 
 def test_a_meta_refresh_is_a_link() -> None:
     assert convert("<meta http-equiv=Refresh content='0; URL=/new'>").links == ["https://site.example/new"]
+
+
+def test_a_meta_refresh_of_many_blanks_is_read_in_linear_time() -> None:
+    begun = time.process_time()
+    assert convert(f"<meta http-equiv=refresh content='{' ' * 10_000}x'>").links == []
+    assert convert(f"<meta http-equiv=refresh content='0{' ' * 10_000};{' ' * 10_000}url=/new'>").links == [
+        "https://site.example/new"
+    ]
+    assert time.process_time() - begun < 5
 
 
 ARTICLE = "<h1>Title</h1>" + "<p>The story goes on and on.</p>" * 10

@@ -24,7 +24,7 @@ _SEGMENT = r"[\w%~+=&,:@!$'()*-][\w%~+=&,:@!$'()*.-]*"
 _ABSOLUTE_PATH = re.compile(rf"/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[\w%~+=&,:@!$'()*./-]+)?", re.ASCII)
 _ORIGIN = re.compile(r"https?://[a-zA-Z0-9.-]+(?::\d+)?(?=[/?#]|$)")
 _SIMPLE_URL = re.compile(r"https?://[a-zA-Z0-9.-]+(?:[/?#]|$)")
-_REFRESH = re.compile(r"^\s*[\d.]*\s*[;,]?\s*url\s*=\s*[\"']?([^\"']+)", re.IGNORECASE)
+_REFRESH = re.compile(r"^\s*(?:[\d.]+\s*)?(?:[;,]\s*)?url\s*=\s*[\"']?([^\"']+)", re.IGNORECASE)
 
 
 def base_of(tree: LexborHTMLParser, url: str) -> str:

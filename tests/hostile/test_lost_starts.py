@@ -270,15 +270,30 @@ def test_a_job_without_a_target_needs_a_decision_of_the_user(
 
 
 SPELLINGS = [None, "", URLS[0].removeprefix("https://"), "HTTPS://WWW.SITE.TEST:443/page/0/#top"]
+#: What a service shows in place of the target of a request without data retention, also if the account requires that.
+HIDDEN = "<redacted due to zero data retention>"
 
 
-@pytest.mark.parametrize("target", SPELLINGS)
-def test_a_target_in_another_spelling_matches(
+@pytest.mark.parametrize("target", [*SPELLINGS, HIDDEN])
+def test_a_target_that_is_hidden_or_in_another_spelling_matches(
     service: ScriptedService, lake: Lake, team: Team, target: str | None
 ) -> None:
     Job(service, pages(2))
     service.on(START, reset())
     team.shown = lambda: activity(entry(target=target))
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len(service.requests_for(START)) == 1
+
+
+def test_a_job_whose_target_is_a_later_url_of_the_list_needs_a_decision_of_the_user(
+    service: ScriptedService, lake: Lake, team: Team
+) -> None:
+    """A service shows the first URL that it has accepted: those before it are blocked, or not valid."""
+    Job(service, pages(2))
+    service.on(START, reset(), reply(STARTED | {"id": OTHER}))
+    team.shown = lambda: activity(entry(target=URLS[1]))
+    lake.run("batch", *URLS).expect_error("OutcomeUnknown", JOB, "weblake land")
+    lake.run("land", "batch", JOB).landed(pages(2))
     lake.run("batch", *URLS).landed(pages(2))
     assert len(service.requests_for(START)) == 1
 

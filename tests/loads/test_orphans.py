@@ -23,7 +23,7 @@ from weblake.dataset.identity import job_load_id
 from weblake.dataset.records import Start, new_nonce, utc_now
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
-from weblake.loads import generations, intents, load, load_request, orphans, preflight, starts
+from weblake.loads import generations, intents, load, load_request, orphans, preflight, sent_lists, starts
 from weblake.loads.load_request import LoadRequest, Naming, Task
 from weblake.loads.orphans import Orphan
 
@@ -41,7 +41,8 @@ class Lab(LandingLab):
         intent = ledger.record_intent(intents.new_intent(request, self.client.service, preflight.Preflight(replay)))
         assert request.start is not None
         key = starts.Plan(intent, request.start, request.endpoint).key(1)
-        ledger.record_start(Start(load_id=request.load_id, n=1, key=key, at=utc_now(), writer=new_nonce()))
+        urls = sent_lists.keep(self.dataset.storage, request.load_id, request.submitted or ())
+        ledger.record_start(Start(load_id=request.load_id, n=1, key=key, urls=urls, at=utc_now(), writer=new_nonce()))
         if not arrives:
             return ""
         answer: Any = self.client.call(request.start(key))
@@ -100,7 +101,7 @@ def test_a_job_on_record_is_named_with_its_state(lab: Lab) -> None:
 @proves(
     "3.7",
     at="src/weblake/loads/orphans.py",
-    line="candidates=tuple(lost_starts.find_candidates(intent, listed, self._dataset.ledger))",
+    line="candidates=tuple(lost_starts.find_candidates(intent, last, listed, ledger))",
     becomes="candidates=()",
 )
 def test_a_start_without_an_answer_is_looked_up_in_the_activity_list(lab: Lab) -> None:
@@ -110,6 +111,14 @@ def test_a_start_without_an_answer_is_looked_up_in_the_activity_list(lab: Lab) -
     assert job_id in " ".join(advice(found, lab.root))
     other = lab.lost(a_batch("b"), arrives=True)
     assert all(set(each.candidates or ()) == {job_id, other} for each in lab.find_open_loads().orphans[:1])
+
+
+def test_a_start_whose_first_url_the_service_rejected_is_not_reported_as_without_effect(lab: Lab) -> None:
+    job_id = lab.lost(load_request.batch(["http://", *URLS], Naming()), arrives=True)
+    found = lab.one()
+    assert (found.candidates, found.paid) == (None, None)
+    assert job_id in (found.why or "")
+    assert advice(found, lab.root)[0].startswith("It is unknown whether it was started.")
 
 
 def test_a_job_of_another_load_is_not_a_candidate(lab: Lab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,13 +10,14 @@ from weblake.api import models, responses
 from weblake.api.operation import Operation
 from weblake.api.operations import list_activity
 from weblake.api.options import ActivityOptions
-from weblake.api.options.values import uuid_problem
+from weblake.api.options.values import url_problem, uuid_problem
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.records import Intent
+from weblake.dataset.records import Intent, Start
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
 from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
 from weblake.jobs.usage_reports import read_activity_page
+from weblake.loads import sent_lists
 from weblake.loads.load_request import Endpoint
 from weblake.loads.submitted_urls import url_key
 from weblake.remedies import Remedy
@@ -71,18 +73,21 @@ def read_listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy = SINGLE)
     raise MalformedReply("The activity list of the service does not end.")
 
 
-def find_candidates(intent: Intent, found: Listing, ledger: Ledger) -> list[str]:
-    """Return the ids of listed jobs that this intent may have started, without those that another load has started.
+def find_candidates(intent: Intent, start: Start, found: Listing, ledger: Ledger) -> list[str]:
+    """Return the ids of listed jobs that this start may have created, without those that another load has started.
 
-    A job that was landed by its id may be the intent's: a person who knows the job lands it so.
+    A job that was landed by its id may be the start's: a person who knows the job lands it so.
 
     Raises:
-        OutcomeUnknown: The list does not go back far enough, or an entry that may be the job cannot be read.
-        StorageRefused: The owner of such a job cannot be read.
+        OutcomeUnknown: The list does not go back far enough, or an entry that may be the job cannot be read. Or no
+            listed job has the first URL of the list that was sent, and one has another of its URLs.
+        StorageRefused: The owner of such a job, or the list that was sent, cannot be read.
     """
     if found.at + found.ahead_s - _created(intent, found.ahead_s) > WINDOW_S:
         raise outcome_unknown(intent, "it is too long ago for the activity list", LAND_IF_KNOWN)
     jobs: dict[str, None] = {}
+    other_targets: dict[str, set[str]] = {}
+    first_target = start.first_target or intent.first_target
     for entry, ahead_s in found.entries:
         job_id = (entry.id or "").lower()
         if not _may_fit(entry, intent, _created(intent, ahead_s)):
@@ -90,12 +95,39 @@ def find_candidates(intent: Intent, found: Listing, ledger: Ledger) -> list[str]
         owner = ledger.owner(intent.kind, job_id) if job_id else None
         if owner not in (None, intent.load_id, job_load_id(intent.kind, job_id)):
             continue
+        if not _may_be_target(entry.target, first_target):
+            other_targets.setdefault(url_key(entry.target or ""), set()).add(job_id)
+            continue
         if uuid_problem(job_id) or entry.endpoint is None or models.parse_time(entry.created_at) is None:
             raise outcome_unknown(
                 intent, "the activity list has an entry that may be it and cannot be read", LAND_IF_KNOWN
             )
         jobs[job_id] = None
-    return list(jobs)
+    return list(jobs) or _jobs_of_later_urls(intent, start, other_targets, ledger)
+
+
+def _jobs_of_later_urls(
+    intent: Intent, start: Start, targets: Mapping[str, Collection[str]], ledger: Ledger
+) -> list[str]:
+    """Return the id of the job of a later URL of the list that was sent, if a person has landed it by its id.
+
+    A service that rejects the first URLs of a batch shows the first one that it has accepted. Another batch may begin
+    with the same URL, so such a job is not adopted without a person's decision. `targets` has the jobs by URL key.
+
+    Raises:
+        OutcomeUnknown: There is such a job, and it was not landed by its id; or there are several.
+        StorageRefused: The list that was sent cannot be read.
+    """
+    if start.urls is None or not targets:
+        return []
+    sent = {url_key(url) for url in sent_lists.read(ledger.storage, start.load_id, start.urls)}
+    jobs = sorted({job_id for target, listed in targets.items() if target in sent for job_id in listed})
+    if len(jobs) == 1 and ledger.owner(intent.kind, jobs[0]) is not None:
+        return jobs
+    if jobs:
+        why = f"the target of {', '.join(jobs[:5])} is a URL of its list, but not the first one"
+        raise outcome_unknown(intent, why, LAND_IF_KNOWN)
+    return []
 
 
 def _created(intent: Intent, ahead_s: float) -> float:
@@ -108,13 +140,21 @@ def _created(intent: Intent, ahead_s: float) -> float:
 
 
 def _may_fit(entry: models.ActivityEntry, intent: Intent, since: float) -> bool:
-    """Return whether a job may be the intent's; a field that cannot be read does not exclude it."""
+    """Return whether a job may be the intent's by its endpoint and time; what cannot be read does not exclude it."""
     created = models.parse_time(entry.created_at)
     if entry.endpoint not in (None, intent.kind):
         return False
-    if created is not None and created.timestamp() < since - CLOCK_SLACK_S:
-        return False
-    return not entry.target or not intent.first_target or url_key(entry.target) == url_key(intent.first_target)
+    return created is None or created.timestamp() >= since - CLOCK_SLACK_S
+
+
+def _may_be_target(target: str | None, first_target: str | None) -> bool:
+    """Return whether a job with this target may be a start's; a target that is no URL does not exclude it.
+
+    Services put another text in the place of the target of a request without data retention.
+    """
+    if not target or not first_target or url_problem(target):
+        return True
+    return url_key(target) == url_key(first_target)
 
 
 def _activity(operation: Operation[models.ActivityPage], reply: Response) -> tuple[models.ActivityPage, float]:

@@ -282,10 +282,12 @@ class _ServiceLookup:
         listed = self._read(orphan.kind)
         if isinstance(listed, WeblakeError):
             return replace(orphan, why=listed.message)
-        intent = self._dataset.ledger.intent(orphan.load_id)
+        ledger = self._dataset.ledger
+        intent, last = ledger.intent(orphan.load_id), ledger.last_start(orphan.load_id)
         assert intent is not None
+        assert last is not None
         try:
-            return replace(orphan, candidates=tuple(lost_starts.find_candidates(intent, listed, self._dataset.ledger)))
+            return replace(orphan, candidates=tuple(lost_starts.find_candidates(intent, last, listed, ledger)))
         except (OutcomeUnknown, StorageRefused) as error:
             return replace(orphan, why=error.message)
 

@@ -245,12 +245,10 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: flo
         if job is not None:
             return job, None
         wait -= 1.0
-    if last.first_target is not None:
-        plan = replace_plan(plan, intent=replace(plan.intent, first_target=last.first_target))
-    found = yield from _candidates(plan, ledger, retry)
+    found = yield from _candidates(plan, last, ledger, retry)
     if not found:
         yield from sleep(BETWEEN_S)
-        found = yield from _candidates(plan, ledger, retry)
+        found = yield from _candidates(plan, last, ledger, retry)
     if len(found) > 1:
         raise OutcomeUnknown(
             f"The start of load {last.load_id} got no answer, and {len(found)} jobs may be it: {', '.join(found[:5])}.",
@@ -282,8 +280,8 @@ def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Star
     return (yield from _record(plan, last, started, ledger))
 
 
-def _candidates(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
-    """Return the ids of jobs in the activity list that this intent may have started."""
+def _candidates(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
+    """Return the ids of jobs in the activity list that the last start may have created."""
     if plan.endpoint is None:
         raise lost_starts.outcome_unknown(
             plan.intent, "the activity list does not have this kind of call", lost_starts.START_AFRESH
@@ -293,7 +291,7 @@ def _candidates(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
     except WeblakeError as error:
         why = f"the activity list cannot be read: {error.message}"
         raise lost_starts.outcome_unknown(plan.intent, why, lost_starts.RUN_AGAIN) from error
-    return lost_starts.find_candidates(plan.intent, found, ledger)
+    return lost_starts.find_candidates(plan.intent, last, found, ledger)
 
 
 def _record(

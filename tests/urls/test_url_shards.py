@@ -336,6 +336,24 @@ def test_a_list_that_grows_while_it_is_cut_is_refused(tmp_path: Path, monkeypatc
         url_shards(file, shards=2)
 
 
+@pytest.mark.parametrize("read", [read_urls, url_shards])
+@pytest.mark.parametrize("kind", ["txt", "csv"])
+def test_a_list_that_shrinks_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Any, kind: str
+) -> None:
+    file = tmp_path / f"urls.{kind}"
+    file.write_bytes(write_list(kind, URLS))
+    monkeypatch.setattr(files, "BLOCK_BYTES", 64)
+
+    def shrink_after_the_beginning(opened: files.UrlFile, start: int, end: int) -> bytes:
+        return b"" if start >= 64 else fetch(opened, start, end)
+
+    fetch = files.UrlFile.fetch
+    monkeypatch.setattr(files.UrlFile, "fetch", shrink_after_the_beginning)
+    with pytest.raises(FixRequest, match="became shorter while it was read"):
+        read(file)
+
+
 def test_sizes(tmp_path: Path) -> None:
     file = tmp_path / "urls.txt"
     file.write_bytes(write_list("txt", URLS))
@@ -376,6 +394,8 @@ def test_invalid_lists_are_refused(tmp_path: Path, read: Any) -> None:
         ("other.csv", b"page,note\nx,y\n", "no column 'url'; it has page, note"),
         ("none.csv", b"", "no column 'url', nor any other"),
         ("blank.csv", b"url\n\n \n", "no URL in"),
+        ("open.csv", b'url,note\nx,1\ny,"2\nz,3\n', "a quote is opened in it and never closed"),
+        ("open-last.csv", b'url,note\nx,1\ny,"2', "a quote is opened in it and never closed"),
         ("no.parquet", b"url\nhttps://example.org/\n", "cannot be read as a Parquet file"),
         ("empty.parquet", b"", "cannot be read as a Parquet file"),
     ):

@@ -103,9 +103,17 @@ class BlockStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill the buffer from the current block and return the bytes read; 0 at the end."""
+        """Fill the buffer from the current block and return the bytes read; 0 at the end.
+
+        Raises:
+            FixRequest: The file ends before the end of the range, because it was changed meanwhile.
+        """
         if not self._block:
             self._block = memoryview(self._file.fetch(self._at, min(self._at + BLOCK_BYTES, self._end)))
+            if not self._block and self._at < self._end:
+                raise FixRequest(
+                    f"{self._file.name} became shorter while it was read.", hint="Run it again when it is complete."
+                )
             self._at += len(self._block)
         into = memoryview(buffer).cast("B")
         taken = min(len(into), len(self._block))

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from weblake.errors import FixRequest, InvalidOption
@@ -145,10 +146,18 @@ def _read_csv(file: UrlFile, span: Span) -> Iterator[LocatedUrl]:
     lines = _Lines(file, span.start, span.end)
     start = span.start
     with _translate_csv_errors(file):
-        for record in csv.reader(lines):
+        # With an empty line after the last record, because the reader does not report a quote that is never closed: it
+        # reads the rest of the file as one field, and the empty line as a part of it.
+        for record in csv.reader(chain(lines, [""])):
+            if start == lines.at:
+                return
             if len(record) > span.field and (url := record[span.field].strip()):
                 yield start, lines.at, url
             start = lines.at
+    raise FixRequest(
+        f"{file.name} is not a CSV file: a quote is opened in it and never closed.",
+        hint="Close it, or write it as two quotes in a quoted field; or give one URL a line.",
+    )
 
 
 class _FieldLimit:

@@ -100,6 +100,7 @@ def start(
     kind: Endpoint = "batch_scrape",
     request_sha256: str = "a",
     first_target: str | None = None,
+    at: str | None = None,
 ) -> Job:
     intent = Intent(
         load_id=LOAD,
@@ -109,6 +110,7 @@ def start(
         request_sha256="a",
         first_target=URLS[0],
         replay=replay,
+        service=at,
     )
     operation = operations.start_batch_scrape(URLS)
 
@@ -122,6 +124,7 @@ def start(
         kind,
         request_sha256=request_sha256,
         first_target=first_target,
+        service=at,
         keep_urls=lambda: "list",
     )
     rules = retry()
@@ -177,6 +180,23 @@ def test_the_job_of_a_lost_start_is_of_the_request_that_was_sent(ledger: Ledger)
     job = start(ledger, service, request_sha256="b")
     assert (job.job_id, job.adopted, job.request_sha256, job.urls) == (JOB, True, "a", "list")
     assert service.sent == []
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_a_lost_start_is_looked_up_at_the_service_that_it_was_sent_to(ledger: Ledger, replay: bool) -> None:
+    """The intent may be of a run at another service, which has refused the start."""
+    one, other = "https://one.test", "https://other.test"
+    with pytest.raises(CreditsExhausted):
+        start(ledger, Service([reply(402, {"error": "credits"})]), replay=replay, at=one)
+    with pytest.raises(OutcomeUnknown):
+        start(ledger, Service([LOST], pages=501), replay=replay, at=other)
+    back = Service([STARTED])
+    with pytest.raises(OutcomeUnknown, match=f"got no answer from {other}, and {one} cannot know of it"):
+        start(ledger, back, replay=replay, at=one)
+    assert back.came == []
+    again = Service([STARTED], listed=[entry(BEGAN)], at=BEGAN + 600)
+    assert start(ledger, again, replay=replay, at=other).adopted
+    assert again.sent == []
 
 
 def test_a_job_that_shows_in_the_second_reading_only_is_adopted(ledger: Ledger) -> None:

@@ -75,6 +75,11 @@ class Ledger:
         starts = self.starts(load_id)
         return starts[-1] if starts else None
 
+    def service_of(self, intent: Intent) -> str | None:
+        """Return the service that the newest start of a load was sent to: after a refusal it may be another one."""
+        last = self.last_start(intent.load_id)
+        return intent.service if last is None or last.service is None else last.service
+
     def record_start(self, start: Start) -> bool:
         """Record that a start is about to be sent; return whether the caller is to send it and no other process is."""
         if start.n > 1 and self._read(start.load_id, f".start-{start.n - 1}.void", Void) is None:

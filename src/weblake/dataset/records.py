@@ -97,6 +97,8 @@ class Start(Record, frozen=True, kw_only=True):
     #: The digest of the request, and the target that the activity list would show for it.
     request_sha256: str | None = None
     first_target: str | None = None
+    #: The service that it is sent to, as in the intent; None in records of earlier versions: that of the intent.
+    service: str | None = None
     #: Whether a record states that this start started nothing.
     void: bool = False
 

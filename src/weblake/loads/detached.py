@@ -34,11 +34,11 @@ def collect(
         return load.land(client, dataset, request, terms, callbacks)
     except JobGone as error:
         intent = dataset.ledger.intent(load_id)
-        if intent is None or intent.service in (None, client.service):
+        service = None if intent is None else dataset.ledger.service_of(intent)
+        if service in (None, client.service):
             raise
         raise AskPerson(
-            f"Job {request.job_id} of load {load_id} was started at {intent.service}, and {client.service} has no such "
-            "job.",
+            f"Job {request.job_id} of load {load_id} was started at {service}, and {client.service} has no such job.",
             hint=Remedy("Set {base_url} to the service that it was started at."),
         ) from error
 

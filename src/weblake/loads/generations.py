@@ -98,9 +98,10 @@ def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, task: Task, t
         return False
     if job is None:
         return False  # landing that generation finds out whether its job was started; a new one could be paid twice
-    if newest.service not in (None, client.service):
+    service = dataset.ledger.service_of(newest)
+    if service not in (None, client.service):
         raise AskPerson(
-            f"Job {job.job_id} of load {load_id} was started at {newest.service}, and this is {client.service}.",
+            f"Job {job.job_id} of load {load_id} was started at {service}, and this is {client.service}.",
             hint=Remedy("Set {base_url} to the service that it was started at, or {start_afresh}."),
         )
     try:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec.structs import replace
+
 from weblake.api import models, responses
 from weblake.api.operation import Operation
 from weblake.api.operations import list_activity
@@ -83,6 +85,8 @@ def find_candidates(intent: Intent, start: Start, found: Listing, ledger: Ledger
             listed job has the first URL of the list that was sent, and one has another of its URLs.
         StorageRefused: The owner of such a job, or the list that was sent, cannot be read.
     """
+    if start.service not in (None, intent.service):  # its clock is another one
+        intent = replace(intent, clock_ahead_s=None)
     if found.at + found.ahead_s - _created(intent, found.ahead_s) > WINDOW_S:
         raise outcome_unknown(intent, "it is too long ago for the activity list", LAND_IF_KNOWN)
     jobs: dict[str, None] = {}

@@ -317,7 +317,7 @@ def _orphan(dataset: Dataset, intent: Intent, job: Job | None) -> Orphan:
         load_id=intent.load_id,
         kind=intent.kind,
         created_at=intent.created_at,
-        service=intent.service,
+        service=(known[-1].service if known else None) or intent.service,
         submitted=intent.submitted,
         first_target=intent.first_target,
         partition=intent.partition,

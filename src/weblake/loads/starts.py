@@ -108,6 +108,8 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
         WeblakeError: The service refused the start; nothing was started.
     """
     load_id, kind = plan.intent.load_id, plan.intent.kind
+    if plan.service is not None and plan.intent.service not in (None, plan.service):
+        plan = replace_plan(plan, intent=replace(plan.intent, replay=None))  # the other service has declared it
     state = RetryState()
     begun = yield from now()
     #: The monotonic times at which this process has sent starts, by the nonces of their records.
@@ -132,6 +134,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
                 urls=urls,
                 request_sha256=plan.request_sha256,
                 first_target=plan.first_target,
+                service=plan.service,
                 at=at,
                 writer=new_nonce(),
             )
@@ -221,10 +224,10 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: flo
 
     `sent_at` is when this process has sent it, in monotonic seconds; None if another process has recorded it.
     """
-    if plan.service is not None and plan.intent.service not in (None, plan.service):
+    sent_to = last.service or plan.intent.service
+    if plan.service is not None and sent_to not in (None, plan.service):
         raise OutcomeUnknown(
-            f"The start of load {last.load_id} got no answer from {plan.intent.service}, "
-            f"and {plan.service} cannot know of it.",
+            f"The start of load {last.load_id} got no answer from {sent_to}, and {plan.service} cannot know of it.",
             hint=Remedy("Set {base_url} to the service it was sent to; or {start_afresh}."),
         )
     build = plan.build if plan.rebuild is None else plan.rebuild(last)

@@ -274,6 +274,13 @@ SPELLINGS = [None, "", URLS[0].removeprefix("https://"), "HTTPS://WWW.SITE.TEST:
 HIDDEN = "<redacted due to zero data retention>"
 
 
+@proves(
+    "3.1",
+    at="src/weblake/loads/lost_starts.py",
+    line="or not first_target or url_problem(target):",
+    becomes="or not first_target:",
+    case="redacted",
+)
 @pytest.mark.parametrize("target", [*SPELLINGS, HIDDEN])
 def test_a_target_that_is_hidden_or_in_another_spelling_matches(
     service: ScriptedService, lake: Lake, team: Team, target: str | None
@@ -285,6 +292,12 @@ def test_a_target_that_is_hidden_or_in_another_spelling_matches(
     assert len(service.requests_for(START)) == 1
 
 
+@proves(
+    "3.1",
+    at="src/weblake/loads/lost_starts.py",
+    line="return list(jobs) or _jobs_of_later_urls(intent, start, other_targets, ledger)",
+    becomes="return list(jobs)",
+)
 def test_a_job_whose_target_is_a_later_url_of_the_list_needs_a_decision_of_the_user(
     service: ScriptedService, lake: Lake, team: Team
 ) -> None:

@@ -182,6 +182,13 @@ def test_the_job_of_a_lost_start_is_of_the_request_that_was_sent(ledger: Ledger)
     assert service.sent == []
 
 
+@proves(
+    "3.1",
+    at="src/weblake/loads/starts.py",
+    line="    sent_to = last.service or plan.intent.service",
+    becomes="    sent_to = plan.intent.service",
+    case="True",
+)
 @pytest.mark.parametrize("replay", [False, True])
 def test_a_lost_start_is_looked_up_at_the_service_that_it_was_sent_to(ledger: Ledger, replay: bool) -> None:
     """The intent may be of a run at another service, which has refused the start."""

@@ -101,6 +101,7 @@ def start(
     request_sha256: str = "a",
     first_target: str | None = None,
     at: str | None = None,
+    until: float | None = None,
 ) -> Job:
     intent = Intent(
         load_id=LOAD,
@@ -125,6 +126,7 @@ def start(
         request_sha256=request_sha256,
         first_target=first_target,
         service=at,
+        until=until,
         keep_urls=lambda: "list",
     )
     rules = retry()
@@ -204,6 +206,25 @@ def test_a_lost_start_is_looked_up_at_the_service_that_it_was_sent_to(ledger: Le
     again = Service([STARTED], listed=[entry(BEGAN)], at=BEGAN + 600)
     assert start(ledger, again, replay=replay, at=other).adopted
     assert again.sent == []
+
+
+@dataclass
+class SlowService(Service):
+    """Breaks the connection of each start just before the start's deadline."""
+
+    def send(self, request: Request) -> Response | NoResponse:
+        if request.method == "POST":
+            self.at += request.deadline_s - 0.1
+        return super().send(request)
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_a_start_without_an_answer_ends_one_attempt_after_the_time_limit(ledger: Ledger, replay: bool) -> None:
+    service = SlowService([LOST] * 20)
+    with pytest.raises((OutcomeUnknown, ServiceUnreachable)):
+        start(ledger, service, replay=replay, until=BEGAN + 10)
+    assert service.at - BEGAN < 100
+    assert not ledger.starts(LOAD)[-1].void
 
 
 def test_a_job_that_shows_in_the_second_reading_only_is_adopted(ledger: Ledger) -> None:

@@ -264,12 +264,20 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: flo
 
 
 def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_StartedJob | None]:
-    """Send the same key again: the service replays the first start's response, or starts the job now."""
+    """Send the same key again: the service replays the first start's response, or starts the job now.
+
+    It is sent once after the deadline, and not again: a start may take as long as a page.
+    """
     operation = replace(plan.build(last.key), repeatable=True)
+    state = RetryState(replace(SINGLE, tries=REPEATS))
     try:
-        started = yield from retry.exchange(
-            operation, lambda reply: read_started(reply, operation), replace(SINGLE, tries=REPEATS)
-        )
+        started = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
+        while isinstance(started, Pause):
+            if plan.until is not None and (yield from now()) + started.seconds >= plan.until:
+                error = started.error
+                raise error if isinstance(error, RetryLater) else OutcomeUnknown(error.message)
+            yield from sleep(started.seconds)
+            started = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
     except (OutcomeUnknown, RetryLater) as error:
         raise ServiceUnreachable(
             f"Whether load {last.load_id} was started could not be asked: {error.message}",

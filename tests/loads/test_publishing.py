@@ -347,8 +347,16 @@ def test_a_refused_load_replaces_the_page_errors_of_a_run_that_died(
     intent = publish_cut_off_at(LocalStorage, "publish", root, monkeypatch, missing=2)
     assert (root.rows("documents"), root.rows("page_errors")) == (0, 2)
     publishing.refuse(root.dataset, intent, root.staged(intent, missing=1))
+    move, before_documents = LocalStorage.move, list[int]()
+
+    def watched(self: LocalStorage, name: str, new_name: str) -> bool:
+        before_documents.append(root.rows("page_errors"))
+        return move(self, name, new_name)
+
+    monkeypatch.setattr(LocalStorage, "move", watched)
     receipt = publishing.promote(root.dataset, intent.load_id)
     assert receipt is not None
+    assert before_documents == [1]
     assert (receipt.missing, root.rows("page_errors"), root.kept()) == (1, 1, [])
 
 

@@ -251,6 +251,7 @@ def test_later_starts_voids_and_returns_are_archived_with_their_load(tmp_path: P
             dataset.ledger.void_start(start, "refused")
     land(dataset, what)
     dataset.ledger.record_returned(what.load_id, RETRY)
+    dataset.ledger.record_stopped(what.load_id, used=2.0)
     land(dataset, intent(1, **SLOT))
     weblake.compact(tmp_path / "lake", to=tmp_path / "new")
     starts = open_dataset(tmp_path / "new").ledger.starts(what.load_id)
@@ -258,6 +259,8 @@ def test_later_starts_voids_and_returns_are_archived_with_their_load(tmp_path: P
     assert starts == dataset.ledger.starts(what.load_id)
     returned = open_dataset(tmp_path / "new").ledger.returned(what.load_id)
     assert (returned, returned and returned.occasion) == (dataset.ledger.returned(what.load_id), RETRY)
+    stopped = open_dataset(tmp_path / "new").ledger.stopped(what.load_id)
+    assert (stopped, stopped and stopped.used) == (dataset.ledger.stopped(what.load_id), 2.0)
     known = ledger_listing.steps(Ledger(open_storage(tmp_path / "new")))
     assert int(what.load_id, 16) not in known
 

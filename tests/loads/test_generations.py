@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 from catalogue import proves
+from crash_steps import crash
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import Terms, errors
+from weblake.dataset.ledger import Ledger
+from weblake.dataset.records import Intent
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import generations, intents, load, load_request
@@ -200,7 +203,7 @@ def test_o2_an_expired_job_is_paid_again_by_a_clear_and_reported_by_a_retry(
 @proves(
     "3.3",
     at="src/weblake/loads/generations.py",
-    line="return again or not _stopped_by_us(head, newest, terms)",
+    line="return again or not _stopped_by_us(head, dataset, newest, terms)",
     becomes="return True",
 )
 def test_o2_a_job_stopped_by_a_limit_of_the_task_is_paid_again_by_a_clear_only(lab: TaskLab) -> None:
@@ -304,6 +307,73 @@ def test_a_job_is_cancelled_at_its_deadline_and_its_pages_are_kept(lab: TaskLab)
     promoted = lab.land(RETRY, replace(terms, allow_partial=True)).receipt
     assert (promoted.stored, promoted.complete) == (2, False)
     assert lab.started == 1
+
+
+def stop_and_die(lab: TaskLab, monkeypatch: pytest.MonkeyPatch, terms: Terms) -> None:
+    """Land a job that passes a limit of the terms; the run is killed before it reads the job's pages."""
+    lab.web.held.add(URLS[2])
+    lab.start(RETRY)
+    with monkeypatch.context() as patch:
+        patch.setattr(load, "stage_job", crash)
+        with pytest.raises(KeyboardInterrupt):
+            lab.land(RETRY, terms)
+    lab.release()
+
+
+@proves(
+    "3.3",
+    at="src/weblake/loads/load.py",
+    line="dataset.ledger.record_stopped(job.load_id, used=used, timeout_s=None if used else terms.timeout_s)",
+    becomes="pass",
+)
+@proves(
+    "3.3",
+    at="src/weblake/loads/generations.py",
+    line="return late or (terms.max_credits is not None and used > terms.max_credits)",
+    becomes="return late",
+)
+def test_o2_a_retry_does_not_pay_for_a_job_stopped_at_its_credits_if_the_service_reports_fewer(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms = Terms(max_credits=1, poll_s=0.2)
+    stop_and_die(lab, monkeypatch, terms)
+    lab.service.faults({"match": {"method": "GET"}, "times": None, "effect": {"late_credits": True}})
+    for _ in range(2):  # the load is refused for its limit each time, as in the run that was killed
+        with pytest.raises(errors.CreditsExhausted, match="had used 2 credits"):
+            lab.land(RETRY, terms)
+    assert lab.started == 1
+    assert (lab.choose(RETRY, replace(terms, max_credits=2)), lab.choose(CLEAR, terms)) == (1, 1)
+
+
+@proves(
+    "3.3",
+    at="src/weblake/loads/generations.py",
+    line="return late or (terms.max_credits is not None and used > terms.max_credits)",
+    becomes="return terms.max_credits is not None and used > terms.max_credits",
+)
+def test_o2_a_retry_does_not_pay_for_a_job_stopped_at_its_deadline_if_its_clock_is_behind(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms = Terms(timeout_s=2.0, ends_job=True, poll_s=0.2)
+    stop_and_die(lab, monkeypatch, terms)
+    monkeypatch.setattr(Intent, "age_s", lambda _: 0.0)
+    with pytest.raises(errors.DeadlineExceeded):
+        lab.land(RETRY, terms)
+    assert lab.started == 1
+    assert lab.choose(RETRY, replace(terms, timeout_s=3600.0)) == 1
+
+
+def test_a_job_over_its_limit_is_cancelled_also_if_that_cannot_be_recorded(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise errors.StorageRefused("The disk is full.", hint="Free some space.")
+
+    lab.web.held.add(URLS[2])
+    lab.start(RETRY)
+    monkeypatch.setattr(Ledger, "record_stopped", full)
+    with pytest.raises(errors.CreditsExhausted):
+        lab.land(RETRY, Terms(max_credits=1, poll_s=0.2))
 
 
 def test_the_results_of_a_job_may_take_until_its_deadline(lab: TaskLab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@
                     <load_id>.owner.json         the load that a job belongs to; filed under an id derived from the job
                     <load_id>.lander.json        the load as which a job is landed; filed likewise
                     <load_id>.job.json           the job's id
+                    <load_id>.stopped.json       the job has passed a limit of the load, and is about to be cancelled
                     <load_id>.done.json          the receipt: the load has landed, in the files that it names
                     <load_id>.returned.json      the orchestrator's task has returned the load
                     <load_id>.retired.json       a later load of the slot has replaced this one
@@ -29,7 +30,20 @@ from weblake.dataset import parallel
 from weblake.dataset.identity import checked_load_id, job_load_id
 from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger_archive import LedgerArchive
-from weblake.dataset.records import VERSION, Done, Intent, Job, Owner, Record, Retired, Returned, Start, Void, utc_now
+from weblake.dataset.records import (
+    VERSION,
+    Done,
+    Intent,
+    Job,
+    Owner,
+    Record,
+    Retired,
+    Returned,
+    Start,
+    Stopped,
+    Void,
+    utc_now,
+)
 from weblake.errors import StorageRefused
 from weblake.remedies import Remedy
 from weblake.storage import Storage
@@ -173,6 +187,14 @@ class Ledger:
             retired=tuple(retired),
         )
         return self._record(record, ".done")[0]
+
+    def stopped(self, load_id: str) -> Stopped | None:
+        """Return the record of the limit at which the job of a load was cancelled, or None."""
+        return self._read(load_id, ".stopped", Stopped)
+
+    def record_stopped(self, load_id: str, *, used: float = 0.0, timeout_s: float | None = None) -> None:
+        """Record that the job of a load has passed a limit: its credits in `used`, or a time limit."""
+        self._record(Stopped(load_id=load_id, used=used, timeout_s=timeout_s, at=utc_now()), ".stopped")
 
     def returned(self, load_id: str) -> Returned | None:
         """Return the record that a task has returned a load to its orchestrator, or None."""

@@ -23,7 +23,7 @@ from weblake.dataset.records import Done, Intent, Retired
 from weblake.errors import StorageRefused
 
 #: Flags of the records that exist of a load.
-INTENT, START, JOB, DONE, RETIRED, OWNER, LANDER, RETURNED, LATER_START, VOID = (1 << bit for bit in range(10))
+INTENT, START, JOB, DONE, RETIRED, OWNER, LANDER, RETURNED, STOPPED, LATER_START, VOID = (1 << bit for bit in range(11))
 _STEPS = {
     "": INTENT,
     ".start-1": START,
@@ -33,10 +33,11 @@ _STEPS = {
     ".owner": OWNER,
     ".lander": LANDER,
     ".returned": RETURNED,
+    ".stopped": STOPPED,
 }
 _NAME = re.compile(
     rf"{LEDGER}/(?P<load_id>[0-9a-f]{{16}})(?P<step>\.start-[1-9]\d*(?:\.void)?|\.owner|\.lander|\.job|\.done|"
-    r"\.returned|\.retired)?\.json"
+    r"\.returned|\.stopped|\.retired)?\.json"
 )
 #: Time of a load with an unreadable record: before all others.
 _UNKNOWN = datetime.min.replace(tzinfo=timezone.utc)

@@ -159,6 +159,16 @@ class Returned(Record, frozen=True, kw_only=True):
     at: UtcTime
 
 
+class Stopped(Record, frozen=True, kw_only=True):
+    """A load whose job weblake cancels at a limit; written before the cancel."""
+
+    #: Credits that the job had used, if they were more than its limit; otherwise 0. A service may report fewer later.
+    used: float = 0.0
+    #: The time limit that had passed, in seconds, if any.
+    timeout_s: float | None = None
+    at: UtcTime
+
+
 class Retired(Record, frozen=True, kw_only=True):
     """A load that a later one has replaced."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weblake.dataset.identity import job_load_id
+from weblake.dataset.records import Stopped
 from weblake.dataset.root import LandedLoad
 from weblake.errors import (
     CreditsExhausted,
@@ -41,10 +42,18 @@ def _was_started_elsewhere(receipt: Receipt) -> bool:
     return receipt.job_id is not None and receipt.load_id == job_load_id(receipt.kind, receipt.job_id)
 
 
-def limit_error(receipt: Receipt, terms: Terms, *, late: bool, used: float = 0.0) -> WeblakeError | None:
-    """Return the error of the limit that stopped the job, or None; computed from the receipt, so a later run agrees.
+def stopped_at(stopped: Stopped | None, terms: Terms) -> tuple[bool, float]:
+    """Return whether a run has cancelled the job at the time limit of these terms, and its credits, or 0."""
+    if stopped is None:
+        return False, 0.0
+    late = terms.ends_job and stopped.timeout_s is not None and terms.timeout_s <= stopped.timeout_s
+    return late, stopped.used
 
-    In the run that cancelled the job, `used` has the credits of its last poll before: the receipt may have fewer.
+
+def limit_error(receipt: Receipt, terms: Terms, *, late: bool, used: float = 0.0) -> WeblakeError | None:
+    """Return the error of the limit that stopped the job, or None.
+
+    `used` has the credits of the last poll before the job was cancelled: the receipt may have fewer.
     """
     if receipt.status != "cancelled":
         return None  # a job that ended by itself is paid for: a limit cannot save anything, so it lands

@@ -34,6 +34,7 @@ from weblake.dataset.root import Dataset
 from weblake.errors import AskPerson, JobGone
 from weblake.jobs.polling import JobRef, get_status, over_budget
 from weblake.loads import starts
+from weblake.loads.completeness import stopped_at
 from weblake.loads.download import FlowRunner
 from weblake.loads.load_request import Kind, LoadRequest, Task, Terms
 from weblake.remedies import Remedy
@@ -105,12 +106,12 @@ def _is_over(client: FlowRunner, dataset: Dataset, newest: Intent, task: Task, t
             hint=Remedy("Set {base_url} to the service that it was started at, or {start_afresh}."),
         )
     try:
-        return _has_failed(client, newest, job, terms, again=again)
+        return _has_failed(client, dataset, newest, job, terms, again=again)
     except JobGone:
         return again  # to a retry, landing that load raises JobGone
 
 
-def _has_failed(client: FlowRunner, newest: Intent, job: Job, terms: Terms, *, again: bool) -> bool:
+def _has_failed(client: FlowRunner, dataset: Dataset, newest: Intent, job: Job, terms: Terms, *, again: bool) -> bool:
     """Return whether a job has failed or was cancelled, other than by a limit of this occasion.
 
     Raises:
@@ -123,8 +124,11 @@ def _has_failed(client: FlowRunner, newest: Intent, job: Job, terms: Terms, *, a
     head = client.run(get_status(JobRef(newest.kind, job.job_id), client.retry))
     if str(head.get("status")).lower() not in _UNSUCCESSFUL:
         return False
-    return again or not _stopped_by_us(head, newest, terms)
+    return again or not _stopped_by_us(head, dataset, newest, terms)
 
 
-def _stopped_by_us(head: Mapping[str, object], newest: Intent, terms: Terms) -> bool:
-    return over_budget(head, terms.max_credits) or (terms.ends_job and newest.age_s() >= terms.timeout_s)
+def _stopped_by_us(head: Mapping[str, object], dataset: Dataset, newest: Intent, terms: Terms) -> bool:
+    if over_budget(head, terms.max_credits) or (terms.ends_job and newest.age_s() >= terms.timeout_s):
+        return True
+    late, used = stopped_at(dataset.ledger.stopped(newest.load_id), terms)
+    return late or (terms.max_credits is not None and used > terms.max_credits)

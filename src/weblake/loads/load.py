@@ -32,6 +32,7 @@ from weblake.loads.completeness import (
     limit_error,
     require_documents,
     start_afresh_remedy,
+    stopped_at,
 )
 from weblake.loads.download import FlowRunner
 from weblake.loads.intents import StartedLoad, complete_remedy, start_load
@@ -177,6 +178,8 @@ def _land(
         )
     intent, job, document = started_load
     callbacks.on_start(job.job_id)
+    if late or used:
+        _record_stop(dataset, job, terms, used)
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - intent.age_s()
     original = _job_as_started(dataset, request, job)
@@ -209,7 +212,7 @@ def _land(
             raw = _read_document(client, job, document)
             staged = stage_document(_identity(intent, job), Reconciler(request.submitted), scratch, raw)
             return _publish_or_refuse(client, dataset, intent, staged, terms)
-        used = max(used, _wait_for_end(client, request, job, terms, callbacks, until, found.append))
+        used = max(used, _wait_for_end(client, dataset, request, job, terms, callbacks, until, found.append))
         late = late or time.monotonic() >= until
         if terms.ends_job or terms.reads_late:  # the time limit applies to the job only; its results are landed anyway
             until = max(until, time.monotonic() + GRACE_S)
@@ -268,6 +271,7 @@ def _identity(intent: Intent, job: Job) -> Identity:
 
 def _wait_for_end(
     client: FlowRunner,
+    dataset: Dataset,
     request: LoadRequest,
     job: Job,
     terms: Terms,
@@ -302,11 +306,18 @@ def _wait_for_end(
             raise
         used = 0.0
     until = max(until, time.monotonic() + GRACE_S)
+    _record_stop(dataset, job, terms, used)
     _cancel(client, ref, until)
     client.run(
         wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, progress=callbacks.on_poll, keep=keep)
     )
     return used
+
+
+def _record_stop(dataset: Dataset, job: Job, terms: Terms, used: float) -> None:
+    """Record the limit that a job has passed, so that no retry takes it for a job that somebody else has cancelled."""
+    with suppress(StorageRefused):  # cancelling it matters more
+        dataset.ledger.record_stopped(job.load_id, used=used, timeout_s=None if used else terms.timeout_s)
 
 
 def _cancel(client: FlowRunner, ref: JobRef, until: float) -> None:
@@ -333,6 +344,8 @@ def _publish_or_refuse(
 ) -> LandedLoad:
     """Publish a staged load and return it; or keep it as a refused load and raise the reason."""
     account, observe = staged.account, client.retry.observe
+    if staged.receipt.status == "cancelled" and not (late or used):
+        late, used = stopped_at(dataset.ledger.stopped(intent.load_id), terms)
     trouble = limit_error(staged.receipt, terms, late=late, used=used) or completeness_error(staged, terms)
     if account.submitted == 0 and account.stored == 0:
         raise LoadIncomplete(

@@ -210,11 +210,11 @@ def test_h3_without_a_date_header_the_local_clock_is_used(date: str) -> None:
 @given(at=st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), ours=st.floats(0, 2.5e11))
 def test_h3_a_past_date_is_no_wait_and_a_distant_one_is_raised_to_the_caller(at: datetime, ours: float) -> None:
     then = at.replace(tzinfo=timezone.utc, microsecond=0)
-    transport = ScriptedTransport(
-        [reply(429, {}, {"retry-after": format_datetime(then, usegmt=True)}, received_at=ours), reply()]
-    )
+    refused = reply(429, {}, {"retry-after": format_datetime(then, usegmt=True)}, received_at=ours)
+    transport = ScriptedTransport([refused, reply()])
     ahead = then.timestamp() - ours
     assume(not 59.9 < ahead <= 60)
+    assert responses.retry_after_s(refused) == pytest.approx(max(0.0, ahead))
     if ahead <= 60:
         transport.run(retry(lambda: 0.0).call(READ))
         assert transport.slept == [pytest.approx(max(0.0, ahead) + AT_LEAST_S)]

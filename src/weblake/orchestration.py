@@ -144,6 +144,17 @@ def record_returned(dataset: Dataset, request: LoadRequest) -> None:
         dataset.ledger.record_returned(request.load_id, request.slot.occasion)
 
 
+def record_stopped(dataset: Dataset, load_id: str, terms: Terms, used: float = 0.0) -> None:
+    """Record that the caller cancels the job of a load at its time limit, or at its credits, of which it has `used`.
+
+    Landing it then raises the error of that limit, and not JobEnded, after which a retry pays for another job. `land`
+    does so at a limit that it finds itself. A record that cannot be written is left out.
+    """
+    from weblake.loads import completeness
+
+    completeness.record_stopped(dataset, load_id, terms, used)
+
+
 def recorded_request(
     client: Client, dataset: Dataset, task: Task, terms: Terms, generation: int | None = None
 ) -> LoadRequest | None:
@@ -201,14 +212,8 @@ def land(
     callbacks: ProgressCallbacks | None = None,
     *,
     started_load: StartedLoad | None = None,
-    late: bool = False,
-    used: float = 0.0,
 ) -> LandedLoad:
     """Land a load, with all steps that are still missing, and return it; `started_load` is what `start_load` returned.
-
-    A caller that has cancelled the job at a limit of the terms says at which: `late` at the time limit, `used` with the
-    credits of its last poll before, because the service may report fewer of a cancelled job. The error is then that of
-    the limit, and not JobEnded, after which a retry pays for another job.
 
     Raises:
         LoadIncomplete: It is not complete; nothing was published, the checked file is kept, and `receipt` has the
@@ -219,7 +224,7 @@ def land(
     """
     from weblake.loads import load
 
-    return load.land(client, dataset, request, terms, callbacks, started_load=started_load, late=late, used=used)
+    return load.land(client, dataset, request, terms, callbacks, started_load=started_load)
 
 
 def collect(

@@ -322,8 +322,8 @@ def stop_and_die(lab: TaskLab, monkeypatch: pytest.MonkeyPatch, terms: Terms) ->
 
 @proves(
     "3.3",
-    at="src/weblake/loads/load.py",
-    line="dataset.ledger.record_stopped(job.load_id, used=used, timeout_s=None if used else terms.timeout_s)",
+    at="src/weblake/loads/completeness.py",
+    line="dataset.ledger.record_stopped(load_id, used=used, timeout_s=None if used else terms.timeout_s)",
     becomes="pass",
 )
 @proves(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
+from typing import TypeVar
 
 from msgspec import structs
 
@@ -20,6 +21,8 @@ from weblake.errors import DeadlineExceeded, MalformedReply
 from weblake.events import UsageReported
 from weblake.jobs.retry import Retry
 from weblake.steps import Flow, Response, now
+
+M = TypeVar("M")
 
 #: Maximum number of pages of the activity list that are read, with 100 entries each.
 MAX_PAGES = 1000
@@ -91,12 +94,21 @@ def report(what: str, retry: Retry, *, by_api_key: bool = False, budget: float |
 
 
 def _read_periods(operation: Operation[HistoricalUsage], reply: Response) -> list[UsagePeriod]:
+    return _decode_whole(operation, reply, "periods", "a report of usage")[1].periods
+
+
+def _decode_whole(operation: Operation[M], reply: Response, field: str, what: str) -> tuple[dict[str, object], M]:
+    """Return the JSON object of a response and its typed form, if that has each entry of the list in `field`.
+
+    Raises:
+        MalformedReply: There is no such list, or some of its entries cannot be read.
+    """
     value = responses.value_of(reply, operation.name)
-    listed = value.get("periods") if isinstance(value, dict) else None
-    periods = operation.decode(value).periods
-    if not isinstance(listed, list) or len(periods) < len(listed):
-        raise MalformedReply(f"{operation.name}: the service did not answer with a report of usage.")
-    return periods
+    found = operation.decode(value)
+    listed = value.get(field) if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(listed, list) or len(getattr(found, field)) < len(listed):
+        raise MalformedReply(f"{operation.name}: the service did not answer with {what}.")
+    return value, found
 
 
 def _add(one: UsagePeriod, other: UsagePeriod) -> UsagePeriod:
@@ -155,16 +167,9 @@ def read_activity_page(operation: Operation[ActivityPage], reply: Response) -> A
         MalformedReply: It is not a list of calls, or says that there are more without a cursor. Reading it as empty or
             as the end would suggest that a call was never made.
     """
-    value = responses.value_of(reply, operation.name)
-    listed = value.get("data") if isinstance(value, dict) else None
-    page = operation.decode(value)
-    odd_cursor = isinstance(value, dict) and page.cursor is None and value.get("cursor") is not None
-    if (
-        not isinstance(listed, list)
-        or len(page.data) < len(listed)
-        or odd_cursor
-        or (page.has_more and not page.cursor)
-    ):
+    value, page = _decode_whole(operation, reply, "data", "a list of jobs")
+    odd_cursor = page.cursor is None and value.get("cursor") is not None
+    if odd_cursor or (page.has_more and not page.cursor):
         raise MalformedReply(f"{operation.name}: the service did not answer with a list of jobs.")
     return page
 

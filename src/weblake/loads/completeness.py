@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.records import Stopped
-from weblake.dataset.root import LandedLoad
+from weblake.dataset.root import Dataset, LandedLoad
 from weblake.errors import (
     CreditsExhausted,
     DeadlineExceeded,
     JobEnded,
     JobGone,
     LoadIncomplete,
+    StorageRefused,
     WeblakeError,
 )
 from weblake.loads.load_request import Terms
@@ -40,6 +43,15 @@ def _publish_remedy(receipt: Receipt) -> Remedy:
 
 def _was_started_elsewhere(receipt: Receipt) -> bool:
     return receipt.job_id is not None and receipt.load_id == job_load_id(receipt.kind, receipt.job_id)
+
+
+def record_stopped(dataset: Dataset, load_id: str, terms: Terms, used: float = 0.0) -> None:
+    """Record the limit that a job has passed: that of its credits, of which it has `used`, or the time limit.
+
+    A retry then does not take it for a job that somebody else has cancelled, for which it would pay again.
+    """
+    with suppress(StorageRefused):  # cancelling it matters more
+        dataset.ledger.record_stopped(load_id, used=used, timeout_s=None if used else terms.timeout_s)
 
 
 def stopped_at(stopped: Stopped | None, terms: Terms) -> tuple[bool, float]:

@@ -30,6 +30,7 @@ from weblake.loads.completeness import (
     another_job_remedy,
     completeness_error,
     limit_error,
+    record_stopped,
     require_documents,
     start_afresh_remedy,
     stopped_at,
@@ -56,15 +57,12 @@ def land(
     callbacks: ProgressCallbacks | None = None,
     *,
     started_load: StartedLoad | None = None,
-    late: bool = False,
-    used: float = 0.0,
 ) -> LandedLoad:
     """Land a load request and return its receipt.
 
     If the load has landed before, nothing is changed and no request is sent. A load that an earlier run left
     unfinished is finished. `started_load` is the result of `start_load` for this request, if the caller called it
-    after `find_landed` returned None: then neither is called again. A caller that has cancelled the job at a limit of
-    the terms sets `late` at its time limit, or `used` to the credits of its last poll before.
+    after `find_landed` returned None: then neither is called again.
 
     Raises:
         LoadIncomplete: The load is not complete; nothing was published, the checked file is kept, and `receipt` has
@@ -88,14 +86,7 @@ def land(
         try:
             observe(events.LoadStarted(kind=request.kind))
             landing = _land(
-                client,
-                dataset,
-                request,
-                terms or Terms(),
-                replace(callbacks, on_start=on_start),
-                started_load,
-                late=late,
-                used=used,
+                client, dataset, request, terms or Terms(), replace(callbacks, on_start=on_start), started_load
             )
             return landing
         except BaseException as error:
@@ -164,9 +155,6 @@ def _land(
     terms: Terms,
     callbacks: ProgressCallbacks,
     started_load: StartedLoad | None = None,
-    *,
-    late: bool = False,
-    used: float = 0.0,
 ) -> LandedLoad:
     until = time.monotonic() + terms.timeout_s
     if started_load is None:
@@ -178,8 +166,6 @@ def _land(
         )
     intent, job, document = started_load
     callbacks.on_start(job.job_id)
-    if late or used:
-        _record_stop(dataset, job, terms, used)
     if terms.ends_job:
         until = time.monotonic() + terms.timeout_s - intent.age_s()
     original = _job_as_started(dataset, request, job)
@@ -190,6 +176,7 @@ def _land(
         if earlier is None:
             raise
         return earlier
+    late, used = False, 0.0
     found: list[Response] = []  # the first chunk, if the poll that saw the end of the job returned it
 
     def read(intent: Intent, scratch: Path) -> LandedLoad:
@@ -203,7 +190,10 @@ def _land(
             on_chunk=callbacks.on_chunk,
             first=found.pop() if found else None,
         )
-        landing = _publish_or_refuse(client, dataset, intent, staged, terms, late=late, used=used)
+        passed = (late, used)
+        if staged.receipt.status == "cancelled" and not any(passed):  # an earlier run or a trigger may have done it
+            passed = stopped_at(dataset.ledger.stopped(job.load_id), terms)
+        landing = _publish_or_refuse(client, dataset, intent, staged, terms, late=passed[0], used=passed[1])
         _drop_lists(dataset, request, intent, original)
         return landing
 
@@ -212,8 +202,8 @@ def _land(
             raw = _read_document(client, job, document)
             staged = stage_document(_identity(intent, job), Reconciler(request.submitted), scratch, raw)
             return _publish_or_refuse(client, dataset, intent, staged, terms)
-        used = max(used, _wait_for_end(client, dataset, request, job, terms, callbacks, until, found.append))
-        late = late or time.monotonic() >= until
+        used = _wait_for_end(client, dataset, request, job, terms, callbacks, until, found.append)
+        late = time.monotonic() >= until
         if terms.ends_job or terms.reads_late:  # the time limit applies to the job only; its results are landed anyway
             until = max(until, time.monotonic() + GRACE_S)
         try:
@@ -306,18 +296,12 @@ def _wait_for_end(
             raise
         used = 0.0
     until = max(until, time.monotonic() + GRACE_S)
-    _record_stop(dataset, job, terms, used)
+    record_stopped(dataset, job.load_id, terms, used)
     _cancel(client, ref, until)
     client.run(
         wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=terms.poll_s, progress=callbacks.on_poll, keep=keep)
     )
     return used
-
-
-def _record_stop(dataset: Dataset, job: Job, terms: Terms, used: float) -> None:
-    """Record the limit that a job has passed, so that no retry takes it for a job that somebody else has cancelled."""
-    with suppress(StorageRefused):  # cancelling it matters more
-        dataset.ledger.record_stopped(job.load_id, used=used, timeout_s=None if used else terms.timeout_s)
 
 
 def _cancel(client: FlowRunner, ref: JobRef, until: float) -> None:
@@ -344,8 +328,6 @@ def _publish_or_refuse(
 ) -> LandedLoad:
     """Publish a staged load and return it; or keep it as a refused load and raise the reason."""
     account, observe = staged.account, client.retry.observe
-    if staged.receipt.status == "cancelled" and not (late or used):
-        late, used = stopped_at(dataset.ledger.stopped(intent.load_id), terms)
     trouble = limit_error(staged.receipt, terms, late=late, used=used) or completeness_error(staged, terms)
     if account.submitted == 0 and account.stored == 0:
         raise LoadIncomplete(

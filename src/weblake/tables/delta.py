@@ -341,7 +341,7 @@ class DeltaLakeTable:
         """Take out the files of loads that are gone: a search for rows would read them, and fail at each attempt.
 
         So it is after the table was removed from the dataset, which deletes the files of replaced loads, and added
-        again. Nobody can read these rows, so a version without them comes first.
+        again. The rows are lost for every reader, so a version without them comes first.
 
         Raises:
             CommitConflict: Files were taken out: look at the table again.

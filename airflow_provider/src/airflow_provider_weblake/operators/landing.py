@@ -122,20 +122,11 @@ class LandingOperator(DatasetOperator):
                 orchestration.record_returned(self._to_return.dataset, self._to_return.request)
 
     def land(
-        self,
-        client: Client,
-        load: Load,
-        terms: Terms,
-        started_load: orchestration.StartedLoad | None = None,
-        *,
-        late: bool = False,
-        used: float = 0.0,
+        self, client: Client, load: Load, terms: Terms, started_load: orchestration.StartedLoad | None = None
     ) -> LandedLoad:
-        """Land the load and return it; notices about it go to the task's log. Arguments as `orchestration.land`."""
+        """Land the load and return it; notices about it go to the task's log."""
         callbacks = orchestration.ProgressCallbacks(on_message=self.log.warning)
-        return orchestration.land(
-            client, load.dataset, load.request, terms, callbacks, started_load=started_load, late=late, used=used
-        )
+        return orchestration.land(client, load.dataset, load.request, terms, callbacks, started_load=started_load)
 
     def prepare(self, context: Context, client: Client, generation: int | None = None) -> Load:
         """Return the load that this execution is for."""
@@ -303,18 +294,19 @@ class JobOperator(LandingOperator):
             terms = load.terms
             if not self.owns_job:  # its time runs over all tries, too, and only the waiting ends with it
                 terms = replace(terms, timeout_s=max(LAST_POLL_S, ends_at - time.time()), reads_late=True)
-            late, used = self._passed_limit(job)
+            self._record_limit(load, job)
             try:
-                landing = self.land(client, load, terms, started_load, late=late, used=used)
+                landing = self.land(client, load, terms, started_load)
             except AirflowTaskTimeout:
                 if self._kill_handler is None or not self.owns_job:
                     raise
+                orchestration.record_stopped(load.dataset, load.request.load_id, load.terms)
                 self._kill_handler.decide()  # cancels the job
             else:
                 return self.finish(context, load, landing)
         # As after the deadline: a retry would pay for another job, and what this one has scraped would be lost.
         with self.service() as client:  # a new one, because the timeout may have interrupted the other anywhere
-            return self.finish(context, load, self.land(client, load, load.terms, started_load, late=True))
+            return self.finish(context, load, self.land(client, load, load.terms, started_load))
 
     def _refuse_another_root(self, load: Load) -> None:
         """Raise AskPerson if the job that the task has waited for is not on record, before another one is paid."""
@@ -327,12 +319,15 @@ class JobOperator(LandingOperator):
                 "this root, land the job with WeblakeLandOperator: clearing the task pays for another one.",
             )
 
-    def _passed_limit(self, job: Job) -> tuple[bool, float]:
-        """Return whether the trigger has cancelled the job at its deadline, and the credits for which it has."""
+    def _record_limit(self, load: Load, job: Job) -> None:
+        """Record at which limit the trigger has cancelled the job, if it has."""
         status, used = self._event.get("status"), self._event.get("credits_used")
-        if self._event.get("job_id") != job.job_id:
-            return False, 0.0
-        return status == "deadline", float(used) if status == "over_budget" and isinstance(used, int | float) else 0.0
+        if not self.owns_job or self._event.get("job_id") != job.job_id:
+            return
+        if status == "deadline":
+            orchestration.record_stopped(load.dataset, load.request.load_id, load.terms)
+        elif status == "over_budget" and isinstance(used, int | float):
+            orchestration.record_stopped(load.dataset, load.request.load_id, load.terms, float(used))
 
     def _report_started(self, context: Context, intent: Intent, job: Job) -> None:
         """Put the job's id and page into XCom and the log at once, while the task still waits."""

@@ -113,6 +113,26 @@ def test_h5_h6_h8_a_job_with_a_lost_start_is_found(
     assert len(service.requests_for(START)) == 1
 
 
+#: The service says that it works on the start.
+WORKING = reply({"success": False, "details": {"state": "processing_continues", "retryAfterSeconds": 0}}, 408)
+REFUSALS = {
+    "429": reply({"success": False, "error": "Rate limit exceeded"}, 429, retry_after="0"),
+    "402": reply({"success": False, "error": "Insufficient credits"}, 402),
+    "400": reply({"success": False, "error": "Bad request"}, 400),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+def test_a_refused_repetition_is_no_evidence_about_a_start_that_the_service_works_on(
+    service: ScriptedService, lake: Lake, team: Team, refusal: Play
+) -> None:
+    Job(service, pages(2))
+    service.on(START, WORKING, refusal, reply(STARTED))
+    team.shown = lambda: activity(entry())
+    lake.run("batch", *URLS).landed(pages(2))
+    assert len({seen.headers["x-idempotency-key"] for seen in service.requests_for(START)}) == 1
+
+
 @pytest.mark.parametrize("play", [UNCLEAR["no id"], UNCLEAR["reset"], UNCLEAR["500"]], ids=["no id", "reset", "500"])
 def test_a_start_without_effect_is_sent_again_under_another_idempotency_key(
     service: ScriptedService, lake: Lake, team: Team, play: Play

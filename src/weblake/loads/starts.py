@@ -166,9 +166,11 @@ def _send_start(
         # A search for this start counts from its record. Sent this late, the start could take effect after the search.
         ledger.void_start(record, "it took too long to record, and was not sent")
         return None
+    is_working = False  # whether the service has said that it works on this start
     try:
         came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
-        while isinstance(came, Pause) and came.open:  # the service still works on it: the same request joins that work
+        while isinstance(came, Pause) and (came.open or is_working):  # the same request joins that work
+            is_working = True
             yield from sleep(came.seconds)
             came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
     except OutcomeUnknown:
@@ -176,6 +178,8 @@ def _send_start(
             raise state.error from None  # the record stays open, and the next run looks for the job
         return None
     except WeblakeError as error:
+        if is_working:
+            return None  # the service refused the repetition, which says nothing about the work that it had begun
         # A clear refusal: nothing was started. Recording it saves the next run the search for a job.
         ledger.void_start(record, _refusal(error))
         if isinstance(error, JobGone):  # no job exists yet, so a 404 or 410 means that the operation does not exist

@@ -147,7 +147,7 @@ def test_the_running_period_need_not_be_a_month(run_dag: Run, weblake_connection
 
 
 @pytest.mark.parametrize(
-    ("budget", "over"), [(2, True), (3, False), ("{{ params.most }}", True), ("", False), (0, True)]
+    ("budget", "over"), [(2, True), (3, False), ("{{ params.most }}", True), (None, False), (0, True)]
 )
 def test_an_exceeded_budget_warns_and_fails_on_request_only(
     run_dag: Run,
@@ -155,7 +155,7 @@ def test_an_exceeded_budget_warns_and_fails_on_request_only(
     site: GatedSite,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
-    budget: float | str,
+    budget: float | str | None,
     over: bool,
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeUsageOperator

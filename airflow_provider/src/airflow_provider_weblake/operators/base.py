@@ -171,13 +171,19 @@ def required_number(name: str, given: float | str | None) -> float:
 
 
 def number_of(name: str, given: float | str | None) -> float | None:
-    """Return an argument as a number; a template leaves a number as text, and no value as an empty text or "None"."""
-    if given is None or (isinstance(given, str) and given.strip().lower() in ("", "none")):
+    """Return an argument as a number, or None; a template leaves a number as text.
+
+    Raises:
+        InvalidOption: It is no number. The text that a template leaves where there is no value is none either: as "no
+            limit" it would let a job cost any number of credits.
+    """
+    if given is None:
         return None
     try:
         number = float(given)
     except (TypeError, ValueError):
         number = math.nan
     if math.isnan(number):
-        raise InvalidOption(f"{name} is {given!r}.", hint="Give a number, or a template that renders to one.")
+        hint = "Give a number, or a template that renders to one in each run."
+        raise InvalidOption(f"{name} is {given!r}.", hint=hint)
     return number

@@ -6,11 +6,13 @@ Results are written to standard output, everything else to standard error.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -25,8 +27,20 @@ from weblake.receipt import COUNTS, Receipt
 if TYPE_CHECKING:
     from weblake.loads.load_request import ProgressCallbacks
 
-out = Console(soft_wrap=True, highlight=False, emoji=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+
+class _Console(Console):
+    """A console that raises BrokenPipeError if nobody reads its stream.
+
+    Rich would redirect standard output to the null device, also if the broken pipe is standard error, and exit.
+    """
+
+    def on_broken_pipe(self) -> None:
+        """Raise the BrokenPipeError that is being handled."""
+        raise
+
+
+out = _Console(soft_wrap=True, highlight=False, emoji=False)
+err = _Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 #: Maximum number of rows of a table; more rows are written as further tables.
 MAX_TABLE_ROWS = 1000
@@ -91,15 +105,20 @@ def _write(text: str) -> None:
 
 def show_error(error: WeblakeError, *, as_json: bool) -> None:
     """Write an error and its hint as one line to standard error; with `as_json` also as JSON to standard output."""
-    if as_json:
-        known = error.receipt.to_dict() if error.receipt is not None else {}
-        show_json(known | {"error": error.to_dict()})
-    note(f"[red]weblake:[/red] {escape(' '.join(str(error).split()))}")
+    try:
+        if as_json:
+            known = error.receipt.to_dict() if error.receipt is not None else {}
+            show_json(known | {"error": error.to_dict()})
+    finally:
+        note(f"[red]weblake:[/red] {escape(' '.join(str(error).split()))}")
 
 
 def note(text: str) -> None:
-    """Write a line for users to standard error."""
-    err.print(sanitize(text))
+    """Write a line for users to standard error, in Rich's markup; it is lost if standard error cannot be written."""
+    try:
+        err.print(sanitize(text))
+    except OSError:  # a broken pipe or a full disk must not end a load, nor hide its result
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
 
 
 def ask(question: str) -> bool:
@@ -109,6 +128,8 @@ def ask(question: str) -> bool:
         return input().strip().lower() in ("y", "yes")
     except EOFError:
         err.print()
+        return False
+    except UnicodeDecodeError:  # a terminal with another encoding
         return False
 
 
@@ -176,7 +197,7 @@ def load_progress(what: str, quiet: bool) -> Iterator[ProgressCallbacks]:
     from weblake.loads.load_request import ProgressCallbacks
 
     def on_message(message: str) -> None:
-        note(f"weblake: {message}")
+        note(escape(f"weblake: {message}"))
 
     if quiet or not err.is_terminal:
         yield ProgressCallbacks(on_start=lambda job_id: None if quiet else note(f"Job {job_id}"), on_message=on_message)

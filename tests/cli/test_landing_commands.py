@@ -137,6 +137,21 @@ def test_bad_usage_that_the_parser_finds_is_one_json_object(commands: Commands) 
     assert "--timeout" in json.loads(out)["error"]["message"]
 
 
+@pytest.mark.parametrize("args", [["batch", "--to", "lake"], ["batch"]])
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(errno.ENOSPC, "full")])
+def test_bad_usage_is_reported_if_its_json_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, args: list[str], error: OSError
+) -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise error
+
+    monkeypatch.setattr(sys, "argv", ["weblake", *args, "--json"])
+    with redirect_stdout(Broken()), redirect_stderr(io.StringIO()) as err, pytest.raises(SystemExit) as end:
+        cli.main()
+    assert (end.value.code, ("--urls FILE" if "--to" in args else "Missing option") in err.getvalue()) == (2, True)
+
+
 def test_an_error_of_a_load_is_exit_code_1(commands: Commands) -> None:
     commands.end = FixRequest("The list is odd.", hint="Correct it.")
     assert "The list is odd." in commands.run("batch", URL, code=1)[1]

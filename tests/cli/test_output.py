@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import math
@@ -64,6 +65,41 @@ def test_only_yes_confirms(
     monkeypatch.setattr("sys.stdin", io.StringIO("" if typed is None else f"{typed}\n"))
     assert output.ask("Crawl [all]?") is yes
     assert "Crawl [all]? [y/N] " in terminal.getvalue()
+
+
+def test_an_answer_in_another_encoding_is_no_yes(monkeypatch: pytest.MonkeyPatch, terminal: io.StringIO) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"y\xff\n"), encoding="utf-8"))
+    assert output.ask("Crawl?") is False
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(errno.ENOSPC, "full")])
+def test_a_note_that_cannot_be_written_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: OSError
+) -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise error
+
+    monkeypatch.setattr("sys.stderr", Broken())
+    output.show_error(StorageRefused("The disk is full."), as_json=True)
+    output.note("more")
+    assert json.loads(capsys.readouterr().out)["error"]["message"] == "The disk is full."
+
+
+def test_a_table_that_nobody_reads_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stdout", Broken())
+    with pytest.raises(BrokenPipeError):
+        output.show_table("", ("url",), [("a",)])
+
+
+def test_a_message_of_a_load_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    with output.load_progress("crawl", quiet=False) as callbacks:
+        callbacks.on_message("The list of /lake/[/old]/[red] is damaged.")
+    assert capsys.readouterr().err == "weblake: The list of /lake/[/old]/[red] is damaged.\n"
 
 
 def test_a_long_table_is_cut_into_tables_of_a_thousand_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from rich.console import Console
 
 import weblake.loads.intents  # noqa: F401 - loaded before a test patches what it imports
 from weblake import Client, Terms, output
+from weblake.api.operation import Operation
 from weblake.cli import costs, landing
 from weblake.cli.app import TermsOptions
 from weblake.dataset.root import LandedLoad
@@ -295,6 +296,35 @@ def test_one_page_that_fails_does_not_prevent_the_others(service: Service, tmp_p
     assert ("max-credits" in err, service.seen) == (True, [])
     service.run("scrape", *urls, "-o", "formats=[3]", code=2)
     assert service.seen == []
+
+
+def test_nothing_is_sent_if_a_later_page_or_file_cannot_be(service: Service, tmp_path: Path) -> None:
+    service.bodies = [{"success": True, "data": {"markdown": "# One"}}]
+    (tmp_path / "one.pdf").write_bytes(b"%PDF-1.7")
+    for command in (
+        ["scrape", "https://a.test/1", "https://a.test/\udcff"],
+        ["parse", str(tmp_path / "one.pdf"), str(tmp_path / "two.pdf")],
+    ):
+        out, _ = service.run(*command, "--json", code=2)
+        assert json.loads(out)["error"]["type"] == "InvalidOption"
+        assert service.seen == [], command[0]
+
+
+def test_an_interrupt_does_not_lose_the_pages_before_it(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = {"success": True, "data": {"markdown": "# One"}}
+    call = Client.call
+
+    def interrupted(self: Client, operation: Operation[Any]) -> Any:
+        if service.seen:
+            raise KeyboardInterrupt
+        return call(self, operation)
+
+    monkeypatch.setattr(Client, "call", interrupted)
+    service.bodies = [page]
+    out, err = service.run("scrape", "https://a.test/1", "https://a.test/2", "https://a.test/3", "--json", code=130)
+    shown = json.loads(out)["loads"]
+    assert (shown[0], [*shown[1]], len(shown)) == (page, ["error"], 2)
+    assert "1 of 3 calls" in err
 
 
 def test_one_landed_page_is_a_receipt_and_several_are_a_list(service: Service, tmp_path: Path) -> None:

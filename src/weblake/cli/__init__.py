@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from io import TextIOWrapper
 from pathlib import Path
@@ -77,13 +78,15 @@ def _run(commands: Callable[..., object]) -> None:
         with in_command_line_terms():
             commands(prog_name="weblake")
     except WeblakeError as error:
-        show_error(error, as_json=_JSON in sys.argv[1:])
+        with _keep_exit_code():
+            show_error(error, as_json=_JSON in sys.argv[1:])
         if isinstance(error, Interrupted):
             sys.exit(error.exit_code)
         sys.exit(BAD_USAGE if isinstance(error, InvalidOption) else FAILED)
     except SystemExit as end:
         if end.code == BAD_USAGE and _JSON in sys.argv[1:]:
-            _show_bad_usage(end.__context__)
+            with _keep_exit_code():
+                _show_bad_usage(end.__context__)
         raise
     except BrokenPipeError:
         # The reader of the output has ended; Python would report it again while it closes the stream.
@@ -97,6 +100,15 @@ def _run(commands: Callable[..., object]) -> None:
         if isinstance(error, OSError):
             sys.stdout = _open_null_device("w")  # its disk may be full, and Python would flush it again at the end
         sys.exit(FAILED)
+
+
+@contextmanager
+def _keep_exit_code() -> Iterator[None]:
+    """Ignore that the block cannot write to standard output, whose reader has ended or whose disk is full."""
+    try:
+        yield
+    except OSError:
+        sys.stdout = _open_null_device("w")  # Python would flush it again at the end, and exit with another code
 
 
 def _resource_error(error: Exception) -> WeblakeError | None:

@@ -16,7 +16,7 @@ from weblake.errors import InvalidOption
 if TYPE_CHECKING:
     from weblake.dataset.compaction_record import Compacted
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*([KMGT]?)(I?)B?", re.IGNORECASE)
 #: Maximum number of load ids that a line names.
 _MAX_NAMED = 5
 
@@ -86,8 +86,8 @@ def _show(done: Compacted, root: str, to: str) -> None:
     if done.open:
         named = ", ".join(done.open[:_MAX_NAMED]) + (", …" if len(done.open) > _MAX_NAMED else "")
         output.note(
-            f"weblake: loads that have not landed yet were copied: {len(done.open)} ({named}). Continue them in {to} "
-            "only: the two roots do not share records of jobs. `weblake orphans` lists the jobs."
+            f"weblake: loads that have not landed yet were copied: {len(done.open)} ({named}). Continue them in "
+            f"{escape(to)} only: the two roots do not share records of jobs. `weblake orphans` lists the jobs."
         )
     if done.unreadable:
         first, why = next(iter(done.unreadable.items()))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from weblake import output
 from weblake.cli.app import ContractOptions, Json, ServiceOptions
@@ -122,6 +123,6 @@ def _show_result(raw: object, as_json: bool) -> None:
                 output.show_text(str(raw[name]))
     trouble = raw.get("error") or raw.get("stderr")
     if isinstance(trouble, str) and trouble:
-        output.err.print(output.sanitize(trouble), markup=False)
+        output.note(escape(trouble))
     if raw.get("success") is False or raw.get("killed") is True or raw.get("exitCode") not in (0, None):
         raise typer.Exit(1)

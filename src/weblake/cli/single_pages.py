@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,12 +22,14 @@ from weblake.cli.app import (
     To,
     dataset_to_land_in,
 )
+from weblake.cli.interrupts import INTERRUPTED
 from weblake.cli.landing import run_with_progress, show_if_old
 from weblake.cli.remedies import in_command_line_terms
-from weblake.errors import InvalidOption, WeblakeError
+from weblake.errors import WeblakeError
 
 if TYPE_CHECKING:
     from weblake.api.models import ScrapeResponse
+    from weblake.api.operation import Operation
     from weblake.client import Client
     from weblake.loads.load_request import LoadRequest, Terms
 
@@ -42,6 +44,7 @@ def scrape(
     as_json: Json = False,
 ) -> None:
     """Scrapes single pages: prints their markdown, or lands them with --to."""
+    from weblake.api import operations
     from weblake.loads import load_request
     from weblake.loads.load_request import check_cost
     from weblake.loads.prices import per_page
@@ -50,8 +53,9 @@ def scrape(
     terms = TermsOptions(max_credits=max_credits).terms()
     with service.connect() as client:
         if to is None:
+            calls = [operations.scrape(url, **given) for url in urls]
             check_cost(len(urls), per_page(given), terms.max_credits)
-            _show_each([partial(client.scrape, url, **given) for url in urls], as_json)
+            _show_each(client, calls, as_json)
         else:
             requests = [load_request.scrape(url, naming.naming(), **given) for url in urls]
             _land_each(client, requests, to, terms, as_json)
@@ -66,12 +70,13 @@ def parse(
     as_json: Json = False,
 ) -> None:
     """Uploads and converts files: prints their markdown, or lands them with --to."""
+    from weblake.api import operations
     from weblake.loads import load_request
 
     given = pages.keyword_arguments()
     with service.connect() as client:
         if to is None:
-            _show_each([partial(client.parse_file, file, **given) for file in files], as_json)
+            _show_each(client, [operations.parse_file(file, **given) for file in files], as_json)
         else:
             requests = [load_request.parse(file, naming.naming(), **given) for file in files]
             _land_each(client, requests, to, TermsOptions().terms(), as_json)
@@ -112,27 +117,54 @@ def _land_each(client: Client, requests: Sequence[LoadRequest], to: str, terms: 
         raise typer.Exit(exit_code)
 
 
-def _show_each(calls: Sequence[Callable[[], ScrapeResponse]], as_json: bool) -> None:
-    """Print the page of each call; a call that fails does not prevent the others."""
+def _show_each(client: Client, calls: Sequence[Operation[ScrapeResponse]], as_json: bool) -> None:
+    """Print the page of each call; a call that fails, or is interrupted, does not lose the pages of the others."""
+    from weblake.cli.interrupts import exit_on_termination
+
     pages: list[object] = []
     failed = False
-    for call in calls:
-        try:
-            with in_command_line_terms():
-                pages.append(call().raw)
-        except InvalidOption:
-            raise
-        except WeblakeError as error:
-            failed = True
-            pages.append({"error": error.to_dict()})
-            output.show_error(error, as_json=False)
-            continue
-        if not as_json:
-            _show_document(pages[-1])
+    try:
+        with exit_on_termination():
+            for call in calls:
+                failed |= not _call(client, call, pages, as_json)
+    except (KeyboardInterrupt, SystemExit) as end:
+        # Printed in this block: outside of it the interrupt may be raised again.
+        error = _interrupted_error(pages, len(calls), end)
+        output.show_error(error, as_json=False)
+        if as_json:
+            _show_pages([*pages, {"error": error.to_dict()}], len(calls))
+        raise typer.Exit(error.exit_code) from None
     if as_json:
-        output.show_json(pages[0] if len(pages) == 1 else {"loads": pages})
+        _show_pages(pages, len(calls))
     if failed:
         raise typer.Exit(FAILED)
+
+
+def _call(client: Client, call: Operation[ScrapeResponse], pages: list[object], as_json: bool) -> bool:
+    """Make one call and add its page, or its error, to `pages`; return whether it was successful."""
+    try:
+        with in_command_line_terms():
+            pages.append(client.call(call).raw)
+    except WeblakeError as error:
+        pages.append({"error": error.to_dict()})
+        output.show_error(error, as_json=False)
+        return False
+    if not as_json:
+        _show_document(pages[-1])
+    return True
+
+
+def _interrupted_error(pages: Sequence[object], calls: int, end: BaseException) -> Interrupted:
+    code = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
+    return Interrupted(
+        f"interrupted; {len(pages)} of {calls} calls had ended.",
+        hint="Give the other URLs or files to the same command. With --to ROOT nothing is paid twice.",
+        exit_code=code,
+    )
+
+
+def _show_pages(pages: Sequence[object], calls: int) -> None:
+    output.show_json(pages[0] if calls == 1 else {"loads": pages})
 
 
 def _show_document(raw: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -202,7 +203,14 @@ def test_no_file_is_looked_up_in_a_cached_listing() -> None:
             assert self.listed is None
             return [f"{path}/a"]
 
-    for look in (lambda storage: storage.size("a"), lambda storage: len(storage.list("a/b/c")[0]) - 4):
+        def open(self, path: str, mode: str, *, block_size: int) -> io.BytesIO:
+            return io.BytesIO(b"x" * int(str(self.info(path)["size"])))
+
+    for look in (
+        lambda storage: storage.size("a"),
+        lambda storage: len(storage.list("a/b/c")[0]) - 4,
+        lambda storage: len(storage.open_input("a").read()),
+    ):
         cached: Any = Cached()
         assert look(ObjectStorage("gcs", cached, "bucket/lake", "gs://bucket/lake")) == 3
 

@@ -4,7 +4,8 @@
 - S3 (s3fs): `If-None-Match: *` on the put and on the completion of a multipart upload. Tested with concurrent
   processes against a server over sockets: tests/storage/test_storage.py.
 - Google Cloud Storage (gcsfs): `ifGenerationMatch=0` on both kinds of upload; Azure (adlfs): `If-None-Match: *` on the
-  put and on the block list. Both are known from the source of gcsfs 2026.10 and adlfs 2026.8 and not tested.
+  put and on the block list (azure_blocks.py). Both are known from the source of gcsfs 2026.10 and adlfs 2026.8, and not
+  tested against the stores themselves.
 - memory: a lock of this process. Other processes do not share the memory.
 `preflight` proves the precondition: a store that accepts the same name twice is refused. Streams opened with "xb" are
 not used, because they commit partial content if an exception occurs. This module does not import fsspec.
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from weblake.errors import StorageRefused
+from weblake.storage.azure_blocks import upload_blocks
 from weblake.storage.rules import TMP, checked_name, refusal, translate_errors
 from weblake.storage.scratch import scratch_in, sweep
 
@@ -40,7 +42,7 @@ READ_AHEAD = 4 << 20
 _UPLOAD_OPTIONS: dict[str, dict[str, object]] = {
     "s3": {"chunksize": PART, "max_concurrency": PARALLEL},
     "gcs": {"chunksize": PART},
-    "azure": {"max_concurrency": PARALLEL},
+    "azure": {},
     "memory": {},
 }
 #: Arguments to read an object with one request: s3fs asks for its size first if it may send requests in parallel.
@@ -268,6 +270,8 @@ class ObjectStorage:
         with self._translate_errors(f"open {name}"):
             if self._backend == "memory":  # its open files share one position between all readers
                 return BytesIO(self._fs.cat_file(path))
+            # The size in a cached listing may be that of a file which another process has replaced.
+            self._fs.invalidate_cache()
             return self._fs.open(path, "rb", block_size=READ_AHEAD)
 
     def local_path(self, name: str) -> Path | None:
@@ -329,7 +333,9 @@ class ObjectStorage:
     def _upload(self, local_file: Path, path: str, *, mode: str) -> None:
         if self._backend == "memory":
             self._fs.pipe_file(path, local_file.read_bytes(), mode=mode)
-        else:
+        elif self._backend == "azure" and local_file.stat().st_size > PART:
+            upload_blocks(self._fs, local_file, path, mode=mode, block_bytes=PART, parallel=PARALLEL)
+        else:  # a file of at most PART bytes is sent to Azure in one request
             self._fs.put_file(str(local_file), path, mode=mode, **_UPLOAD_OPTIONS[self._backend])
 
     def _has_content_of(self, local_file: Path, name: str) -> bool:

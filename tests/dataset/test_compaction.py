@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -27,7 +29,7 @@ import weblake.dataset.compaction
 from weblake.api.models import parse_time
 from weblake.arrow import parquet
 from weblake.cli.compaction import parse_size
-from weblake.dataset import history, landed_loads, layout, ledger_listing, merging
+from weblake.dataset import compaction, history, landed_loads, layout, ledger_listing, merging
 from weblake.dataset.ledger import LEDGER
 from weblake.dataset.root import open_dataset
 from weblake.errors import InvalidOption, StorageRefused
@@ -37,6 +39,7 @@ from weblake.loads.usage import land_activity, land_report
 from weblake.receipt import Receipt
 from weblake.storage import open_storage
 from weblake.storage.local import LocalStorage
+from weblake.storage.objects import ObjectStorage
 
 SIZE = 60_000
 
@@ -555,6 +558,23 @@ def test_on_other_storages(storage: Any, tmp_path: Path) -> None:
     weblake.compact(there, to=back, file_size=10**9)
     same_rows(there, back)
     assert histories(open_dataset(back)) == histories(open_dataset(old))
+
+
+@pytest.mark.parametrize(
+    ("root", "to", "is_within"),
+    [
+        ("s3://lake/web", "s3a://lake/web/new", True),
+        ("gs://lake/web", "gcs://lake", True),
+        ("gs://lake/web", "gs://lake/website", False),
+        ("abfs://lake@one.dfs.core.windows.net/web", "az://lake/web/new", True),
+        ("abfs://lake@one.dfs.core.windows.net/web", "abfss://lake@two.dfs.core.windows.net/web", False),
+        ("s3://lake/web", "gs://lake/web", False),
+    ],
+)
+def test_a_root_within_the_other_is_recognised_in_each_spelling(root: str, to: str, is_within: bool) -> None:
+    source, target = (ObjectStorage("gcs", SimpleNamespace(), "", url) for url in (root, to))  # type: ignore[arg-type]
+    with pytest.raises(StorageRefused, match="inside the other") if is_within else nullcontext():
+        compaction._check_separate(source, target)
 
 
 @pytest.mark.parametrize(

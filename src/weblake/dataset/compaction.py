@@ -36,7 +36,7 @@ from weblake.dataset.records import utc_now
 from weblake.dataset.registered_tables import TableRecords
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.remedies import Remedy
-from weblake.storage import RootPath, Storage, open_storage
+from weblake.storage import BACKENDS, RootPath, Storage, open_storage
 
 #: Default size of a new file, in bytes.
 FILE_SIZE = 256_000_000
@@ -259,12 +259,23 @@ class _Count:
 
 def _check_separate(source: Storage, target: Storage) -> None:
     """Raise StorageRefused if one of the two roots is within the other."""
-    ways = []
-    for storage in (source, target):
-        local = storage.local_path("x")
-        ways.append(f"{storage.url if local is None else local.parent.resolve()}".rstrip("/") + "/")
-    if ways[0].startswith(ways[1]) or ways[1].startswith(ways[0]):
+    (one, account), (other, other_account) = _place(source), _place(target)
+    if "" not in (account, other_account) and account != other_account:
+        return
+    if one.startswith(other) or other.startswith(one):
         raise StorageRefused(
             f"One of the roots {target.url} and {source.url} is inside the other.",
             hint="Give a new root beside the old one: the old one is only read.",
         )
+
+
+def _place(storage: Storage) -> tuple[str, str]:
+    """Return the path of a root with a slash at its end, the same for all spellings of it, and its account if named."""
+    local = storage.local_path("x")
+    if local is not None:
+        return f"{local.parent.resolve()}".rstrip("/") + "/", ""
+    scheme, _, rest = storage.url.partition("://")
+    backend, _ = BACKENDS.get(scheme, (scheme, ""))
+    bucket, _, path = rest.partition("/")
+    container, _, account = bucket.partition("@")
+    return f"{backend}://{container}/{path}".rstrip("/") + "/", account

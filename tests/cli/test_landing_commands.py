@@ -291,6 +291,25 @@ def test_a_detached_load_is_started_within_its_credits(commands: Commands, monke
     assert (code, "needs a service that keeps running" in err, len(seen)) == (1, True, 2)
 
 
+def test_an_interrupted_detached_start_says_how_to_resume(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command, with --new, would start another job."""
+    seen: list[LoadRequest] = []
+    ends: list[BaseException] = []
+
+    def start(client: object, dataset: Dataset, request: LoadRequest, *, max_credits: float | None) -> StartedLoad:
+        seen.append(request)
+        raise ends[-1]
+
+    monkeypatch.setattr("weblake.loads.intents.start_load", start)
+    for end, code in ((KeyboardInterrupt(), 130), (SystemExit(143), 143)):
+        ends.append(end)
+        out, err = commands.run("batch", URL, "--detach", "--new", "--json", code=code)
+        assert f"Run the same command, with --key {seen[-1].new_key} in place of --new, again" in " ".join(err.split())
+        assert json.loads(out)["load_id"] == seen[-1].load_id
+
+
 def test_a_load_that_has_landed_is_not_started_by_detach(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     found = LandedLoad(Receipt(load_id(0), "batch_scrape", JOB), "2026-11-21T06:00:00+00:00")
     monkeypatch.setattr("weblake.dataset.landed_loads.find", lambda dataset, wanted: found)

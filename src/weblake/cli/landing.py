@@ -239,9 +239,7 @@ def run_with_progress(
                     job.extend(_job_on_record(dataset, request))
                 raise
     except (KeyboardInterrupt, SystemExit) as end:
-        raise _interrupted_error(
-            request, job, INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code
-        ) from None
+        raise _interrupted_error(request, job, end) from None
 
 
 def _job_on_record(dataset: Dataset, request: LoadRequest) -> list[str]:
@@ -252,11 +250,11 @@ def _job_on_record(dataset: Dataset, request: LoadRequest) -> list[str]:
     return []
 
 
-def _interrupted_error(request: LoadRequest, job: Sequence[str], exit_code: object) -> Interrupted:
+def _interrupted_error(request: LoadRequest, job: Sequence[str], end: BaseException) -> Interrupted:
     from weblake.api.job_kinds import JOB_KINDS
     from weblake.receipt import Receipt
 
-    code = exit_code if isinstance(exit_code, int) else INTERRUPTED
+    code = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
     same = "the same command"
     if request.new_key is not None:  # the same command itself would pay for another job
         same += f", {in_place_of_new(request.new_key)},"
@@ -274,6 +272,7 @@ def _interrupted_error(request: LoadRequest, job: Sequence[str], exit_code: obje
 
 
 def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms, as_json: bool) -> None:
+    from weblake.cli.interrupts import exit_on_termination
     from weblake.dataset import landed_loads
     from weblake.loads import intents
     from weblake.receipt import Receipt
@@ -288,7 +287,11 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
         show_if_old(landing, request)
         receipt = landing.receipt
     else:
-        _, job, _ = intents.start_load(client, dataset, request, max_credits=terms.max_credits)
+        try:
+            with exit_on_termination():
+                _, job, _ = intents.start_load(client, dataset, request, max_credits=terms.max_credits)
+        except (KeyboardInterrupt, SystemExit) as end:
+            raise _interrupted_error(request, _job_on_record(dataset, request), end) from None
         receipt = Receipt(request.load_id, request.kind, job.job_id, status="started")
     if as_json:
         output.show_json(receipt.to_dict())

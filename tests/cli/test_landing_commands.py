@@ -291,9 +291,7 @@ def test_a_detached_load_is_started_within_its_credits(commands: Commands, monke
     assert (code, "needs a service that keeps running" in err, len(seen)) == (1, True, 2)
 
 
-def test_an_interrupted_detached_start_says_how_to_resume(
-    commands: Commands, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_detached_start_says_how_to_resume(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same command, with --new, would start another job."""
     seen: list[LoadRequest] = []
     ends: list[BaseException] = []

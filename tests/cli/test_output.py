@@ -80,6 +80,8 @@ def test_a_note_that_cannot_be_written_ends_nothing(
         def write(self, text: str) -> int:
             raise error
 
+    # A console of its own, which keeps what could not be written.
+    monkeypatch.setattr(output, "err", type(output.err)(stderr=True))
     monkeypatch.setattr("sys.stderr", Broken())
     output.show_error(StorageRefused("The disk is full."), as_json=True)
     output.note("more")
@@ -91,6 +93,7 @@ def test_a_table_that_nobody_reads_is_an_error(monkeypatch: pytest.MonkeyPatch) 
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
+    monkeypatch.setattr(output, "out", type(output.out)())
     monkeypatch.setattr("sys.stdout", Broken())
     with pytest.raises(BrokenPipeError):
         output.show_table("", ("url",), [("a",)])

@@ -421,6 +421,10 @@ def test_a_url_that_is_not_a_file_is_refused(read: Any) -> None:
         read(f"https://user:{secret}@example.org/list.txt?X-Amz-Signature={secret}")
     assert "a list that holds it" in caught.value.hint
     assert secret not in str(caught.value)
+    for url in (f"https://{secret}@example.org/list.txt", f"ftp://example.org?access_token={secret}#x@y"):
+        with pytest.raises(InvalidOption, match=r"://example\.org") as caught:
+            read(url)
+        assert secret not in str(caught.value), url
     with pytest.raises(InvalidOption, match="on no storage that is known"):
         read("sftp://example.org/urls.txt")
     with pytest.raises(StorageRefused, match="must not hold a user") as refused:

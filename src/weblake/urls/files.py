@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -183,8 +184,11 @@ def _open_url(url: str) -> UrlFile:
     url = f"{scheme}://{rest}"
     if scheme not in BACKENDS.keys() | _LOCAL_PROTOCOLS:
         page = scheme in ("http", "https")
+        # Without the parts that may be a credential under any name: the user and the query.
+        host, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
+        shown = hide_secrets(f"{scheme}://{host.rpartition('@')[2]}{slash}{path}")
         raise InvalidOption(
-            f"{hide_secrets(url)} is {'the address of a page' if page else 'on no storage that is known'}, "
+            f"{shown} is {'the address of a page' if page else 'on no storage that is known'}, "
             "and no file with a list of URLs.",
             hint=("To scrape this very page give a list that holds it. " if page else "")
             + "Files are read from a local path, s3://, gs:// or abfs://.",

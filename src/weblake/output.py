@@ -48,6 +48,7 @@ MAX_TABLE_ROWS = 1000
 MAX_BAR_COLUMNS = 40
 #: Characters that control a terminal: control characters, and those that change the direction of text.
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _REPLACEMENT = "\ufffd"
 
 
@@ -90,7 +91,12 @@ def _json(value: object) -> str:
         text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:  # NaN or infinity, which JSON does not have
         text = json.dumps(json.loads(json.dumps(value, default=str), parse_constant=lambda _: None), ensure_ascii=False)
-    return _CONTROL_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    text = _CONTROL_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # the stream would replace characters, and JSON has escapes for all
+        text = _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return text
 
 
 def show_text(text: str) -> None:

@@ -46,6 +46,17 @@ def test_a_list_is_streamed_as_one_json_object(capsys: pytest.CaptureFixture[str
         assert (out.count("\n"), "\x1b" in out) == (1, False)
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_json_has_each_character_in_any_encoding(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    text = "a é 日本 \U0001f600 \ud83d \x1b"
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
+    monkeypatch.setattr("sys.stdout", stream)
+    output.show_json({text: text})
+    output.show_json_of_many("loads", [{"n": text}], dict)
+    one, many = stream.buffer.getvalue().decode(encoding).splitlines()  # type: ignore[attr-defined]
+    assert (json.loads(one), json.loads(many)) == ({text: text}, {"loads": [{"n": text}]})
+
+
 def test_an_error_is_one_line_and_with_json_also_an_object(capsys: pytest.CaptureFixture[str]) -> None:
     error = StorageRefused("The disk [x]\nis full.", hint="Make room.")
     error.receipt = Receipt("0123456789abcdef", "crawl", None)

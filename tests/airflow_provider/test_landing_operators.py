@@ -159,7 +159,7 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], str]] = {
     "a deadline in words": ("BatchScrape", {"urls": ["a.example"], "deadline": "6h"}, "deadline is '6h'"),
     "an interval in words": ("Crawl", {"url": "https://a.example/", "poll_interval": "often"}, "poll_interval is 'oft"),
     "a cost that renders to nothing": ("BatchScrape", {"urls": ["a.example"], "max_credits": ""}, "max_credits is ''"),
-    "a cost that renders to None": ("Crawl", {"url": "https://a.example/", "max_credits": "None"}, "max_credits is 'No"),
+    "a cost that renders to None": ("Crawl", {"url": "https://a.example/", "max_credits": "None"}, "max_credits is 'N"),
     "a budget that renders to None": ("Usage", {"budget": "None"}, "budget is 'None'"),
     "no ratio": ("Scrape", {"url": "https://a.example/", "fail_ratio": None}, "fail_ratio is None"),
 }

@@ -169,7 +169,7 @@ def _send_start(
     is_working = False  # whether the service has said that it works on this start
     try:
         came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
-        while isinstance(came, Pause) and (came.open or is_working):  # the same request joins that work
+        while isinstance(came, Pause) and came.open:  # the same request joins that work
             is_working = True
             yield from sleep(came.seconds)
             came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
@@ -179,7 +179,7 @@ def _send_start(
         return None
     except WeblakeError as error:
         if is_working:
-            return None  # the service refused the repetition, which says nothing about the work that it had begun
+            return None  # the refused repetition is no evidence about the work that the service had begun
         # A clear refusal: nothing was started. Recording it saves the next run the search for a job.
         ledger.void_start(record, _refusal(error))
         if isinstance(error, JobGone):  # no job exists yet, so a 404 or 410 means that the operation does not exist
@@ -192,6 +192,8 @@ def _send_start(
         raise
     if not isinstance(came, Pause):
         return (yield from _record(plan, record, came, ledger))
+    if is_working:
+        return None
     # Not started. The request after the pause is another attempt, with its own recorded time.
     ledger.void_start(record, _refusal(came.error))
     yield from sleep(came.seconds)

@@ -107,3 +107,12 @@ def test_the_number_of_steps_is_bounded(red: Sessions, model: WeblakeLlm) -> Non
     model.clear()
     model.say({"action": "finish", "output": "Here."})
     assert prompt(red, scrape)["output"] == "Here."
+
+
+@pytest.mark.parametrize("action", [["scroll"], {"scroll": "down"}], ids=["list", "object"])
+def test_an_action_whose_name_is_not_text_is_corrected(red: Sessions, model: WeblakeLlm, action: object) -> None:
+    scrape = red.scrape(red.lab.site.url("/form"))
+    model.say({"action": action})
+    model.say({"action": "finish", "output": "Here."})
+    assert prompt(red, scrape)["output"] == "Here."
+    assert "it is no object with an action" in model.requests[-1].text

@@ -291,3 +291,13 @@ def test_a_job_whose_model_was_removed_fails_with_an_error(make_bench: Any, webl
     bench = make_bench(tmp_path / "service.db")
     found = until(lambda: (r := bench.http.get(f"/v2/agent/{job}").json())["status"] == "failed" and r)
     assert "WEBLAKE_LLM_BASE_URL" in found["error"]
+
+
+def test_an_answer_of_blanks_in_an_open_fence_is_no_json(bench: Any, weblake_llm: Any) -> None:
+    """A pattern for the whole fence took the cube of the number of blanks: more than a minute here."""
+    for _ in range(2):
+        weblake_llm.say("```\n" + "\n" * 3000 + "x")
+    begun = time.monotonic()
+    status, code, _ = failed(bench, {"url": A, "formats": [{"type": "json", "prompt": "All."}]})
+    assert (status, code) == (502, "LLM_INVALID_JSON")
+    assert time.monotonic() - begun < 6

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,11 @@ from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 from tiers import examples
 
+from weblake_service.page import main_content
+from weblake_service.page.ancestors import is_within
+from weblake_service.page.block_extraction import extract_blocks
 from weblake_service.page.content_types import ContentKind, kind_of, text_of
+from weblake_service.page.markdown import without_base64_images
 from weblake_service.page.parser_limits import MAX_DEPTH, limit_nesting
 
 HERE = Path(__file__).parent
@@ -38,6 +44,8 @@ HOSTILE = {
     "attributes": "<p " + " ".join(f"a{n}=1" for n in range(200_000)) + ">deep<p>after",
     "unclosed": "deep after" + "<a" * 300_000,
     "comments": "deep after" + "<!--" * 200_000,
+    "code": "<p>deep &lt;b after</p><!--" + "<pre " * 80_000 + "-->",
+    "heads": "<table><td>deep after" * 200 + "<th>x" * 300_000,
 }
 
 
@@ -129,3 +137,62 @@ def test_a_large_page_takes_seconds() -> None:
     text = markdown("<article>" + "<p>A paragraph with <a href='/x'>a link</a> in it.</p>" * 30_000 + "</article>")
     assert text.count("A paragraph") == 30_000
     assert time.monotonic() - began < 30
+
+
+def test_a_literal_tag_is_escaped_outside_of_code_only() -> None:
+    page = "<!-- <pre> --><p>1 &lt;b</p><pre>2 &lt;b</pre><p>3 &lt;b <code>4 &lt;b</code></p><!-- <code --><p>5 &lt;b"
+    assert re.findall(r"\d \\?<b", markdown(page)) == ["1 \\<b", "2 <b", "3 \\<b", "4 <b", "5 \\<b"]
+
+
+def test_the_ancestors_of_all_nodes_are_looked_up_once() -> None:
+    class Counted(set[int]):
+        asked = 0
+
+        def __contains__(self, mem_id: object) -> bool:
+            Counted.asked += 1
+            return super().__contains__(mem_id)
+
+    tree = LexborHTMLParser("<p><i>out</i><svg>" + "<g>" * 500 + "<a></a>" * 500)
+    drawings = Counted(node.mem_id for node in tree.css("svg"))
+    known: dict[int, bool] = {}
+    assert [is_within(node, drawings, known) for node in tree.css("a")] == [True] * 500
+    assert not is_within(tree.css_first("i"), drawings, known)  # type: ignore[arg-type]
+    assert Counted.asked < 3000
+
+
+def test_a_title_within_a_drawing_is_not_that_of_the_page() -> None:
+    page = "<svg><g><title>Arrow</title></g></svg><svg><title>Bow</title></svg><title>Harbour</title>"
+    assert convert(page).document["metadata"]["title"] == "Harbour"  # type: ignore[index]
+
+
+def test_blocks_are_nested_no_deeper_than_a_page_may_be() -> None:
+    tree = LexborHTMLParser("<div>" * 1000 + "<p>deep text</p>")
+    assert tree.body is not None
+    found = extract_blocks(tree, tree.body, "")
+    assert len(found.blocks) <= MAX_DEPTH + 1
+    assert found.root.text == len("deep text")
+    found.release()
+
+
+def test_the_type_of_linked_data_is_found_in_linear_time() -> None:
+    begun = time.perf_counter()
+    assert main_content.LINKED_DATA_TYPE.findall('"@type" : "Product", "@type": [ "Thing"]') == ["Product", "Thing"]
+    # With the square of its length this takes more than ten seconds.
+    assert main_content.LINKED_DATA_TYPE.search('"@type":' + " " * 60_000) is None
+    assert time.perf_counter() - begun < 1
+
+
+def test_an_open_image_in_plain_text_takes_little_memory() -> None:
+    text = "![" + "a" * 200_000
+    tracemalloc.start()
+    try:
+        assert without_base64_images(text) == text
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # With one step of the pattern for each character it takes 140 times as much as the text.
+    assert peak < 10 * len(text)
+    image = "(data:image/png;base64,AAAA)"
+    assert without_base64_images(f"![a \\] [b] c]{image} ![]{image}") == (
+        "![a \\] [b] c](Base64-Image-Removed) ![](Base64-Image-Removed)"
+    )

@@ -141,3 +141,22 @@ def test_an_archive_with_many_parts_is_bounded(parsing: Any) -> None:
     begun = time.monotonic()
     assert parsing.refusal("many.docx", out.getvalue())[0] == 400
     assert time.monotonic() - begun < 10
+
+
+def test_pages_that_a_pdf_only_declares_are_neither_returned_nor_paid(parsing: Any) -> None:
+    """A file of 600 bytes can declare a million pages, at one credit each."""
+    whole = parse_lab.pdf_of(parse_lab.text_page("First page"), parse_lab.text_page("Second page"))
+    before = parsing.credits_used()
+    document = parsing.parse("many.pdf", whole.replace(b"/Count 2 ", b"/Count 9 "))
+    assert document["markdown"].split("\n\n") == ["## First page", "## Second page"]
+    metadata = document["metadata"]
+    assert (metadata["numPages"], metadata["totalPages"], metadata["creditsUsed"]) == (2, 2, 2)
+    assert document["warning"] == "7 of 9 pages that the file declares cannot be read."
+    assert parsing.credits_used() - before == 2
+
+
+def test_a_pdf_without_a_page_that_can_be_read_is_reported(parsing: Any) -> None:
+    whole = parse_lab.pdf_of(parse_lab.text_page("Lost")).replace(b"[5 0 R]", b"[4 0 R]")
+    status, code, error = parsing.refusal("lost.pdf", whole)
+    assert (status, code) == (400, BROKEN)
+    assert "no page can be read" in error

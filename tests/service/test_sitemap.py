@@ -284,3 +284,12 @@ def test_s9_a_file_of_many_small_elements_uses_bounded_memory(unit: bytes) -> No
         tracemalloc.stop()
     # As a tree it would take at least twice that.
     assert peak - before < 1200 << 10
+
+
+def test_a_file_is_read_up_to_a_tag_or_comment_of_more_than_two_megabytes() -> None:
+    """An unfinished tag or comment is read again with each part: one of 50 MB kept a thread busy for minutes."""
+    place = "<url><loc>" + SITE + "/{}</loc></url>"
+    for one in ("<!--{}-->", "<x a='{}'/>"):
+        short, long = one.format("a" * (1 << 20)), one.format("a" * (3 << 20))
+        body = f"<urlset>{place.format('a')}{short}{place.format('b')}{long}{place.format('c')}</urlset>"
+        assert read({"/sitemap.xml": body.encode()})[0] == [f"{SITE}/a", f"{SITE}/b"]

@@ -51,9 +51,16 @@ def read_pdf(body: bytes, task: ConversionTask) -> ConversionResult:
         result = ConversionResult(total_pages=total, metadata=_document_info(document))
         count = min(total, task.max_pages or total)
         marked = _markdown_pages(body, count if count < total else None)
-        pages = result.pages = []
-        for number in range(count):
-            pages.append(_read_page(document, number, marked.get(number, ""), result))
+        read = [_read_page(document, number, marked.get(number, ""), result) for number in range(count)]
+        found = max((number for number, page in enumerate(read, 1) if page is not None), default=0)
+        if not found:
+            return ConversionResult(problem="broken", detail="no page can be read")
+        # A file of a few bytes can declare a million pages: those behind the last one are not pages.
+        if found < count:
+            result.total_pages = found
+        pages = result.pages = [page or "" for page in read[:found]]
+        if missing := read.count(None):
+            result.warning = f"{missing} of {count} pages that the file declares cannot be read."
         if task.html:
             result.html = _html_of("\n\n".join(pages), result.metadata.get("title", ""))
         return result
@@ -61,14 +68,13 @@ def read_pdf(body: bytes, task: ConversionTask) -> ConversionResult:
         document.close()
 
 
-def _read_page(document: pypdfium2.PdfDocument, number: int, marked: str, result: ConversionResult) -> str:
+def _read_page(document: pypdfium2.PdfDocument, number: int, marked: str, result: ConversionResult) -> str | None:
+    """Return the text of a page; None if neither library can read the page."""
     try:
         page = document[number]
     except pypdfium2.PdfiumError:
         # A page that cannot be opened loses its own text only.
-        if not marked:
-            result.scanned.append(number + 1)
-        return marked
+        return marked or None
     try:
         chosen = choose_text(marked, _text_of(page))
         if not chosen and next(iter(page.get_objects(max_depth=2)), None) is not None:

@@ -12,8 +12,8 @@ from weblake_service.llm import prompts
 from weblake_service.llm.interface import BAD_REPLY, INVALID_JSON, Message, Model, ModelFailure
 from weblake_service.llm.schemas import Check
 
-#: A code fence around the whole response, which many models add despite the instructions.
-_FENCE = re.compile(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
+#: The first line of a code fence around the whole response, which many models add despite the instructions.
+_FENCE = re.compile(r"```[a-zA-Z]*\s*")
 #: Maximum characters of a response that is sent back for repair, and size from which one is validated in a thread.
 _MAX_REPAIR_CHARS, _LARGE_CHARS = 20_000, 50_000
 
@@ -74,9 +74,18 @@ async def _check_json(text: str, check: Check, *, cut: bool) -> tuple[object, st
 
 
 def _check(text: str, check: Check) -> tuple[object, str]:
-    fenced = _FENCE.fullmatch(text)
     try:
-        value = msgspec.json.decode(fenced[1] if fenced else text)
+        value = msgspec.json.decode(_without_fence(text))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None, "it is no JSON"
     return value, check(value)
+
+
+def _without_fence(text: str) -> str:
+    """Return the content of a code fence around the whole text; the text itself if there is none.
+
+    No pattern describes the whole fence: over a text of blanks it would try each end of the content with each number of
+    blanks before it.
+    """
+    first, _, rest = text.strip().partition("\n")
+    return rest[: -len("```")] if _FENCE.fullmatch(first) and rest.endswith("```") else text

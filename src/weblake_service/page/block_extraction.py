@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from weblake_service.page.ancestors import is_within
 from weblake_service.page.blocks import HEADINGS, Block, PageBlocks
 from weblake_service.page.element_classification import (
     ROLE_TAGS,
@@ -20,6 +21,7 @@ from weblake_service.page.element_classification import (
     roles_from_tag,
     words,
 )
+from weblake_service.page.parser_limits import MAX_DEPTH
 
 _INLINE = words(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark nobr picture q rp rt ruby s "
@@ -92,7 +94,8 @@ class _BlockExtractor:
                     block.own += size
                     if in_link:
                         block.own_link += size
-                elif tag in _INLINE:
+                elif tag in _INLINE or (len(stack) > MAX_DEPTH and tag not in _SKIPPED):
+                    # Below the maximum depth no block begins: one costs as much to drop as it is deep.
                     linked = in_link or tag == "a"
                     block.links += tag == "a"
                     if not _is_single_text(node, block, linked):
@@ -209,23 +212,15 @@ def _heading(tree: LexborHTMLParser, title: str, mains: set[int]) -> LexborNode 
     """
     words = set(_WORD.findall(title.lower()))
     best, best_rank = None, (False, False, 0)
+    known: dict[int, bool] = {}
     for node in tree.css("h1")[:_MAX_HEADINGS]:
         text = " ".join(node.text().split())
         own = _WORD.findall(text.lower())
         named = bool(own) and sum(word in words for word in own) * 2 >= len(own)
-        rank = (_is_within(node, mains), named, len(text))
+        rank = (is_within(node, mains, known), named, len(text))
         if len(text) <= _MAX_HEADING_CHARS and rank > best_rank and (rank[0] or named or not words):
             best, best_rank = node, rank
     return best
-
-
-def _is_within(node: LexborNode, those: set[int]) -> bool:
-    above = node.parent if those else None
-    while above is not None:
-        if above.mem_id in those:
-            return True
-        above = above.parent
-    return False
 
 
 def _in_heading(block: Block | None) -> bool:

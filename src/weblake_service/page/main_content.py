@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
+from weblake_service.page.ancestors import is_within
 from weblake_service.page.block_extraction import extract_blocks
 from weblake_service.page.blocks import Block, PageBlocks
 from weblake_service.page.boilerplate_removal import PageSubject, drop_boilerplate
@@ -35,7 +36,7 @@ _STRUCTURAL_TAGS = frozenset({"html", "head", "body"})
 
 #: Words in the type or name of a document, or in its linked data, that identify the kind of page.
 _DISCUSSION = re.compile(r"forum|thread|topic|discussion|phpbb|vbulletin|xenforo|discourse", re.IGNORECASE)
-_LINKED_DATA_TYPE = re.compile(r'"@type"\s*:\s*\[?\s*"([A-Za-z]+)"')
+LINKED_DATA_TYPE = re.compile(r'"@type"\s*:\s*(?:\[\s*)?"([A-Za-z]+)"')
 _LINKED_DATA = "script[type='application/ld+json' i]"
 #: Maximum characters of linked data that are read.
 _MAX_LINKED_DATA_CHARS = 20_000
@@ -98,7 +99,7 @@ def _subject(tree: LexborHTMLParser) -> PageSubject:
     """Return the subject of the page from its metadata; called before the metadata is dropped."""
     title = tree.css_first("head > title")
     data = " ".join(node.text() for node in tree.css(_LINKED_DATA))[:_MAX_LINKED_DATA_CHARS]
-    types = set(_LINKED_DATA_TYPE.findall(data))
+    types = set(LINKED_DATA_TYPE.findall(data))
     kind = tree.css_first("meta[property='og:type' i]")
     page_type = (kind.attributes.get("content") or "").lower() if kind is not None else ""
     names = " ".join(_names(node) for node in (tree.root, tree.body) if node is not None)
@@ -168,20 +169,12 @@ def _drop_repeated_alt_text(found: PageBlocks) -> None:
 def _select_only(tree: LexborHTMLParser, selectors: Sequence[str]) -> Content:
     """Return a tree with the elements that the selectors match, outermost only, in document order."""
     wanted = {node.mem_id: node for node in _matching(tree, ", ".join(selectors), "includeTags")}
-    outermost = [node for node in wanted.values() if not _within(node, wanted)]
+    known: dict[int, bool] = {}
+    outermost = [node for node in wanted.values() if not is_within(node, wanted, known)]
     picked = LexborHTMLParser("<body>" + "".join(node.html or "" for node in outermost) + "</body>")
     if outermost:
         return Content(picked)
     return Content(picked, f"includeTags met nothing on this page: {', '.join(selectors)}.")
-
-
-def _within(node: LexborNode, wanted: dict[int, LexborNode]) -> bool:
-    above = node.parent
-    while above is not None:
-        if above.mem_id in wanted:
-            return True
-        above = above.parent
-    return False
 
 
 def _matching(tree: LexborHTMLParser, selector: str, where: str) -> list[LexborNode]:

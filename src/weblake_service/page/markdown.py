@@ -7,6 +7,7 @@ links fit in one line, unwraps layout tables, and replaces inline (base64) image
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -30,11 +31,14 @@ _OMITTED = "svg, iframe, td.linenos, td.gutter, .linenodiv, .line-numbers-rows, 
 
 #: A literal `<` before a letter would be read as a tag by a markdown renderer, and its text would be lost. In code it
 #: is left unchanged.
-_CODE_OR_TAG = re.compile(r"<(pre|code|kbd|samp)\b.*?</\1>|&lt;(?=[a-zA-Z/!?])", re.DOTALL)
+_VERBATIM = re.compile(r"<(!--|(?:pre|code|kbd|samp)\b)")
+_ENDS = {"!--": "-->", "pre": "</pre>", "code": "</code>", "kbd": "</kbd>", "samp": "</samp>"}
+_LITERAL_TAG = re.compile(r"&lt;(?=[a-zA-Z/!?])")
 #: Replaces such a `<` during conversion; a character that pages do not use.
 _ESCAPED_TAG = "\uf8f0"
 _BASE64_IMAGE = re.compile(
-    r"(!\[(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*\]\(\s*<?)data:[^,)\s]{0,200};base64,[A-Za-z0-9+/=_%-]*", re.IGNORECASE
+    r"(!\[[^\[\]\\]*(?:(?:\\.|\[[^\[\]]*\])[^\[\]\\]*){0,1000}\]\(\s*<?)data:[^,)\s]{0,200};base64,[A-Za-z0-9+/=_%-]*",
+    re.IGNORECASE,
 )
 #: Elements with meaning but without text; a list item without any of them or text is an icon drawn by CSS.
 _MEANINGFUL_TAGS = "img, picture, video, audio, input, object, math, table, pre"
@@ -51,19 +55,18 @@ def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) ->
         node.decompose()
     for link in tree.css("a[href^='javascript:' i]"):
         del link.attrs["href"]
-    for heading in tree.css("summary h1, summary h2, summary h3, summary h4, summary h5, summary h6"):
-        _unwrap_summary(heading)
+    # The bold line that a summary becomes cannot hold a heading.
+    for summary in reversed(tree.css("summary:has(h1, h2, h3, h4, h5, h6)")):
+        as_block(summary)
     _prepare_images(tree, remove_base64_images)
     normalize_links(tree)
     _drop_bare_rows(tree)
-    for table in reversed(tree.css(_LAYOUT_TABLES)):
-        if not _has_own_heads(table):
-            _unwrap_cells(table)
+    _unwrap_layout_tables(tree)
     for block in tree.css("pre"):
         _set_language(block)
     html = tree.html or ""
     if "&lt;" in html:
-        html = _CODE_OR_TAG.sub(lambda found: found[0] if found[1] else _ESCAPED_TAG, html)
+        html = _escape_literal_tags(html)
     result = convert(html, _OPTIONS)
     return (result.content or "").replace(_ESCAPED_TAG, "\\<").strip("\n"), not result.warnings
 
@@ -95,17 +98,6 @@ def fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
-def _unwrap_summary(heading: LexborNode) -> None:
-    """Replace the summary around a heading by a plain block: the bold line that a summary becomes cannot hold a
-    heading.
-    """
-    above = heading.parent
-    while above is not None and above.tag != "summary":
-        above = above.parent
-    if above is not None:
-        as_block(above)
-
-
 def _set_language(block: LexborNode) -> None:
     code = block.css_first("code")
     target = code if code is not None else block
@@ -132,8 +124,37 @@ def _language_of(node: LexborNode) -> str:
     return ""
 
 
-def _has_own_heads(table: LexborNode) -> bool:
-    return any(_table_of(head) == table.mem_id for head in table.css("th"))
+def _escape_literal_tags(html: str) -> str:
+    """Replace each literal `<` that would be read as a tag, outside of code.
+
+    A tag within an attribute has no end tag behind it. One search for the last end tag tells this, and not one for each
+    such tag.
+    """
+    last = {name: html.rfind(end) for name, end in _ENDS.items()}
+    parts: list[str] = []
+    start = at = 0
+    while (found := _VERBATIM.search(html, at)) is not None:
+        name, at = found[1], found.end()
+        if last[name] >= at:
+            end = html.find(_ENDS[name], at)
+            parts += (_LITERAL_TAG.sub(_ESCAPED_TAG, html[start : found.start()]), html[found.start() : end])
+            start = at = end
+    return "".join((*parts, _LITERAL_TAG.sub(_ESCAPED_TAG, html[start:])))
+
+
+def _unwrap_layout_tables(tree: LexborHTMLParser) -> None:
+    tables = tree.css(_LAYOUT_TABLES)
+    if not tables:
+        return
+    # Found once for all tables: nested ones would otherwise be searched once for each table around them.
+    cells: dict[int | None, list[LexborNode]] = {}
+    for cell in tree.css("td, th, caption"):
+        cells.setdefault(_table_of(cell), []).append(cell)
+    # Inner tables first: an outer one takes the place of its content.
+    for table in reversed(tables):
+        own = cells.get(table.mem_id, ())
+        if not any(cell.tag == "th" for cell in own):
+            _unwrap_cells(table, own)
 
 
 def _table_of(cell: LexborNode) -> int | None:
@@ -143,10 +164,10 @@ def _table_of(cell: LexborNode) -> int | None:
     return above.mem_id if above is not None else None
 
 
-def _unwrap_cells(table: LexborNode) -> None:
+def _unwrap_cells(table: LexborNode, cells: Iterable[LexborNode]) -> None:
     """Replace a layout table by its cells as blocks, in document order."""
     parser = table.parser
-    for cell in [node for node in table.css("td, caption") if _table_of(node) == table.mem_id]:
+    for cell in cells:
         block = parser.create_node("div")
         while (child := cell.child) is not None:
             block.insert_child(child, move=True)

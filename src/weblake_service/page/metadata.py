@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from selectolax.lexbor import LexborHTMLParser
 
+from weblake_service.page.ancestors import is_within
 from weblake_service.page.links import absolute
 
 Value = str | list[str]
@@ -54,7 +55,10 @@ def read_metadata(tree: LexborHTMLParser, base: str) -> dict[str, object]:
     """Return the page's own metadata: title, description, language, keywords, favicon, and every `meta` tag."""
     found = _metas(tree)
     metadata: dict[str, object] = {}
-    title = next((node.text().strip() for node in tree.css("title") if not _in_drawing(node)), "")
+    drawings = {node.mem_id for node in tree.css("svg")}
+    known: dict[int, bool] = {}
+    # A title within an SVG image is not that of the page.
+    title = next((node.text().strip() for node in tree.css("title") if not is_within(node, drawings, known)), "")
     if title:
         metadata["title"] = " ".join(title.split())
     language = _language(tree)
@@ -101,13 +105,3 @@ def _language(tree: LexborHTMLParser) -> str:
         node = tree.css_first("meta[http-equiv=content-language i][content]")
         language = (node.attributes.get("content") or "") if node is not None else ""
     return language.strip()
-
-
-def _in_drawing(node: object) -> bool:
-    """Return whether this title belongs to an SVG image and not to the page."""
-    above = getattr(node, "parent", None)
-    while above is not None:
-        if above.tag == "svg":
-            return True
-        above = above.parent
-    return False

@@ -170,7 +170,8 @@ def _step_problem(*, last: bool) -> Callable[[object], str]:
     """Return a function that returns what is wrong with an action."""
 
     def look(value: object) -> str:
-        if not isinstance(value, dict) or value.get("action") not in _REQUIRED_FIELDS:
+        # The action can be a list or an object, which no dict can look up.
+        if not isinstance(value, dict) or value.get("action") not in list(_REQUIRED_FIELDS):
             return f"it is no object with an action, one of {', '.join(_REQUIRED_FIELDS)}"
         for name in _REQUIRED_FIELDS[value["action"]]:
             if not isinstance(value.get(name), str) or (name != "text" and not value[name].strip()):

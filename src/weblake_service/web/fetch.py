@@ -171,12 +171,20 @@ class Fetcher:
         return FetchedResponse(
             url=url,
             status=response.status,
-            headers={name: headers[name] for name in headers},
+            headers=_joined(headers),
             body=body.finish(),
             content_type=headers.get("content-type", ""),
             redirects=tuple(chain.visited),
             reason=_reason(response),
         )
+
+
+def _joined(headers: httpx.Headers) -> dict[str, str]:
+    """Return the headers by name; in one pass, because httpx reads all of them for each look-up."""
+    values: dict[str, list[str]] = {}
+    for name, value in headers.multi_items():
+        values.setdefault(name, []).append(value)
+    return {name: ", ".join(several) for name, several in values.items()}
 
 
 def _reason(response: httpcore.Response) -> str:

@@ -36,6 +36,8 @@ _EXTENSIONS = ("image", "video", "news", "mobile")
 _LARGE_BYTES = 50_000
 #: Bytes of a compressed file that are decompressed at a time.
 _PART_BYTES = 65_536
+#: Maximum bytes of a file without an element, such as one long tag or comment.
+_MAX_TOKEN_BYTES = 2 << 20
 #: Number of files read concurrently.
 _CONCURRENT_FILES = 3
 #: Maximum elements of one file, and their maximum depth; a valid file has 50,000 entries.
@@ -137,6 +139,21 @@ def _gunzip(fetched: FetchedResponse, max_bytes: int) -> bytes:
     return bytes(decoder.data)
 
 
+class _Parts(BytesIO):
+    """A file that ends where the parser has found no element in so many bytes.
+
+    expat before 2.6 reads an unfinished tag or comment again from its start with each part, so that one of 50 MB would
+    take minutes; and its attributes would fill the memory.
+    """
+
+    left = _MAX_TOKEN_BYTES
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        part = super().read(size) if self.left > 0 else b""
+        self.left -= len(part)
+        return part
+
+
 def _entries(body: bytes, limit: int, base: str) -> tuple[list[str], list[str]]:
     """Return the pages and the sitemaps that a file at `base` lists; of a broken file, those before the error."""
     if not body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
@@ -146,7 +163,9 @@ def _entries(body: bytes, limit: int, base: str) -> tuple[list[str], list[str]]:
     within: list[Element] = []
     begun = 0
     try:
-        for event, element in iterparse(BytesIO(body.lstrip()), events=("start", "end")):
+        source = _Parts(body.lstrip())
+        for event, element in iterparse(source, events=("start", "end")):
+            source.left = _MAX_TOKEN_BYTES
             if event == "start":
                 within.append(element)
                 begun += 1

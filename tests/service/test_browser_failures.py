@@ -137,6 +137,23 @@ def test_a_page_that_loads_too_much_is_aborted(lab: BrowserLab, monkeypatch: pyt
     assert "more than one page may load" in reply.json()["error"]
 
 
+def test_a_page_whose_script_hides_its_size_is_read_and_bounded(
+    lab: BrowserLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of 80 million characters that hid its size took 1.3 GB of the service's memory."""
+    for path, returned in (("/empty", "''"), ("/odd", "({length: 'x'})")):
+        script = f"Object.defineProperty(Element.prototype, 'outerHTML', {{get() {{ return {returned} }}}})"
+        lab.site.page(path, f"<!doctype html><main><p>{'Words of it. ' * 100}</main><script>{script}</script>".encode())
+        document = lab.scrape(lab.site.url(path), formats=["markdown", "rawHtml"], waitFor=1, maxAge=0)
+        assert document["markdown"].count("Words of it.") == 100
+        assert document["rawHtml"].startswith("<!DOCTYPE html><html><head></head><body><main>")
+    monkeypatch.setattr("weblake_service.browser.actions._MAX_CHARS", 1000)
+    for path in ("/empty", "/odd"):
+        reply = lab.post(lab.site.url(path), formats=["markdown"], waitFor=1, maxAge=0)
+        assert (reply.status_code, reply.json()["code"]) == (500, "SCRAPE_SITE_ERROR")
+        assert "has grown beyond 1000 characters" in reply.json()["error"]
+
+
 def test_certificates_are_verified_on_request(lab: BrowserLab, tmp_path: Path) -> None:
     from https_site import secure
 

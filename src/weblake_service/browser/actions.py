@@ -21,6 +21,12 @@ _MAX_CLICKS = 500
 _MAX_CHARS = 32 << 20
 #: Playwright's error texts for a selector, key or number that is invalid on any page.
 _INVALID_INPUT_ERRORS = ("parsing css selector", "not a valid selector", "Unknown key", "outside of [0.1 - 2]")
+#: Returns the document type and the root element as HTML, or null if they are longer than the limit.
+_CONTENT_SCRIPT = """(() => {{
+    const type = document.doctype ? new XMLSerializer().serializeToString(document.doctype) : '';
+    const html = type + (document.documentElement?.outerHTML ?? '');
+    return html.length > {limit} ? null : html;
+}})()"""
 _SCROLL_PAGE = "way => window.scrollBy({top: way * window.innerHeight, behavior: 'instant'})"
 _SCROLL_ELEMENT = "(element, way) => element.scrollBy({top: way * element.clientHeight, behavior: 'instant'})"
 
@@ -141,10 +147,23 @@ async def content(page: Page) -> str:
     Raises:
         PageFailure: A script made it larger than the limit for one page.
     """
-    if await page.evaluate("document.documentElement?.outerHTML.length ?? 0") > _MAX_CHARS:
+    protocol = await page.context.new_cdp_session(page)
+    frames = await protocol.send("Page.getFrameTree")
+    # In the page's own world, a script of the page could replace what is read and what is counted.
+    world = await protocol.send("Page.createIsolatedWorld", {"frameId": frames["frameTree"]["frame"]["id"]})
+    command_params = {
+        "expression": _CONTENT_SCRIPT.format(limit=_MAX_CHARS),
+        "contextId": world["executionContextId"],
+        "returnByValue": True,
+    }
+    result = await protocol.send("Runtime.evaluate", command_params)
+    # Not in a `finally`: a page that hangs does not answer, and the deadline could not end the wait.
+    await protocol.detach()
+    html = result["result"].get("value")
+    if not isinstance(html, str):
         message = f"{page.url} has grown beyond {_MAX_CHARS} characters of HTML in the browser."
         raise PageFailure("SCRAPE_SITE_ERROR", message)
-    return await page.content()
+    return html
 
 
 def _script_error_message(result: Mapping[str, Any]) -> str:

@@ -319,3 +319,15 @@ def test_files_and_text_equal_those_without_a_browser(lab: BrowserLab) -> None:
 def test_a_404_page_is_a_document(lab: BrowserLab) -> None:
     data = lab.scrape(lab.site.url("/nowhere"), formats=["markdown", "screenshot"])
     assert (data["metadata"]["statusCode"], data["metadata"]["error"]) == (404, "Not Found")
+
+
+def test_each_fragment_of_a_page_in_the_browser_is_a_page_of_its_own_in_the_cache(lab: BrowserLab) -> None:
+    script = "document.querySelector('p').textContent = `The route is ${location.hash}`"
+    url = lab.site.page("/routes", f"<main><h1>App</h1><p></p></main><script>{script}</script>".encode())
+    for state in ("miss", "hit"):
+        for route in ("#/a", "#/b"):
+            page = lab.scrape(url + route, waitFor=1)
+            assert f"The route is {route}" in page["markdown"]
+            assert (page["metadata"]["cacheState"], page["metadata"]["url"]) == (state, url + route)
+    # Over HTTP they are one page.
+    assert [lab.scrape(url + route)["metadata"]["cacheState"] for route in ("#/a", "#/b")] == ["miss", "hit"]

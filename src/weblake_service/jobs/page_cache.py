@@ -155,9 +155,9 @@ def _key(url: str, options: Mapping[str, object]) -> bytes:
     """Return the cache key: equal for two spellings of one URL with the same location and rendering options."""
     country = country_of(options).code
     place = accept_language(options) + ("" if country == DEFAULT_COUNTRY else f" {country}")
-    page = f"{place} {clean_url(url, allow_private=True).partition('#')[0]}"
-    seen = rendering_key(options)
-    page = f"{page} {seen}" if seen else page
+    address, seen = clean_url(url, allow_private=True), rendering_key(options)
+    # A script can show another page for another fragment, but no server is sent the fragment.
+    page = f"{place} {address} {seen}" if seen else f"{place} {address.partition('#')[0]}"
     return hashlib.sha256(page.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -154,6 +154,16 @@ def test_a_page_whose_script_hides_its_size_is_read_and_bounded(
         assert "has grown beyond 1000 characters" in reply.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("size", "expected"), [("width: 900px; height: 40000px", 16_000), ("width: 40000px; height: 15000px", 15_016)]
+)
+def test_a_screenshot_of_an_immense_page_is_cut(lab: BrowserLab, size: str, expected: int) -> None:
+    hidden = "Object.defineProperty(Element.prototype, 'scrollHeight', {get() { return 1 }})"
+    lab.site.page("/immense", f"<script>{hidden}</script><main style='{size}'>x</main>".encode())
+    found = lab.scrape(lab.site.url("/immense"), formats=[{"type": "screenshot", "fullPage": True}], maxAge=0)
+    assert picture(found["screenshot"]) == ("png", 1280, expected)
+
+
 def test_certificates_are_verified_on_request(lab: BrowserLab, tmp_path: Path) -> None:
     from https_site import secure
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _ACTION_TIMEOUT_MS, _WAIT_TIMEOUT_MS = 5_000, 30_000
 #: Maximum clicks of one action that clicks all matches.
 _MAX_CLICKS = 500
-#: Maximum characters of HTML and of a script's result.
+#: Maximum characters of HTML.
 _MAX_CHARS = 32 << 20
 #: Playwright's error texts for a selector, key or number that is invalid on any page.
 _INVALID_INPUT_ERRORS = ("parsing css selector", "not a valid selector", "Unknown key", "outside of [0.1 - 2]")

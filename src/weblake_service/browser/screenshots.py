@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playwright.async_api import Page, ViewportSize
 
-#: Maximum pixels of a full page: the largest bitmap that Chromium renders.
-_MAX_HEIGHT = 16_000
-_HEIGHT_SCRIPT = "() => Math.max(document.documentElement?.scrollHeight ?? 0, document.body?.scrollHeight ?? 0)"
+#: Maximum pixels of a full page in each direction: the largest bitmap that Chromium renders.
+_MAX_PIXELS = 16_000
 #: Style sheet for `blockAds` that hides consent dialogs and empty ad slots.
 HIDDEN = "{selectors} {{ display: none !important }}"
 
@@ -50,10 +49,19 @@ async def _capture(page: Page, picture_options: Mapping[str, object], style: str
         how |= {"type": "jpeg", "quality": quality}
     if picture_options.get("full_page"):
         how["full_page"] = True
-        size = page.viewport_size
-        if size is not None and await page.evaluate(_HEIGHT_SCRIPT) > _MAX_HEIGHT:
-            how["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": _MAX_HEIGHT}
+        size, content = page.viewport_size, await _content_size(page)
+        if size is not None and max(content.values()) > _MAX_PIXELS:
+            height = min(content["height"], _MAX_PIXELS)
+            how["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": max(size["height"], height)}
     return _data_uri(f"image/{how['type']}", await page.screenshot(**how))
+
+
+async def _content_size(page: Page) -> dict[str, float]:
+    """Return the width and height of the whole page; from the browser, because a script can hide them."""
+    protocol = await page.context.new_cdp_session(page)
+    size = (await protocol.send("Page.getLayoutMetrics"))["cssContentSize"]
+    await protocol.detach()
+    return {"width": size["width"], "height": size["height"]}
 
 
 async def pdf(page: Page, picture_options: Mapping[str, object]) -> str:

@@ -22,6 +22,9 @@ MAX_BYTES, MAX_DEPTH, MAX_PARTS = 100_000, 64, 5_000
 _MAX_REFERENCE_CHAIN = 50
 #: Maximum nesting depth of a response, and maximum number of its errors that are listed.
 _MAX_RESPONSE_DEPTH, _MAX_LISTED_ERRORS = 100, 5
+#: Maximum number of values in a response whose errors are listed: the validator finds all of them before it returns the
+#: first, which takes a tenth of a millisecond for each value.
+_MAX_CHECKED_VALUES = 5_000
 _UNSUPPORTED_REFERENCES = ("$dynamicRef", "$recursiveRef")
 
 #: Returns what is wrong with a value; empty if it is valid.
@@ -53,6 +56,10 @@ def checker(schema: Mapping[str, object]) -> Check:
     def check(value: object) -> str:
         if _depth(value) > _MAX_RESPONSE_DEPTH:
             return f"it nests deeper than {_MAX_RESPONSE_DEPTH} levels"
+        if validator.is_valid(value):
+            return ""
+        if _count_values(value) > _MAX_CHECKED_VALUES:
+            return f"it does not satisfy the schema, and has more than {_MAX_CHECKED_VALUES} values"
         found = []
         for error in validator.iter_errors(value):
             place = "/".join(str(part) for part in error.instance_path)
@@ -127,3 +134,14 @@ def _depth(value: object) -> int:
         inner = one.values() if isinstance(one, Mapping) else one if isinstance(one, list | tuple) else ()
         waiting.extend((each, depth + 1) for each in inner if isinstance(each, Mapping | list | tuple))
     return deepest
+
+
+def _count_values(value: object) -> int:
+    """Return the number of values within a value, at any depth."""
+    count, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        inner = one.values() if isinstance(one, Mapping) else one if isinstance(one, list) else ()
+        count += len(inner)
+        waiting.extend(each for each in inner if isinstance(each, Mapping | list))
+    return count

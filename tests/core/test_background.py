@@ -291,8 +291,8 @@ for start in (
 @proves(
     "P12",
     at="src/weblake/dataset/parallel.py",
-    line="                    free_memory.require(free_memory.THREAD_BYTES)  # `submit` may start a thread",
-    becomes="                    pass",
+    line="                free_memory.require(free_memory.THREAD_BYTES)  # `submit` may start a thread",
+    becomes="                pass",
 )
 def test_p12_no_thread_is_started_without_the_memory_to_begin() -> None:
     """`Thread.start` would wait for ever for a thread that had none: https://github.com/python/cpython/issues/140746."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pytest
 
 import weblake
 from weblake.arrow import arrays, parquet, schemas
-from weblake.dataset import layout
+from weblake.dataset import layout, lazy_frames
 from weblake.dataset.layout import Layout
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.storage import Storage, open_storage
@@ -138,17 +139,40 @@ def test_a_polars_filter_gives_the_same_rows_as_on_a_frame(lake: str) -> None:
         pl.col("day").str.ends_with("-22"),
         pl.col("markdown").str.contains(f"{NEW} 4"),
         n.is_between(11, 19) | (pl.col("load_id") == NEW),
+        (n > 3) & (n < 9),  # one column twice
+        pl.col("url").str.to_lowercase() == pl.col("url"),
         pl.lit(value=False),
+        pl.lit(value=True),
     ):
         assert lazy.filter(wanted).collect().equals(whole.filter(wanted)), wanted
         assert lazy.filter(wanted).select("url").collect().equals(whole.filter(wanted).select("url")), wanted
         assert lazy.filter(wanted).select(pl.len()).collect().item() == whole.filter(wanted).height, wanted
         assert lazy.filter(wanted).head(2).collect().equals(whole.filter(wanted).head(2)), wanted
         assert lazy.head(7).filter(wanted).collect().equals(whole.head(7).filter(wanted)), wanted
+        numbers = lambda frame: frame.select(pl.int_range(pl.len()))  # noqa: E731
+        assert numbers(lazy.filter(wanted)).collect().equals(numbers(whole.filter(wanted))), wanted
     for count in (0, 1, 26, 99):
         assert lazy.head(count).collect().equals(whole.head(count))
     assert lazy.select(pl.len()).collect().item() == 30
     assert lazy.group_by("shop").len().sort("shop").collect().rows() == [("007", 25), ("8=ü", 5)]
+
+
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_a_polars_query_that_uses_no_column_has_all_rows(lake: str, engine: Literal["in-memory", "streaming"]) -> None:
+    for columns in (None, ["shop"], ["position", "markdown"]):
+        lazy = weblake.read(lake, columns=columns).to_polars_lazy()
+        for frame, rows_there in ((lazy, 30), (lazy.head(26), 26), (lazy.filter(pl.lit(value=True)), 30)):
+            numbered = frame.with_row_index("number").select("number").collect(engine=engine)
+            assert numbered["number"].to_list() == list(range(rows_there))
+
+
+def test_polars_gets_columns_in_the_order_of_the_schema(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources: list[Callable[..., Iterator[pl.DataFrame]]] = []
+    monkeypatch.setattr(lazy_frames, "register_io_source", lambda source, **_: sources.append(source))
+    weblake.read(lake).to_polars_lazy()
+    for predicate, limit in ((None, None), (pl.col("position") < 9, None), (pl.col("position") < 9, 9)):
+        frames = list(sources[0](["url", "position"], predicate, limit, None))  # as the engine of Polars 1.30 asks
+        assert {tuple(frame.columns) for frame in frames} == {("position", "url")}
 
 
 def test_files_that_a_filter_excludes_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

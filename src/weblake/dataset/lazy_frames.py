@@ -50,7 +50,8 @@ def _frames(
     n_rows: int | None,
     batch_size: int | None,
 ) -> Iterator[pl.DataFrame]:
-    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    # In the order of the schema: the streaming engine of Polars 1.30 takes columns by place.
+    wanted = schema if columns is None else pa.schema([field for field in schema if field.name in columns])
     if predicate is not None and n_rows is None:
         names = [name for name in names if _possible(predicate, layout.keys_of(name))]
 
@@ -62,14 +63,15 @@ def _frames(
         return
     # The columns of the filter are read in addition to the columns of the result.
     asked = predicate.meta.root_names() if predicate is not None else []
-    read = pa.schema([schema.field(name) for name in dict.fromkeys([*wanted.names, *asked])])
+    names_read = dict.fromkeys([*wanted.names, *asked]) or schema.names[:1]  # a frame without columns has no rows
+    read = pa.schema([schema.field(name) for name in names_read])
     most = min(batch_size or FRAME_ROWS, n_rows or FRAME_ROWS, FRAME_ROWS)
     left = n_rows
     rows = in_order(storage, names, lambda name, source: opened(name, source).all(read, most))
     for frame in _gathered(rows, n_rows):
         # The limit applies before the filter: `head(30).filter(…)`.
         some = frame if left is None else frame.head(left)
-        yield (some if predicate is None else some.filter(predicate)).select(wanted.names)
+        yield _select(some if predicate is None else some.filter(predicate), wanted.names)
         left = None if left is None else left - some.height
         if left == 0:
             return
@@ -112,14 +114,15 @@ class _File:
 
     def matching(self, wanted: pa.Schema, predicate: pl.Expr) -> Iterator[pl.DataFrame]:
         """Yield the rows that match, per row group; other columns than the filter's are read only after a match."""
-        asked = predicate.meta.root_names() or wanted.names[:1]
+        # A column that the filter names twice is twice in its names.
+        asked = list(dict.fromkeys(predicate.meta.root_names())) or wanted.names[:1] or self._schema.names[:1]
         rest = [name for name in wanted.names if name not in asked]
         for group in range(self._file.num_row_groups):
             frame = self._group(group, asked)
             matches = frame.with_columns(predicate.alias(_MATCHES))[_MATCHES]
             if matches.any():
                 frame = frame.hstack(self._group(group, rest)) if rest else frame
-                yield frame.filter(matches).select(wanted.names)
+                yield _select(frame.filter(matches), wanted.names)
 
     def _group(self, group: int, names: Iterable[str]) -> pl.DataFrame:
         schema = self._columns(names)
@@ -139,6 +142,11 @@ def _possible(predicate: pl.Expr, keys: Mapping[str, str]) -> bool:
     if not keys.keys() >= set(predicate.meta.root_names()):
         return True
     return bool(pl.DataFrame(dict(keys)).select(predicate.alias(_MATCHES))[_MATCHES].any())
+
+
+def _select(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Return these columns of a frame with columns. If there are none, the number of rows stays: Polars counts them."""
+    return frame.select(names) if names else frame.drop(frame.columns)
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +17,8 @@ A = TypeVar("A")
 B = TypeVar("B")
 #: Threads that wait for an object store.
 READERS = 16
+#: How the names of the threads begin.
+_THREADS = "weblake-items"
 
 
 def readers(storage: Storage) -> int:
@@ -29,15 +32,16 @@ def in_order(
     """Yield the result of `do` for each item, in order; `threads` threads work on at most `most` items ahead."""
     waiting: deque[Future[B]] = deque()
     left = iter(items)
-    with ThreadPoolExecutor(threads, "weblake-read") as pool:
-        try:
-            while True:
-                for item in islice(left, most - len(waiting)):
-                    free_memory.require(free_memory.THREAD_BYTES)  # `submit` may start a thread
-                    waiting.append(pool.submit(do, item))
-                if not waiting:
-                    return
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+    pool = ThreadPoolExecutor(threads, _THREADS)
+    try:
+        while True:
+            for item in islice(left, most - len(waiting)):
+                free_memory.require(free_memory.THREAD_BYTES)  # `submit` may start a thread
+                waiting.append(pool.submit(do, item))
+            if not waiting:
+                return
+            yield waiting.popleft().result()
+    finally:
+        # A generator that was not read to its end may be closed in a thread of its own pool: Polars releases a source
+        # in any thread that calls Polars. A thread cannot wait for itself.
+        pool.shutdown(wait=not threading.current_thread().name.startswith(_THREADS), cancel_futures=True)

@@ -203,6 +203,7 @@ def test_the_identity_of_a_document_is_distinct_and_cheap() -> None:
     odd = b'{"metadata":{"url":"\\ud800"}}'
     assert (parse_alone(odd).url, parse_alone(odd).digest) == ("�", hashlib.sha256(odd).digest()[:16])
     assert parse_alone(b"{}").identity[:3] == (None, None, None)
+    assert parse_alone(b'{"metadata":{"scrapeId":""}}').scrape_id is None
     for other in (b"5", b"null", b'["text"]', b'{"a":1}'):
         raw = b'{"metadata":{"scrapeId":%b,"sourceURL":%b,"url":%b}}' % (other, other, other)
         assert parse_alone(raw).identity[:3] == (None, None, None)

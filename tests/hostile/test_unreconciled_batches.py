@@ -36,7 +36,7 @@ def test_h28_a_url_given_twice_and_scraped_once_counts_once(service: ScriptedSer
 @proves(
     "H28",
     at="src/weblake/loads/accounting.py",
-    line='identity = f"{scrape_id}\\x00{source_url}" if scrape_id else f"\\x00{page}"',
+    line='identity = f"{scrape_id}\\x00{source_url or url}" if scrape_id else f"\\x00{page}"',
     becomes='identity = f"{source_url}" if scrape_id else f"\\x00{page}"',
 )
 def test_h28_a_url_given_twice_and_scraped_twice_is_stored_twice(service: ScriptedService, lake: Lake) -> None:
@@ -119,6 +119,20 @@ def test_h18_documents_are_matched_in_any_order_and_spelling_of_urls(
     Job(service, told)
     lake.run("batch", *urls(0, 1, 2)).landed(told)
     assert [row["position"] for row in documents(lake.root)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("metadata", [{"scrapeId": ""}, {"scrapeId": "", "url": ...}, {"scrapeId": "a", "url": ...}])
+def test_documents_without_a_source_url_and_an_id_of_their_own_are_all_stored(
+    service: ScriptedService, lake: Lake, metadata: dict[str, object]
+) -> None:
+    told = [
+        page(n, metadata={key: value if value != ... else url_of(n) for key, value in metadata.items()})
+        for n in range(3)
+    ]
+    Job(service, told)
+    outcome = lake.run("batch", *urls(0, 1, 2))
+    assert (outcome.code, outcome.json["stored"], outcome.json["missing"]) == (0, 3, 0)
+    assert [row["markdown"] for row in documents(lake.root)] == [document["markdown"] for document in told]
 
 
 def test_documents_of_other_urls_are_not_published(service: ScriptedService, lake: Lake) -> None:

@@ -153,6 +153,8 @@ def test_h18_documents_that_overlapping_chunks_repeat_are_stored_once() -> None:
     assert reconciler.document("same", "http://a.test/", None, b"")
     assert not reconciler.document("same", "http://a.test/", None, b"")
     assert reconciler.document("same", "http://a.test/other", None, b"")  # one id for all pages: none may be lost
+    assert reconciler.document("same", None, "http://a.test/3", b"")
+    assert reconciler.document("same", None, "http://a.test/4", b"")
 
 
 def test_without_scrape_ids_documents_are_distinguished_by_their_source_url() -> None:
@@ -276,6 +278,11 @@ def test_without_a_list_the_counters_of_the_service_are_compared(head: dict[str,
         ("http://Example.ORG:80/a/", "https://example.org/a"),
         ("http://example.org/a%20b", "http://example.org/a b"),
         ("http://bücher.example/", "http://xn--bcher-kva.example"),
+        ("http://Straße.example/", "http://xn--strae-oqa.example"),  # as browsers and httpx encode it
+        ("http://Βόλος。Example/", "http://xn--nxasmm1c.example"),
+        ("http://ΒΌΛΟΣ.example/", "http://xn--nxasmq6b.example"),
+        ("http://نامه\u200cای.example/", "http://xn--mgba3gch31f060k.example"),
+        ("http://example.org/%e9", "http://example.org/%E9"),
         ("http://www.example.org/a#top", "http://example.org/a"),
         ("http://example.org/(a)%2c%41", "http://example.org/%28a%29,A"),
     ],
@@ -285,7 +292,13 @@ def test_harmless_changes_of_a_url_are_ignored(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("http://a.test/A", "http://a.test/a"), ("http://a.test/?a=1", "http://a.test/?a=2")]
+    ("one", "other"),
+    [
+        ("http://a.test/A", "http://a.test/a"),
+        ("http://a.test/?a=1", "http://a.test/?a=2"),
+        ("http://a.test/%E9", "http://a.test/%E8"),  # Latin-1
+        ("http://straße.test/", "http://strasse.test/"),
+    ],
 )
 def test_differences_that_select_another_page_are_kept(one: str, other: str) -> None:
     assert url_key(one) != url_key(other)

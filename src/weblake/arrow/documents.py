@@ -30,7 +30,7 @@ class Parsed(msgspec.Struct, gc=False):  # created in a tenth of the time of a d
     fields: Mapping[str, Raw]
     #: The values in metadata; None if absent, null or not an object. A value that cannot be decoded is `...`.
     metadata: Mapping[str, object] | None
-    #: metadata.scrapeId, .sourceURL and .url, each None if it is not a string.
+    #: metadata.scrapeId, .sourceURL and .url, each None if it is not a string, and the id also if it is empty.
     scrape_id: str | None
     source_url: str | None
     url: str | None
@@ -89,7 +89,7 @@ def _build(texts: response_json.Documents, place: int, split: dict[str, Raw], *,
         place,
         split,
         metadata,
-        scrape_id if type(scrape_id) is str else None,
+        scrape_id if type(scrape_id) is str and scrape_id else None,
         source_url if type(source_url) is str else None,
         url if type(url) is str else None,
         repaired,

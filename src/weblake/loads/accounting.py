@@ -104,7 +104,7 @@ class Reconciler:
         if page is not None and listed and self._list is not None and not self._list.has_room(page):
             return False
         # The id alone is not enough: if a service gives all pages the same id, no page may be lost.
-        identity = f"{scrape_id}\x00{source_url}" if scrape_id else f"\x00{page}"
+        identity = f"{scrape_id}\x00{source_url or url}" if scrape_id else f"\x00{page}"
         if scrape_id is None and (listed or page is None):
             identity += f"\x00{content.hex()}"
         digest = blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=16).digest()

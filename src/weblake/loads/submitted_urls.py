@@ -11,11 +11,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from encodings.idna import nameprep
 from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
 #: Escapes of characters that have another meaning unescaped: `/a%2Fb` is another page than `/a/b`.
 _RESERVED_ESCAPES = re.compile(r"(%(?:2[36BbFf]|3[BbDdFf]|25))")
+
+#: The dots between the labels of a host, and the letters that Python's codec replaces (`ß` by `ss`) or removes, but
+#: browsers and httpx encode: the names with and without them may belong to different owners.
+_DOTS, _KEPT_LETTERS = re.compile("[.\u3002\uff0e\uff61]"), re.compile("([\u00df\u03c2\u200c\u200d])")
 
 #: Matches nearly every URL: one that needs no normalisation beyond the groups of this pattern.
 _SIMPLE_URL = re.compile(r'https?://(?:www\.)?([a-z0-9.-]*[a-z0-9-])(?::80|:443)?(/[!"$&->@-~]*)?(\?[!"$&-~]+)?')
@@ -42,22 +47,35 @@ def url_key_slow(url: str) -> str:
         text = f"http://{text.removeprefix('//')}"
     try:
         parts = urlsplit(text)
+        parts = parts._replace(netloc=parts.netloc.replace("\u03a3", "\u03c3"))  # `lower` gives a final one as \u03c2
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return text
     with suppress(UnicodeError):
-        host = host.encode("idna").decode("ascii")
+        host = ".".join(map(_encode_label, _DOTS.split(host)))
     host = host.removeprefix("www.")
     port_text = "" if port in (None, 80, 443) else f":{port}"
     query = f"?{_unescape(parts.query)}" if parts.query else ""
     return f"{host}{port_text}{_unescape(parts.path).rstrip('/')}{query}"
 
 
+def _encode_label(label: str) -> str:
+    """Return one label of a host in ASCII, as browsers encode it; raises UnicodeError if that is not possible."""
+    parts = _KEPT_LETTERS.split(label)
+    if len(parts) == 1:
+        return label.encode("idna").decode("ascii")
+    kept = "".join(part if number % 2 else nameprep(part) for number, part in enumerate(parts))
+    return f"xn--{kept.encode('punycode').decode('ascii')}"
+
+
 def _unescape(text: str) -> str:
     if "%" not in text:
         return text
     pieces = _RESERVED_ESCAPES.split(text)
-    return "".join(piece.upper() if number % 2 else unquote(piece) for number, piece in enumerate(pieces))
+    # Bytes that are not UTF-8 stay distinct: `%E9` is another page than `%E8`.
+    return "".join(
+        piece.upper() if number % 2 else unquote(piece, errors="surrogateescape") for number, piece in enumerate(pieces)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,14 @@ def url_key_slow(url: str) -> str:
         text = f"http://{text.removeprefix('//')}"
     try:
         parts = urlsplit(text)
-        parts = parts._replace(netloc=parts.netloc.replace("\u03a3", "\u03c3"))  # `lower` gives a final one as \u03c2
+        if "\u03a3" in parts.netloc:
+            parts = parts._replace(netloc=parts.netloc.replace("\u03a3", "\u03c3"))  # `lower` makes a final one \u03c2
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return text
-    with suppress(UnicodeError):
-        host = ".".join(map(_encode_label, _DOTS.split(host)))
+    if not host.isascii():
+        with suppress(UnicodeError):
+            host = ".".join(map(_encode_label, _DOTS.split(host)))
     host = host.removeprefix("www.")
     port_text = "" if port in (None, 80, 443) else f":{port}"
     query = f"?{_unescape(parts.query)}" if parts.query else ""

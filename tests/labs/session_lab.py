@@ -17,6 +17,7 @@ CLICKS = (
     b"<title>Start</title><main><h1>Counter</h1><button onclick=\"document.title = 'clicked ' + ++n\">Add</button>"
     b"<input id=name aria-label=Name></main><script>let n = 0</script>"
 )
+TARGET_EVENTS = ("Target.targetCreated", "Target.targetInfoChanged")
 
 
 @cache
@@ -80,21 +81,46 @@ class Wire:
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
         self._last = 0
+        self._events: list[dict[str, Any]] = []
 
     def say(self, method: str, params: dict[str, object] | None = None, session: str | None = None) -> dict[str, Any]:
-        """Send a command and return its whole response; events are skipped."""
+        """Send a command and return its whole response; events are kept for `arrived`."""
         self._last += 1
         said = {"id": self._last, "method": method, "params": params or {}}
         self._socket.send(json.dumps(said | ({"sessionId": session} if session else {})))
         while (reply := json.loads(self._socket.recv(30))).get("id") != self._last:
-            continue
+            self._events.append(reply)
         return dict(reply)
+
+    def arrived(self, url: str) -> str:
+        """Wait until a target has a URL that begins with this, and return its id."""
+        while True:
+            while self._events:
+                told = self._events.pop(0)
+                target = told["params"].get("targetInfo", {})
+                if told["method"] in TARGET_EVENTS and target["url"].startswith(url):
+                    return str(target["targetId"])
+            self._events.append(json.loads(self._socket.recv(30)))
+
+    def press(self, session: str, key: str, code: int, modifiers: int = 0) -> None:
+        """Press a key, with modifiers as a bit mask: Alt 1, Ctrl 2, Meta 4, Shift 8."""
+        for kind in ("rawKeyDown", "keyUp"):
+            how: dict[str, object] = {"type": kind, "key": key, "code": key, "modifiers": modifiers}
+            how |= {"windowsVirtualKeyCode": code, "nativeVirtualKeyCode": code}
+            assert "error" not in self.say("Input.dispatchKeyEvent", how, session)
+
+    def attach(self, target: str) -> str:
+        """Return a new protocol session of a target."""
+        return str(self.say("Target.attachToTarget", {"targetId": target, "flatten": True})["result"]["sessionId"])
 
     def page(self) -> str:
         """Return the protocol session of the first page."""
+        return self.attach(self.target())
+
+    def target(self) -> str:
+        """Return the id of the first page."""
         targets = self.say("Target.getTargets")["result"]["targetInfos"]
-        target = next(one["targetId"] for one in targets if one["type"] == "page")
-        return str(self.say("Target.attachToTarget", {"targetId": target, "flatten": True})["result"]["sessionId"])
+        return str(next(one["targetId"] for one in targets if one["type"] == "page"))
 
     def title(self, session: str) -> str:
         found = self.say("Runtime.evaluate", {"expression": "document.title"}, session)

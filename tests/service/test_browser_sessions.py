@@ -25,7 +25,7 @@ import pytest
 from browser_lab import BrowserLab, children, command, running
 from catalogue import proves
 from polling import until
-from session_lab import CLICKS, Sessions, wire
+from session_lab import CLICKS, Sessions, Wire, wire
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from weblake.errors import InvalidOption
@@ -177,6 +177,7 @@ def test_s8_the_protocol_gives_access_to_pages_only(red: Sessions, tmp_path: Pat
             client.say("Target.createBrowserContext", {"proxyBypassList": "*"}),
             client.say("Input.dispatchDragEvent", _dropping(secret), page),
             client.say("Target.exposeDevToolsProtocol", {"targetId": "x"}),
+            client.say("Target.openDevTools", {"targetId": client.target()}),
             client.say("Target.attachToTarget", {"targetId": "x"}),
             client.say("Tethering.bind", {"port": 9999}),
             client.say("SystemInfo.getProcessInfo"),
@@ -448,6 +449,42 @@ def test_a_session_reaches_the_same_addresses_as_the_service(red: Sessions) -> N
                 assert client.say("Page.navigate", {"url": url}, page)["result"].get("errorText"), url
         assert lab.site.requests == []
         assert public.status(made) == "active"
+
+
+@proves(
+    "S8",
+    at="src/weblake_service/sessions/cdp_multiplexer.py",
+    line="self._mux.require_web_page(message.method, session)",
+    becomes="pass",
+)
+@pytest.mark.system
+def test_s8_pages_of_the_browser_itself_take_no_commands(red: Sessions) -> None:
+    def evaluate(session: str) -> dict[str, Any]:
+        return client.say("Runtime.evaluate", {"expression": "location.href"}, session)
+
+    with wire(red.create()["cdpUrl"]) as client:
+        for one in client.say("Target.getTargets")["result"]["targetInfos"]:
+            if one["url"].startswith("chrome:"):
+                assert "pages of the web" in evaluate(client.attach(one["targetId"]))["error"]["message"]
+        client.say("Target.setDiscoverTargets", {"discover": True})
+        # Chromium executes shortcuts that no page has handled. F12 opens the developer tools, which read files.
+        page = client.attach(client.say("Target.createTarget", {"url": "about:blank"})["result"]["targetId"])
+        client.press(page, "F12", 123)
+        attached = client.say("Target.attachToTarget", {"targetId": client.arrived("devtools:"), "flatten": True})
+        assert "error" in attached or "error" in evaluate(attached["result"]["sessionId"])
+        until(lambda: not [one for one in _urls(client) if one.startswith("devtools:")])
+        # Ctrl+H turns the page of an open session into the history.
+        assert evaluate(page)["result"]["result"]["value"] == "about:blank"
+        client.press(page, "h", 72, modifiers=2)
+        history = client.arrived("chrome://history")
+        assert "pages of the web" in evaluate(page)["error"]["message"]
+        assert "error" in client.say("Page.navigate", {"url": "javascript:alert(1)"}, page)
+        assert "error" not in client.say("Target.createTarget", {"url": "about:blank"})
+        assert client.say("Target.closeTarget", {"targetId": history})["result"]["success"]
+
+
+def _urls(client: Wire) -> list[str]:
+    return [str(one["url"]) for one in client.say("Target.getTargets")["result"]["targetInfos"]]
 
 
 @proves(

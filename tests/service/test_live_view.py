@@ -119,6 +119,10 @@ def test_the_page_opened_or_navigated_last_is_shown() -> None:
         assert not tabs.on_target_info(unseen)
     assert tabs.on_target_info(info("a", "http://a/2"))
     assert tabs.followed == "a"
+    assert tabs.on_target_info(info("a", "chrome://history/"))
+    assert tabs.followed == "b", "a shortcut has turned the page into one of the browser itself"
+    assert tabs.on_target_info(info("a", "http://a/2"))
+    assert tabs.followed == "a"
     assert tabs.on_target_info({**info("b", "http://b/"), "title": "another"})
     assert tabs.followed == "a", "a change of the title is no navigation"
     assert not tabs.on_target_destroyed("w")

@@ -2,6 +2,10 @@
 
 Each client gets a browser session (`Target.attachToBrowserTarget`) that behaves like a connection of its own: it sees
 only the sessions that it opened, and its settings end with it.
+
+Chromium's own pages, such as its developer tools, have more rights than pages of the web: they read files of this
+machine. A page can become one at any time, because Chromium executes its keyboard shortcuts, so no client may send
+commands to them.
 """
 
 from __future__ import annotations
@@ -30,6 +34,13 @@ class Message(msgspec.Struct, omit_defaults=True):
 
 #: Receives the response to a command, or None if the browser has ended.
 _Reply = Callable[[Message | None], None]
+#: Schemes of pages of the web; all others are Chromium's own.
+_WEB_SCHEMES = ("http:", "https:", "about:", "data:", "blob:", "javascript:", "chrome-error:")
+#: Types of targets that are Chromium's own unless they have a URL of the web.
+_OWN_TYPES = frozenset(["other", "browser_ui"])
+_TARGET_EVENTS = frozenset(["Target.targetCreated", "Target.targetInfoChanged", "Target.attachedToTarget"])
+#: Commands that every target accepts.
+_HARMLESS_COMMANDS = frozenset(["Page.close", "Runtime.runIfWaitingForDebugger"])
 _DECODER = msgspec.json.Decoder(Message)
 _ENCODER = msgspec.json.Encoder()
 
@@ -42,6 +53,9 @@ class CdpMultiplexer:
         self._last = 0
         self._waiting: dict[int, _Reply] = {}
         self._clients: dict[str, CdpClient] = {}
+        #: The targets of the sessions, and those that are Chromium's own.
+        self._targets: dict[str, str] = {}
+        self._own_targets: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._end: asyncio.Task[None] | None = None
         chromium.on_message(self._on_message)
@@ -110,21 +124,46 @@ class CdpMultiplexer:
                 reply(message)
             return
         owner = self._clients.get(message.session or "")
+        if message.method in _TARGET_EVENTS:
+            self._on_target(message)
+        elif message.method == "Target.targetDestroyed":
+            self._own_targets.discard(msgspec.json.decode(message.params, type=_Destroyed).target)
         if message.method == "Target.attachedToTarget":
             if owner is not None:
                 self._clients[_session_in(message)] = owner
         elif message.method == "Target.detachedFromTarget":
+            self._targets.pop(_session_in(message), None)
             gone = self._clients.pop(_session_in(message), None)
             if gone is not None and gone.root == _session_in(message):
                 gone.on_disconnect()
         if owner is not None:
             owner.on_event(message)
 
+    def require_web_page(self, method: str | None, session: str | None) -> None:
+        """Check that a session's page is no page of Chromium's own.
+
+        Raises:
+            CdpError: It is one.
+        """
+        if method not in _HARMLESS_COMMANDS and self._targets.get(session or "") in self._own_targets:
+            raise CdpError(f"{str(method)[:100]} is for pages of the web; this page is the browser's own. Close it.")
+
+    def _on_target(self, message: Message) -> None:
+        """Record the target of a new session, and whether a target is Chromium's own."""
+        event = msgspec.json.decode(message.params, type=_TargetEvent)
+        if event.session is not None:
+            self._targets[event.session] = event.info.id
+        if event.info.is_own:
+            self._own_targets.add(event.info.id)
+        else:
+            self._own_targets.discard(event.info.id)
+
     def _forget(self, client: CdpClient) -> None:
         """Close a client's sessions."""
         if not any(one is client for one in self._clients.values()):
             return
         self._clients = {session: one for session, one in self._clients.items() if one is not client}
+        self._targets = {session: target for session, target in self._targets.items() if session in self._clients}
         if self._chromium.gone.is_set():
             return
         bye = msgspec.json.encode({"sessionId": client.root})
@@ -172,6 +211,7 @@ class CdpClient:
         """
         if self.gone:
             raise CdpError("The browser is gone.")
+        self._mux.require_web_page(method, session)
         given = msgspec.Raw(_ENCODER.encode(params or {}))
         return await self._mux._request(Message(method=method, session=session or self.root, params=given))
 
@@ -188,11 +228,13 @@ class CdpClient:
         """Send a message of such a client; the response has the client's own id.
 
         Raises:
-            CdpError: The session does not belong to this client, or the browser has ended.
+            CdpError: The session does not belong to this client or is one of Chromium's own pages, or the browser has
+                ended.
         """
         number, session = message.id, message.session
         if session is not None and self._mux._clients.get(session) is not self:
             raise CdpError("Session with given id not found.")
+        self._mux.require_web_page(message.method, session)
 
         def reply(answer: Message | None) -> None:
             if self._raw is None:
@@ -228,6 +270,28 @@ class CdpClient:
         self._raw = None
         self._listeners.clear()
         self._mux._forget(self)
+
+
+class _TargetInfo(msgspec.Struct):
+    id: str = msgspec.field(name="targetId")
+    type: str = ""
+    url: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether it is one of Chromium's own pages; a page without a URL has not loaded yet."""
+        if self.url.startswith(_WEB_SCHEMES):
+            return False
+        return bool(self.url) or self.type in _OWN_TYPES
+
+
+class _TargetEvent(msgspec.Struct):
+    info: _TargetInfo = msgspec.field(name="targetInfo")
+    session: str | None = msgspec.field(name="sessionId", default=None)
+
+
+class _Destroyed(msgspec.Struct):
+    target: str = msgspec.field(name="targetId")
 
 
 class _Attached(msgspec.Struct):

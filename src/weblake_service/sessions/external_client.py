@@ -18,21 +18,30 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from weblake_service.sessions.cdp import CdpError
 from weblake_service.sessions.cdp_multiplexer import CdpClient, Message
 
+#: Allowed commands of the browser itself: a new version of Chromium can have others, such as Target.openDevTools, with
+#: which files of this machine can be read.
+_BROWSER_COMMANDS = frozenset({
+    "Browser.close", "Browser.getHistogram", "Browser.getHistograms", "Browser.getVersion", "Browser.getWindowBounds",
+    "Browser.getWindowForTarget", "Browser.grantPermissions", "Browser.resetPermissions", "Browser.setContentsSize",
+    "Browser.setDownloadBehavior", "Browser.setPermission", "Browser.setWindowBounds", "Target.activateTarget",
+    "Target.attachToBrowserTarget", "Target.attachToTarget", "Target.autoAttachRelated", "Target.closeTarget",
+    "Target.createBrowserContext", "Target.createTarget", "Target.detachFromTarget", "Target.disposeBrowserContext",
+    "Target.getBrowserContexts", "Target.getTargetInfo", "Target.getTargets", "Target.setAutoAttach",
+    "Target.setDiscoverTargets",
+})  # fmt: skip
 #: Allowed domains: those that concern pages.
 _ALLOWED_DOMAINS = frozenset({
-    "Accessibility", "Animation", "Audits", "BackgroundService", "Browser", "CacheStorage", "Console", "CSS", "DOM",
+    "Accessibility", "Animation", "Audits", "BackgroundService", "CacheStorage", "Console", "CSS", "DOM",
     "DOMDebugger", "DOMSnapshot", "DOMStorage", "Debugger", "DeviceAccess", "DeviceOrientation", "Emulation",
     "EventBreakpoints", "Fetch", "HeadlessExperimental", "HeapProfiler", "IO", "IndexedDB", "Input", "Inspector",
     "LayerTree", "Log", "Media", "Network", "Overlay", "Page", "Performance", "PerformanceTimeline", "Preload",
-    "Profiler", "Runtime", "Schema", "Security", "ServiceWorker", "Storage", "Target", "WebAudio", "WebAuthn",
+    "Profiler", "Runtime", "Schema", "Security", "ServiceWorker", "Storage", "WebAudio", "WebAuthn",
 })  # fmt: skip
 _REFUSED_COMMANDS = frozenset({
-    # Access to files of this machine, and actions of Chromium itself.
-    "DOM.setFileInputFiles", "Browser.executeBrowserCommand",
-    # CDP exposed to a page, or in a wrapped form that is not checked here.
-    "Target.exposeDevToolsProtocol", "Target.sendMessageToTarget", "Target.setRemoteLocations",
-    # Crashing the browser is not a supported way to end a session.
-    "Browser.crash", "Browser.crashGpuProcess", "Page.crash",
+    # Access to files of this machine.
+    "DOM.setFileInputFiles",
+    # Crashing a page is not a supported way to end a session.
+    "Page.crash",
 })  # fmt: skip
 #: Acknowledged without effect: clients send it when they connect, and downloads are never written.
 _ACKNOWLEDGED_COMMANDS = frozenset(["Browser.setDownloadBehavior", "Page.setDownloadBehavior"])
@@ -59,7 +68,8 @@ class _Params(msgspec.Struct):
 def refusal_reason(message: Message) -> str:
     """Return why a command of an external client is refused; empty if it is allowed."""
     method = message.method or ""
-    if method.partition(".")[0] not in _ALLOWED_DOMAINS or method in _REFUSED_COMMANDS:
+    allowed = method in _BROWSER_COMMANDS or method.partition(".")[0] in _ALLOWED_DOMAINS
+    if not allowed or method in _REFUSED_COMMANDS:
         return f"{method[:100]} is not for sessions of this service."
     if method in _NAVIGATION_COMMANDS or method == _DRAG_COMMAND or method.startswith("Target."):
         try:

@@ -9,7 +9,7 @@ from typing import Any
 #: Maximum characters of a URL and of a title that are sent to the viewer.
 _MAX_URL_CHARS, _MAX_TITLE_CHARS = 2048, 300
 #: URL prefixes of internal pages of the browser, which are not listed.
-_INTERNAL_PREFIXES = ("devtools://", "chrome-extension://")
+_INTERNAL_PREFIXES = ("devtools:", "chrome:", "chrome-untrusted:", "chrome-extension:", "view-source:")
 
 
 @dataclass(slots=True)
@@ -40,8 +40,11 @@ class LiveTabs:
     def on_target_info(self, info: Mapping[str, Any]) -> bool:
         """Process a target event; return whether anything that is shown has changed."""
         target, url = str(info.get("targetId")), str(info.get("url", ""))[:_MAX_URL_CHARS]
-        if info.get("type") != "page" or url.startswith(_INTERNAL_PREFIXES):
+        if info.get("type") != "page":
             return False
+        if url.startswith(_INTERNAL_PREFIXES):
+            # A keyboard shortcut can open such a page in a tab.
+            return self.on_target_destroyed(target)
         page = (url, str(info.get("title", ""))[:_MAX_TITLE_CHARS])
         before = self.pages.get(target)
         self.pages[target] = page

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import logging
 import secrets
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +25,8 @@ from weblake_service.web.connection_pools import ConnectionPools
 _LOG = logging.getLogger("weblake.service")
 #: Seconds until a Chromium must have responded for the first time, on a busy machine.
 _START_TIMEOUT_S = 60.0
+#: Events with the URL of a target, and the beginning of that of the developer tools.
+_URL_EVENTS, _DEVTOOLS = frozenset(["Target.targetCreated", "Target.targetInfoChanged"]), "devtools://"
 #: Maximum bytes that a session may load.
 _MAX_BYTES = 8 << 30
 
@@ -127,6 +130,8 @@ class Session:
         self._agent = self.settings.user_agent(self.version)
         await keeper.send("Browser.setDownloadBehavior", {"behavior": "deny"})
         keeper.listen(self._on_target)
+        # The multiplexer follows the URLs of all targets.
+        await keeper.send("Target.setDiscoverTargets", {"discover": True})
         await keeper.send("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True})
         # The first page existed before; it is ready once it was attached.
         targets = (await keeper.send("Target.getTargets"))["targetInfos"]
@@ -138,15 +143,21 @@ class Session:
         await self.watchdog.start()
 
     def _on_target(self, method: str, params: dict[str, Any], session: str | None) -> None:
-        if method != "Target.attachedToTarget":
-            return
-        task = asyncio.get_running_loop().create_task(
-            self._configure_target(
-                params["sessionId"], str(params["targetInfo"]["type"]), waits=params["waitingForDebugger"]
-            )
-        )
+        if method == "Target.attachedToTarget":
+            kind = str(params["targetInfo"]["type"])
+            self._run(self._configure_target(params["sessionId"], kind, waits=params["waitingForDebugger"]))
+        elif method in _URL_EVENTS and str(params["targetInfo"]["url"]).startswith(_DEVTOOLS):
+            # A keyboard shortcut has opened the developer tools, which nobody can use.
+            self._run(self._close_target(str(params["targetInfo"]["targetId"])))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _close_target(self, target: str) -> None:
+        with suppress(CdpError):
+            await self._control_client.send("Target.closeTarget", {"targetId": target})
 
     async def _configure_target(self, session: str, kind: str, *, waits: bool) -> None:
         keeper: Cdp = self._control_client

@@ -168,8 +168,8 @@ def _key(message: Key) -> dict[str, object]:
         "type": kind,
         "key": message.key,
         "code": message.code,
+        # Without `nativeVirtualKeyCode`: with it, Chromium executes its own shortcuts, such as F12.
         "windowsVirtualKeyCode": message.number,
-        "nativeVirtualKeyCode": message.number,
         "modifiers": message.modifiers,
         "autoRepeat": message.repeat,
     }

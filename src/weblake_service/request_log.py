@@ -12,6 +12,8 @@ from weblake_service.clock import Clock, iso
 from weblake_service.non_api_paths import is_outside_api
 
 _MAX_ENTRIES = 10_000
+#: Maximum characters of a text of an entry: a request without a key is recorded too, and its head can have 64 KB.
+_MAX_CHARS = 1000
 
 
 @dataclass(slots=True)
@@ -53,7 +55,8 @@ class RequestLog:
         key = next((value for name, value in scope["headers"] if name == b"x-idempotency-key"), None)
         query = scope["query_string"].decode("latin-1")
         path = scope["path"] + (f"?{query}" if query else "")
-        entry = Entry(scope["method"], path, iso(self._clock.now()), key.decode("latin-1") if key is not None else None)
+        sent = key[:_MAX_CHARS].decode("latin-1") if key is not None else None
+        entry = Entry(scope["method"][:_MAX_CHARS], path[:_MAX_CHARS], iso(self._clock.now()), sent)
         self._entries.append(entry)
         return entry
 

@@ -36,11 +36,14 @@ class FakeWeb:
         self.sitemaps: dict[str, list[str]] = {}
         self.delay: float | None = None
         self.note = ""
-        #: URLs (or all, with "*") that are not answered until they are removed.
+        #: URLs (or all, with "*"; all sitemaps, with "sitemap") that are not answered until they are removed.
         self.held: set[str] = set()
         self.asked: list[str] = []
         self.flying = 0
         self.most_flying = 0
+        #: Sitemaps that are being read, and the maximum of it.
+        self.reading = 0
+        self.most_reading = 0
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> FakePage:
         self.asked.append(url)
@@ -84,6 +87,13 @@ class FakeWeb:
         return self.delay
 
     async def sitemap(self, url: str, limit: int) -> list[str]:
+        self.reading += 1
+        self.most_reading = max(self.most_reading, self.reading)
+        try:
+            while "sitemap" in self.held:  # noqa: ASYNC110 - the test's thread releases it
+                await asyncio.sleep(0.002)
+        finally:
+            self.reading -= 1
         return self.sitemaps.get(url, [])[:limit]
 
     def frontier(self, url: str, options: Mapping[str, object]) -> Frontier:

@@ -279,6 +279,16 @@ def test_the_request_log_and_the_counts_are_returned(bench: Any) -> None:
     assert bench.http.get("/_weblake/counts").json()["counts"] == {"pages_billed": 1, "scrape_started": 1}
 
 
+def test_the_request_log_keeps_the_beginning_of_long_requests(bench: Any) -> None:
+    long = "x" * 50_000
+    headers = {"x-idempotency-key": long, "Authorization": "Bearer unknown"}
+    assert bench.http.get(f"/v2/crawl/active?{long}", headers=headers | {"x-idempotency-key": "k"}).status_code == 401
+    assert bench.http.get("/v2/crawl/active", headers=headers).status_code == 401
+    for entry in bench.http.get("/_weblake/requests").json()["requests"]:
+        assert len(str(entry)) < 2500
+        assert entry["path"].startswith("/v2/crawl/active")
+
+
 def test_the_contract_is_served(bench: Any) -> None:
     packaged = files("weblake.api").joinpath("spec/service-api.openapi.yaml").read_bytes()
     assert bench.http.get("/openapi.yaml").content == packaged

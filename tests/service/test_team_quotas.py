@@ -110,6 +110,32 @@ def test_pages_beyond_the_concurrency_of_a_team_wait_and_report_it(make_bench: A
     assert bench.web.most_flying == 3
 
 
+def test_sitemaps_are_read_in_the_slots_of_a_team(make_bench: Any) -> None:
+    bench = make_bench(keys=KEYS, teams={"red": TeamPlan(concurrency=2)})
+    bench.web.held.add("sitemap")
+    got: list[int] = []
+
+    def map_site(url: str, headers: dict[str, str]) -> None:
+        with httpx.Client(base_url=bench.service.url, headers=headers, trust_env=False, timeout=20) as client:
+            got.append(client.post("/v2/map", json={"url": url, "sitemap": "only"}).status_code)
+
+    jobs = [bench.crawl(f"http://crawled{n}.test/") for n in range(2)]
+    bench.until(lambda: bench.web.reading == 2)
+    threads = [threading.Thread(target=map_site, args=(f"http://mapped{n}.test/", RED)) for n in range(2)]
+    threads.append(threading.Thread(target=map_site, args=("http://mapped.test/", BLUE)))
+    for thread in threads:
+        thread.start()
+    bench.until(lambda: bench.web.reading == 3)
+    check = [bench.http.get("/v2/concurrency-check", headers=who).json()["concurrency"] for who in (RED, BLUE)]
+    assert check == [2, 1]
+    bench.web.held.clear()
+    for thread in threads:
+        thread.join()
+    assert got == [200, 200, 200]
+    assert [bench.wait_until_ended(job, "crawl")["completed"] for job in jobs] == [1, 1]
+    assert bench.web.most_reading == 3, "two of one team, and one of the other"
+
+
 def test_a_job_uses_no_more_slots_than_its_team_has(make_bench: Any) -> None:
     bench = make_bench(keys=KEYS, teams={"red": TeamPlan(concurrency=2)})
     bench.web.held.add("*")

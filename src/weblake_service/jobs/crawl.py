@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from sqlite3 import Connection
@@ -43,11 +44,20 @@ class CrawlSource:
     drained = False
 
     def __init__(
-        self, store: Store, clock: Clock, web: Web, job_id: str, url: str, plan: Mapping[str, object], width: int
+        self,
+        store: Store,
+        clock: Clock,
+        web: Web,
+        job_id: str,
+        url: str,
+        plan: Mapping[str, object],
+        width: int,
+        slot: Callable[[], AbstractAsyncContextManager[object]],
     ) -> None:
         self._store = store
         self._clock = clock
         self._web = web
+        self._slot = slot
         self._job_id = job_id
         self._start = url
         self._sitemap = str(plan.get("sitemap", "include"))
@@ -143,7 +153,9 @@ class CrawlSource:
     async def _enqueue_start(self) -> list[QueuedPage]:
         offers = [(self._start, 0)]
         if self._sitemap != "skip":
-            offers += self._new_urls(await self._web.sitemap(self._start, _MAX_SITEMAP_URLS), 0)
+            async with self._slot():
+                listed = await self._web.sitemap(self._start, _MAX_SITEMAP_URLS)
+            offers += self._new_urls(listed, 0)
         now = self._clock.now()
 
         def work(db: Connection) -> list[QueuedPage]:

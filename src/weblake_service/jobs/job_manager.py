@@ -99,7 +99,10 @@ class JobManager:
         most = self._config.plan(row["team"]).concurrency
         width = min(requested, most) if isinstance(requested, int) else most
         if row["kind"] == "crawl":
-            return CrawlSource(self._tools.store, self._tools.clock, self._web, row["id"], row["url"], plan, width)
+            slot = partial(self._tools.scraper.slot, row["team"], row["url"], row["id"])
+            return CrawlSource(
+                self._tools.store, self._tools.clock, self._web, row["id"], row["url"], plan, width, slot
+            )
         return BatchSource(self._tools.store, row["id"], width)
 
     async def _work(self, job_id: str, run: JobRun | ModelRun) -> None:

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from sqlite3 import Connection
@@ -110,14 +111,24 @@ class Scraper:
             PageFailure: The page could not be scraped, or only the cache may be used and does not have it.
         """
         requested_at = self._clock.now()
-        async with self._queue.acquire(team, urlsplit(url).netloc, context.queue) as waited:
+        async with self.slot(team, url, context.queue) as waited:
             since = context.queued_since if context.queued_since is not None else requested_at if waited else None
             queued_ms = max(0, int((self._clock.now() - since) * 1000)) if since is not None else None
+            if context.queue != NO_JOB:
+                await self.check_credits(team)
+            return await self._get(url, options, team, context, queued_ms)
+
+    @asynccontextmanager
+    async def slot(self, team: str, url: str, queue: str = NO_JOB) -> AsyncIterator[bool]:
+        """Hold one of the team's slots for a URL while the block runs; yield whether it had to be waited for.
+
+        Also the readers of sitemaps hold one: without a limit, the sites of one team that do not respond would occupy
+        the connections of all teams.
+        """
+        async with self._queue.acquire(team, urlsplit(url).netloc, queue) as waited:
             self.active[team] += 1
             try:
-                if context.queue != NO_JOB:
-                    await self.check_credits(team)
-                return await self._get(url, options, team, context, queued_ms)
+                yield waited
             finally:
                 self.active[team] -= 1
 

@@ -82,7 +82,8 @@ class WebTools:
             PageFailure: Neither its sitemaps nor its page can be read.
         """
         url = read_target_url(url, allow_private=self._config.allow_private)
-        found = await find_urls(self._web, url, str(options.get("sitemap", "include")))
+        async with self._tools.scraper.slot(self._team, url, self._job_id):
+            found = await find_urls(self._web, url, str(options.get("sitemap", "include")))
         hosts = frozenset(found.hosts)
         known: Known = await self._tools.store.read(lambda db: search_index.titles_of_hosts(db, self._team, hosts))
         links = await arrange(found, known, options)

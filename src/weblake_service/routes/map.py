@@ -75,7 +75,8 @@ class MapRoutes:
 
     async def _find(self, access: Access, url: str, request_options: Mapping[str, object]) -> dict[str, object]:
         parts = self._parts
-        found = await find_urls(parts.web, url, str(request_options.get("sitemap", "include")))
+        async with parts.scraper.slot(access.team, url):
+            found = await find_urls(parts.web, url, str(request_options.get("sitemap", "include")))
         known: Known = {}
         if request_options.get("ignore_cache") is not True:
             hosts = frozenset(found.hosts)

@@ -85,12 +85,16 @@ class Wire:
 
     def say(self, method: str, params: dict[str, object] | None = None, session: str | None = None) -> dict[str, Any]:
         """Send a command and return its whole response; events are kept for `arrived`."""
-        self._last += 1
-        said = {"id": self._last, "method": method, "params": params or {}}
-        self._socket.send(json.dumps(said | ({"sessionId": session} if session else {})))
+        self.tell(method, params, session)
         while (reply := json.loads(self._socket.recv(30))).get("id") != self._last:
             self._events.append(reply)
         return dict(reply)
+
+    def tell(self, method: str, params: dict[str, object] | None = None, session: str | None = None) -> None:
+        """Send a command without reading anything."""
+        self._last += 1
+        said = {"id": self._last, "method": method, "params": params or {}}
+        self._socket.send(json.dumps(said | ({"sessionId": session} if session else {})))
 
     def arrived(self, url: str) -> str:
         """Wait until a target has a URL that begins with this, and return its id."""

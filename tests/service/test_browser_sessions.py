@@ -30,8 +30,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from weblake.errors import InvalidOption
 from weblake_service.config import ServiceConfig
+from weblake_service.routes import session_connections
 from weblake_service.server import LocalService
-from weblake_service.sessions import session_records
+from weblake_service.sessions import external_client, session_records
+from weblake_service.sessions.cdp_multiplexer import Message
+from weblake_service.sessions.external_client import Backlog
 
 LOOPS = {"node": "while (true) {}", "python": "while True: pass", "bash": "while :; do :; done"}
 
@@ -449,6 +452,64 @@ def test_a_session_reaches_the_same_addresses_as_the_service(red: Sessions) -> N
                 assert client.say("Page.navigate", {"url": url}, page)["result"].get("errorText"), url
         assert lab.site.requests == []
         assert public.status(made) == "active"
+
+
+def _fill(client: Wire, megabytes: int, times: int) -> None:
+    """Let a client that does not read request long strings."""
+    page = client.page()
+    for _ in range(times):
+        script = f"'x'.repeat({megabytes << 20})"
+        client.tell("Runtime.evaluate", {"expression": script, "returnByValue": True}, page)
+
+
+def _open_connections(red: Sessions) -> int:
+    server = red.lab.service._server
+    assert server is not None
+    return len(server.server_state.tasks)
+
+
+def test_the_backlog_limit_is_for_all_clients_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(external_client, "_MAX_BUFFERED_BYTES", 1000)
+    backlog, message = Backlog(), Message(method="x" * 400)
+    one, other = backlog.new(lambda: 0), backlog.new(lambda: 300)
+    one.put(message)
+    assert not one.over
+    other.put(message)
+    assert other.full
+    assert other.over
+    assert other.size == 300, "what a disconnected client will not receive is dropped"
+    other.put(message)
+    assert other.size == 300
+    backlog.remove(other)
+    one.put(message)
+    assert not one.full
+
+
+@pytest.mark.system
+def test_a_client_that_does_not_read_is_disconnected_at_the_limit(
+    red: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(external_client, "_MAX_BUFFERED_BYTES", 20 << 20)
+    made = red.create()
+    with suppress(ConnectionClosed), wire(made["cdpUrl"]) as reader:
+        page = reader.page()
+        with suppress(ConnectionClosed), wire(made["cdpUrl"], max_queue=1) as silent:
+            _fill(silent, megabytes=8, times=10)
+            until(lambda: _open_connections(red) == 1)
+        assert reader.title(page) == ""
+
+
+@pytest.mark.system
+def test_a_client_that_does_not_read_is_disconnected_after_its_session(
+    red: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_connections, "_CLOSE_TIMEOUT_S", 0.2)
+    made = red.create()
+    with suppress(ConnectionClosed), wire(made["cdpUrl"], max_queue=1) as silent:
+        _fill(silent, megabytes=8, times=4)
+        until(lambda: _open_connections(red) == 1)
+        red.close(made)
+        until(lambda: _open_connections(red) == 0)
 
 
 @proves(

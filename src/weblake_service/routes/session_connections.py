@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import asyncio
+from asyncio import WriteTransport
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -20,6 +23,8 @@ from weblake_service.sessions.live_view import LiveView
 from weblake_service.sessions.sessions import LiveSession
 
 CONNECTED = WebSocketState.CONNECTED
+#: Seconds in which a client must have received the last messages.
+_CLOSE_TIMEOUT_S = 5.0
 
 
 class SessionConnections:
@@ -67,7 +72,8 @@ class SessionConnections:
             return
         client = await _accept(socket, live)
         if client is not None:
-            await relay(socket, client, lambda: self._parts.sessions.touch(live))
+            async with _ends_with(live, socket) as transport:
+                await relay(socket, client, live.session.backlog, transport, lambda: self._parts.sessions.touch(live))
 
     async def stream(self, socket: WebSocket) -> None:
         """Stream the frames of a live view, and receive its input events."""
@@ -95,8 +101,9 @@ class SessionConnections:
             return text if text is not None else event.get("bytes") or b""
 
         try:
-            with live.session.watchdog.viewed() if interactive else nullcontext():
-                await view.run(receive, socket.send_bytes, socket.send_text)
+            async with _ends_with(live, socket):
+                with live.session.watchdog.viewed() if interactive else nullcontext():
+                    await view.run(receive, socket.send_bytes, socket.send_text)
         except (WebSocketDisconnect, RuntimeError):
             # The viewer disconnected during a send.
             pass
@@ -119,6 +126,28 @@ class SessionConnections:
         if live is None or not live.session.is_valid_token(endpoint, word):
             return None
         return live if endpoint == "cdp" or live.spec.streamed else None
+
+
+@asynccontextmanager
+async def _ends_with(live: LiveSession, socket: WebSocket) -> AsyncIterator[WriteTransport]:
+    """Yield the transport of an accepted websocket, which ends soon after the block or the browser.
+
+    A client that does not read would keep the connection, and with it a task, as long as it likes.
+    """
+    transport: WriteTransport = socket.scope["state"]["transport"]
+
+    async def abort_at_end() -> None:
+        await live.session.gone.wait()
+        await asyncio.sleep(_CLOSE_TIMEOUT_S)
+        transport.abort()
+
+    task = asyncio.create_task(abort_at_end())
+    try:
+        yield transport
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, transport.abort)
 
 
 async def _accept(socket: WebSocket, live: LiveSession) -> CdpClient | None:

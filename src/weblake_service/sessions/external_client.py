@@ -7,6 +7,7 @@ itself to a page. Commands that do not concern pages are refused with a CDP erro
 from __future__ import annotations
 
 import asyncio
+from asyncio import WriteTransport
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -51,7 +52,7 @@ _NAVIGATION_COMMANDS = frozenset(["Page.navigate", "Target.createTarget", "Netwo
 _DRAG_COMMAND = "Input.dispatchDragEvent"
 _ALLOWED_SCHEMES = frozenset(["", "http", "https", "about", "data", "blob", "javascript"])
 _ALLOWED_PAGES = frozenset(["about:blank", "about:srcdoc"])
-#: Maximum bytes buffered for a client that does not read.
+#: Maximum bytes buffered for all clients of a session that do not read.
 _MAX_BUFFERED_BYTES = 256 << 20
 _EMPTY_OBJECT = msgspec.Raw(b"{}")
 
@@ -88,19 +89,47 @@ def refusal_reason(message: Message) -> str:
     return ""
 
 
-async def relay(socket: WebSocket, client: CdpClient, used: Callable[[], None]) -> None:
+class Backlog:
+    """The messages that the clients of one session have not received yet."""
+
+    def __init__(self) -> None:
+        self._clients: set[_Outgoing] = set()
+
+    def new(self, unsent: Callable[[], int]) -> _Outgoing:
+        """Return the buffer of a new client; `unsent` returns the bytes that its connection has accepted only."""
+        outgoing = _Outgoing(self, unsent)
+        self._clients.add(outgoing)
+        return outgoing
+
+    def remove(self, outgoing: _Outgoing) -> None:
+        """Remove the buffer of a client that has ended."""
+        self._clients.discard(outgoing)
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the buffers of all clients together exceed the limit."""
+        return sum(one.size for one in self._clients) > _MAX_BUFFERED_BYTES
+
+
+async def relay(
+    socket: WebSocket, client: CdpClient, backlog: Backlog, transport: WriteTransport, used: Callable[[], None]
+) -> None:
     """Relay messages between an accepted websocket and the browser until one of the two is closed.
 
     Args:
         socket: The client's connection.
         client: Its CDP client; closed at the end.
+        backlog: The backlog of the session. A client that exceeds its limit is disconnected.
+        transport: The transport of the connection.
         used: Called for every message of the client.
     """
-    outgoing = _Outgoing()
+    outgoing = backlog.new(transport.get_write_buffer_size)
     client.forward_raw(outgoing.put)
     ways = [
         asyncio.create_task(_read_client(socket, client, outgoing, used)),
         asyncio.create_task(_send_error(socket, outgoing)),
+        # A client that does not read blocks the sending task.
+        asyncio.create_task(outgoing.wait_until_full()),
     ]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -109,6 +138,9 @@ async def relay(socket: WebSocket, client: CdpClient, used: Callable[[], None]) 
         for way in ways:
             way.cancel()
         await asyncio.gather(*ways, return_exceptions=True)
+        backlog.remove(outgoing)
+        if outgoing.full:
+            transport.abort()
         with suppress(RuntimeError, WebSocketDisconnect):
             await socket.close(1000 if not outgoing.over else 1001)
 
@@ -116,19 +148,41 @@ async def relay(socket: WebSocket, client: CdpClient, used: Callable[[], None]) 
 class _Outgoing:
     """A bounded buffer of messages to a client."""
 
-    def __init__(self) -> None:
+    def __init__(self, backlog: Backlog, unsent: Callable[[], int]) -> None:
+        self._backlog = backlog
+        self._unsent = unsent
         self._texts: deque[bytes] = deque()
         self._bytes = 0
-        self._more = asyncio.Event()
+        self._more, self._full = asyncio.Event(), asyncio.Event()
         self.over = False
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that the client has not received."""
+        return self._bytes + self._unsent()
+
+    @property
+    def full(self) -> bool:
+        """Return whether a message exceeded the limit."""
+        return self._full.is_set()
+
+    async def wait_until_full(self) -> None:
+        """Wait until a message exceeds the limit."""
+        await self._full.wait()
 
     def put(self, message: Message | None) -> None:
         """Add a message; None marks the end, and so does a message beyond the limit."""
+        if self.full:
+            return
         if message is not None:
             text = msgspec.json.encode(message)
             self._texts.append(text)
             self._bytes += len(text)
-        if message is None or self._bytes > _MAX_BUFFERED_BYTES:
+            if self._backlog.is_full:
+                self._texts.clear()
+                self._bytes = 0
+                self._full.set()
+        if message is None or self.full:
             self.over = True
         self._more.set()
 
@@ -137,7 +191,7 @@ class _Outgoing:
         while not self._texts and not self.over:
             self._more.clear()
             await self._more.wait()
-        if not self._texts or self._bytes > _MAX_BUFFERED_BYTES:
+        if not self._texts:
             return None
         text = self._texts.popleft()
         self._bytes -= len(text)

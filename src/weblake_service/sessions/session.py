@@ -20,6 +20,7 @@ from weblake_service.sessions.cdp import Cdp, CdpError
 from weblake_service.sessions.cdp_multiplexer import CdpClient, CdpMultiplexer
 from weblake_service.sessions.chromium_process import ChromiumProcess
 from weblake_service.sessions.code.page_watchdog import PageWatchdog
+from weblake_service.sessions.external_client import Backlog
 from weblake_service.web.connection_pools import ConnectionPools
 
 _LOG = logging.getLogger("weblake.service")
@@ -51,6 +52,8 @@ class Session:
         self._secret = secrets.token_bytes(32)
         #: Ends infinite loops, and answers dialogs that no client answers.
         self.watchdog = PageWatchdog(None)
+        #: The messages to external clients.
+        self.backlog = Backlog()
         self._tasks: set[asyncio.Task[None]] = set()
         #: Version of Chromium, such as `156.0.8078.79`.
         self.version = ""

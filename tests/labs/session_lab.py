@@ -108,10 +108,11 @@ class Wire:
 
     def press(self, session: str, key: str, code: int, modifiers: int = 0) -> None:
         """Press a key, with modifiers as a bit mask: Alt 1, Ctrl 2, Meta 4, Shift 8."""
-        for kind in ("rawKeyDown", "keyUp"):
-            how: dict[str, object] = {"type": kind, "key": key, "code": key, "modifiers": modifiers}
-            how |= {"windowsVirtualKeyCode": code, "nativeVirtualKeyCode": code}
-            assert "error" not in self.say("Input.dispatchKeyEvent", how, session)
+        how: dict[str, object] = {"key": key, "code": key, "modifiers": modifiers}
+        how |= {"windowsVirtualKeyCode": code, "nativeVirtualKeyCode": code}
+        assert "error" not in self.say("Input.dispatchKeyEvent", how | {"type": "rawKeyDown"}, session)
+        # The key may have turned the page into one that takes no commands.
+        self.say("Input.dispatchKeyEvent", how | {"type": "keyUp"}, session)
 
     def attach(self, target: str) -> str:
         """Return a new protocol session of a target."""

@@ -3,6 +3,9 @@
 Azure keeps the blocks of a blob that are not committed yet for the blob, not for the writer, and a block replaces the
 one of the same id. azure-storage-blob before 12.31 numbers the blocks: of two concurrent writers of one name, the one
 that commits first would publish blocks of the other. Blocks that are never committed are deleted by Azure after a week.
+
+A floor of 12.31 instead would exclude each supported release of Airflow, whose constraints have older versions (12.26.0
+for 3.0, 12.30.2 for 3.3).
 """
 
 from __future__ import annotations

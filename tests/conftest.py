@@ -24,6 +24,7 @@ from weblake.storage import Storage, open_storage
 
 # Modules that several test folders share (sites, processes) are in tests/labs.
 sys.path.insert(0, str(Path(__file__).parent / "labs"))
+from catalogue import COLLECTED
 from gated_site import GatedSite
 
 # With this variable each process that a test starts compiles all its imports, which is half of its time: 0.5 s of CPU
@@ -54,6 +55,11 @@ with suppress(ModuleNotFoundError):
 
 #: A file system in memory, on Linux.
 _MEMORY = Path("/dev/shm")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Remember the test, also if its marker deselects it: tests/promises compares the names in proofs."""
+    item.config.stash.setdefault(COLLECTED, set()).add(item.nodeid)
 
 
 def pytest_configure(config: pytest.Config) -> None:

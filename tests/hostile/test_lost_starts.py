@@ -301,7 +301,7 @@ HIDDEN = "<redacted due to zero data retention>"
     becomes="or not first_target:",
     case="redacted",
 )
-@pytest.mark.parametrize("target", [*SPELLINGS, HIDDEN])
+@pytest.mark.parametrize("target", [*SPELLINGS, pytest.param(HIDDEN, id="redacted")])
 def test_a_target_that_is_hidden_or_in_another_spelling_matches(
     service: ScriptedService, lake: Lake, team: Team, target: str | None
 ) -> None:

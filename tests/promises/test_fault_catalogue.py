@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from catalogue import FAULTS, REPOSITORY, Proof, proofs, render_page
+from catalogue import COLLECTED, FAULTS, REPOSITORY, Proof, proofs, render_page
 
 PROMISE = (REPOSITORY / "docs/promise.md").read_text()
 #: The numbered entries of docs/promise.md: a sentence of a promise, or a row that cannot be proven.
@@ -39,6 +39,15 @@ def test_the_line_changed_by_a_proof_occurs_once(proof: Proof) -> None:
     assert proof.number in FAULTS.keys() | SENTENCES.keys(), f"{proof.node} proves a number that does not exist"
     source = REPOSITORY / proof.at
     compile(proof.sabotaged(source.read_text()), proof.at, "exec")
+
+
+def test_a_proof_names_a_test_that_exists(request: pytest.FixtureRequest) -> None:
+    """As far as this run collects the files of the proofs, which a run of a whole tier does."""
+    collected = request.config.stash[COLLECTED]
+    of_some_tests = {name.partition("::")[0] for name in request.config.args if "::" in name}
+    files = {node.partition("::")[0] for node in collected} - of_some_tests
+    tests = collected | {node.partition("[")[0] for node in collected}
+    assert [proof.node for proof in PROOFS if proof.file in files and proof.node not in tests] == []
 
 
 def test_the_catalogue_page_is_generated_from_the_tests() -> None:

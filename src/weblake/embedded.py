@@ -48,7 +48,7 @@ def find_or_start() -> Settings:
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _lock:
-            return _start(directory) or _find(directory)
+            return _start_or_find(directory)
     except OSError as error:
         raise StorageRefused(
             f"The embedded service cannot keep its files in {directory}: {error.strerror or error}.",
@@ -168,10 +168,14 @@ def _stop(pid: int, service: LocalService, directory: Path) -> None:
         service.stop()
 
 
-def _find(directory: Path) -> Settings:
-    """Return the settings of the service in another process of this user."""
+def _start_or_find(directory: Path) -> Settings:
+    """Start the service, or return the settings of the service in another process of this user."""
     until = time.monotonic() + FIND_TIMEOUT_S
     while True:
+        # In each round, because a process that ends removes its address before it releases the lock.
+        own = _start(directory)
+        if own is not None:
+            return own
         try:
             return _read_address(_address_file(directory).read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError):

@@ -17,6 +17,7 @@ import pytest
 from weblake import AsyncClient, Client, embedded, settings
 from weblake.errors import FeatureMissing, StorageRefused
 from weblake.loopback import LoopbackRequest, LoopbackResponse, LoopbackServer
+from weblake_service.server import LocalService
 
 
 def answer(name: str, seen: list[str]) -> Callable[[LoopbackRequest], LoopbackResponse]:
@@ -66,7 +67,7 @@ def test_an_async_client_follows_the_embedded_service(directory: Path) -> None:
             first.stop()
             publish(directory, second, "key-2")
             await client.credit_usage()
-            assert before._pools == {}, "the connections to the first address are closed"
+            assert before._connections().pools == {}, "the connections to the first address are closed"
 
     with LoopbackServer(answer("first", seen)) as first, LoopbackServer(answer("second", seen)) as second:
         publish(directory, first, "key-1")
@@ -123,6 +124,26 @@ def test_an_address_that_is_published_later_is_found(directory: Path, monkeypatc
     monkeypatch.setattr(embedded.time, "sleep", lambda seconds: publish(directory, server, "key"))
     assert str(embedded.find_or_start().base_url) == server.url
     server.stop()
+
+
+def test_a_service_that_ends_while_its_address_is_waited_for_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends removes its address before it stops its service, which can take some seconds."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(embedded, "_own_service", None)
+    monkeypatch.setattr(embedded.atexit, "register", lambda *_: None)
+    ending = LocalService(tmp_path / "weblake" / "service.db").start()
+    monkeypatch.setattr(embedded.time, "sleep", lambda seconds: ending.stop())
+    monkeypatch.setattr(embedded, "FIND_TIMEOUT_S", 1.0)
+    try:
+        found = embedded.find_or_start()
+        assert embedded._own_service is not None
+        assert str(found.base_url) == embedded._own_service[1].url
+    finally:
+        ending.stop()
+        if embedded._own_service is not None:
+            embedded._own_service[1].stop()
 
 
 def test_the_address_file_is_private_and_goes_with_the_process_that_wrote_it(directory: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from catalogue import proves
 from stream_server import stream_server
 
-from weblake import AsyncClient, Client
+from weblake import AsyncClient, Client, aio
 from weblake.http import transport
 from weblake.http.pools import AsyncPoolTransport
 
@@ -127,8 +127,8 @@ def test_p11_many_threads_share_a_client(service: Service) -> None:
 @proves(
     "P11",
     at="src/weblake/http/transport.py",
-    line="        if self._loop is not loop:",
-    becomes="        if self._loop is None:",
+    line="        found = self._loops.get(loop)",
+    becomes="        found = next(iter(self._loops.values()), None)",
 )
 def test_p11_an_async_client_outlives_the_loop_on_which_it_was_used(service: Service) -> None:
     client = AsyncClient(service.url, "test-key")
@@ -149,6 +149,32 @@ def test_p11_an_async_client_outlives_the_loop_on_which_it_was_used(service: Ser
         assert asyncio.run(last_story()) == list(range(len(JOBS))), "its first loop is closed"
         gc.collect()
     assert len(service.connections) > before
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("library", ["aiohttp", "httpcore"])
+def test_event_loops_of_two_threads_share_an_async_client(
+    service: Service, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that waited for a connection were sent on the other loop's, and then hung."""
+    if library == "httpcore":
+        monkeypatch.setattr(transport, "_async_transport", lambda *_: AsyncPoolTransport)
+    client = AsyncClient(service.url, "test-key")
+    gate, found = threading.Barrier(2), list[list[object]]()
+
+    async def story() -> None:
+        async with aio.timeout(60):
+            for _ in range(3):
+                await asyncio.to_thread(gate.wait, 60)  # each round begins on both loops
+                found.append([each.total for each in await asyncio.gather(*(client.get_crawl(job) for job in JOBS))])
+            await client.aclose()
+
+    threads = [threading.Thread(target=lambda: asyncio.run(story())) for _ in range(gate.parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    assert found == [list(range(len(JOBS)))] * 6
 
 
 @pytest.mark.parametrize("library", ["aiohttp", "httpcore"])

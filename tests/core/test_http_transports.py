@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import httpx
 import pytest
+from aiohttp.helpers import calculate_timeout_when
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from name_lookups import finds
@@ -395,3 +396,20 @@ def test_the_error_of_aiohttp_counts_and_not_the_name_that_httpx_gives_it(error:
         shown = getattr(httpx, name)("it failed")
         shown.__cause__ = error
         assert failures.was_sent(shown) is sent
+
+
+@pytest.mark.parametrize("deadline_s", [1.0, 5.6, 6.0, 7.3, 9.0, 10.0, 11.0, 11.2, 120.0])
+def test_the_timeout_of_a_connection_passes_before_the_deadline_although_aiohttp_rounds_it_up(
+    deadline_s: float,
+) -> None:
+    """Else a start that was never sent would count as one whose outcome is unknown."""
+    transport = transports.AsyncHttpTransport(BaseUrl.parse("http://127.0.0.1:1"), ApiKey("test-key"))
+    timeouts = transport._timeouts(Request("POST", "/v2/crawl", deadline_s=deadline_s))
+    threshold = aiohttp.ClientTimeout().ceil_threshold
+    for name in ("connect", "pool"):
+        timeout = timeouts[name]
+        assert timeout is not None
+        for begun in (100 + tenth / 10 for tenth in range(10)):
+            passes = calculate_timeout_when(begun, timeout, threshold)
+            assert 0 < passes - begun < deadline_s
+        assert timeout >= min(transports.CONNECT_S, deadline_s * 0.8), "and no sooner than need be"

@@ -13,7 +13,7 @@ from weblake.events import Event, StatusPolled
 from weblake.jobs import polling
 from weblake.jobs.polling import JobRef, OverBudget, WaitingJob
 from weblake.jobs.retry import Retry
-from weblake.steps import NoResponse, Response
+from weblake.steps import NoResponse, Request, Response
 
 JOB = JobRef("crawl", "0b8f3c52-6f0d-4a41-9d1c-3f5a7e9b2c11")
 ABSENT, DOWN = reply(404, {"success": False, "error": "Job not found"}), reply(503)
@@ -169,6 +169,35 @@ def test_of_several_jobs_the_first_deadline_ends_the_wait() -> None:
     found, transport = wait_for_any([status()] * 60, seconds=(3600.0, 25.0))
     assert found == 1
     assert sum(transport.slept) == pytest.approx(25.0, abs=0.5)
+
+
+@pytest.mark.parametrize("retry_after", ["1", "1800"])
+def test_of_several_jobs_one_that_names_a_time_does_not_keep_the_others_from_their_polls(retry_after: str) -> None:
+    """The other job's credits and deadline would be seen too late."""
+    later = reply(503, {"success": False, "error": "later"}, {"retry-after": retry_after})
+
+    class Transport(ScriptedTransport):
+        def send(self, request: Request) -> Response | NoResponse:
+            self.script = [later if JOB.job_id in request.path else status(creditsUsed=self.at - 1000)]
+            return super().send(request)
+
+    transport = Transport([])
+    jobs = [WaitingJob(job, transport.at + 3600.0) for job in (JOB, OTHER)]
+    assert transport.run(polling.wait_for_any(jobs, retry(lambda: 0.0), max_credits=60)) == 1
+    assert 60 < transport.at - 1000 < 71
+
+
+def test_of_several_jobs_one_is_polled_again_at_the_time_that_the_service_named() -> None:
+    later = reply(503, {"success": False, "error": "later"}, {"retry-after": "60"})
+    begun = 1000.0
+    transport = ScriptedTransport([later, status("completed")])
+    assert transport.run(polling.wait_for_any([WaitingJob(JOB, begun + 3600.0)], retry(lambda: 0.0))) == 0
+    assert 60.0 <= transport.at - begun < 71.0
+    assert len(transport.sent) == 2
+    for seconds in (60.0, 30.0):  # the time is after the deadline: `wait` decides
+        transport = ScriptedTransport([later])
+        assert transport.run(polling.wait_for_any([WaitingJob(JOB, begun + seconds)], retry(lambda: 0.0))) == 0
+        assert len(transport.sent) == 1
 
 
 def test_many_jobs_are_polled_once_a_second_together() -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ CONNECT_SHARE = 0.9
 MAX_CONNECTIONS = 100
 #: Maximum number of these for polls on an event loop, so that a cancel does not wait for ten thousand polls.
 MAX_POLLS = 64
+#: aiohttp rounds a timeout above five seconds up to the next whole second of its clock.
+ROUNDED_ABOVE_S, ROUNDING_S = 5.0, 1.1
 
 
 class _Requests:
@@ -228,11 +231,19 @@ class HttpTransport(_Requests):
                 pool.close()
 
 
-class AsyncHttpTransport(_Requests):
-    """A transport for an event loop, with HttpTransport's arguments. The deadline includes the time in the queue.
+@dataclass(slots=True)
+class _LoopConnections:
+    """The connection pools of one event loop, and the places of its requests."""
 
-    Without a caller's client it sends over aiohttp if the package httpx-aiohttp is installed, and otherwise over
-    httpcore's pool.
+    pools: dict[bool, httpx.AsyncBaseTransport] = field(default_factory=dict)
+    slots: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+
+
+class AsyncHttpTransport(_Requests):
+    """A transport for event loops, with HttpTransport's arguments. The deadline includes the time in the queue.
+
+    Each loop has its own connections; loops of several threads may use the transport at the same time. Without a
+    caller's client it sends over aiohttp if the package httpx-aiohttp is installed, and otherwise over httpcore's pool.
     """
 
     def __init__(
@@ -246,9 +257,7 @@ class AsyncHttpTransport(_Requests):
         super().__init__(base, key, http_client, "AsyncClient", options)
         # Importing aiohttp can take a second, which must not count for a request's deadline.
         self._make_pool = _async_transport(base, self._proxy) if http_client is None else AsyncPoolTransport
-        self._pools: dict[bool, httpx.AsyncBaseTransport] = {}
-        self._slots: dict[str, asyncio.Semaphore] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loops: dict[asyncio.AbstractEventLoop, _LoopConnections] = {}
 
     async def send(self, request: Request) -> Response | NoResponse:
         """Send one request within the limits that it sets, and return its response or a NoResponse."""
@@ -268,16 +277,23 @@ class AsyncHttpTransport(_Requests):
                 raise
             return self._no_response(error, request, sent=False if waiting else None)
 
-    def _slot(self, request: Request) -> asyncio.Semaphore:
+    def _connections(self) -> _LoopConnections:
+        """Return the connections of the running loop, the only one that can use them."""
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            # Connections belong to the loop that opened them and cannot be used after it is closed.
-            self._pools, self._slots, self._loop = {}, {}, loop
+        found = self._loops.get(loop)
+        if found is None:
+            for closed in [each for each in list(self._loops) if each.is_closed()]:
+                self._loops.pop(closed, None)
+            found = self._loops[loop] = _LoopConnections()
+        return found
+
+    def _slot(self, request: Request) -> asyncio.Semaphore:
+        slots = self._connections().slots
         kind = "start" if request.new_connection else "call" if request.stop_when is None else "poll"
-        if kind not in self._slots:
+        if kind not in slots:
             most = {"start": MAX_CONNECTIONS, "call": MAX_CONNECTIONS - MAX_POLLS, "poll": MAX_POLLS}[kind]
-            self._slots[kind] = asyncio.Semaphore(most)
-        return self._slots[kind]
+            slots[kind] = asyncio.Semaphore(most)
+        return slots[kind]
 
     async def _response(self, request: Request) -> Any:
         if self._client is None:
@@ -287,23 +303,27 @@ class AsyncHttpTransport(_Requests):
         return await self._client.send(built, stream=True, auth=None, follow_redirects=False)
 
     def _timeouts(self, request: Request) -> dict[str, float | None]:
-        connect = super()._timeouts(request)["connect"]
+        connect = min(CONNECT_S, request.deadline_s * CONNECT_SHARE)
+        if connect > ROUNDED_ABOVE_S:
+            # Else the deadline could pass first, and a start that was never sent would count as one that was.
+            connect = min(connect, request.deadline_s - ROUNDING_S)
         # `send` keeps the whole deadline. aiohttp uses `pool` for queueing, lookup and connecting together.
         return {"connect": connect, "read": None, "write": None, "pool": connect if self._client is None else None}
 
     def _pool(self, new_connection: bool) -> httpx.AsyncBaseTransport:
-        if new_connection not in self._pools:
-            self._pools[new_connection] = self._make_pool(
+        pools = self._connections().pools
+        if new_connection not in pools:
+            pools[new_connection] = self._make_pool(
                 self._ssl_context(), self._proxy, max_connections=MAX_CONNECTIONS, keep_alive=not new_connection
             )
-        return self._pools[new_connection]
+        return pools[new_connection]
 
     async def aclose(self) -> None:
         """Close the connections that were opened on the running loop."""
-        pools, self._pools = self._pools, {}
-        if self._loop is asyncio.get_running_loop():
-            for pool in pools.values():
-                await pool.aclose()
+        mine = self._connections()
+        pools, mine.pools = mine.pools, {}
+        for pool in pools.values():
+            await pool.aclose()
 
 
 def _async_transport(base: BaseUrl, proxy: httpx.Proxy | None) -> Callable[..., httpx.AsyncBaseTransport]:

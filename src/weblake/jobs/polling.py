@@ -106,7 +106,8 @@ def wait_for_any(
     """Poll several jobs in turn until one of them needs its caller, and return its index; at least one job is given.
 
     This is a job that has ended, has used more than `max_credits`, has reached its deadline or cannot be polled. A
-    `wait` for this job then returns at once, or raises the reason.
+    `wait` for this job then returns at once, or raises the reason. A job for which the service names a time is polled
+    again after it; the other jobs do not wait for that.
 
     Args:
         jobs: The jobs, in the order of the polls.
@@ -117,11 +118,14 @@ def wait_for_any(
     """
     unseen_until = (yield from now()) + unseen_s
     pause, longest = FIRST_POLL_S, max(poll_s, FIRST_POLL_S, len(jobs) * BETWEEN_POLLS_S)
-    seen = set[int]()
+    seen, named = set[int](), dict[int, float]()
     while True:
         for index, each in enumerate(jobs):
-            if (yield from now()) >= each.until:
+            at = yield from now()
+            if at >= each.until:
                 return index
+            if at < named.get(index, at):
+                continue
             try:
                 head = yield from _poll(
                     each.job,
@@ -131,9 +135,16 @@ def wait_for_any(
                     seen=index in seen,
                     until=each.until,
                     unseen_until=unseen_until,
+                    named_pauses=False,
                 )
-            except WeblakeError:
-                return index
+            except WeblakeError as error:
+                pause_s = error.__cause__.retry_after if isinstance(error.__cause__, RetryLater) else None
+                if pause_s is None:
+                    return index
+                named[index] = (yield from now()) + pause_s
+                if named[index] >= each.until:
+                    return index
+                continue
             if head is None:
                 continue
             seen.add(index)
@@ -266,9 +277,15 @@ def _poll(
     seen: bool,
     until: float,
     unseen_until: float,
+    named_pauses: bool = True,
 ) -> Flow[response_json.Head | None]:
-    """Poll once and return the head of the response; None if the job is not there yet."""
+    """Poll once and return the head of the response; None if the job is not there yet.
+
+    With `named_pauses`, a time before `until` that the service names is waited for; without it, and for a later time,
+    DeadlineExceeded is raised, with the RetryLater as its cause.
+    """
     policy = RetryPolicy(tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until)
+    policy = replace(policy, named_pauses=named_pauses)
     try:
         return (yield from retry.exchange(operation, partial(_read_head, operation.name, keep=keep), policy))
     except JobGone as error:

@@ -78,6 +78,8 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     timeouts: int = 3
     #: The job's deadline in monotonic seconds; if set, any Retry-After up to it is obeyed and `wait_s` is ignored.
     until: float | None = None
+    #: Whether a pause that the service names is waited for; if not, the response is raised to the caller.
+    named_pauses: bool = True
 
     @classmethod
     def lasting(cls, seconds: float) -> RetryPolicy:
@@ -169,7 +171,7 @@ class Retry:
         state.timeouts += isinstance(reply, NoResponse) and (yield from now()) - begun >= request.deadline_s
         spent = (
             state.malformed >= MALFORMED_TRIES or state.failures >= policy.tries or state.timeouts >= policy.timeouts
-        )
+        ) or (named and not policy.named_pauses)
         if spent or not _may_repeat(reply, error, operation):
             raise _final_error(reply, error, operation)
         wait = self._wait(error, state)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Console(Console):
-    """A console that raises BrokenPipeError if nobody reads its stream.
+    """A console that raises BrokenPipeError if its stream has no reader.
 
     Rich would redirect standard output to the null device, also if the broken pipe is standard error, and exit.
     """

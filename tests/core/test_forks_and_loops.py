@@ -66,6 +66,13 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.fixture(params=["aiohttp", "httpcore"])
+def client(service: Service, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncClient:
+    if request.param == "httpcore":
+        monkeypatch.setattr(transport, "_async_transport", lambda *_: AsyncPoolTransport)
+    return AsyncClient(service.url, "test-key")
+
+
 @pytest.fixture
 def service() -> Iterator[Service]:
     server = Service()
@@ -152,14 +159,8 @@ def test_p11_an_async_client_outlives_the_loop_on_which_it_was_used(service: Ser
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("library", ["aiohttp", "httpcore"])
-def test_event_loops_of_two_threads_share_an_async_client(
-    service: Service, library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_event_loops_of_two_threads_share_an_async_client(client: AsyncClient) -> None:
     """Requests that waited for a connection were sent on the other loop's, and then hung."""
-    if library == "httpcore":
-        monkeypatch.setattr(transport, "_async_transport", lambda *_: AsyncPoolTransport)
-    client = AsyncClient(service.url, "test-key")
     gate, found = threading.Barrier(2), list[list[object]]()
 
     async def story() -> None:
@@ -177,14 +178,9 @@ def test_event_loops_of_two_threads_share_an_async_client(
     assert found == [list(range(len(JOBS)))] * 6
 
 
-@pytest.mark.parametrize("library", ["aiohttp", "httpcore"])
 def test_an_async_client_that_is_closed_on_another_loop_leaves_the_connections_of_the_first(
-    service: Service, library: str, monkeypatch: pytest.MonkeyPatch
+    client: AsyncClient,
 ) -> None:
-    if library == "httpcore":
-        monkeypatch.setattr(transport, "_async_transport", lambda *_: AsyncPoolTransport)
-    client = AsyncClient(service.url, "test-key")
-
     async def used() -> None:
         await client.get_crawl(JOBS[0])
 

@@ -83,8 +83,8 @@ def landed(service: EndlessService, request_for: Callable[[str], LoadRequest], t
 @proves(
     "5.1",
     at="src/weblake/jobs/polling.py",
-    line="tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until)",
-    becomes="tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0)",
+    line="cap_s=30.0, until=until, named_pauses=named_pauses)",
+    becomes="cap_s=30.0, named_pauses=named_pauses)",
 )
 @QUIET
 @given(cycles, latencies, st.sampled_from([4.0, 60.0, 600.0]))

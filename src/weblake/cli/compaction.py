@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from weblake import output
 from weblake.cli.app import Interrupted, Json, RootArgument
-from weblake.cli.interrupts import INTERRUPTED
+from weblake.cli.interrupts import exit_code_of
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def compact(
         with exit_on_termination(), output.progress_bar("files", as_json) as progress:
             done = compaction.compact(root, to=to, file_size=size, progress=progress)
     except (KeyboardInterrupt, SystemExit) as end:
-        code = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
+        code = exit_code_of(end)
         raise Interrupted(
             f"interrupted; {to} is not a dataset yet, and {root} is unchanged.",
             hint="Run the same command again to continue.",

@@ -41,6 +41,11 @@ _WAKE_S = 0.1
 _received: set[int] = set()
 
 
+def exit_code_of(end: BaseException) -> int:
+    """Return the exit code of a command that a KeyboardInterrupt or a SystemExit has ended."""
+    return end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
+
+
 @contextmanager
 def end_on_ctrl_c() -> Iterator[None]:
     """Let Ctrl-C raise KeyboardInterrupt in the block, which is a whole command, and the process exit with 130.

@@ -27,7 +27,7 @@ from weblake.cli.app import (
     TermsOptions,
     dataset_to_land_in,
 )
-from weblake.cli.interrupts import INTERRUPTED
+from weblake.cli.interrupts import exit_code_of
 from weblake.cli.orphans import MAX_CHARS, in_place_of_new, unreadable_text
 from weblake.compat import read_time
 from weblake.credentials import one_line
@@ -254,7 +254,7 @@ def _interrupted_error(request: LoadRequest, job: Sequence[str], end: BaseExcept
     from weblake.api.job_kinds import JOB_KINDS
     from weblake.receipt import Receipt
 
-    code = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
+    code = exit_code_of(end)
     same = "the same command"
     if request.new_key is not None:  # the same command itself would pay for another job
         same += f", {in_place_of_new(request.new_key)},"

@@ -22,7 +22,7 @@ from weblake.cli.app import (
     To,
     dataset_to_land_in,
 )
-from weblake.cli.interrupts import INTERRUPTED
+from weblake.cli.interrupts import exit_code_of
 from weblake.cli.landing import run_with_progress, show_if_old
 from weblake.cli.remedies import in_command_line_terms
 from weblake.errors import WeblakeError
@@ -155,11 +155,10 @@ def _call(client: Client, call: Operation[ScrapeResponse], pages: list[object], 
 
 
 def _interrupted_error(pages: Sequence[object], calls: int, end: BaseException) -> Interrupted:
-    code = end.code if isinstance(end, SystemExit) and isinstance(end.code, int) else INTERRUPTED
     return Interrupted(
         f"interrupted; {len(pages)} of {calls} calls had ended.",
         hint="Give the other URLs or files to the same command. With --to ROOT nothing is paid twice.",
-        exit_code=code,
+        exit_code=exit_code_of(end),
     )
 
 

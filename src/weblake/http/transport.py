@@ -102,7 +102,10 @@ class _Requests:
 
     def _timeouts(self, request: Request) -> dict[str, float | None]:
         limit = request.deadline_s
-        return {"connect": min(CONNECT_S, limit * CONNECT_SHARE), "read": limit, "write": limit, "pool": limit}
+        return {"connect": self._connect_timeout(request), "read": limit, "write": limit, "pool": limit}
+
+    def _connect_timeout(self, request: Request) -> float:
+        return min(CONNECT_S, request.deadline_s * CONNECT_SHARE)
 
     def _no_response(self, error: BaseException, request: Request, *, sent: bool | None = None) -> NoResponse:
         if isinstance(error, BodyRefused):
@@ -233,7 +236,7 @@ class HttpTransport(_Requests):
 
 @dataclass(slots=True)
 class _LoopConnections:
-    """The connection pools of one event loop, and the places of its requests."""
+    """The connection pools of one event loop, and the semaphores that limit its requests."""
 
     pools: dict[bool, httpx.AsyncBaseTransport] = field(default_factory=dict)
     slots: dict[str, asyncio.Semaphore] = field(default_factory=dict)
@@ -303,7 +306,7 @@ class AsyncHttpTransport(_Requests):
         return await self._client.send(built, stream=True, auth=None, follow_redirects=False)
 
     def _timeouts(self, request: Request) -> dict[str, float | None]:
-        connect = min(CONNECT_S, request.deadline_s * CONNECT_SHARE)
+        connect = self._connect_timeout(request)
         if connect > ROUNDED_ABOVE_S:
             # Else the deadline could pass first, and a start that was never sent would count as one that was.
             connect = min(connect, request.deadline_s - ROUNDING_S)

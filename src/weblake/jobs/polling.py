@@ -284,8 +284,7 @@ def _poll(
     With `named_pauses`, a time before `until` that the service names is waited for; without it, and for a later time,
     DeadlineExceeded is raised, with the RetryLater as its cause.
     """
-    policy = RetryPolicy(tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until)
-    policy = replace(policy, named_pauses=named_pauses)
+    policy = RetryPolicy(tries=SEEN_TRIES if seen else UNSEEN_TRIES, cap_s=30.0, until=until, named_pauses=named_pauses)
     try:
         return (yield from retry.exchange(operation, partial(_read_head, operation.name, keep=keep), policy))
     except JobGone as error:

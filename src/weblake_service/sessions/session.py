@@ -150,7 +150,7 @@ class Session:
             kind = str(params["targetInfo"]["type"])
             self._run(self._configure_target(params["sessionId"], kind, waits=params["waitingForDebugger"]))
         elif method in _URL_EVENTS and str(params["targetInfo"]["url"]).startswith(_DEVTOOLS):
-            # A keyboard shortcut has opened the developer tools, which nobody can use.
+            # A keyboard shortcut has opened the developer tools, which no client can use.
             self._run(self._close_target(str(params["targetInfo"]["targetId"])))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:

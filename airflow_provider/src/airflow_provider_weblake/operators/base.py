@@ -174,8 +174,8 @@ def number_of(name: str, given: float | str | None) -> float | None:
     """Return an argument as a number, or None; a template leaves a number as text.
 
     Raises:
-        InvalidOption: It is no number. The text that a template leaves where there is no value is none either: as "no
-            limit" it would let a job cost any number of credits.
+        InvalidOption: It is not a number. This includes the text that a template leaves where there is no value: taken
+            as "no limit", it would let a job cost any number of credits.
     """
     if given is None:
         return None

@@ -154,8 +154,17 @@ class AirflowLab(AirflowRest):
         }
 
     def dead(self) -> Mapping[str, str]:
-        """Processes that ended by themselves: name -> how, with the end of their log."""
-        return self._running.dead()
+        """Processes that ended by themselves: name -> how, with the end of their log.
+
+        Airflow's scheduler ends with StaleDataError if a task instance is cleared before it has seen its end. Then it
+        is started again here, as every deployment does.
+        """
+        dead = self._running.dead()
+        if "StaleDataError" in dead.get("scheduler", ""):
+            del dead["scheduler"]
+            self._running.end("scheduler")
+            self._start("scheduler")
+        return dead
 
     def pid_of(self, name: str) -> int:
         """The process of a component: api-server, scheduler, triggerer, dag-processor."""

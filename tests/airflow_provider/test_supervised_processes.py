@@ -11,9 +11,11 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import airflow_lab
 import database_search
 import pytest
 import supervised_processes
+from airflow_lab import AirflowLab
 from cryptography.fernet import Fernet
 from supervised_processes import is_alive
 
@@ -78,6 +80,22 @@ def test_the_end_of_one_process_leaves_the_others(tmp_path: Path) -> None:
     finally:
         processes.close()
     assert not is_alive(quiet)
+
+
+def test_a_scheduler_that_ended_by_a_race_of_airflow_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "test -e raced && exec sleep 600; touch raced; echo StaleDataError; exit 1"
+    components = {"scheduler": ("-c", script), "triggerer": ("-c", "echo StaleDataError; exit 1")}
+    monkeypatch.setattr(airflow_lab, "AIRFLOW", "sh")
+    monkeypatch.setattr(AirflowLab, "components", lambda _: components)
+    monkeypatch.setattr(AirflowLab, "_prepare", lambda _: None)
+    monkeypatch.setattr(AirflowLab, "_healthy", lambda _: True)
+    with AirflowLab(tmp_path, tmp_path) as lab:
+        ended = lab.pid_of("scheduler")
+        poll(lambda: "triggerer" in lab.dead() and lab.pid_of("scheduler") != ended)
+        assert set(lab.dead()) == {"triggerer"}
+        assert is_alive(lab.pid_of("scheduler"))
 
 
 def test_wrapped_commands_are_searched(tmp_path: Path) -> None:

@@ -14,7 +14,11 @@ import dagster as dg
 
 from dagster_weblake import BatchScrapeRequest, WeblakeResource, build_weblake_assets
 
-REQUEST = BatchScrapeRequest(urls=os.environ.get("TEST_URLS", "").split(","), poll_interval=0.2)
+REQUEST = BatchScrapeRequest(
+    urls=os.environ.get("TEST_URLS", "").split(","),
+    poll_interval=0.2,
+    options={"timeout": 240_000},  # ms: on a busy machine a page is held for longer than the default of a minute
+)
 
 held = build_weblake_assets("held", REQUEST, retry_policy=None)
 retried = build_weblake_assets("retried", REQUEST, retry_policy=dg.RetryPolicy(max_retries=2))

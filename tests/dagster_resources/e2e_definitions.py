@@ -35,20 +35,23 @@ def _urls(config: Pages) -> list[str]:
     return [f"{SITE}/{config.kind}/{n}" for n in range(config.count)]
 
 
+#: Each job asks the site itself, and not the service's memory of it. On a busy machine a page is held for longer than
+#: the default timeout of a minute (in ms).
+HELD = {"max_age": 0, "timeout": 240_000}
+
 docs = build_weblake_assets("docs", CrawlRequest(url=f"{SITE}/", options={"limit": 4}))
 
 
 @weblake_assets(retry_policy=None)
 def held(config: Pages) -> BatchScrapeRequest:
     """Pages that a test holds back, waited for in the step."""
-    # Each job asks the site itself, and not the service's memory of it.
-    return BatchScrapeRequest(urls=_urls(config), poll_interval=0.3, options={"max_age": 0})
+    return BatchScrapeRequest(urls=_urls(config), poll_interval=0.3, options=HELD)
 
 
 @weblake_assets(wait="sensor")
 def later(config: Pages) -> BatchScrapeRequest:
     """Pages that a test holds back, waited for by nobody."""
-    return BatchScrapeRequest(urls=_urls(config), options={"max_age": 0})
+    return BatchScrapeRequest(urls=_urls(config), options=HELD)
 
 
 parts, spans = (

@@ -23,10 +23,10 @@ from gated_site import GatedSite
 
 from weblake.testing import WeblakeService
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
-DEADLINE_S = 90.0
+DEADLINE_S = 240.0
 INSTANCE = {"telemetry": {"enabled": False}, "run_retries": {"enabled": True, "max_retries": 1}}
 TIME_LIMIT = "Canceling due to exceeding maximum runtime of 6 seconds."
 NO_RETRY = {"dagster/max_retries": "0"}
@@ -254,7 +254,9 @@ def test_a_run_terminated_during_a_start_finds_and_cancels_the_job(shell: Shell)
         {"match": {"method": "POST", "path": "batch/scrape$"}, "effect": {"stall": True}},
     )
     process = shell.materialize()
-    until(lambda: bool(list(shell.folder.glob("lake/_weblake/ledger/*.start-1.json"))), process)
+    # The record of the start is written before the request is sent.
+    until(lambda: any(request["method"] == "POST" for request in shell.service.requests()), process)
+    assert list(shell.folder.glob("lake/_weblake/ledger/*.start-1.json"))
     shell.instance.report_run_canceling(shell.run())
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=DEADLINE_S)[0]

@@ -148,7 +148,7 @@ class Page:
 
     async def until(self, code: str, value: object = True) -> None:
         """Wait until an expression has this value."""
-        async with aio.timeout(20):
+        async with aio.timeout(90):
             while (found := await self.run(code)) != value:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert found == value
@@ -197,7 +197,7 @@ class Viewer:
         """Return the last text message of this type; empty if there is none."""
         return next((text for text in reversed(self.texts) if text["type"] == kind), {})
 
-    async def until(self, look: Callable[[], object], seconds: float = 20) -> None:
+    async def until(self, look: Callable[[], object], seconds: float = 90) -> None:
         """Wait until a condition holds."""
         async with aio.timeout(seconds):
             while not look():  # noqa: ASYNC110

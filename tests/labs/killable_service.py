@@ -31,7 +31,7 @@ def service_process(
     try:
         assert child.stdout is not None
         url = json.loads(child.stdout.readline())["url"]
-        with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False, verify=False) as client:
+        with httpx.Client(base_url=url, headers=headers, timeout=120, trust_env=False, verify=False) as client:
             yield child, client
     finally:
         child.kill()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def until(look: Callable[[], Any], seconds: float = 30.0) -> Any:
+def until(look: Callable[[], Any], seconds: float = 90.0) -> Any:
     """Call a function until it returns a true value, and return that; AssertionError at the time limit."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

@@ -40,7 +40,7 @@ class Lab:
         return sum(1 for asked, _ in self.site.requests if asked == path)
 
     def wait_until_ended(self, path: str) -> dict[str, Any]:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while (status := self.http.get(path).json())["status"] == "scraping":
             assert time.monotonic() < deadline, "it did not end in time"
             time.sleep(0.01)
@@ -61,7 +61,7 @@ def open_lab(site: Any) -> Iterator[Callable[..., Lab]]:
         http = httpx.Client(
             base_url=service.url,
             headers={"Authorization": "Bearer test-key"},
-            timeout=30,
+            timeout=120,
             trust_env=False,
             verify=False,
         )
@@ -86,5 +86,5 @@ def lab(lab_service: LocalService, site: Any) -> Iterator[Lab]:
     """Yield the module's service, reset to its initial state."""
     lab_service.reset()
     headers = {"Authorization": "Bearer test-key"}
-    with httpx.Client(base_url=lab_service.url, headers=headers, timeout=30, trust_env=False, verify=False) as http:
+    with httpx.Client(base_url=lab_service.url, headers=headers, timeout=120, trust_env=False, verify=False) as http:
         yield Lab(lab_service, site, http)

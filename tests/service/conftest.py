@@ -44,7 +44,7 @@ class Bench:
     def wait_until_ended(self, job: str, kind: str = "batch/scrape") -> dict[str, Any]:
         return self.until(lambda: self._ended(job, kind))
 
-    def until(self, look: Callable[[], Any], seconds: float = 20.0) -> Any:
+    def until(self, look: Callable[[], Any], seconds: float = 90.0) -> Any:
         return until(look, seconds)
 
     def reset(self) -> None:
@@ -79,7 +79,7 @@ def open_bench(
     http = httpx.Client(
         base_url=service.url,
         headers={"Authorization": f"Bearer {service.key}"},
-        timeout=30,
+        timeout=120,
         trust_env=False,
         verify=False,
     )

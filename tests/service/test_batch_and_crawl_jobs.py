@@ -179,7 +179,7 @@ def test_cancelling_stops_at_once_and_keeps_the_documents(bench: Any) -> None:
     status = bench.status(job)
     assert (status["status"], status["total"], status["completed"], status["next"]) == ("cancelled", 2, 2, None)
     assert sorted(sources(status)) == [A, C]
-    assert bench.until(lambda: bench.web.flying == 0, 5) is True
+    assert bench.until(lambda: bench.web.flying == 0) is True
     assert bench.service.counts()["pages_billed"] == 2
     assert bench.http.delete(f"/v2/batch/scrape/{job}").status_code == 200
     assert bench.http.post("/v2/batch/scrape", json={"urls": [A], "appendToId": job}).status_code == 409

@@ -49,13 +49,13 @@ def browsers() -> set[int]:
 def test_a_page_that_never_ends_ends_at_its_timeout(lab: BrowserLab) -> None:
     lab.site.page("/endless", b"<title>x</title><script>while (true) {}</script>")
     lab.site.page("/later", b"<main>x</main><script>onload = () => setTimeout(() => { while (true) {} }, 300)</script>")
-    lab.site.pages["/silent"] = lambda handler: lab.site.stop.wait(20)
+    lab.site.pages["/silent"] = lambda handler: lab.site.stop.wait(120)
     for path in ("/endless", "/later", "/silent"):
         began = time.monotonic()
         reply = shot(lab, path, timeout=1500, waitFor=700)
         assert (reply.status_code, reply.json()["code"]) == (408, "SCRAPE_TIMEOUT"), reply.text
         assert "1.5 s" in reply.json()["error"]
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
     lab.site.stop.set()
     assert shot(lab).status_code == 200
 
@@ -71,18 +71,18 @@ def test_a_killed_browser_is_restarted(lab: BrowserLab) -> None:
 
     def slow(handler: Any) -> None:
         arrived.set()
-        go.wait(20)
+        go.wait(120)
         handler.reply(200, b"<main>slow</main>", {})
 
     lab.site.pages["/slow"] = slow
     replies: list[httpx.Response] = []
     asking = threading.Thread(target=lambda: replies.append(shot(lab, "/slow")))
     asking.start()
-    assert arrived.wait(30)
+    assert arrived.wait(120)
     (now,) = browsers()
     os.kill(now, signal.SIGKILL)
     go.set()
-    asking.join(60)
+    asking.join(120)
     assert replies[0].status_code == 200, replies[0].text
 
 
@@ -94,7 +94,7 @@ def test_a_page_that_crashes_fails_only_itself(lab: BrowserLab) -> None:
 
     def held(handler: Any) -> None:
         arrived.set()
-        lab.site.stop.wait(20)
+        lab.site.stop.wait(120)
 
     lab.site.stop.clear()
     lab.site.pages |= {"/crashing": page, "/held": held}
@@ -102,13 +102,13 @@ def test_a_page_that_crashes_fails_only_itself(lab: BrowserLab) -> None:
     replies: list[httpx.Response] = []
     asking = threading.Thread(target=lambda: replies.append(shot(lab, "/crashing", waitFor=3000)))
     asking.start()
-    assert arrived.wait(30)
+    assert arrived.wait(120)
     (browser,) = browsers()
     renderers = {pid for pid in children(browser) if "--type=renderer" in command(pid)}
     for pid in renderers:
         with suppress(ProcessLookupError):  # that of an earlier page may just have ended
             os.kill(pid, signal.SIGKILL)
-    asking.join(60)
+    asking.join(120)
     lab.site.stop.set()
     assert (replies[0].status_code, replies[0].json()["code"]) == (500, "SCRAPE_SITE_ERROR"), replies[0].text
     assert "crashed" in replies[0].json()["error"]
@@ -224,14 +224,14 @@ def test_no_browser_process_or_file_outlives_the_service(tmp_path: Path, lab: Br
             if "--remote-debugging-pipe" in command(pid):
                 assert b"WEBLAKE_API_KEY" not in Path(f"/proc/{pid}/environ").read_bytes()
         os.kill(service.pid, how)
-        service.wait(20)
-        until(lambda: not running(family), 20)
+        service.wait(120)
+        until(lambda: not running(family))
         if how == signal.SIGTERM:
             assert not list(temporary.glob("weblake-browser-*"))
     finally:
         for pid in running(family | {service.pid}):
             os.kill(pid, signal.SIGKILL)
-        service.wait(20)
+        service.wait(120)
         assert service.stdout is not None
         service.stdout.close()
         shutil.rmtree(temporary, ignore_errors=True)

@@ -227,23 +227,23 @@ def test_the_egress_proxy_requires_its_password(sites: PublicAndPrivateSites) ->
 
     def page(handler: Any) -> None:
         arrived.set()
-        held.wait(20)
+        held.wait(120)
         handler.reply(200, b"<main>x</main>", {})
 
     sites.public.pages["/held"] = page
     asking = threading.Thread(target=lambda: sites.lab.post(sites.url("/held"), formats=["screenshot"]))
     asking.start()
     try:
-        assert arrived.wait(30)
+        assert arrived.wait(120)
         contexts = sites.lab.service._parts.web._browsers._contexts  # type: ignore[union-attr]
         (pooled,) = contexts._busy
         port = pooled.egress_proxy._server.sockets[0].getsockname()[1]
         before = len(sites.public.requests)
         for target in ("GET http://public.example/ HTTP/1.1", "CONNECT public.example:80 HTTP/1.1"):
-            with socket.create_connection((PRIVATE, port), 5) as client:
+            with socket.create_connection((PRIVATE, port), 60) as client:
                 client.sendall(f"{target}\r\nHost: public.example\r\n\r\n".encode())
                 assert client.recv(1000).startswith(b"HTTP/1.1 407")
         assert len(sites.public.requests) == before
     finally:
         held.set()
-        asking.join(30)
+        asking.join(120)

@@ -26,7 +26,7 @@ A = "http://site.test/a"
 PATH = "/v2/team/queue-status"
 
 
-def raw(bench: Any, path: str = PATH, *, seconds: float = 10) -> bytes:
+def raw(bench: Any, path: str = PATH, *, seconds: float = 60) -> bytes:
     """Return all bytes that arrive before the service closes the connection."""
     parts = urlsplit(bench.service.url)
     with socket.create_connection((parts.hostname, parts.port), timeout=seconds) as connection:
@@ -118,7 +118,7 @@ def test_a_stalled_request_does_not_delay_the_shutdown(make_bench: Any, monkeypa
     with pytest.raises(httpx.ReadTimeout):
         bench.http.get(PATH, timeout=0.2)
     parts = urlsplit(bench.service.url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=10) as waiting:
+    with socket.create_connection((parts.hostname, parts.port), timeout=60) as waiting:
         waiting.sendall(f"GET {PATH} HTTP/1.1\r\nHost: {parts.netloc}\r\n".encode())
         waiting.sendall(f"Authorization: Bearer {bench.service.key}\r\n\r\n".encode())
         bench.until(lambda: len(bench.service.requests()) == 2)
@@ -294,7 +294,7 @@ def test_every_rule_is_applied_or_refused(
     reply = bench.http.post("/_weblake/faults", json={"match": {"path": path}, "effect": effect, "times": None})
     assert reply.status_code in (200, 400), reply.text
     try:
-        done = bench.http.get(f"/v2/batch/scrape/{ended_job}{query}", timeout=10)
+        done = bench.http.get(f"/v2/batch/scrape/{ended_job}{query}", timeout=60)
         assert done.status_code != 500 or {"status", "code"} & set(effect), done.text
     except (httpx.RemoteProtocolError, httpx.ReadError):
         assert {"drop_before", "drop_after", "truncate"} & set(effect)

@@ -47,7 +47,7 @@ def test_two_concurrent_repeats_start_one_job(make_bench: Any) -> None:
 
     def start() -> None:
         with httpx.Client(
-            base_url=bench.service.url, headers=bench.http.headers, trust_env=False, verify=False
+            base_url=bench.service.url, headers=bench.http.headers, trust_env=False, verify=False, timeout=120
         ) as client:
             together.wait()
             answers.append(client.post("/v2/batch/scrape", json={"urls": [A, B]}, headers=key("same")))
@@ -68,7 +68,7 @@ def test_a_repeat_waits_for_a_running_scrape(bench: Any) -> None:
 
     def scrape() -> None:
         with httpx.Client(
-            base_url=bench.service.url, headers=bench.http.headers, trust_env=False, verify=False, timeout=20
+            base_url=bench.service.url, headers=bench.http.headers, trust_env=False, verify=False, timeout=120
         ) as client:
             answers.append(client.post("/v2/scrape", json={"url": A}, headers=key("same")))
 

@@ -161,7 +161,7 @@ def test_refusals_conform_to_the_contract(red: Sessions) -> None:
 def test_a_session_without_credits_is_refused(lab: BrowserLab) -> None:
     keys = [ServiceKey("red-key", "one", "red")]
     poor = LocalService(keys=keys, allow_private=True, allow_code_execution=True, config=ServiceConfig(plan_credits=2))
-    with poor, httpx.Client(base_url=poor.url, timeout=60, trust_env=False, verify=False) as http:
+    with poor, httpx.Client(base_url=poor.url, timeout=240, trust_env=False, verify=False) as http:
         sessions = Sessions(BrowserLab(poor, lab.site, http))
         scrape = sessions.scrape(lab.site.url("/clicks"))
         reply = sessions.call("POST", f"/v2/scrape/{scrape}/interact", {"code": "1"})
@@ -176,7 +176,7 @@ def test_first_calls_at_the_same_time_share_one_browser(red: Sessions) -> None:
     for one in asking:
         one.start()
     for one in asking:
-        one.join(60)
+        one.join(120)
     assert len({one["cdpUrl"] for one in found}) == 1
     assert len(found) == 3
 

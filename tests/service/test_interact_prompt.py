@@ -91,7 +91,7 @@ def test_a_model_fills_a_form_and_reports_the_result(red: Sessions, model: Webla
 def test_the_number_of_steps_is_bounded(red: Sessions, model: WeblakeLlm) -> None:
     scrape = red.scrape(red.lab.site.url("/form"))
     model.say({"action": "scroll", "text": "down"}, times=None)
-    reply = red.call("POST", f"/v2/scrape/{scrape}/interact", {"prompt": "Scroll for ever", "timeout": 120})
+    reply = red.call("POST", f"/v2/scrape/{scrape}/interact", {"prompt": "Scroll for ever", "timeout": 300})
     assert (reply.status_code, reply.json()["code"]) == (502, "LLM_INVALID_JSON")
     assert len(model.requests) == 32
     model.clear()

@@ -94,7 +94,7 @@ def test_a_program_that_exits_without_stopping_loses_no_page(tmp_path: Path) -> 
         assert child.stdin is not None
         child.stdin.write("\n")
         child.stdin.flush()
-        assert child.wait(20) == 0
+        assert child.wait(120) == 0
     with service_process(db, log, headers=HEADERS) as (_, client):
         address = f"/v2/batch/scrape/{job}"
         status = whole(client, address)
@@ -190,7 +190,7 @@ def serve_process(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
 
 def end(child: subprocess.Popen[str], number: int) -> tuple[str, str]:
     child.send_signal(number)
-    out, err = child.communicate(timeout=20)
+    out, err = child.communicate(timeout=120)
     assert child.returncode == 0, err
     return out, err
 

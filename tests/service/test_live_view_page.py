@@ -89,7 +89,7 @@ class Service:
 
     async def __aenter__(self) -> str:
         self._serving = asyncio.create_task(self._server.serve())
-        async with aio.timeout(20):
+        async with aio.timeout(90):
             while not self._server.started:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
@@ -106,7 +106,7 @@ async def shown(
 ) -> AsyncIterator[tuple[Window, Page]]:
     """Yield the live view of a new browser in a window of another one, and the page that it shows."""
     async with (
-        aio.timeout(120),
+        aio.timeout(280),
         chromium(folder / "seen", f"{site}/") as address,
         connected(address) as beside,
         Service(address) as url,
@@ -117,17 +117,18 @@ async def shown(
             window = await browser.new_page(
                 viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
             )
+            window.set_default_timeout(90_000)
             said: list[str] = []
             window.on("console", lambda message: message.type == "error" and said.append(message.text))
             window.on("pageerror", lambda error: said.append(str(error)))
             page = await Page.only(beside)
             await window.goto(f"{url}/live/{mode}")
             # The canvas has this height once it shows a frame, and the background of the page has this colour.
-            async with aio.timeout(30):
+            async with aio.timeout(90):
                 # Not wait_for_function: from its second look on, the content security policy refuses it.
                 while not await window.evaluate(_PAINTED):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
-            await expect(window.locator("#title")).to_have_text("Start <b>", timeout=30_000)
+            await expect(window.locator("#title")).to_have_text("Start <b>", timeout=90_000)
             yield window, page
             assert said == [], "neither the content security policy nor the script has reported an error"
         finally:
@@ -179,14 +180,14 @@ def test_input_in_the_view_reaches_the_page(tmp_path: Path, site: str) -> None:
             await window.get_by_role("button", name="Back").click()
             await page.until("document.title", "Start <b>")
             title = window.locator("#title")
-            await expect(title).to_have_text("Start <b>", timeout=30_000)
+            await expect(title).to_have_text("Start <b>", timeout=90_000)
             await page.run("window.open('/other') !== null")
             await window.get_by_role("button", name="Tab 2").wait_for()
             # A new tab is followed when it is opened, and again when its page comes.
-            await expect(title).to_have_text("Other", timeout=30_000)
+            await expect(title).to_have_text("Other", timeout=90_000)
             await window.get_by_role("button", name="Tab 1").click()
             await page.until("document.visibilityState", "visible")
-            await expect(title).to_have_text("Start <b>", timeout=30_000)
+            await expect(title).to_have_text("Start <b>", timeout=90_000)
             # Last: while a page scrolls smoothly, positions of clicks change.
             await window.locator("#picture").hover()
             await window.mouse.wheel(0, 300)

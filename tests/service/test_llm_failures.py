@@ -45,7 +45,7 @@ def test_an_endpoint_with_an_untrusted_certificate_gets_no_request(make_bench: A
     with secure(tmp_path) as site:
         url = site.url("/v1", "localhost").replace("http:", "https:")
         bench = make_bench(llm_base_url=url, llm_model="any", llm_api_key=CANARY)
-        assert failed(bench, SUMMARY | {"timeout": 20_000})[:2] == (502, "LLM_UNAVAILABLE")
+        assert failed(bench, SUMMARY | {"timeout": 100_000})[:2] == (502, "LLM_UNAVAILABLE")
         assert site.requests == []
 
 
@@ -70,7 +70,7 @@ TROUBLE: dict[str, tuple[Any, int, str, str]] = {
 def test_an_error_names_the_setting_to_check(bench: Any, weblake_llm: Any, case: str) -> None:
     script, status, code, names = TROUBLE[case]
     script(weblake_llm)
-    found = failed(bench, SUMMARY | {"timeout": 1500 if case == "silence" else 10_000})
+    found = failed(bench, SUMMARY | {"timeout": 1500 if case == "silence" else 100_000})
     assert found[:2] == (status, code)
     assert names in found[2]
     assert weblake_llm.key not in found[2]
@@ -118,7 +118,7 @@ def test_the_number_of_concurrent_calls_is_limited(make_bench: Any) -> None:
         with changing:
             flying[0] += 1
             most[0] = max(most[0], flying[0])
-        both.wait(30)  # twelve calls, two at a time
+        both.wait(120)  # twelve calls, two at a time
         time.sleep(0.02)  # a third one would arrive meanwhile
         with changing:
             flying[0] -= 1
@@ -176,7 +176,7 @@ def test_s1_no_response_log_or_file_contains_the_key_of_a_language_model(weblake
             assert process.stdout is not None
             url = json.loads(process.stdout.readline())["url"]
             http = httpx.Client(
-                base_url=url, headers={"Authorization": "Bearer test-key"}, timeout=30, trust_env=False, verify=False
+                base_url=url, headers={"Authorization": "Bearer test-key"}, timeout=120, trust_env=False, verify=False
             )
             replies = [
                 http.post("/v2/scrape", json={"url": site.url, "formats": ["summary"]}),
@@ -197,7 +197,7 @@ def test_s1_no_response_log_or_file_contains_the_key_of_a_language_model(weblake
             http.close()
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(120)
             process.stdout.close()  # type: ignore[union-attr]
     assert "httpcore" in log.read_text(), "the logs are at their lowest level"
     assert in_files([tmp_path], CANARY) == []
@@ -300,4 +300,4 @@ def test_an_answer_of_blanks_in_an_open_fence_is_no_json(bench: Any, weblake_llm
     begun = time.monotonic()
     status, code, _ = failed(bench, {"url": A, "formats": [{"type": "json", "prompt": "All."}]})
     assert (status, code) == (502, "LLM_INVALID_JSON")
-    assert time.monotonic() - begun < 6
+    assert time.monotonic() - begun < 30

@@ -21,7 +21,7 @@ class Api:
 
     def __init__(self, service: WeblakeService) -> None:
         headers = {"Authorization": f"Bearer {service.key}"}
-        self.http = httpx.Client(base_url=service.url, headers=headers, timeout=60, trust_env=False, verify=False)
+        self.http = httpx.Client(base_url=service.url, headers=headers, timeout=120, trust_env=False, verify=False)
 
     def post(self, path: str, body: Any, status: int = 200) -> Any:
         reply = self.http.post(path, json=body)
@@ -38,7 +38,7 @@ class Api:
             found = self.get(f"/v2/{kind}/{job}")
             return found if found["status"] != "processing" else None
 
-        return until(look, 30)
+        return until(look)
 
     def run(self, kind: str, **body: Any) -> Any:
         return self.wait_until_ended(kind, self.post(f"/v2/{kind}", body)["id"])

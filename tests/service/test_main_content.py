@@ -257,6 +257,6 @@ LONG = ("one list of links", "named all the way down", "big headings")
     "name", [pytest.param(name, marks=[pytest.mark.system] if name in LONG else []) for name in HOSTILE]
 )
 def test_malicious_pages_take_seconds(name: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert markdown(HOSTILE[name])
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20

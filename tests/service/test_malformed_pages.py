@@ -133,10 +133,10 @@ def test_any_bytes_are_converted_or_refused(body: bytes, content_type: str) -> N
 
 @pytest.mark.system
 def test_a_large_page_takes_seconds() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     text = markdown("<article>" + "<p>A paragraph with <a href='/x'>a link</a> in it.</p>" * 30_000 + "</article>")
     assert text.count("A paragraph") == 30_000
-    assert time.monotonic() - began < 30
+    assert time.process_time() - began < 30
 
 
 def test_a_literal_tag_is_escaped_outside_of_code_only() -> None:
@@ -175,11 +175,11 @@ def test_blocks_are_nested_no_deeper_than_a_page_may_be() -> None:
 
 
 def test_the_type_of_linked_data_is_found_in_linear_time() -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert main_content.LINKED_DATA_TYPE.findall('"@type" : "Product", "@type": [ "Thing"]') == ["Product", "Thing"]
     # With the square of its length this takes more than ten seconds.
     assert main_content.LINKED_DATA_TYPE.search('"@type":' + " " * 60_000) is None
-    assert time.perf_counter() - begun < 1
+    assert time.process_time() - begun < 1
 
 
 def test_an_open_image_in_plain_text_takes_little_memory() -> None:

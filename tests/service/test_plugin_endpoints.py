@@ -23,7 +23,7 @@ BODY = json.dumps({"type": "crawl.page", "id": "j", "webhookId": "w", "success":
 @cache
 def client() -> httpx.Client:
     """Return one client for all tests: each takes 30 ms to be made."""
-    return httpx.Client()
+    return httpx.Client(timeout=60)
 
 
 def deliver(receiver: WeblakeWebhooks, body: bytes = BODY, signature: str | None = None) -> int:

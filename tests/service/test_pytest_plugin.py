@@ -15,7 +15,7 @@ SITE = "http://127.0.0.1:9/closed"
 
 
 def ended(client: Any, job: str) -> Any:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while (status := client.get_batch_scrape(job)).status == "scraping":
         assert time.monotonic() < deadline
         time.sleep(0.01)

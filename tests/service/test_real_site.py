@@ -89,7 +89,7 @@ def http() -> Iterator[httpx.Client]:
         httpx.Client(
             base_url=service.url,
             headers={"Authorization": "Bearer test-key"},
-            timeout=30,
+            timeout=120,
             trust_env=False,
             verify=False,
         ) as client,

@@ -90,35 +90,44 @@ class BombTarget:
 
     def post(self, path: str, **request: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {KEY}"}
-        return httpx.post(self.url + path, headers=headers, timeout=60, trust_env=False, verify=False, **request)
+        return httpx.post(self.url + path, headers=headers, timeout=120, trust_env=False, verify=False, **request)
 
     def megabytes(self) -> int:
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) >> 10
 
     def survives(self, strike: Callable[[], httpx.Response]) -> httpx.Response:
-        """Send a bomb, and send other requests to the service meanwhile."""
+        """Send a bomb, and send other requests to the service meanwhile.
+
+        Send it again if one of them waited for too long: a bomb blocks the service each time, a busy machine does not.
+        """
+        for _ in range(3):
+            reply = self._struck(strike)
+            assert self.megabytes() < MOST_MEMORY, f"the service held {self.megabytes()} MB"
+            if max(self.waits, default=0) < MOST_WAIT:
+                break
+        assert max(self.waits, default=0) < MOST_WAIT, f"another request waited {max(self.waits):.1f} s"
+        self.site.page("/plain", b"<p>A plain page.")
+        assert self.scrape("/plain", timeout=60_000).json()["data"]["markdown"] == "A plain page."
+        return reply
+
+    def _struck(self, strike: Callable[[], httpx.Response]) -> httpx.Response:
         over = threading.Event()
 
         def ask() -> None:
             while not over.wait(0.05):
                 began = time.monotonic()
-                httpx.get(f"{self.url}/_weblake/health", timeout=60, trust_env=False, verify=False).raise_for_status()
+                httpx.get(f"{self.url}/_weblake/health", timeout=120, trust_env=False, verify=False).raise_for_status()
                 self.waits.append(time.monotonic() - began)
 
         self.waits.clear()
         other = threading.Thread(target=ask)
         other.start()
         try:
-            reply = strike()
+            return strike()
         finally:
             over.set()
-            other.join(90)
-        assert self.megabytes() < MOST_MEMORY, f"the service held {self.megabytes()} MB"
-        assert max(self.waits, default=0) < MOST_WAIT, f"another request waited {max(self.waits):.1f} s"
-        self.site.page("/plain", b"<p>A plain page.")
-        assert self.scrape("/plain", timeout=30_000).json()["data"]["markdown"] == "A plain page."
-        return reply
+            other.join(120)
 
 
 @pytest.fixture
@@ -139,7 +148,7 @@ def bomb_target() -> Iterator[BombTarget]:
             yield BombTarget(service.pid, json.loads(service.stdout.readline())["url"], site)
         finally:
             service.terminate()
-            service.wait(20)
+            service.wait(120)
             site.stop.set()
             site.shutdown()
             site.server_close()
@@ -172,7 +181,7 @@ def test_s9_a_bomb_returned_as_raw_html_does_not_harm_the_search_index(bomb_targ
     began = time.monotonic()
     assert bomb_target.survives(lambda: bomb_target.scrape("/bomb", formats=["rawHtml"])).status_code == 200
     # 0.5 s; without the limit of the nesting, the next page waits for 20 s until the bomb is indexed.
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize("name", FILES)

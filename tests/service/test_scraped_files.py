@@ -100,7 +100,7 @@ def test_a_batch_of_pdfs_is_billed_per_page(new_parsing: Any, site: Any) -> None
         site.page("/locked.pdf", document("encrypted.pdf"), content_type="application/pdf"),
     ]
     job = new_parsing.http.post("/v2/batch/scrape", json={"urls": urls}).json()["id"]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while (status := new_parsing.http.get(f"/v2/batch/scrape/{job}").json())["status"] == "scraping":
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -117,7 +117,7 @@ def test_a_crawl_follows_the_links_of_a_document(new_parsing: Any, site: Any) ->
     site.page("/", b"<a href='/list.rtf'>list</a>")
     site.page("/next", b"<h1>Found by the document</h1>")
     job = new_parsing.http.post("/v2/crawl", json={"url": site.url("/"), "limit": 10, "sitemap": "skip"}).json()["id"]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while (status := new_parsing.http.get(f"/v2/crawl/{job}").json())["status"] == "scraping":
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -348,7 +348,7 @@ def test_any_text_is_indexed_and_removed(text: str) -> None:
 
 
 def test_indexing_time_is_linear_in_the_size_of_a_page(db: sqlite3.Connection) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     for text in (
         "](<" * 200_000,
         "](a(" * 200_000,
@@ -361,7 +361,7 @@ def test_indexing_time_is_linear_in_the_size_of_a_page(db: sqlite3.Connection) -
         assert len(shown) <= MAX_CHARS
         best_passage(shown, ["東", "absent", "a"])
         add(db, A, text, title=text, description=text)
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 _SHARED: list[Any] = []

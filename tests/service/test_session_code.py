@@ -135,8 +135,8 @@ def test_background_processes_that_end_soon_are_not_killed(tmp_path: Path) -> No
 def test_code_that_kills_its_supervisor_ends_with_it(deed: str, tmp_path: Path) -> None:
     left, daemon = nap(), nap()
     # A stopped supervisor keeps the call until its timeout.
-    limit = 1 if deed == "-STOP" else 60
-    ended = run(f"setsid {daemon} & echo done; kill {deed} $PPID; {left}", "bash", tmp_path, timeout_s=limit)
+    code = f"setsid {daemon} & echo done; kill {deed} $PPID; {left}"
+    ended, _ = run_endless(code, "bash", tmp_path, first_s=1 if deed == "-STOP" else 60)
     assert ended.stdout == "done\n"
     assert ended.error is not None
     assert ended.killed is (deed == "-STOP")
@@ -210,8 +210,8 @@ def test_code_ends_with_a_killed_service(tmp_path: Path) -> None:
     service = subprocess.Popen([sys.executable, "-c", _SERVICE, f"setsid {daemon} & {left}", str(tmp_path)])
     until(lambda: naps(left) and naps(daemon))
     service.send_signal(signal.SIGKILL)
-    service.wait(10)
-    until(lambda: not naps(left) and not naps(daemon), 10)
+    service.wait(60)
+    until(lambda: not naps(left) and not naps(daemon))
 
 
 def test_a_missing_language_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,7 +405,8 @@ def test_an_endless_loop_in_the_page_ends_with_the_code(
 def test_an_unhandled_dialog_does_not_block_the_page(browser: str, home: str, tmp_path: Path) -> None:
     chromium_lab.keep_one_page(browser)
     later = "setTimeout(() => { alert('Hey'); document.title = 'after' }, 200); 1"
-    code = f'agent-browser open {home}; agent-browser eval "{later}"; sleep 1; agent-browser get title'
+    code = f"""agent-browser open {home}; agent-browser eval "{later}"
+        until [ "$(agent-browser get title)" = after ]; do sleep 0.2; done; agent-browser get title"""
     ended = run(code, "bash", tmp_path, browser)
     assert ended.stdout.splitlines()[-1] == "after"
 

@@ -219,7 +219,7 @@ def test_the_limit_is_exact() -> None:
 def test_urls_found_before_the_timeout_are_returned() -> None:
     files = {"/sitemap.xml": index(*(f"{SITE}/{n}.xml" for n in range(400)))}
     files |= {f"/{n}.xml": urlset(f"{SITE}/{n}") for n in range(400)}
-    urls, _ = read(files, slow=0.02, timeout_s=0.5)
+    urls, _ = read(files, slow=0.1, timeout_s=2.0)
     assert 0 < len(urls) < 400
 
 

@@ -136,7 +136,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code, str(db)], text=True, **pipes) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "forked\n"
-        assert parent.wait(20) == 0
+        assert parent.wait(120) == 0
         Store(db).close()
 
 

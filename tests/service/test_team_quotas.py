@@ -88,7 +88,7 @@ def test_pages_beyond_the_concurrency_of_a_team_wait_and_report_it(make_bench: A
 
     def ask(url: str, headers: dict[str, str]) -> None:
         with httpx.Client(
-            base_url=bench.service.url, headers=headers, trust_env=False, verify=False, timeout=20
+            base_url=bench.service.url, headers=headers, trust_env=False, verify=False, timeout=120
         ) as client:
             got.append(client.post("/v2/scrape", json={"url": url}).json()["data"]["metadata"])
 
@@ -116,7 +116,7 @@ def test_sitemaps_are_read_in_the_slots_of_a_team(make_bench: Any) -> None:
     got: list[int] = []
 
     def map_site(url: str, headers: dict[str, str]) -> None:
-        with httpx.Client(base_url=bench.service.url, headers=headers, trust_env=False, timeout=20) as client:
+        with httpx.Client(base_url=bench.service.url, headers=headers, trust_env=False, timeout=120) as client:
             got.append(client.post("/v2/map", json={"url": url, "sitemap": "only"}).status_code)
 
     jobs = [bench.crawl(f"http://crawled{n}.test/") for n in range(2)]

@@ -39,7 +39,7 @@ def run(folder: Path, *arguments: str) -> str:
         env={**os.environ, "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     return done.stdout
@@ -64,6 +64,7 @@ def test_every_python_block_is_executed() -> None:
     }
 
 
+@pytest.mark.timeout(1900)
 @pytest.mark.system  # takes a minute
 def test_the_documented_tests_pass(tmp_path: Path) -> None:
     names = set(FILES) - GUESTS
@@ -72,6 +73,7 @@ def test_the_documented_tests_pass(tmp_path: Path) -> None:
     assert int(passed[1]) >= len(names)
 
 
+@pytest.mark.timeout(1900)
 @pytest.mark.system
 def test_the_documented_dag_lands(tmp_path: Path) -> None:
     folder = write(tmp_path, {"test_prices_dag.py", "dags/prices.py"})
@@ -89,7 +91,7 @@ def test_the_documented_dag_lands(tmp_path: Path) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert "1 passed" in done.stdout

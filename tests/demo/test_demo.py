@@ -317,7 +317,12 @@ def test_the_suggested_commands_work(first: Ran, home: Path, root: Path) -> None
 
     def output(command: str) -> str:
         done = subprocess.run(
-            ["sh", "-c", command], cwd=home, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60
+            ["sh", "-c", command],
+            cwd=home,
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -390,7 +395,7 @@ def test_s1_a_second_run_adds_its_loads_and_writes_no_key(
 def test_a_missing_extra_is_named_before_anything_is_written(tmp_path: Path) -> None:
     code = "import sys; sys.modules['uvicorn'] = None; from weblake.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "demo", "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, "demo", "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 1
     error = json.loads(done.stdout)["error"]
@@ -416,6 +421,6 @@ def test_ctrl_c_ends_the_demo_with_one_line(demo: subprocess.Popen[str]) -> None
             break
     demo.send_signal(signal.SIGINT)
     rest = demo.stderr.read()
-    assert demo.wait(20) == 130
+    assert demo.wait(120) == 130
     assert "interrupted" in rest
     assert "Traceback" not in rest

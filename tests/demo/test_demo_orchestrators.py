@@ -60,7 +60,7 @@ def test_ctrl_c_ends_the_orchestrator_too_and_leaves_nothing(
     demo.send_signal(signal.SIGINT)
     assert demo.stderr is not None
     rest = demo.stderr.read()
-    assert demo.wait(30) == 130
+    assert demo.wait(120) == 130
     assert "interrupted" in rest
     assert "Traceback" not in rest
     assert not Path(f"/proc/{started}").exists()
@@ -152,8 +152,8 @@ def test_a_program_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pyt
     pid_file = tmp_path / "pid"
     code = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     program(monkeypatch, tmp_path, AIRFLOW, code)
-    monkeypatch.setattr(orchestrators, "TIMEOUT_S", 2.0)
-    with pytest.raises(OrchestratorFailed, match="longer than 2 s"):
+    monkeypatch.setattr(orchestrators, "TIMEOUT_S", 8.0)
+    with pytest.raises(OrchestratorFailed, match="longer than 8 s"):
         orchestrators.run_airflow(Lake(tmp_path, "", "", "test-key"), 1)
     assert not Path(f"/proc/{pid_file.read_text()}").exists()
 

@@ -21,7 +21,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert built.returncode == 0, built.stderr
     return {path.name.partition("-")[0]: path for path in out.glob("*.whl")}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
 COMPONENTS = ("WeblakeBatchScrapeComponent", "WeblakeCrawlComponent", "WeblakeUsageComponent")
 
@@ -22,7 +22,7 @@ def run(folder: Path, *command: str) -> str:
     assert uv is not None, "uv runs these tests"
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "VIRTUAL_ENV"))}
     env = ours | {"UV_PYTHON": sys.executable, "DAGSTER_DISABLE_TELEMETRY": "1", "COLUMNS": "200"}
-    done = subprocess.run([uv, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([uv, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 

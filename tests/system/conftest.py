@@ -120,7 +120,7 @@ class CommandLine:
     def __call__(self, *args: str) -> Run:
         if self.program:
             process = self.start(*args)
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=240)
             code = process.returncode
         else:
             code, out, err = run_command(args, self.env)

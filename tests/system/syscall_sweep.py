@@ -168,7 +168,7 @@ def run(
     try:
         if then is not None:
             then(process)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
     finally:
         process.kill()
         process.wait(10)

@@ -224,14 +224,14 @@ def test_an_interrupted_command_says_how_to_resume(
     weblake_command: Any, service: Any, site: str, tmp_path: Path
 ) -> None:
     service.faults(
-        {"match": {"method": "GET", "path": "/v2/batch/scrape/.*"}, "times": 1, "effect": {"latency_ms": 30000}}
+        {"match": {"method": "GET", "path": "/v2/batch/scrape/.*"}, "times": None, "effect": {"latency_ms": 30000}}
     )
     command = ("batch", f"{site}/1", "--to", str(tmp_path / "lake"))
     process = weblake_command.start(*command)
     assert process.stderr is not None
     job_id = process.stderr.readline().split()[-1]
     os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert f"weblake cancel batch {job_id}" in err
     assert "Traceback" not in err

@@ -40,32 +40,32 @@ IN_A_CALLBACK = """
     thing = Thing()
     kept = weakref.ref(thing, lambda _: press())
     del thing
-    time.sleep(60)
+    time.sleep(600)
 """
 IN_A_FINALIZER = """
     Thing.__del__ = lambda self: press()
     Thing()
-    time.sleep(60)
+    time.sleep(600)
 """
 SWALLOWED = """
     try:
         press()
-        time.sleep(60)
+        time.sleep(600)
     except BaseException:
         pass
-    time.sleep(60)
+    time.sleep(600)
 """
 SWALLOWED_AT_THE_END = """
     try:
         press()
-        time.sleep(60)
+        time.sleep(600)
     except BaseException:
         pass
 """
 MADE_AN_ERROR = """
     try:
         press()
-        time.sleep(60)
+        time.sleep(600)
     except BaseException:
         from weblake.errors import FixRequest
         raise FixRequest("It did not work.", hint="Try it again.") from None
@@ -82,7 +82,7 @@ WHILE_MODULES_ARE_TORN_DOWN = """
 WHILE_IT_CLEANS_UP = """
     try:
         press()
-        time.sleep(60)
+        time.sleep(600)
     finally:
         time.sleep(0.5)  # longer than the interrupt takes to come again
         print("cleaned up", flush=True)
@@ -90,7 +90,7 @@ WHILE_IT_CLEANS_UP = """
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.system
@@ -160,10 +160,10 @@ import os, signal, time
 from weblake.cli.interrupts import end_on_ctrl_c
 
 with end_on_ctrl_c():
-    exec("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)")
+    exec("os.kill(os.getpid(), signal.SIGINT); time.sleep(600)")
 """)
     command = [sys.executable, "-m", "interrupted"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stderr) == (130, "")
 
 
@@ -216,16 +216,21 @@ def pressed_at(line):
 
     def no_more_lines():
         nonlocal line
-        line = 0
-        press()
+        before = 0
+        while not over.wait(0.5):
+            if before == seen > 0:  # it waits
+                line = 0
+                return press()
+            before = seen
 
+    over = threading.Event()
     with _signal_handlers() as wait_for_signal:
-        later = threading.Timer(0.5, no_more_lines)
+        later = threading.Thread(target=no_more_lines)
         later.start()
         sys.settrace(trace)
         number = wait_for_signal()
         sys.settrace(None)
-        later.cancel()
+        over.set()
     assert number == signal.SIGINT
     later.join()
     return pressed
@@ -250,7 +255,7 @@ def test_p9_the_service_stops_cleanly_and_names_the_signal(tmp_path: object, num
         assert process.stdout is not None
         process.stdout.readline()  # it listens
         process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait(10)

@@ -58,7 +58,7 @@ def test_two_processes_at_once_land_one_load_on_s3(weblake_command: Any, service
     urls = [f"{site}/{n}" for n in range(6)]
     command = ("batch", *urls, "--to", s3_root, "--json")
     running = [weblake_command.start(*command) for _ in range(2)]
-    ended = [process.communicate(timeout=120) for process in running]
+    ended = [process.communicate(timeout=240) for process in running]
     assert [process.returncode for process in running] == [0, 0], [err for _, err in ended]
     assert sources(s3_root) == sorted(urls)
     assert service.counts()["batch_scrape_started"] == 1

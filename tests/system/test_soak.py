@@ -36,7 +36,13 @@ from soak_lab import running_soak
     case="3",
 )
 @pytest.mark.system
-@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        pytest.param(3, marks=pytest.mark.timeout(1800)),
+        pytest.param(60, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)]),
+    ],
+)
 def test_the_counts_of_a_soak_add_up_and_nothing_is_left_behind(tmp_path: Path, rounds: int) -> None:
     with running_soak(tmp_path) as soak:
         # By chance alone, few starts would be lost in so short a time.

@@ -54,7 +54,7 @@ class Terminal:
                 self.said += data.decode()
         except OSError:  # the end of a terminal
             pass
-        out = self.process.communicate(timeout=60)[0]
+        out = self.process.communicate(timeout=240)[0]
         os.close(self._ours)
         return self.process.returncode, out
 

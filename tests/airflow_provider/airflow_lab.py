@@ -52,8 +52,8 @@ SETTINGS = {
     "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
     "SCHEDULER__JOB_HEARTBEAT_SEC": "1",
     "SCHEDULER__TRIGGER_TIMEOUT_CHECK_INTERVAL": "1",
-    # A killed supervisor is noticed by its missing heartbeats only.
-    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
+    # A killed supervisor is noticed by its missing heartbeats only; those of a living one wait for other writers.
+    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
     "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "1",
     "TRIGGERER__JOB_HEARTBEAT_SEC": "1",
     "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8",
@@ -73,7 +73,7 @@ class AirflowLab(AirflowRest):
     """
 
     #: How long a healthy start may take, in seconds, on a machine that is busy with other tests.
-    start_timeout = 180.0
+    start_timeout = 300.0
 
     def __init__(self, home: Path, dags: Path, env: Mapping[str, str] | None = None) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class AirflowLab(AirflowRest):
 
     # The triggerer
 
-    def restart_triggerer(self, timeout: float = 120) -> None:
+    def restart_triggerer(self, timeout: float = 240) -> None:
         """SIGTERM to the triggerer's process group, as a deployment does, then a new one, healthy on return."""
         before = self._triggerer_job()
         self._running.end("triggerer", signal.SIGTERM, grace=30)
@@ -186,7 +186,7 @@ class AirflowLab(AirflowRest):
         """SIGKILL to the triggerer and all that it started; `start_triggerer` starts a new one."""
         self._running.end("triggerer", signal.SIGKILL)
 
-    def start_triggerer(self, timeout: float = 120, before: int | None = None) -> None:
+    def start_triggerer(self, timeout: float = 240, before: int | None = None) -> None:
         """Starts a triggerer after a kill, healthy on return."""
         before = self._triggerer_job() if before is None else before
         self._start("triggerer")
@@ -211,7 +211,7 @@ class AirflowLab(AirflowRest):
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
 
-    def start_second_triggerer(self, timeout: float = 120) -> None:
+    def start_second_triggerer(self, timeout: float = 240) -> None:
         """Another triggerer beside the first, ready on return."""
         before = self._triggerer_job()
         self._start("triggerer-2", self.components()["triggerer"])
@@ -223,8 +223,7 @@ class AirflowLab(AirflowRest):
 
     def _writable(self) -> bool:
         """Whether anybody can write to the metadata now."""
-        file = self.database.removeprefix("sqlite:///").partition("?")[0]
-        with contextlib.closing(sqlite3.connect(file, timeout=4, isolation_level=None)) as db:
+        with contextlib.closing(sqlite3.connect(self._database_file, timeout=4, isolation_level=None)) as db:
             try:
                 db.execute("BEGIN IMMEDIATE")
                 db.execute("ROLLBACK")
@@ -251,7 +250,7 @@ class AirflowLab(AirflowRest):
             return []
         return [pid, *sorted(descendants(pid))]
 
-    def wait_worker(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1, timeout: float = 120) -> int:
+    def wait_worker(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1, timeout: float = 240) -> int:
         """Waits until the task instance runs, and returns its process."""
         found: list[int] = self.until(
             f"a process of {task_id}[{map_index}]",
@@ -274,6 +273,15 @@ class AirflowLab(AirflowRest):
                 lines.append(f"-- process {pid} of {task['task_id']}[{task['map_index']}]\n{stacks(pid)}")
         return "\n".join(lines)
 
+    # The metadata
+
+    def start_earlier(self, dag_id: str, run_id: str, seconds: int) -> None:
+        """Moves the start of a run into the past: its `dagrun_timeout` counts from there."""
+        start = "UPDATE dag_run SET start_date = strftime('%Y-%m-%d %H:%M:%f', start_date, ?)"
+        with contextlib.closing(sqlite3.connect(self._database_file, timeout=240)) as db, db:
+            moved = db.execute(f"{start} WHERE dag_id = ? AND run_id = ?", (f"-{seconds} seconds", dag_id, run_id))
+            assert moved.rowcount == 1
+
     # Search
 
     def grep(self, needle: str) -> list[str]:
@@ -283,6 +291,10 @@ class AirflowLab(AirflowRest):
         )
 
     # Inside
+
+    @property
+    def _database_file(self) -> str:
+        return self.database.removeprefix("sqlite:///").partition("?")[0]
 
     @property
     def _running(self) -> Processes:

@@ -14,14 +14,15 @@ from airflow_provider_weblake.sensors.weblake import WeblakeBatchScrapeSensor
 
 URLS = "{{ dag_run.conf['urls'] | tojson }}"
 TO = "{{ dag_run.conf['to'] }}"
+#: A page that is held must not end by itself before a test lets it go, however busy the machine is.
+HELD = {"timeout": 240_000}
 LANDED = Asset("weblake://file/e2e/documents")
 SYNCED = Asset("weblake://file/e2e-synced/documents")
 
 
 def batch(**kwargs: object) -> WeblakeBatchScrapeOperator:
     defaults = {"task_id": "land", "urls": URLS, "to": TO, "poll_interval": 1, "retries": 2}
-    # A page that is held must not end by itself before a test lets it go, however busy the machine is.
-    defaults["options"] = {"timeout": 240_000}
+    defaults["options"] = HELD
     return WeblakeBatchScrapeOperator(**(defaults | {"retry_delay": timedelta(seconds=1)} | kwargs))
 
 
@@ -40,7 +41,7 @@ with DAG("late", schedule=None):
 with DAG("late_partial", schedule=None):
     batch(deferrable=True, deadline=timedelta(seconds=8), allow_partial=True)
 
-with DAG("short_run", schedule=None, dagrun_timeout=timedelta(seconds=10)):
+with DAG("short_run", schedule=None, dagrun_timeout=timedelta(hours=1)):
     batch(deferrable=True)
 
 with DAG("mapped", schedule=None):
@@ -52,6 +53,7 @@ with DAG("mapped", schedule=None):
     WeblakeBatchScrapeOperator.partial(
         task_id="land",
         to=TO,
+        options=HELD,
         poll_interval=1,
         deferrable=True,
         retries=2,
@@ -65,7 +67,7 @@ with DAG("apart", schedule=None):
         job_id="{{ ti.xcom_pull(task_ids='start', key='job_id') }}",
         deferrable=True,
         poke_interval=1,
-        timeout=120,
+        timeout=600,
     )
     land = WeblakeLandOperator(
         task_id="land",
@@ -84,7 +86,7 @@ with DAG("watching", schedule=None):
         job_id="{{ dag_run.conf['job_id'] }}",
         deferrable=True,
         poke_interval=1,
-        timeout=120,
+        timeout=600,
     )
 
 with DAG("consumer", schedule=[LANDED]):

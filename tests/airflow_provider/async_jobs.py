@@ -19,7 +19,7 @@ from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake.testing import WeblakeService
 
 #: Time limit of a wait, in seconds.
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 @dataclass
@@ -55,9 +55,9 @@ def run_in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def start(service: WeblakeService, *urls: str) -> str:
-    """Starts a batch and returns its id."""
+    """Starts a batch and returns its id; a page that is held does not end by itself before the test lets it go."""
     with service.client() as client:
-        reply = await asyncio.to_thread(client.start_batch_scrape, list(urls))
+        reply = await asyncio.to_thread(client.start_batch_scrape, list(urls), timeout=240_000)
     assert reply.id
     return str(reply.id)
 

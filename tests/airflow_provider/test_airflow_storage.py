@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from dag_runs import Run, run_one
 from gated_site import GatedSite
+from polling import until
 
 import weblake
 from weblake import orchestration
@@ -174,11 +175,12 @@ def test_readers_of_a_small_file_see_the_old_or_the_new(tmp_path: Path) -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
+    until(lambda: seen)
     for _ in range(20):
         for content in contents:
             write_small(str(file), content)
     stop.set()
-    reader.join(10)
+    reader.join(120)
     assert seen
     assert seen <= contents
 

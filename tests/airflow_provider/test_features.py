@@ -238,7 +238,8 @@ def test_a_watcher_without_shared_streams_polls_by_itself(
                 events.append(event.payload)
 
         task = asyncio.create_task(watch())
-        await until(lambda: count_requests(weblake_connection, "GET", "/v2/team/activity") > 0)
+        # The second poll begins when the first one has seen which jobs had ended.
+        await until(lambda: count_requests(weblake_connection, "GET", "/v2/team/activity") > 1)
         new = await start(weblake_connection, *site.pages(1))
         await until(lambda: events)
         task.cancel()

@@ -158,12 +158,19 @@ def test_max_credits_cancels_a_job_of_the_task(
 def test_a_job_that_is_not_found_for_some_time_is_gone(
     weblake_connection: WeblakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triggers, "UNSEEN_S", 0.5)
+    ahead = 0.0  # seconds by which the clock of the polls was advanced
+    monkeypatch.setattr(triggers, "UNSEEN_S", 3600.0)
+    monkeypatch.setitem(steps.arun.__kwdefaults__, "clock", lambda: time.monotonic() + ahead)
 
     async def story(runner: Runner) -> None:
-        event = await fire(runner, UNKNOWN_JOB)
+        nonlocal ahead
+        task = runner.start(trigger(UNKNOWN_JOB))
+        await until(lambda: count_requests(weblake_connection, "GET", UNKNOWN_JOB) > 1)
+        assert not task.done()
+        ahead = 3600.0
+        await asyncio.wait_for(task, 60)
+        event = runner.fired[0].payload
         assert (event["status"], event["completed"]) == ("gone", None)
-        assert count_requests(weblake_connection, "GET", UNKNOWN_JOB) > 1
 
     run(story)
 

@@ -16,6 +16,7 @@ import pytest
 from airflow.sdk import BaseOperator
 from catalogue import proves
 from dag_runs import Run, returned, run_one, states, task_logs
+from polling import until
 
 from weblake import orchestration
 from weblake.errors import DeadlineExceeded, InvalidOption
@@ -35,34 +36,46 @@ if TYPE_CHECKING:
 )
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_o7_a_batch_lands_and_its_receipt_is_in_xcom(
-    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, deferrable: bool
+    run_dag: Run,
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    deferrable: bool,
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 
     urls = [*site.pages(4), f"{site.url}/nothing-here"]
     if deferrable:
-        site.held(1)  # so that there is something to wait for
+        urls += site.held(1)  # so that there is something to wait for
+    real, deferred = WeblakeJobTrigger.run, list[str]()
+
+    async def run_trigger(self: WeblakeJobTrigger) -> Any:
+        deferred.append(self.job_id)
+        site.release()
+        async for event in real(self):
+            yield event
+
+    monkeypatch.setattr(WeblakeJobTrigger, "run", run_trigger)
 
     def make() -> BaseOperator:
         return WeblakeBatchScrapeOperator(
             task_id="land",
-            urls=[*urls, *(site.held(1) if deferrable else [])],
+            urls=urls,
             to=str(tmp_path / "lake"),
             partition={"day": "{{ macros.ds_add('2026-11-20', 1) }}"},
-            options={"formats": ["markdown", "links"]},
+            options={"formats": ["markdown", "links"], "timeout": 240_000},
             deferrable=deferrable,
             poll_interval=0.5,
         )
 
-    if deferrable:
-        import threading
-
-        threading.Timer(3.0, site.release).start()
     run = run_one(run_dag, make, f"batch_{deferrable}")
     assert run.state == "success"
     receipt = returned(run, "land")
     count = 6 if deferrable else 5
     assert (receipt["submitted"], receipt["stored"], receipt["complete"]) == (count, count, True)
+    assert deferred == ([receipt["job_id"]] if deferrable else [])
     assert len(json.dumps(receipt)) < 2048
     assert site.url not in json.dumps(receipt)
     assert returned(run, "land", "job_id") == receipt["job_id"]
@@ -71,7 +84,7 @@ def test_o7_a_batch_lands_and_its_receipt_is_in_xcom(
     rows = duckdb.sql(
         f"select url, status_code, day::varchar from '{tmp_path}/lake/documents/**/*.parquet' order by position"
     ).fetchall()
-    assert {row[0] for row in rows} == {*urls, *([f"{site.url}/held/0"] if deferrable else [])}
+    assert {row[0] for row in rows} == set(urls)
     assert {row[2] for row in rows} == {"2026-11-21"}
     assert weblake_connection.counts()["batch_scrape_started"] == 1
 
@@ -214,8 +227,8 @@ def test_a_job_whose_start_is_answered_after_the_task_was_stopped_is_cancelled_i
     context: Any = {"ti": ti, "task": task, "outlet_events": {}}
     task.execute(context)
     with weblake_connection.client() as client:
-        ref, until = orchestration.JobRef("batch_scrape", str(pushed["job_id"])), time.monotonic() + 30
-        head = client.run(orchestration.wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=0.2))
+        ref, ends = orchestration.JobRef("batch_scrape", str(pushed["job_id"])), time.monotonic() + 60
+        head = client.run(orchestration.wait(ref, client.retry, until=ends, unseen_s=0.0, poll_s=0.2))
     assert head["status"] == status
 
 
@@ -274,16 +287,14 @@ def test_o7_a_sensor_asks_again_when_the_service_says_or_at_its_timeout(
 
     with weblake_connection.client() as client:
         job_id = str(client.start_batch_scrape(site.pages(1)).id)
-        until = time.monotonic() + 30
-        while client.get_batch_scrape(job_id).status != "completed":
-            assert time.monotonic() < until
+        until(lambda: client.get_batch_scrape(job_id).status == "completed")
     ti = SimpleNamespace(get_first_reschedule_date=lambda _: None, try_number=1, max_tries=0)
     context: Any = {"ti": ti}
-    pauses: list[float] = []
+    pauses: list[tuple[float, float]] = []
 
-    def pause(seconds: float) -> None:
+    def pause(seconds: float, at_least: float | None = None) -> None:
         busy.remove()
-        pauses.append(seconds)
+        pauses.append((seconds if at_least is None else at_least, seconds))
 
     def execute() -> Any:  # in the mode "reschedule", each poll is a process of its own
         return WeblakeBatchScrapeSensor(
@@ -297,12 +308,15 @@ def test_o7_a_sensor_asks_again_when_the_service_says_or_at_its_timeout(
         began = time.time()
         with pytest.raises(bases.AirflowRescheduleException) as rescheduled:
             execute()
-        pause(rescheduled.value.reschedule_date.timestamp() - began)
+        # The pause counts from some time between the two.
+        until_s = rescheduled.value.reschedule_date.timestamp()
+        pause(until_s - began, until_s - time.time())
     event = execute()
     assert (event["status"], event["job_id"]) == ("completed", job_id)
     assert len(weblake_connection.requests()) - before == 2
-    (paused,) = pauses
-    assert least <= paused <= most
+    ((shortest, longest),) = pauses
+    assert least <= longest
+    assert shortest <= most
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
@@ -346,14 +360,12 @@ def test_a_job_that_was_started_elsewhere_is_not_cancelled_over_its_credits(
 
     with weblake_connection.client() as client:
         job_id = str(client.start_batch_scrape([*site.pages(2), *site.held(1)], timeout=240_000).id)
-        until = time.monotonic() + 30
-        while (client.get_batch_scrape(job_id).credits_used or 0) < 2:
-            assert time.monotonic() < until
+        until(lambda: (client.get_batch_scrape(job_id).credits_used or 0) >= 2)
     before = len(weblake_connection.requests())
 
     def release() -> None:
-        while len(weblake_connection.requests()) < before + 4:  # the task has polled the running job, or cancelled it
-            assert time.monotonic() < until
+        # Until the task has polled the running job, or cancelled it.
+        until(lambda: len(weblake_connection.requests()) >= before + 4, 200)
         site.release()
 
     thread = threading.Thread(target=release)
@@ -384,12 +396,12 @@ def test_a_job_that_was_started_elsewhere_lands_after_the_deadline_if_it_has_end
     from airflow_provider_weblake.operators.weblake import WeblakeLandOperator
 
     with weblake_connection.client() as client:
-        job_id = str(client.start_batch_scrape([*site.pages(24), *site.held(1)]).id)
+        job_id = str(client.start_batch_scrape([*site.pages(24), *site.held(1)], timeout=240_000).id)
     ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=0, try_number=1)
     ti.xcom_push = lambda **_: None
     task: Any = WeblakeLandOperator(task_id="land", kind="batch", job_id=job_id, to=str(tmp_path), deadline=3600)
     context: Any = {"ti": ti, "task": task, "outlet_events": {}}
-    monkeypatch.setattr(landing, "LAST_POLL_S", 3.0)
+    monkeypatch.setattr(landing, "LAST_POLL_S", 5.0)
     with monkeypatch.context() as later:
         # The intent is that of a try two hours ago, whose job ran for longer than the deadline.
         later.setattr(landing, "time", SimpleNamespace(time=lambda: time.time() + 7200))
@@ -397,9 +409,9 @@ def test_a_job_that_was_started_elsewhere_lands_after_the_deadline_if_it_has_end
             task.execute(context)
         site.release()
         with weblake_connection.client() as client:
-            ref, until = orchestration.JobRef("batch_scrape", job_id), time.monotonic() + 30
-            client.run(orchestration.wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=0.2))
-        weblake_connection.faults.add(chunk_documents=2, latency_ms=400, path="/v2/batch/scrape/", times=None)
+            ref, ends = orchestration.JobRef("batch_scrape", job_id), time.monotonic() + 60
+            client.run(orchestration.wait(ref, client.retry, until=ends, unseen_s=0.0, poll_s=0.2))
+        weblake_connection.faults.add(chunk_documents=2, latency_ms=600, path="/v2/batch/scrape/", times=None)
         ti.max_tries = 1
         assert task.execute(context)["stored"] == 25
 
@@ -414,15 +426,21 @@ def test_an_execution_timeout_ends_the_job_as_its_deadline_does(
     urls = [*site.pages(1), *site.held(1)]
     if ended:  # and the time limit comes while its pages are read
         site.release()
-        weblake_connection.faults.add(chunk_documents=1, latency_ms=2500, path="skip=1", times=None)
+        weblake_connection.faults.add(chunk_documents=1, latency_ms=60_000, path="skip=1")
         weblake_connection.faults.add(chunk_documents=1, path="/v2/batch/scrape/", times=None)
 
     def make(**options: Any) -> Any:
         return WeblakeBatchScrapeOperator(
-            task_id="land", urls=urls, to=str(tmp_path), poll_interval=0.2, deferrable=False, **options
+            task_id="land",
+            urls=urls,
+            to=str(tmp_path),
+            options={"timeout": 240_000},
+            poll_interval=0.2,
+            deferrable=False,
+            **options,
         )
 
-    limits = {"execution_timeout": timedelta(seconds=2), "retries": 1, "retry_delay": timedelta(0)}
+    limits = {"execution_timeout": timedelta(seconds=6), "retries": 1, "retry_delay": timedelta(0)}
     run = run_one(run_dag, lambda: make(**limits))
     assert [ti.try_number for ti in run.get_task_instances()] == [1], "a time limit is no reason for a retry"
     assert run.state == ("success" if ended else "failed")

@@ -22,7 +22,7 @@ from supervised_processes import is_alive
 pytestmark = pytest.mark.system
 
 
-def poll(done: Callable[[], object], timeout: float = 20) -> None:
+def poll(done: Callable[[], object], timeout: float = 120) -> None:
     """Wait until a condition holds."""
     deadline = time.monotonic() + timeout
     while not done():
@@ -57,7 +57,7 @@ def test_processes_end_with_their_owner(tmp_path: Path, number: int) -> None:
         family = [leader, int((pids / "lost").read_text()), int((pids / "child").read_text())]
         assert all(is_alive(pid) for pid in family)
         owner.send_signal(number)
-        owner.wait(20)
+        owner.wait(120)
     poll(lambda: not any(is_alive(pid) for pid in family) and not directory.exists())
 
 

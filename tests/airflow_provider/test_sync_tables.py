@@ -103,7 +103,13 @@ def test_a_deferred_task_syncs_when_it_has_landed(
     run = run_one(
         run_dag,
         lambda: WeblakeBatchScrapeOperator(
-            task_id="land", urls=urls, to=str(root), deferrable=True, poll_interval=0.3, sync_tables=True
+            task_id="land",
+            urls=urls,
+            to=str(root),
+            options={"timeout": 240_000},
+            deferrable=True,
+            poll_interval=0.3,
+            sync_tables=True,
         ),
     )
     assert run.state == "success"

@@ -35,7 +35,13 @@ def batch(tmp_path: Path) -> MakeOperator:
 
     def make(urls: list[str], **more: Any) -> BaseOperator:
         return WeblakeBatchScrapeOperator(
-            task_id="land", urls=urls, to=str(tmp_path / "lake"), poll_interval=0.3, retry_delay=timedelta(0), **more
+            task_id="land",
+            urls=urls,
+            to=str(tmp_path / "lake"),
+            options={"timeout": 240_000},  # a page that is held does not end by itself before the test lets it go
+            poll_interval=0.3,
+            retry_delay=timedelta(0),
+            **more,
         )
 
     return make
@@ -329,7 +335,7 @@ def test_a_paid_job_lands_without_the_list_that_it_was_started_with(
     LISTS[becomes](file)
     site.release()
     with weblake_connection.client() as client:
-        ref, until = orchestration.JobRef("batch_scrape", str(pushed["job_id"])), time.monotonic() + 30
+        ref, until = orchestration.JobRef("batch_scrape", str(pushed["job_id"])), time.monotonic() + 60
         client.run(orchestration.wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=0.2))
     again = batch(urls, deferrable=True)
     if tries == "a retry":
@@ -388,7 +394,7 @@ def test_o8_a_lost_event_is_recovered(
             task.resume_execution(TRIGGER_FAIL_REPR, timed_out, context)
     site.release()
     with weblake_connection.client() as client:
-        ref, until = orchestration.JobRef("batch_scrape", job_id), time.monotonic() + 30
+        ref, until = orchestration.JobRef("batch_scrape", job_id), time.monotonic() + 60
         client.run(orchestration.wait(ref, client.retry, until=until, unseen_s=0.0, poll_s=0.2))
     receipt = task.resume_execution(TRIGGER_FAIL_REPR, timed_out, context)
     assert (receipt["stored"], receipt["job_id"]) == (2, job_id)

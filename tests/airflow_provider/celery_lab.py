@@ -108,7 +108,7 @@ class CeleryLab(AirflowLab):
         self._running.remove_at_end(self._servers)
         self._redis = RedisServer(self._servers)
         self._redis.start(self._running, self._log("redis"))
-        self.until("Redis to answer", self._redis.answers, 30, self._tails)
+        self.until("Redis to answer", self._redis.answers, 240, self._tails)
         self._start_postgres()
         self._migrate()
 
@@ -120,7 +120,7 @@ class CeleryLab(AirflowLab):
 
         def run(program: str, *arguments: str) -> None:
             command = [str(programs / program), *access, *arguments]
-            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
             assert done.returncode == 0, f"{program} failed:\n{done.stderr[-4000:]}"
 
         def make(fresh: Path) -> None:
@@ -144,7 +144,7 @@ class CeleryLab(AirflowLab):
         made = subprocess.run(
             [_program("initdb"), *f"-D {data} --pwfile={word} -U airflow -A scram-sha-256 -N -E UTF8".split()],
             user=user, group=user, extra_groups=[] if user else None, cwd=self._servers,
-            capture_output=True, text=True, timeout=120,
+            capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert made.returncode == 0, f"initdb failed:\n{made.stdout}\n{made.stderr}"
         # The data lives as long as the lab: no write to it needs to survive the machine.
@@ -156,7 +156,7 @@ class CeleryLab(AirflowLab):
             cwd=self._servers, user=user, stop_signal=signal.SIGINT,
         )  # fmt: skip
         self.database = self._postgres("postgres")
-        self.until("Postgres to answer", self._postgres_answers, 60, self._tails)
+        self.until("Postgres to answer", self._postgres_answers, 240, self._tails)
         engine = sa.create_engine(self.database, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
         with engine.connect() as db:
             db.execute(sa.text("CREATE DATABASE airflow"))

@@ -23,7 +23,7 @@ from supervised_processes import is_alive
 
 DOCS = Path(__file__).parents[2] / "docs"
 PICTURES = {"connection.png", "connection-extra.png", "run.png", "receipt.png", "asset.png"}
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 screenshots = load(DOCS / "screenshots.py")
@@ -156,19 +156,19 @@ def test_a_missing_and_a_dead_browser_are_reported(tmp_path: Path) -> None:
         browser.open("data:text/html,<button onclick='document.body.append(\"pressed\")'>Press</button>")
         browser.click("Press")
         assert "pressed" in browser.wait_for("pressed")
-        browser.timeout = 3
-        with pytest.raises(AssertionError, match=r"(?s)'never' on the page: not within 3 s.*Press"):
+        browser.timeout = 10
+        with pytest.raises(AssertionError, match=r"(?s)'never' on the page: not within 10 s.*Press"):
             browser.wait_for("never")
-        with pytest.raises(AssertionError, match=r"something called 'Nobody': not within 3 s"):
+        with pytest.raises(AssertionError, match=r"something called 'Nobody': not within 10 s"):
             browser.click("Nobody")
-        browser.timeout = 30
+        browser.timeout = 120
         pids = browser.pids()
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with pytest.raises(AssertionError, match="chromium ended with"):
             browser.text()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while any(is_alive(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import threading
@@ -230,6 +231,15 @@ def test_a_job_whose_start_is_answered_after_the_task_was_stopped_is_cancelled_i
         ref, ends = orchestration.JobRef("batch_scrape", str(pushed["job_id"])), time.monotonic() + 60
         head = client.run(orchestration.wait(ref, client.retry, until=ends, unseen_s=0.0, poll_s=0.2))
     assert head["status"] == status
+
+
+def test_airflow_has_to_answer_before_it_kills_a_stopped_task() -> None:
+    """Both limits are ten times as long in tests."""
+    from airflow.sdk.execution_time.supervisor import ActivitySubprocess
+
+    from airflow_provider_weblake.operators import killing
+
+    assert inspect.signature(ActivitySubprocess.kill).parameters["escalation_delay"].default > killing.ANSWER_S
 
 
 @pytest.mark.parametrize("deferrable", [False, True])

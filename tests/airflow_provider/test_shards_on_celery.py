@@ -33,7 +33,7 @@ from weblake_service.config import ServiceKey
 from weblake_service.server import LocalService
 
 HERE = Path(__file__).parent
-pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1200)]
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def a_list_is_cut_and_read_back(environment: Environment, host: str, many: int) 
     urls = [f"https://{host}/{n:06}" for n in range(many)]
     path = environment.bucket.put("lists/long.parquet", urls, 50_000)
     run = environment.lab.trigger("cut_only", {"list": path, "per_shard": PER_CUT_SHARD})
-    assert environment.lab.wait_run("cut_only", run, timeout=240) == "success", environment.lab.describe(
+    assert environment.lab.wait_run("cut_only", run, timeout=360) == "success", environment.lab.describe(
         "cut_only", run
     )
     shards = environment.lab.xcom("cut_only", run, "cut")
@@ -202,7 +202,7 @@ def a_worker_dies(environment: Environment, run: str, scale: Scale) -> dict[int,
     lab.until(
         "all slots to wait for their jobs",
         lambda: len(environment.running(run)) == SLOTS == len(environment.awaited()),
-        180,
+        240,
         lambda: lab.describe("sharded", run),
     )
     held = environment.running(run)

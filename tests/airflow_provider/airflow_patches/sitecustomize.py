@@ -54,9 +54,10 @@ def _change_supervisor(supervisor: Any) -> None:
 
     supervisor.WatchedSubprocess._service_subprocess = at_most
     kill = supervisor.ActivitySubprocess.kill
+    later_s = kill.__defaults__[1] * BUSY
 
     def kill_later(
-        self: object, signal_to_send: int = signal.SIGINT, escalation_delay: float = 5.0 * BUSY, force: bool = False
+        self: object, signal_to_send: int = signal.SIGINT, escalation_delay: float = later_s, force: bool = False
     ) -> None:
         kill(self, signal_to_send, escalation_delay, force)
 

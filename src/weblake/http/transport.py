@@ -28,6 +28,7 @@ from weblake.http.deadlines import ending
 from weblake.http.failures import (
     certificate_problem,
     class_names,
+    clear_locals,
     client_certificate_alert,
     is_failure,
     text_of,
@@ -185,8 +186,9 @@ class HttpTransport(_Requests):
                     if time.monotonic() > until:
                         raise httpx.ReadTimeout("deadline")
                 return body.response(response.status_code, received_at)
-        except Exception as error:
+        except BaseException as error:
             if not is_failure(error):
+                clear_locals(error)
                 raise
             if self._client is not None and time.monotonic() > until and was_sent(error):
                 error = TimeoutError()
@@ -275,8 +277,9 @@ class AsyncHttpTransport(_Requests):
                         if body.feed(part):
                             break
                     return body.response(response.status_code, received_at)
-        except Exception as error:
+        except BaseException as error:
             if not is_failure(error):
+                clear_locals(error)
                 raise
             return self._no_response(error, request, sent=False if waiting else None)
 

@@ -11,13 +11,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
     from airflow.sdk.types import DagRunProtocol
+    from gated_site import GatedSite
 
     from weblake.testing import WeblakeService
 
@@ -55,6 +56,23 @@ def weblake_connection(weblake_service: WeblakeService, monkeypatch: pytest.Monk
     connection = {"conn_type": "weblake", "host": weblake_service.url, "password": weblake_service.key}
     monkeypatch.setenv("AIRFLOW_CONN_WEBLAKE_DEFAULT", json.dumps(connection))
     return weblake_service
+
+
+@pytest.fixture
+def deferred_jobs(site: GatedSite, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Release the pages that the site holds as soon as a trigger waits for a job, and return the ids of these jobs."""
+    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
+
+    run, job_ids = WeblakeJobTrigger.run, list[str]()
+
+    async def run_and_release(self: WeblakeJobTrigger) -> Any:
+        job_ids.append(self.job_id)
+        site.release()
+        async for event in run(self):
+            yield event
+
+    monkeypatch.setattr(WeblakeJobTrigger, "run", run_and_release)
+    return job_ids
 
 
 @pytest.fixture

@@ -186,7 +186,7 @@ def test_twenty_five_watchers_share_one_poll_and_each_keeps_its_own_state(
             await wait_for_polls(weblake_service, 2)
         assert {number for number, _ in running.fired} == set(range(1, 26))
         assert len(running.fired) == 25
-        # Nobody polls a job again that it has seen completed.
+        # A job is not polled again once a poll has returned that it is completed.
         assert count_calls(weblake_service, status) - before <= 1
 
     run_in_loop(story)

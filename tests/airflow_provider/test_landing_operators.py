@@ -41,24 +41,14 @@ def test_o7_a_batch_lands_and_its_receipt_is_in_xcom(
     weblake_connection: WeblakeService,
     site: GatedSite,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    deferred_jobs: list[str],
     deferrable: bool,
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 
     urls = [*site.pages(4), f"{site.url}/nothing-here"]
     if deferrable:
         urls += site.held(1)  # so that there is something to wait for
-    real, deferred = WeblakeJobTrigger.run, list[str]()
-
-    async def run_trigger(self: WeblakeJobTrigger) -> Any:
-        deferred.append(self.job_id)
-        site.release()
-        async for event in real(self):
-            yield event
-
-    monkeypatch.setattr(WeblakeJobTrigger, "run", run_trigger)
 
     def make() -> BaseOperator:
         return WeblakeBatchScrapeOperator(
@@ -76,7 +66,7 @@ def test_o7_a_batch_lands_and_its_receipt_is_in_xcom(
     receipt = returned(run, "land")
     count = 6 if deferrable else 5
     assert (receipt["submitted"], receipt["stored"], receipt["complete"]) == (count, count, True)
-    assert deferred == ([receipt["job_id"]] if deferrable else [])
+    assert deferred_jobs == ([receipt["job_id"]] if deferrable else [])
     assert len(json.dumps(receipt)) < 2048
     assert site.url not in json.dumps(receipt)
     assert returned(run, "land", "job_id") == receipt["job_id"]

@@ -85,20 +85,10 @@ def test_a_load_is_in_the_table_when_its_task_has_succeeded(
 
 @pytest.mark.system
 def test_a_deferred_task_syncs_when_it_has_landed(
-    run_dag: Run, root: Path, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+    run_dag: Run, root: Path, site: GatedSite, deferred_jobs: list[str]
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 
-    real, deferred = WeblakeJobTrigger.run, list[str]()
-
-    async def run_trigger(self: WeblakeJobTrigger) -> Any:
-        deferred.append(self.job_id)
-        site.release()
-        async for event in real(self):
-            yield event
-
-    monkeypatch.setattr(WeblakeJobTrigger, "run", run_trigger)
     urls = site.held(2)
     run = run_one(
         run_dag,
@@ -114,7 +104,7 @@ def test_a_deferred_task_syncs_when_it_has_landed(
     )
     assert run.state == "success"
     receipt = returned(run, "land")
-    assert deferred == [receipt["job_id"]]
+    assert deferred_jobs == [receipt["job_id"]]
     assert receipt["tables"][0]["table_rows"] == 3
     assert tables.status(root)[0].in_step
 

@@ -75,7 +75,7 @@ def client_certificate_alert(error: BaseException) -> str | None:
 
 
 def clear_locals(error: BaseException) -> None:
-    """Clear the local variables of the functions that an error has left, as an interrupt does: some hold the key."""
+    """Clear the local variables of the functions that an error has left: those of HTTP libraries may hold the key."""
     clear_frames(error.__traceback__)
 
 

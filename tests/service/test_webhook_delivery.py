@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from weblake.api import webhooks
+from weblake.compat import read_time
 from weblake_service.config import ServiceKey, TeamPlan
 from weblake_service.jobs import webhook_delivery
 from weblake_service.page_failure import PageFailure
@@ -140,10 +141,13 @@ def test_a_cancelled_job_is_not_announced(bench: Any, receiver: Receiver) -> Non
 
 def test_a_delivery_is_retried_after_1_5_and_15_minutes(bench: Any, receiver: Receiver) -> None:
     receiver.statuses = [500, 302, 404, 500, 204]
+    due = _now(bench)
     bench.wait_until_ended(bench.batch(A, webhook=receiver.url))
     for tries, seconds in ((1, 60), (2, 300), (3, 900)):
         bench.until(lambda tries=tries: len(receiver.got) == tries)
         bench.until(lambda tries=tries: _tries(bench) == tries)
+        before, due = due, _due(bench)
+        assert before <= due - seconds <= _now(bench), "the pause counts from the failure"
         bench.service.advance(seconds - 50)
         assert bench.http.get("/_weblake/health").status_code == 200
         assert len(receiver.got) == tries
@@ -162,6 +166,17 @@ def _tries(bench: Any) -> int | None:
     work = lambda db: db.execute("SELECT tries FROM deliveries").fetchone()  # noqa: E731
     row = bench.service._call(lambda parts: parts.store.read(work))
     return None if row is None else int(row["tries"])
+
+
+def _due(bench: Any) -> float:
+    """Return when the only queued delivery is tried again, by the service's clock, in seconds since 1970."""
+    work = lambda db: db.execute("SELECT due FROM deliveries").fetchone()  # noqa: E731
+    return float(bench.service._call(lambda parts: parts.store.read(work))["due"])
+
+
+def _now(bench: Any) -> float:
+    """Return the time of the service's clock, in seconds since 1970."""
+    return read_time(bench.http.get("/_weblake/clock").json()["now"]).timestamp()
 
 
 def test_deliveries_survive_a_restart(make_bench: Any, receiver: Receiver, tmp_path: Any) -> None:

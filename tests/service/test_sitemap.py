@@ -73,9 +73,10 @@ def test_a_gzip_sitemap_of_several_members_is_read_whole() -> None:
 
 def test_a_gzip_sitemap_of_very_many_members_is_bounded() -> None:
     begun = time.process_time()
-    urls, _ = read({"/sitemap.xml": gzip.compress(urlset(f"{SITE}/a")) + gzip.compress(b"") * 200_000})
+    urls, _ = read({"/sitemap.xml": gzip.compress(urlset(f"{SITE}/a")) + gzip.compress(b"") * 300_000})
     assert urls == [f"{SITE}/a"]
-    assert time.process_time() - begun < 10
+    # 0.4 s; fed as a whole, the end of each member copies the rest of the file, which takes 16 s.
+    assert time.process_time() - begun < 4
 
 
 @pytest.mark.parametrize("codec", ["hex", "undefined"])
@@ -202,9 +203,11 @@ def test_hostile_and_broken_files_yield_nothing(body: bytes) -> None:
 
 
 def test_a_gzip_bomb_is_truncated() -> None:
-    began = time.monotonic()
-    assert read({"/sitemap.xml": gzip.compress(b" " * (200 << 20), 1)})[0] == []
-    assert time.monotonic() - began < 30
+    """Of a file, 50 MiB are read."""
+    filler = b"<x>" + b" " * (1 << 20) + b"</x>"
+    for fillers, found in ((49, ["a", "b"]), (50, ["a"])):
+        body = urlset(f"{SITE}/a", f"{SITE}/b").replace(b"</url>", b"</url>" + filler * fillers, 1)
+        assert read({"/sitemap.xml": gzip.compress(body, 1)})[0] == [f"{SITE}/{name}" for name in found]
 
 
 def test_the_limit_is_exact() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import io
 import json
 import os
@@ -391,6 +393,9 @@ def test_invalid_lists_are_refused(tmp_path: Path, read: Any) -> None:
         ("empty.txt", b"# nothing\n\n", "no URL in"),
         ("latin.txt", b"https://example.org/\xfc\n", "not UTF-8"),
         ("latin.csv", b"url\nhttps://example.org/\xfc\n", "not UTF-8"),
+        ("urls.txt.gz", gzip.compress(write_list("txt", URLS)), "Save it as UTF-8 and uncompressed"),
+        ("urls.csv.bz2", bz2.compress(write_list("csv", URLS)), "Save it as UTF-8 and uncompressed"),
+        ("urls.pq", write_list("parquet", URLS), r"needs a name that ends with \.parquet"),
         ("other.csv", b"page,note\nx,y\n", "no column 'url'; it has page, note"),
         ("none.csv", b"", "no column 'url', nor any other"),
         ("blank.csv", b"url\n\n \n", "no URL in"),

@@ -110,7 +110,10 @@ class _Lines:
         try:
             line = next(self._read_text)
         except UnicodeDecodeError:
-            raise FixRequest(f"{self._file.name} is not UTF-8 text.", hint="Save it as UTF-8.") from None
+            raise FixRequest(
+                f"{self._file.name} is not UTF-8 text.",
+                hint="Save it as UTF-8 and uncompressed; a Parquet file needs a name that ends with .parquet.",
+            ) from None
         self.at += _utf8_length(line)
         return line
 

@@ -19,7 +19,7 @@ from typing_extensions import Self
 from weblake import settings
 from weblake.api import operations
 from weblake.api.operation import Operation
-from weblake.credentials import ApiKey
+from weblake.credentials import ApiKey, redact_error
 from weblake.errors import InvalidOption, WeblakeError
 from weblake.events import Observer
 from weblake.http.library import AsyncHttpClient, HttpClient, library_of
@@ -117,9 +117,15 @@ class _Client(Generic[HttpClientT, TransportT]):
             return "given"
         return "embedded" if self._settings is None else self._settings.base_url.label
 
-    def _redact_key(self, error: WeblakeError, transport: Any) -> None:
-        if self._transport is None:  # a transport that the caller gave has no key
-            transport.redact_key(error)
+    def redact(self, text: str) -> str:
+        """Return a text of the service without the API key, which a service may repeat in its messages."""
+        return self._redact(text, self._opened)
+
+    def _redact(self, text: str, transport: Any) -> str:
+        if self._settings is not None:
+            return self._settings.api_key.redact(text)
+        # A transport that the caller gave has no key, and one to the embedded service has its own.
+        return text if transport is None or self._transport is not None else str(transport.redact(text))
 
 
 class Client(_Client[HttpClient, Transport]):
@@ -159,7 +165,7 @@ class Client(_Client[HttpClient, Transport]):
         try:
             return run(flow, ObservedTransport(transport, self.retry.observe))
         except WeblakeError as error:
-            self._redact_key(error, transport)
+            redact_error(error, partial(self._redact, transport=transport))
             raise
 
     def call(self, operation: Operation[T]) -> T:
@@ -232,7 +238,7 @@ class AsyncClient(_Client[AsyncHttpClient, AsyncTransport]):
         try:
             return await arun(flow, AsyncObservedTransport(transport, self.retry.observe))
         except WeblakeError as error:
-            self._redact_key(error, transport)
+            redact_error(error, partial(self._redact, transport=transport))
             raise
 
     async def call(self, operation: Operation[T]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -101,14 +102,6 @@ class ApiKey:
                 end = more.end()
         return "***".join([*shown, text[end:]])
 
-    def redact_error(self, error: BaseException) -> None:
-        """Remove the key from an error and its causes, because a service may repeat the key in a message."""
-        for each in causes(error):
-            if isinstance(each, WeblakeError):
-                each.message, each.remedy = self.redact(each.message), each.remedy.with_values(self.redact)
-                each.code = None if each.code is None else self.redact(each.code)
-                each.args = (each.message,)
-
     def __repr__(self) -> str:
         return "ApiKey(***)"
 
@@ -200,6 +193,15 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def redact_error(error: BaseException, redact: Callable[[str], str]) -> None:
+    """Remove the key from an error and its causes, because a service may repeat the key in a message."""
+    for each in causes(error):
+        if isinstance(each, WeblakeError):
+            each.message, each.remedy = redact(each.message), each.remedy.with_values(redact)
+            each.code = None if each.code is None else redact(each.code)
+            each.args = (each.message,)
 
 
 def one_line(text: str, limit: int = 200) -> str:

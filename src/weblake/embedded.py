@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weblake.credentials import ApiKey, BaseUrl
-from weblake.errors import FeatureMissing, StorageRefused, WeblakeError
+from weblake.errors import FeatureMissing, StorageRefused
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
 from weblake.remedies import Remedy
 from weblake.settings import Settings, state_dir
@@ -77,9 +77,9 @@ class _Embedded:
                 if found.base_url != self._at.base_url:
                     self._at, self._transport = found, self._make(found.base_url, found.api_key)
 
-    def redact_key(self, error: WeblakeError) -> None:
-        """Remove the API key from an error's texts."""
-        self._transport.redact_key(error)
+    def redact(self, text: str) -> str:
+        """Return a text of the service without its API key."""
+        return self._at.api_key.redact(text)
 
 
 class EmbeddedTransport(_Embedded):

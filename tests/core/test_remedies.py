@@ -10,7 +10,7 @@ import pytest
 from remedy_templates import TEMPLATES, Template, names_command_line_term, templates_in, texts, texts_in
 
 from weblake.cli.remedies import COMMAND_LINE, in_command_line_terms
-from weblake.credentials import ApiKey
+from weblake.credentials import ApiKey, redact_error
 from weblake.errors import JobEnded, LoadIncomplete, RateLimited, RetryLater, WeblakeError, in_terms_of
 from weblake.remedies import PYTHON, TERMS, Interface, Remedy
 
@@ -158,7 +158,7 @@ def test_the_key_is_hidden_in_values_and_plain_hints_and_the_terms_stay() -> Non
     key = ApiKey("test-key-12345678")
     error = WeblakeError("m", hint=Remedy("{allow_partial}: {said}", {"said": "test-key-12345678!"}))
     error.__cause__ = cause = WeblakeError("c test-key-12345678", hint="plain test-key-12345678")
-    key.redact_error(error)
+    redact_error(error, key.redact)
     assert error.hint == "allow_partial=True: ***!"
     error.interface = COMMAND_LINE
     assert error.hint == "--allow-partial: ***!"

@@ -232,7 +232,7 @@ def test_progress_takes_numbers_only() -> None:
     odd = {"status": ["x"], "total": True, "completed": 10**400, "creditsUsed": float("nan")}
     assert progress_of(odd) == ""
     assert progress_of({"status": " ", "total": -1, "completed": "3", "creditsUsed": 10**400}) == ""
-    assert len(progress_of({"status": "x" * 10_000})) == len("status ") + 120
+    assert progress_of({"status": "a text that may contain the key"}) == "status other"
 
 
 def test_definitions_name_their_table() -> None:

@@ -118,3 +118,6 @@ class EndlessServiceClient:
     def run(self, flow: Flow[T]) -> T:
         clock = self.world.clock
         return steps.run(flow, self.world, sleep=self.world.sleep, clock=clock.monotonic, wall=clock.wall)
+
+    def redact(self, text: str) -> str:
+        return text

@@ -261,6 +261,9 @@ class SimulatedClient:
         clock = self.world.clock
         return steps.run(flow, self.world, sleep=clock.sleep, clock=clock.monotonic, wall=clock.wall)
 
+    def redact(self, text: str) -> str:
+        return text
+
 
 def split_into_chunks(documents: Sequence[Page], sizes: Sequence[int], back: Sequence[int]) -> list[list[Page]]:
     """Return chunks of these sizes, some empty, each of which may overlap the one before."""

@@ -18,9 +18,10 @@ import pytest
 from both_clients import READ, REMOTE_HOST
 from catalogue import proves
 from error_texts import all_texts_of
-from landing_commands import KEY
+from landing_commands import KEY, Lake
 from msgspec.structs import replace
 from observed_lab import ExportedTelemetry
+from scripted_job import JOB, Job, pages
 from scripted_service import Connection, Play, ScriptedService, reply, reset, stall
 from secret_search import contains_secret
 
@@ -148,7 +149,13 @@ def test_s1_no_span_and_no_metric_of_a_call_shows_the_key(service: ScriptedServi
     line="return text if text in STATUSES else OTHER",
     becomes="return text",
 )
-def test_s1_no_event_span_or_log_record_of_a_load_shows_a_key_that_a_service_repeats(
+@proves(
+    "S1",
+    at="src/weblake/loads/load.py",
+    line="redact_error(failure, client.redact)",
+    becomes="pass",
+)
+def test_s1_no_event_span_log_record_or_error_of_a_load_shows_a_key_that_a_service_repeats(
     service: ScriptedService, tmp_path: Path, log_records: pytest.LogCaptureFixture
 ) -> None:
     """The key is the job's status, its error, and the reason of each failed page."""
@@ -161,7 +168,7 @@ def test_s1_no_event_span_or_log_record_of_a_load_shows_a_key_that_a_service_rep
     exported, seen = ExportedTelemetry(), list[Event]()
     with (
         Client(service.url, KEY, observer=combine(seen.append, exported.observer)) as client,
-        pytest.raises(WeblakeError),
+        pytest.raises(WeblakeError) as caught,
     ):
         weblake.land("batch", job_id, to=tmp_path, client=client, terms=weblake.Terms(poll_s=0.05))
     told = [*map(repr, seen), *(span.to_json() for span in exported.spans), repr(exported.metrics())]
@@ -173,6 +180,24 @@ def test_s1_no_event_span_or_log_record_of_a_load_shows_a_key_that_a_service_rep
     exported.close()
     assert {type(event).__name__ for event in seen} >= {"StatusPolled", "WaitFinished", "LoadRefused"}
     assert leaks_in(told) == []
+    assert "The service says: ***" in str(caught.value)
+    assert leaks_in(all_texts_of(caught.value, frames=False)) == []
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"status": "failed", "error": f"Invalid token: Bearer {KEY}"},
+        {"status": "completed", "next": f"https://other.test/{KEY}"},
+    ],
+    ids=["error", "next"],
+)
+def test_no_error_of_a_load_shows_a_key_that_a_service_repeats(
+    service: ScriptedService, lake: Lake, head: dict[str, object]
+) -> None:
+    Job(service, pages(2)).chunks[0] |= head
+    failed = lake.land(job=JOB)  # the fixture searches its output and its files
+    assert (failed.code, "***" in failed.err) == (1, True)
 
 
 #: Failures whose response does not repeat the key.
@@ -183,7 +208,7 @@ SILENT = ("a plain 401", "a plain 503", "a broken connection")
 @proves(
     "S1",
     at="src/weblake/credentials.py",
-    line="each.message, each.remedy = self.redact(each.message), each.remedy.with_values(self.redact)",
+    line="each.message, each.remedy = redact(each.message), each.remedy.with_values(redact)",
     becomes="pass",
     case="credit_usage-401-blocking",
 )

@@ -63,7 +63,7 @@ def test_h20_a_job_that_expires_during_the_download_lands_partially_if_allowed(
 @proves(
     "H20",
     at="src/weblake/loads/staging.py",
-    line='return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone)',
+    line='return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone=gone)',
     becomes="return rows.close(JobErrors(), download.pager.head)",
 )
 def test_h20_a_job_that_expires_after_its_last_chunk_is_not_complete(service: ScriptedService, lake: Lake) -> None:

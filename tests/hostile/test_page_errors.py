@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pytest
 from catalogue import proves
-from landing_commands import Lake, page_errors
+from landing_commands import KEY, Lake, page_errors
 from scripted_job import JOB, Job, pages, url_of
 from scripted_service import ScriptedService, reply
 
@@ -114,10 +114,27 @@ def test_the_read_of_the_error_list_is_retried(service: ScriptedService, lake: L
     lake.land(job=JOB).landed(pages(2))
 
 
+@proves(
+    "S1",
+    at="src/weblake/loads/download.py",
+    line="replace(each, code=each.code and redact(each.code), error=each.error and redact(each.error))",
+    becomes="each",
+)
+def test_s1_a_key_that_the_service_repeats_in_the_reason_of_a_page_is_not_stored(
+    service: ScriptedService, lake: Lake
+) -> None:
+    job = Job(service, [], total=1)
+    job.errors = {"errors": [failed(0, code=f"TOKEN_{KEY}", error=f"Invalid token: Bearer {KEY}")]}
+    lake.land(job=JOB).expect_error("LoadIncomplete", f" {url_of(0)}: TOKEN_***: Invalid token: Bearer ***. ")
+    (row,) = page_errors(lake.root)
+    assert (row["url"], row["code"], row["error"]) == (url_of(0), "TOKEN_***", "Invalid token: Bearer ***")
+
+
 def test_a_job_with_only_failed_pages_fails(service: ScriptedService, lake: Lake) -> None:
     job = Job(service, [], total=2)
     job.errors = {"errors": [failed(0)], "robotsBlocked": [url_of(1)]}
-    printed = lake.land(job=JOB).expect_error("LoadIncomplete", "None of the 2 pages")
+    first = f" {url_of(0)}: SCRAPE_TIMEOUT: Page 0 timed out. The reasons are in page_errors."
+    printed = lake.land(job=JOB).expect_error("LoadIncomplete", "None of the 2 pages", first)
     assert (printed["failed"], printed["robots_blocked"], printed["stored"]) == (1, 1, 0)
     assert {row["outcome"] for row in page_errors(lake.root)} == {"failed", "robots_blocked"}
     service.seen.clear()

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from dagster_weblake.metadata.text_format import amount, number, plain
-from weblake import orchestration
+from dagster_weblake.metadata.text_format import amount, number
+from weblake import events, orchestration
 
 #: Seconds between two messages about a job that goes on.
 EVERY_S = 30.0
-#: Characters of a status word, and an upper bound for any count of pages.
-_WORD, _LARGEST = 120, 2**53
+#: An upper bound for any count of pages.
+_LARGEST = 2**53
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ def progress_of(head: Mapping[str, object]) -> str:
     parts: list[str] = []
     status = head.get("status")
     if isinstance(status, str) and status.strip():
-        parts.append(f"status {plain(status, _WORD)}")
+        parts.append(f"status {events.known_status(status)}")
     for name in ("total", "completed"):
         count = head.get(name)
         if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _LARGEST:

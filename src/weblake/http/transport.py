@@ -22,7 +22,7 @@ from typing import Any
 
 from weblake import aio
 from weblake.credentials import ApiKey, BaseUrl, is_loopback, one_line
-from weblake.errors import InvalidOption, WeblakeError
+from weblake.errors import InvalidOption
 from weblake.http.bodies import BodyRefused, BoundedBody
 from weblake.http.deadlines import ending
 from weblake.http.failures import (
@@ -72,10 +72,6 @@ class _Requests:
             "user-agent": "weblake",
             "authorization": key.header(),
         }
-
-    def redact_key(self, error: WeblakeError) -> None:
-        """Remove the API key from an error's texts, because a service may repeat it in a message."""
-        self._key.redact_error(error)
 
     def _ssl_context(self) -> ssl.SSLContext | None:
         over_tls = self.base.scheme == "https" or (self._proxy is not None and self._proxy.url.scheme == "https")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 
+from weblake.credentials import one_line
 from weblake.dataset.identity import job_load_id
 from weblake.dataset.records import Stopped
 from weblake.dataset.root import Dataset, LandedLoad
@@ -16,6 +18,7 @@ from weblake.errors import (
     StorageRefused,
     WeblakeError,
 )
+from weblake.loads.accounting import PageError
 from weblake.loads.load_request import Terms
 from weblake.loads.staging import Staged
 from weblake.receipt import Receipt
@@ -131,13 +134,23 @@ def completeness_error(staged: Staged, terms: Terms) -> WeblakeError | None:
     return None
 
 
-def require_documents(landing: LandedLoad) -> LandedLoad:
-    """Return the load if it has at least one document; raise LoadIncomplete otherwise."""
+def first_reason(rows: Iterable[PageError]) -> str:
+    """Return a sentence with the first page without a document whose reason is known; empty if there is none."""
+    for row in rows:
+        reason = one_line(": ".join(filter(None, (row.code, row.error)))).rstrip(".")
+        if reason and row.url:
+            return f" {one_line(row.url)}: {reason}."
+    return ""
+
+
+def require_documents(landing: LandedLoad, reason: str = "") -> LandedLoad:
+    """Return the load if it has at least one document; raise LoadIncomplete, with the first `reason`, otherwise."""
     receipt = landing.receipt
     if receipt.stored == 0:
         error = LoadIncomplete(
             f"None of the {receipt.submitted} pages could be stored: {receipt.failed} failed, "
-            f"{receipt.robots_blocked} blocked by robots.txt, {receipt.rejected} rejected, {receipt.missing} missing.",
+            f"{receipt.robots_blocked} blocked by robots.txt, {receipt.rejected} rejected, {receipt.missing} missing."
+            f"{reason}",
             hint=Remedy("The reasons are in page_errors.").followed_by(another_job_remedy(receipt)),
         )
         error.receipt = receipt

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.api.models import JobError, JobErrors
 from weblake.api.next_link import Query, query_of
 from weblake.background import run_in_thread
+from weblake.credentials import one_line
 from weblake.errors import FixRequest, JobGone, MalformedReply
 from weblake.events import ChunkRead
 from weblake.http.bodies import BufferPool
@@ -51,6 +52,9 @@ class FlowRunner(Protocol):
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end and return its result; may be called from any thread."""
+
+    def redact(self, text: str) -> str:
+        """Return a text of the service without the API key."""
 
 
 class Download:
@@ -102,8 +106,20 @@ class Download:
             self._buffers.give(self._body)
 
     def errors(self) -> JobErrors:
-        """Return the job's list of errors; call it after the last chunk. Raises as `chunks`."""
-        return self._start_errors().result()
+        """Return the job's list of errors without the API key; call it after the last chunk. Raises as `chunks`."""
+        found, redact = self._start_errors().result(), cache(self._client.redact)
+        return replace(
+            found,
+            errors=[
+                replace(each, code=each.code and redact(each.code), error=each.error and redact(each.error))
+                for each in found.errors
+            ],
+        )
+
+    def message(self) -> str:
+        """Return the service's error message for the job, on one line; empty if there is none."""
+        error = self.pager.head.get("error")
+        return one_line(error) if isinstance(error, str) else ""
 
     def has_expired(self) -> bool:
         """Return whether the job itself is gone, and not only one chunk of it on one of several servers."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
+from weblake.credentials import redact_error
 from weblake.dataset import layout, root
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import Dataset, LandedLoad
@@ -29,6 +30,7 @@ from weblake.loads.accounting import Reconciler
 from weblake.loads.completeness import (
     another_job_remedy,
     completeness_error,
+    first_reason,
     limit_error,
     record_stopped,
     require_documents,
@@ -97,6 +99,7 @@ def land(
             if isinstance(failure, JobGone) and failure.receipt is None and known.job_id is not None:
                 failure.remedy = failure.remedy.followed_by(another_job_remedy(known))
             if isinstance(failure, WeblakeError):
+                redact_error(failure, client.redact)  # it may quote the service
                 complete_remedy(failure, dataset, request, known.job_id)
                 failure.receipt = failure.receipt or known
 
@@ -351,4 +354,4 @@ def _publish_or_refuse(
                 seconds=time.monotonic() - begun,
             )
         )
-    return require_documents(LandedLoad(receipt))
+    return require_documents(LandedLoad(receipt), first_reason(account.rows))

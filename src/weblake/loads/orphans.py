@@ -302,7 +302,7 @@ class _ServiceLookup:
             return replace(orphan, state=GONE)
         except (FixRequest, GiveUp) as error:
             return replace(orphan, why=error.message)
-        return replace(orphan, state=str(head.get("status")).lower()[:40])
+        return replace(orphan, state=self._client.redact(str(head.get("status"))).lower()[:40])
 
 
 def _orphan(dataset: Dataset, intent: Intent, job: Job | None) -> Orphan:

@@ -26,7 +26,6 @@ from weblake.arrow.documents import Parsed
 from weblake.arrow.parquet import GROUP_BYTES, ParquetFile, Written
 from weblake.arrow.row_groups import RowGroup, RowGroupBuffer, row_group
 from weblake.background import run_in_two_threads
-from weblake.credentials import one_line
 from weblake.errors import JobGone, MalformedReply
 from weblake.jobs.polling import JobRef
 from weblake.loads.accounting import Account, Reconciler
@@ -109,9 +108,9 @@ def stage_job(
             errors = download.errors()
         except JobGone as gone:
             if rows.file.rows and download.has_expired():
-                return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone)
+                return rows.close(JobErrors(), {**download.pager.head, "status": EXPIRED}, gone=gone)
             raise
-        return rows.close(errors, download.pager.head)
+        return rows.close(errors, download.pager.head, message=download.message())
 
 
 def _row_groups(rows: _Rows, download: Download) -> Iterator[Callable[[], _Encoded]]:
@@ -193,7 +192,9 @@ class _Rows:
         for group in groups:
             self.file.append(group)
 
-    def close(self, errors: JobErrors, head: Mapping[str, object], gone: JobGone | None = None) -> Staged:
+    def close(
+        self, errors: JobErrors, head: Mapping[str, object], *, message: str = "", gone: JobGone | None = None
+    ) -> Staged:
         account = self._reconciler.close(errors, head)
         credits_used = head.get("creditsUsed")
         receipt = Receipt(
@@ -212,8 +213,7 @@ class _Rows:
             credits_used=_amount(credits_used),
         )
         written = self.file.close(json.dumps(receipt.to_dict(files=False)).encode())
-        error = head.get("error")
-        return Staged(written, account, receipt, one_line(error) if isinstance(error, str) else "", gone)
+        return Staged(written, account, receipt, message, gone)
 
 
 def _encode(ready: list[Callable[[], pa.RecordBatch]], taken: int) -> _Encoded:

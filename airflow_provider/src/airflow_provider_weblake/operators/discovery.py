@@ -168,7 +168,7 @@ class WeblakeInteractOperator(WeblakeOperator):
                 if stop:
                     closed = self._end_browser(client)
                 self._closer = None
-            trouble = _failure_of(reply)
+            trouble = client.redact(_failure_of(reply))
             done = {"scrape_id": self.scrape_id} | _xcom_part(reply, file) | closed
             if file is not None:
                 lineage.outlets_changed(context, done)

@@ -22,7 +22,7 @@ from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.task_state import ACTIVE_STATES, astate_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
 from airflow_provider_weblake.triggers.stored import check_interval, error_text, event_of, serialized
-from weblake import aio, errors, orchestration
+from weblake import aio, errors, events, orchestration
 
 if TYPE_CHECKING:
     from weblake import AsyncClient
@@ -190,7 +190,7 @@ class WeblakeJobTrigger(BaseTrigger):
     def _seen(self, found: Mapping[str, object]) -> None:
         """Keep the counts of a response, and log changes."""
         if found.get("status") != self._head.get("status") or self._in_trouble:
-            self.log.info("%s is %s.", self._job, found.get("status"))
+            self.log.info("%s is %s.", self._job, events.known_status(found.get("status")))
         self._answered, self._in_trouble = True, False
         self._head.update(found)
 

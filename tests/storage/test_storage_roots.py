@@ -125,6 +125,12 @@ def test_other_roots_are_refused_by_name_and_show_no_credentials(root: object) -
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(("root", "why"), [("s3:/bucket/x", "two slashes"), (Path("s3://bucket/x"), "pathlib.Path")])
+def test_a_url_with_one_slash_is_refused(root: str | Path, why: str) -> None:
+    with pytest.raises(StorageRefused, match=why):
+        open_storage(root)
+
+
 def test_a_wrapping_file_system_is_refused(tmp_path: Path) -> None:
     from fsspec.implementations.dirfs import DirFileSystem
     from fsspec.implementations.local import LocalFileSystem

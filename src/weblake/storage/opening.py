@@ -67,6 +67,10 @@ def open_storage(root: RootPath, *, storage_options: Mapping[str, object] | None
     if scheme is None:
         raise _unknown(text.partition("://")[0].rpartition("/")[2])
     if not text.startswith("://", scheme.end(1)):
+        if isinstance(root, str):
+            raise StorageRefused(
+                f"{scheme[1]}:/… is no dataset root: a URL has two slashes after its scheme.", hint=f"Give {_KINDS}."
+            )
         raise StorageRefused(
             f"{scheme[1]}:/… is no dataset root: a pathlib.Path cannot hold a URL.",
             hint="Give the URL as a string or as a universal_pathlib UPath.",

@@ -78,7 +78,7 @@ def job_id(value: object, name: str = "job_id") -> str:
     if isinstance(value, str) and _UUID.fullmatch(value):
         return value
     raise InvalidOption(
-        f"`{name}` is {quote_value(value)}, not a UUID.", hint="Take the id from the response that started the job."
+        f"`{name}` is {quote_value(value)}, not a UUID.", hint="Take the id of the job or the scrape from its response."
     )
 
 

@@ -21,7 +21,7 @@ from held_requests import held_requests
 from polling import until
 
 from weblake import orchestration
-from weblake.errors import RateLimited
+from weblake.errors import GiveUp, RateLimited
 from weblake.testing import WeblakeService
 
 if TYPE_CHECKING:
@@ -276,22 +276,34 @@ def test_an_unknown_outcome_ends_the_retries_and_the_browser(
     assert sent(weblake_connection, "/interact") == ["POST", "DELETE"]
 
 
+def interact_once(*, retries: int = 0) -> None:
+    """Execute the operator in this process, so that its error can be read before Airflow masks it."""
+    from airflow.sdk.bases.operator import ExecutorSafeguard
+
+    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
+
+    task = WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1")
+    ExecutorSafeguard.tracker.set(task)
+    task.execute({"ti": SimpleNamespace(try_number=1, max_tries=retries)})  # type: ignore[typeddict-item]
+
+
 @pytest.mark.parametrize(("retries", "requests"), [(1, ["POST"]), (0, ["POST", "DELETE"])])
 def test_a_refused_call_leaves_the_browser_to_a_retry(
     weblake_connection: WeblakeService, retries: int, requests: list[str]
 ) -> None:
     """A browser that an earlier task left would be gone for the retry, and another one cannot be had for the scrape."""
-    from airflow.sdk.bases.operator import ExecutorSafeguard
-
-    from airflow_provider_weblake.operators.weblake import WeblakeInteractOperator
-
     busy = {"status": 429, "headers": {"retry-after": "3600"}, "body": {"success": False, "error": "slow down"}}
     interacting(weblake_connection, busy)
-    task = WeblakeInteractOperator(task_id="do", scrape_id=SCRAPE, code="1")
-    ExecutorSafeguard.tracker.set(task)
     with pytest.raises(RateLimited):
-        task.execute({"ti": SimpleNamespace(try_number=1, max_tries=retries)})  # type: ignore[typeddict-item]
+        interact_once(retries=retries)
     assert sent(weblake_connection, "/interact") == requests
+
+
+def test_the_failure_of_code_does_not_show_a_key_that_the_service_repeats(weblake_connection: WeblakeService) -> None:
+    said = f"Invalid token: Bearer {weblake_connection.key}"
+    interacting(weblake_connection, {"body": {"success": False, "error": said, "stdout": ""}})
+    with pytest.raises(GiveUp, match=r"Invalid token: Bearer \*\*\*"):
+        interact_once()
 
 
 def test_a_browser_that_cannot_be_closed_does_not_lose_the_response(

@@ -50,6 +50,22 @@ def test_a_trigger_fires_when_the_job_has_completed(weblake_connection: WeblakeS
     run(story)
 
 
+def test_a_status_that_repeats_the_key_is_not_logged(
+    weblake_connection: WeblakeService, site: GatedSite, capfd: pytest.CaptureFixture[str]
+) -> None:
+    head = {"success": True, "status": f"waiting for {weblake_connection.key}", "total": 1, "completed": 0, "data": []}
+
+    async def story(runner: Runner) -> None:
+        job_id = await start(weblake_connection, *site.pages(1))
+        weblake_connection.faults({"match": {"path": job_id}, "effect": {"status": 200, "body": head}})
+        await runner.start(trigger(job_id))
+
+    run(story)
+    told = capfd.readouterr().out
+    assert " is other." in told
+    assert weblake_connection.key not in told
+
+
 def test_a_task_that_ends_from_the_trigger_returns_the_event(
     weblake_connection: WeblakeService, site: GatedSite
 ) -> None:

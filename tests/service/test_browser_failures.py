@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,27 @@ def test_a_killed_browser_is_restarted(lab: BrowserLab) -> None:
     assert replies[0].status_code == 200, replies[0].text
 
 
+def kill_renderers() -> set[int]:
+    """Kill the processes of all pages, and return them."""
+    (browser,) = browsers()
+    renderers = {pid for pid in children(browser) if "--type=renderer" in command(pid)}
+    for pid in renderers:
+        with suppress(ProcessLookupError):  # that of an earlier page may just have ended
+            os.kill(pid, signal.SIGKILL)
+    return renderers
+
+
+def test_a_page_whose_process_ends_while_it_waits_fails_no_scrape(lab: BrowserLab) -> None:
+    lab.site.stop.set()
+    with ThreadPoolExecutor(2) as pool:  # two contexts, which wait for their next page
+        assert [reply.status_code for reply in pool.map(lambda _: shot(lab), range(2))] == [200, 200]
+    until(lambda: not lab.service._parts.web._browsers._contexts._after)  # type: ignore[union-attr]
+    killed = kill_renderers()
+    assert killed
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in killed))  # the browser has noticed it
+    assert [shot(lab).status_code for _ in range(2)] == [200, 200]
+
+
 def test_a_page_that_crashes_fails_only_itself(lab: BrowserLab) -> None:
     arrived = threading.Event()
 
@@ -103,17 +125,14 @@ def test_a_page_that_crashes_fails_only_itself(lab: BrowserLab) -> None:
     asking = threading.Thread(target=lambda: replies.append(shot(lab, "/crashing", waitFor=3000)))
     asking.start()
     assert arrived.wait(120)
-    (browser,) = browsers()
-    renderers = {pid for pid in children(browser) if "--type=renderer" in command(pid)}
-    for pid in renderers:
-        with suppress(ProcessLookupError):  # that of an earlier page may just have ended
-            os.kill(pid, signal.SIGKILL)
+    before = browsers()
+    kill_renderers()
     asking.join(120)
     lab.site.stop.set()
     assert (replies[0].status_code, replies[0].json()["code"]) == (500, "SCRAPE_SITE_ERROR"), replies[0].text
     assert "crashed" in replies[0].json()["error"]
-    assert shot(lab).status_code == 200
-    assert browsers() == {browser}
+    assert (reply := shot(lab)).status_code == 200, reply.text
+    assert browsers() == before
 
 
 def test_an_unreachable_site_differs_from_a_broken_response(lab: BrowserLab) -> None:

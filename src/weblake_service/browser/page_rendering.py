@@ -54,6 +54,8 @@ class PageRendering:
             IsFile: It is a file.
             playwright.async_api.Error: The page or the browser crashed.
         """
+        from playwright.async_api import Error
+
         page = next(iter(self._pooled.context.pages), None) or await self._pooled.context.new_page()
         watch = PageMonitor(page)
         if self._private.cookies:
@@ -70,6 +72,8 @@ class PageRendering:
             await asyncio.wait([run, crash], return_when=asyncio.FIRST_COMPLETED)
             broken = run.exception() if run.done() else None
             if not run.done() or (broken is not None and "crash" in str(broken) and self._pooled.engine.alive):
+                if watch.answer is None:  # nothing of this page had arrived that could have ended it
+                    raise Error("the process of its page had ended")
                 message = f"{self._url} crashed in the browser. It may need more memory than one page may have."
                 raise PageFailure("SCRAPE_SITE_ERROR", message)
             return run.result()

@@ -46,6 +46,8 @@ class PooledContext:
     reusable: bool = False
     #: Origins with stored data in this context.
     origins: set[str] = field(default_factory=set)
+    #: Whether its page has crashed, which may happen while it waits for its next use.
+    crashed: bool = False
 
     async def clean(self) -> bool:
         """Clean the context for the next page, leaving one blank page; return False if it may not be clean."""
@@ -54,6 +56,7 @@ class PooledContext:
                 for page in self.context.pages:
                     await page.close()
                 page = await self.context.new_page()
+                page.on("crash", lambda _: self._note_crash())  # playwright sets an attribute on the object of a method
                 protocol = await self.context.new_cdp_session(page)
                 await self.context.clear_cookies()
                 await protocol.send("Network.clearBrowserCache")
@@ -65,6 +68,9 @@ class PooledContext:
             return False
         self.origins.clear()
         return True
+
+    def _note_crash(self) -> None:
+        self.crashed = True
 
     async def aclose(self) -> bool:
         """Close the context; return False if Chromium does not respond."""
@@ -144,6 +150,10 @@ class ContextPool:
         await self._pools.aclose()
 
     def _take_idle(self, team: str, settings: ContextSettings) -> PooledContext | None:
+        crashed = [pooled for pooled in self._free if pooled.crashed]
+        self._free = [pooled for pooled in self._free if not pooled.crashed]
+        for pooled in crashed:
+            self._run_in_background(self._release(pooled, keep=False))
         for pooled in self._free:
             if pooled.team == team and pooled.settings == settings and pooled.engine.alive:
                 self._free.remove(pooled)

@@ -29,8 +29,13 @@ from weblake_service.config import ServiceConfig
 pytestmark = pytest.mark.system
 
 
+#: Browsers of other services in this process, which stop when they have been idle for two minutes.
+_OTHERS = set[int]()
+
+
 @pytest.fixture(scope="module")
 def lab() -> Iterator[BrowserLab]:
+    _OTHERS.update(browsers())
     # Two slots, so that a slot that is not released is noticed.
     for lab in browser_lab.open_lab(config=ServiceConfig(max_browser_pages=2)):
         lab.site.page("/fine", b"<title>Fine</title><main><h1>Fine</h1></main>")
@@ -42,9 +47,11 @@ def shot(lab: BrowserLab, path: str = "/fine", **options: object) -> httpx.Respo
 
 
 def browsers() -> set[int]:
-    """Return the main processes of the browsers that this process started."""
+    """Return the main processes of the browsers that this process started for the tests of this module."""
     found = running({pid for pid in children(os.getpid()) if "--remote-debugging-pipe" in command(pid)})
-    return {pid for pid in found if "--type=" not in command(pid)}
+    found = {pid for pid in found if "--type=" not in command(pid)}
+    # A process that a browser has just forked still has the command line of the browser.
+    return found.difference(_OTHERS, *map(children, found))
 
 
 def test_a_page_that_never_ends_ends_at_its_timeout(lab: BrowserLab) -> None:

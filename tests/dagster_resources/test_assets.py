@@ -326,10 +326,13 @@ def test_a_job_that_was_started_elsewhere_lands_by_config(bench: Bench, site: Ga
 
 
 def test_usage_lands_the_requested_months(bench: Bench, site: GatedSite) -> None:
+    at = pd.Timestamp.now("UTC")
     with bench.resource.get_client() as client:
         for _ in range(3):
             client.scrape(f"{site.url}/page/1")
-            bench.service.advance(31 * 86400)
+            following = (at.replace(day=1) + pd.DateOffset(months=1)).replace(day=15)
+            bench.service.advance((following - at).total_seconds())
+            at = following
         client.scrape(f"{site.url}/page/1")
     begin = pd.Timestamp.now("UTC").strftime("%Y-%m-01")
     months = dg.MonthlyPartitionsDefinition(begin, end_offset=4)

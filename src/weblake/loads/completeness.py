@@ -134,7 +134,7 @@ def completeness_error(staged: Staged, terms: Terms) -> WeblakeError | None:
     return None
 
 
-def first_reason(rows: Iterable[PageError]) -> str:
+def _first_reason(rows: Iterable[PageError]) -> str:
     """Return a sentence with the first page without a document whose reason is known; empty if there is none."""
     for row in rows:
         reason = one_line(": ".join(filter(None, (row.code, row.error)))).rstrip(".")
@@ -143,14 +143,14 @@ def first_reason(rows: Iterable[PageError]) -> str:
     return ""
 
 
-def require_documents(landing: LandedLoad, reason: str = "") -> LandedLoad:
-    """Return the load if it has at least one document; raise LoadIncomplete, with the first `reason`, otherwise."""
+def require_documents(landing: LandedLoad, rows: Iterable[PageError] = ()) -> LandedLoad:
+    """Return the load if it has at least one document, else raise LoadIncomplete with the first reason in `rows`."""
     receipt = landing.receipt
     if receipt.stored == 0:
         error = LoadIncomplete(
             f"None of the {receipt.submitted} pages could be stored: {receipt.failed} failed, "
             f"{receipt.robots_blocked} blocked by robots.txt, {receipt.rejected} rejected, {receipt.missing} missing."
-            f"{reason}",
+            f"{_first_reason(rows)}",
             hint=Remedy("The reasons are in page_errors.").followed_by(another_job_remedy(receipt)),
         )
         error.receipt = receipt

@@ -30,7 +30,6 @@ from weblake.loads.accounting import Reconciler
 from weblake.loads.completeness import (
     another_job_remedy,
     completeness_error,
-    first_reason,
     limit_error,
     record_stopped,
     require_documents,
@@ -354,4 +353,4 @@ def _publish_or_refuse(
                 seconds=time.monotonic() - begun,
             )
         )
-    return require_documents(LandedLoad(receipt), first_reason(account.rows))
+    return require_documents(LandedLoad(receipt), account.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from base64 import b64decode
@@ -117,3 +118,11 @@ def command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def browsers() -> set[int]:
+    """Return the main processes of the browsers that this process started."""
+    found = running({pid for pid in children(os.getpid()) if "--remote-debugging-pipe" in command(pid)})
+    found = {pid for pid in found if "--type=" not in command(pid)}
+    # A process that a browser has just forked still has the command line of the browser.
+    return found.difference(*map(children, found))

@@ -48,10 +48,7 @@ def shot(lab: BrowserLab, path: str = "/fine", **options: object) -> httpx.Respo
 
 def browsers() -> set[int]:
     """Return the main processes of the browsers that this process started for the tests of this module."""
-    found = running({pid for pid in children(os.getpid()) if "--remote-debugging-pipe" in command(pid)})
-    found = {pid for pid in found if "--type=" not in command(pid)}
-    # A process that a browser has just forked still has the command line of the browser.
-    return found.difference(_OTHERS, *map(children, found))
+    return browser_lab.browsers() - _OTHERS
 
 
 def test_a_page_that_never_ends_ends_at_its_timeout(lab: BrowserLab) -> None:

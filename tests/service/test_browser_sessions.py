@@ -402,9 +402,9 @@ def test_running_code_ends_with_its_session(red: Sessions) -> None:
 
 @pytest.mark.system
 def test_a_crashed_browser_ends_its_session(red: Sessions) -> None:
-    before, began = _browsers(), time.monotonic()
+    before, began = browser_lab.browsers(), time.monotonic()
     made = red.create()
-    (browser,) = _browsers() - before
+    (browser,) = browser_lab.browsers() - before
     os.kill(browser, signal.SIGKILL)
     until(lambda: red.status(made) == "destroyed")
     until(lambda: 1 <= red.credits_used() <= session_records.price(time.monotonic() - began))
@@ -413,12 +413,6 @@ def test_a_crashed_browser_ends_its_session(red: Sessions) -> None:
         # Closing the browser through the protocol closes the session.
         client.say("Browser.close")
     until(lambda: red.status(again) == "destroyed")
-
-
-def _browsers() -> set[int]:
-    """Return the main processes of the browsers that this process started."""
-    found = {pid for pid in running(children(os.getpid())) if "--remote-debugging-pipe" in command(pid)}
-    return {pid for pid in found if "--type=" not in command(pid)}
 
 
 @pytest.mark.system

@@ -219,6 +219,37 @@ def test_a_usage_month_is_replaced_whole(storage: Storage) -> None:
     assert [(row["api_key"], row["total_credits"]) for row in rows] == [("one", 7.0)]
 
 
+@pytest.mark.parametrize(("minutes", "credits_used"), [(-1, 20.0), (-60 * 24, 20.0), (60, 10.0)])
+@proves(
+    "1.6",
+    at="src/weblake/loads/usage.py",
+    line="        later = _later_report(storage, name, found.reported_at)",
+    becomes="        later = None",
+)
+def test_an_earlier_report_does_not_replace_a_later_one(storage: Storage, minutes: int, credits_used: float) -> None:
+    """Two runs may land in another order than they asked. A time ahead of now is of a wrong clock."""
+
+    def report(at: datetime, credits: float) -> Report:
+        return Report("credits", (UsagePeriod(start_date="2026-10-01T00:00:00Z", total_credits=credits),), at)
+
+    later = datetime.now(timezone.utc) + timedelta(minutes=minutes)
+    (landed,) = land_report(report(later, 20), storage)
+    (file,) = land_report(report(later - timedelta(seconds=1), 10), storage)
+    with storage.open_input(file.path) as source:
+        assert [row["total_credits"] for row in pq.read_table(source).to_pylist()] == [credits_used]
+    assert (file.path, file.rows, file.bytes) == (landed.path, 1, storage.size(landed.path))
+    (file,) = land_report(report(later, 30), storage)
+    with storage.open_input(file.path) as source:
+        assert [row["total_credits"] for row in pq.read_table(source).to_pylist()] == [30.0]
+
+
+def test_a_damaged_file_of_a_month_is_replaced(storage: Storage) -> None:
+    name = layout.usage_path("credits", "2026-10")
+    storage.create(name, b"PAR1 damaged")
+    period = UsagePeriod(start_date="2026-10-01T00:00:00Z", total_credits=1)
+    assert [file.rows for file in land_report(Report("credits", (period,), datetime.now(timezone.utc)), storage)] == [1]
+
+
 def test_only_the_requested_months_are_written() -> None:
     storage = memory()
     months = [

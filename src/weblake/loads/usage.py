@@ -15,6 +15,7 @@ import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from io import BytesIO
 
 import msgspec
 
@@ -42,7 +43,8 @@ Rows = dict[str, dict[str, object]]
 def land_report(found: Report, storage: Storage, only: Collection[str] | None = None) -> list[LandedFile]:
     """Replace the file of each reported period; return the files.
 
-    `only` selects months, such as `2026-11`; default: all. The file of a month that was not reported is not changed.
+    `only` selects months, such as `2026-11`; default: all. The file of a month that was not reported is not changed,
+    and neither is one in which another run has landed a later report since this one was read.
     """
     layout.check_whole(storage)
     months: dict[str, dict[tuple[str | None, ...], dict[str, object]]] = {}
@@ -56,8 +58,25 @@ def land_report(found: Report, storage: Storage, only: Collection[str] | None = 
         if only is not None and month not in only:
             continue
         name = layout.usage_path(found.name, month)
-        files.append(_replace(storage, name, schemas.USAGE_PERIODS, list(rows.values())))
+        later = _later_report(storage, name, found.reported_at)
+        files.append(later or _replace(storage, name, schemas.USAGE_PERIODS, list(rows.values())))
     return files
+
+
+def _later_report(storage: Storage, name: str, reported_at: datetime) -> LandedFile | None:
+    """Return the file of a period if it has a later report than that of `reported_at`; otherwise None."""
+    data = storage.read(name)
+    if data is None:
+        return None
+    try:
+        rows = parquet.read_rows(BytesIO(data), name, schemas.USAGE_PERIODS)
+    except StorageRefused:
+        return None  # the new file replaces the damaged one
+    times = [at for row in rows if isinstance(at := row["reported_at"], datetime)]
+    # A time ahead of now is of a wrong clock, and would keep all reports out until then.
+    if not times or not reported_at < max(times) <= datetime.now(timezone.utc):
+        return None
+    return LandedFile(name, len(rows), len(data))
 
 
 def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[LandedFile]:

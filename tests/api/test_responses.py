@@ -38,7 +38,7 @@ def response(status: int, body: object = None, **headers: str) -> Response:
         (425, None, errors.ServiceUnavailable, "the service failed (425)"),
         (429, None, errors.RateLimited, "the rate or concurrency limit is reached"),
         (500, None, errors.ServiceUnavailable, "the service failed (500)"),
-        (503, "LLM_NOT_CONFIGURED", errors.FeatureMissing, "the service has this not set up"),
+        (503, "LLM_NOT_CONFIGURED", errors.FeatureMissing, "the service is not set up for this"),
         (503, "BUSY", errors.ServiceUnavailable, "the service failed (503)"),
     ],
 )

@@ -109,6 +109,14 @@ def test_the_formats_of_a_crawl_are_added_to_its_scrape_options(commands: Comman
     assert found.load_id == load_request.crawl(URL, Naming(), Terms(), limit=5, scrape_options=options).load_id
 
 
+def test_an_error_of_json_contains_no_value_and_says_how_to_give_a_text(commands: Commands) -> None:
+    _, err = commands.run("batch", URL, "-o", 'headers={"Cookie": secret}', code=2)
+    assert "at character 12. Correct it." in " ".join(err.split())
+    assert "secret" not in err
+    found, _ = commands.asked("crawl", URL, "--limit", "5", "-o", 'prompt="[1] shops"')
+    assert found.load_id == load_request.crawl(URL, Naming(), Terms(), limit=5, prompt="[1] shops").load_id
+
+
 @pytest.mark.parametrize(
     ("args", "text"),
     [
@@ -119,6 +127,8 @@ def test_the_formats_of_a_crawl_are_added_to_its_scrape_options(commands: Comman
         (["batch", URL, "--partition", "a=1", "--partition", "a=2"], "names a key twice"),
         (["batch", URL, "-o", "=1"], "'=1' is not NAME=VALUE"),
         (["batch", URL, "-o", "mobile"], "'mobile' is not NAME=VALUE"),
+        (["batch", URL, "-o", "location={country: DE}"], "location begins like JSON and is not valid JSON: Expecting"),
+        (["batch", URL, "-o", 'actions=[{"type": "wait"'], "actions begins like JSON and is not valid JSON"),
         (["batch", URL, "-o", "idempotency-key=1"], "cannot be given with --option"),
         (["crawl", URL, "--limit", "0"], "`limit` is 0"),
         (["land", "parse", JOB], "parse"),
@@ -271,6 +281,7 @@ def test_the_urls_of_a_file_are_sent_with_their_source(commands: Commands, tmp_p
     assert request.source is not None
     _, err = commands.run("batch", "--urls", str(tmp_path / "none.txt"), code=1)
     assert "none.txt cannot be read" in err
+    assert "Check the path" in " ".join(err.split())
 
 
 def test_a_detached_load_is_started_within_its_credits(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:

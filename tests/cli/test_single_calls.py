@@ -289,7 +289,9 @@ def test_one_page_that_fails_does_not_prevent_the_others(service: Service, tmp_p
     service.bodies = [page]
     service.prints_raw("scrape", urls[1])
     service.bodies = [page | {"data": {"html": "<p>"}}]
-    assert service.run("scrape", urls[1], "-f", "html")[0] == "\n", "there is no markdown"
+    out, err = service.run("scrape", urls[1], "-f", "html")
+    assert out == "\n", "there is no markdown"
+    assert err == "The response has no markdown. --json prints all formats; --to ROOT stores them.\n"
     assert service.seen[-1][2] == {"url": urls[1], "formats": ["html"]}
     service.seen.clear()
     _, err = service.run("scrape", *urls, "--max-credits", "1", code=1)

@@ -104,7 +104,7 @@ def _error_by_status(response: Response, what: str, detail: str, code: str | Non
             f"{what}: the rate or concurrency limit is reached.{detail}", retry_after=retry_after_s(response)
         )
     if status == 503 and code is not None and _NOT_CONFIGURED.search(code):
-        return FeatureMissing(f"{what}: the service has this not set up.{detail}")
+        return FeatureMissing(f"{what}: the service is not set up for this.{detail}")
     if status == 410 or (status == 404 and code is None):
         return JobGone(
             f"{what}: the service does not have it: unknown, expired, or of another team.{detail}",

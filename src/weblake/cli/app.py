@@ -266,12 +266,18 @@ def _name_and_value(pair: str) -> tuple[str, object]:
     name, sign, text = pair.partition("=")
     name = name.strip().replace("-", "_")
     if not sign or not name:
-        raise InvalidOption(f"--option {pair[:60]!r} is not NAME=VALUE.", hint="Such as --option mobile=true.")
+        raise InvalidOption(f"--option {pair[:60]!r} is not NAME=VALUE.", hint="Write it as --option mobile=true.")
     if name in _NOT_OPTIONS:
         raise InvalidOption(f"{name!r} cannot be given with --option.", hint="See --help for how to give it.")
     try:
         return name, json.loads(text)
-    except ValueError:
+    except ValueError as error:
+        if text.lstrip().startswith(("{", "[")):
+            why = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
+            raise InvalidOption(
+                f"The value of {name} begins like JSON and is not valid JSON: {why}.",
+                hint=f"Correct it. A text that begins with {{ or [ is written as a JSON string: -o '{name}=\"[1] …\"'.",
+            ) from None
         return name, text
     except RecursionError:
         raise InvalidOption(f"{name} is nested too deeply to be read.", hint="Nest it less.") from None

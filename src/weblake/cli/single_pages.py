@@ -170,3 +170,5 @@ def _show_document(raw: object) -> None:
     data = raw.get("data") if isinstance(raw, dict) else None
     markdown = data.get("markdown") if isinstance(data, dict) else None
     output.show_text(markdown if isinstance(markdown, str) else "")
+    if not isinstance(markdown, str):
+        output.note("The response has no markdown. --json prints all formats; --to ROOT stores them.")

@@ -210,7 +210,10 @@ def _open_local(path: Path) -> UrlFile:
     try:
         handle = path.open("rb")
     except OSError as error:
-        raise FixRequest(f"{path} cannot be read: {error.strerror or error}.") from None
+        raise FixRequest(
+            f"{path} cannot be read: {error.strerror or error}.",
+            hint="Check the path and that this user may read the file.",
+        ) from None
     with ExitStack() as opened:
         opened.enter_context(handle)
         about = os.fstat(handle.fileno())

@@ -337,6 +337,7 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise InvalidOption(
-            f"The service cannot listen on {host} port {port}: {error.strerror}.", hint="Name another port, or 0."
+            f"The service cannot listen on {host} port {port}: {error.strerror}.",
+            hint="Name another port; 0 selects a free one.",
         ) from error
     return listener

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -271,6 +271,28 @@ def test_a_retry_does_not_pay_for_a_job_that_the_trigger_has_cancelled_at_a_limi
         task.execute_complete(context, event, **arguments)
     decision = task.retry_policy.evaluate(caught.value, 1, 2)
     assert (decision.action is RetryAction.FAIL) is of_this_job
+
+
+def test_a_job_that_starts_long_after_a_refused_start_has_its_whole_deadline(
+    weblake_connection: WeblakeService, site: GatedSite, batch: MakeOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task was out of credits; a person buys some, and clears it on the next day."""
+    from airflow_provider_weblake.features import AirflowFailException
+    from weblake.loads import intents
+
+    task: Any = batch(site.held(2), deferrable=True)
+    ti = SimpleNamespace(dag_id="dag", task_id="land", run_id="run", map_index=-1, max_tries=0)
+    ti.xcom_push = lambda **_: None
+    weblake_connection.faults.add(status=402, method="POST", path="/v2/batch/scrape")
+    with monkeypatch.context() as day_before:
+        at = (datetime.now(timezone.utc) - timedelta(hours=25)).isoformat()
+        day_before.setattr(intents, "utc_now", lambda: at)
+        with pytest.raises((CreditsExhausted, AirflowFailException)):
+            task.execute({"ti": ti, "task": task, "outlet_events": {}})
+    _, job_id, _ = deferred(task)  # of the task that was cleared
+    with weblake_connection.client() as client:
+        assert str(client.get_batch_scrape(job_id).status) != "cancelled"
+    assert weblake_connection.counts()["batch_scrape_started"] == 1
 
 
 @pytest.mark.parametrize("by", ["the trigger fires", "the scheduler gives up"])

@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
 import dagster as dg
@@ -24,6 +25,7 @@ from dagster_weblake.sensors import collect, job_events, ticks
 from dagster_weblake.sensors.job_events import FollowedJobs, read_new
 from weblake import orchestration
 from weblake.errors import InvalidOption
+from weblake.loads import intents
 
 pytestmark = pytest.mark.system
 
@@ -71,6 +73,23 @@ def test_a_job_is_collected_when_it_is_over_and_once(bench: Bench, site: GatedSi
         tick = ticker.tick()
         assert (tick.requests, tick.said) == ([], "No jobs are pending.")
     assert len(bench.service.requests()) == asked
+
+
+def test_the_deadline_of_a_job_does_not_count_the_time_before_its_start(
+    bench: Bench, site: GatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first start was refused, such as for a lack of credits, and the run is executed again on the next day."""
+    docs = waiting(site.held(2))
+    ticker = Ticker(bench, build_collect_sensor(docs), docs)
+    day_before = (datetime.now(timezone.utc) - timedelta(hours=25)).isoformat()
+    monkeypatch.setattr(intents, "utc_now", lambda: day_before)
+    deadline = bench.run(docs, "docs_job").metadata("docs_job")["weblake/deadline"]
+    assert isinstance(deadline, float)
+    assert deadline > time.time() + 23 * 3600
+    assert ticker.tick().said == "1 job is pending."
+    site.release()
+    assert ticker.run(ticker.until(lambda tick: bool(tick.requests)).requests[0]).success
+    assert (bench.rows(), bench.started) == (2, 1)
 
 
 @proves(

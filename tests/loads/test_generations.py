@@ -5,9 +5,11 @@ Rows O1 and O2 of the fault catalogue, as every orchestrator has them; the real 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import Terms, errors
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.records import Intent
+from weblake.dataset.records import Job
 from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import generations, intents, load, load_request
@@ -309,6 +311,31 @@ def test_a_job_is_cancelled_at_its_deadline_and_its_pages_are_kept(lab: TaskLab)
     assert lab.started == 1
 
 
+@proves(
+    "3.3",
+    at="src/weblake/loads/load.py",
+    line="until = time.monotonic() + terms.timeout_s - job.age_s()",
+    becomes="until = time.monotonic() + terms.timeout_s - intent.age_s()",
+)
+def test_the_deadline_of_a_job_does_not_count_the_time_before_its_start(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start is refused, and a person clears the task when the reason is gone: the job is not paid in vain."""
+    terms = Terms(timeout_s=3600.0, ends_job=True, poll_s=0.2)
+    lab.service.faults({"match": {"method": "POST"}, "times": 1, "effect": {"status": 402}})
+    with monkeypatch.context() as earlier:
+        at = (datetime.now(timezone.utc) - timedelta(hours=2)).isoformat()
+        earlier.setattr(intents, "utc_now", lambda: at)
+        with pytest.raises(errors.CreditsExhausted):
+            lab.land(RETRY, terms)
+    lab.web.held.add(URLS[2])
+    timer = threading.Timer(1.5, lab.release)
+    timer.start()
+    assert lab.land(CLEAR, terms).receipt.complete
+    timer.join()
+    assert (lab.started, lab.choose(RETRY, terms)) == (1, 0)
+
+
 def stop_and_die(lab: TaskLab, monkeypatch: pytest.MonkeyPatch, terms: Terms) -> None:
     """Land a job that passes a limit of the terms; the run is killed before it reads the job's pages."""
     lab.web.held.add(URLS[2])
@@ -356,7 +383,7 @@ def test_o2_a_retry_does_not_pay_for_a_job_stopped_at_its_deadline_if_its_clock_
 ) -> None:
     terms = Terms(timeout_s=2.0, ends_job=True, poll_s=0.2)
     stop_and_die(lab, monkeypatch, terms)
-    monkeypatch.setattr(Intent, "age_s", lambda _: 0.0)
+    monkeypatch.setattr(Job, "age_s", lambda _: 0.0)
     with pytest.raises(errors.DeadlineExceeded):
         lab.land(RETRY, terms)
     assert lab.started == 1

@@ -43,9 +43,9 @@ def collect(
         stopping.open[load_id] = None
         state = orchestration.LoadState(step.dataset, load_id)
         if len(step.parts) > 1 and state.landed is None:
-            intent, job = state.intent, state.job
-            if intent is not None and job is not None and intent.kind in orchestration.JOB_KINDS:
-                waits[part.key] = step.waiting_job(intent, job, progress[part.key])
+            job = state.job
+            if job is not None and job.kind in orchestration.JOB_KINDS:
+                waits[part.key] = step.waiting_job(job, progress[part.key])
         return {}
 
     def finish(part: Part) -> Metadata:

@@ -52,7 +52,7 @@ def land(
                 )
                 intent, job, _ = started_loads[part.key]
                 step.log_job(intent, job)
-                waits[part.key] = step.waiting_job(intent, job, progress[part.key])
+                waits[part.key] = step.waiting_job(job, progress[part.key])
         return {}
 
     def finish(part: Part) -> Metadata:
@@ -94,7 +94,7 @@ def start(
             on_message=context.log.warning,
         )
         url = step.log_job(intent, job)
-        deadline = intent.created_seconds() + step.terms.timeout_s
+        deadline = job.at_seconds() + step.terms.timeout_s
         started = metadata.started_metadata(
             step.dataset, intent, job, deadline=deadline, max_credits=step.terms.max_credits, job_url=url
         )

@@ -54,8 +54,8 @@ class LandingRequest:
             of `page_errors` and no failure.
         max_credits: Refuses to start what would cost more, lowers the limit of a crawl, and cancels a job that passes
             it.
-        deadline: How long the load may take from the record of its intent, retries included; then its job is cancelled
-            and what it had scraped is kept as a refused load. Default 24 hours.
+        deadline: How long the job may take from its start, retries included; then it is cancelled and what it had
+            scraped is kept as a refused load. Default 24 hours.
         poll_interval: Seconds between status polls at most; they begin sooner. Default 10.
     """
 

@@ -88,9 +88,9 @@ class Step:
         """Return what logs the progress of each partition."""
         return {part.key: Progress(self.context, part.key, stopping.check) for part in self.parts}
 
-    def waiting_job(self, intent: Intent, job: Job, progress: Progress) -> orchestration.WaitingJob:
+    def waiting_job(self, job: Job, progress: Progress) -> orchestration.WaitingJob:
         """Return the job of a load with the deadline that applies to it."""
-        age_s = intent.age_s() if self.terms.ends_job else 0.0
+        age_s = job.age_s() if self.terms.ends_job else 0.0
         until = time.monotonic() + self.terms.timeout_s - age_s
         return orchestration.WaitingJob(orchestration.JobRef(job.kind, job.job_id), until, progress.callbacks().on_poll)
 

@@ -129,6 +129,10 @@ class Job(Record, frozen=True, kw_only=True):
     #: Whether the job was found in the activity list after the response to its start was lost.
     adopted: bool = False
 
+    def at_seconds(self) -> float:
+        """Return `at` in seconds since the epoch; the time limit of the job counts from it."""
+        return read_time(self.at).timestamp()
+
     def age_s(self) -> float:
         """Return the age of this record in seconds by this machine's clock; never negative."""
         return max(0.0, (datetime.now(timezone.utc) - read_time(self.at)).total_seconds())

@@ -124,11 +124,11 @@ def _has_failed(client: FlowRunner, dataset: Dataset, newest: Intent, job: Job, 
     head = client.run(get_status(JobRef(newest.kind, job.job_id), client.retry))
     if str(head.get("status")).lower() not in _UNSUCCESSFUL:
         return False
-    return again or not _stopped_by_us(head, dataset, newest, terms)
+    return again or not _stopped_by_us(head, dataset, job, terms)
 
 
-def _stopped_by_us(head: Mapping[str, object], dataset: Dataset, newest: Intent, terms: Terms) -> bool:
-    if over_budget(head, terms.max_credits) or (terms.ends_job and newest.age_s() >= terms.timeout_s):
+def _stopped_by_us(head: Mapping[str, object], dataset: Dataset, job: Job, terms: Terms) -> bool:
+    if over_budget(head, terms.max_credits) or (terms.ends_job and job.age_s() >= terms.timeout_s):
         return True
-    late, used = stopped_at(dataset.ledger.stopped(newest.load_id), terms)
+    late, used = stopped_at(dataset.ledger.stopped(job.load_id), terms)
     return late or (terms.max_credits is not None and used > terms.max_credits)

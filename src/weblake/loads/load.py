@@ -169,7 +169,7 @@ def _land(
     intent, job, document = started_load
     callbacks.on_start(job.job_id)
     if terms.ends_job:
-        until = time.monotonic() + terms.timeout_s - intent.age_s()
+        until = time.monotonic() + terms.timeout_s - job.age_s()
     original = _job_as_started(dataset, request, job)
     try:
         sent = sent_lists.list_of_job(dataset, request, intent, original, callbacks.on_message)

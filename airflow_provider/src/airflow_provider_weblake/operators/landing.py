@@ -172,8 +172,8 @@ class LandingOperator(DatasetOperator):
 class JobOperator(LandingOperator):
     """Lands a job of the service, waiting in the triggerer or in the worker.
 
-    :param deadline: How long the load may take from the record of its intent, all retries included; then the job is
-        cancelled and what it had scraped is kept as a refused load. Default 24 hours; `execution_timeout` shortens it.
+    :param deadline: How long the job may take from its start, all retries included; then it is cancelled and what it
+        had scraped is kept as a refused load. Default 24 hours; `execution_timeout` shortens it.
     :param poll_interval: Seconds between status polls at most; they begin sooner and are spread. Default 30.
     :param deferrable: Waits in the triggerer and holds no worker; default `[operators] default_deferrable`.
     :param wait_for_completion: With False the task ends when the job runs, and returns its id; land it with
@@ -288,7 +288,7 @@ class JobOperator(LandingOperator):
             if not self.wait_for_completion:
                 self._to_return = load
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
-            ends_at = intent.created_seconds() + load.terms.timeout_s
+            ends_at = job.at_seconds() + load.terms.timeout_s
             if self.deferrable and time.time() < ends_at and self._is_running(client, load, job):
                 self._wait_in_triggerer(load, job, ends_at)
             terms = load.terms

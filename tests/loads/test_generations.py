@@ -205,7 +205,7 @@ def test_o2_an_expired_job_is_paid_again_by_a_clear_and_reported_by_a_retry(
 @proves(
     "3.3",
     at="src/weblake/loads/generations.py",
-    line="return again or not _stopped_by_us(head, dataset, newest, terms)",
+    line="return again or not _stopped_by_us(head, dataset, job, terms)",
     becomes="return True",
 )
 def test_o2_a_job_stopped_by_a_limit_of_the_task_is_paid_again_by_a_clear_only(lab: TaskLab) -> None:

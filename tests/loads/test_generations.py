@@ -19,6 +19,7 @@ from crash_steps import crash
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import Terms, errors
+from weblake.dataset import root
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Job
 from weblake.jobs import cancelling
@@ -334,6 +335,39 @@ def test_the_deadline_of_a_job_does_not_count_the_time_before_its_start(
     assert lab.land(CLEAR, terms).receipt.complete
     timer.join()
     assert (lab.started, lab.choose(RETRY, terms)) == (1, 0)
+
+
+@proves(
+    "3.3",
+    at="src/weblake/loads/generations.py",
+    line="if again:  # raises JobGone",
+    becomes='if again and newest.kind == "scrape":',
+    case="parse",
+)
+@pytest.mark.parametrize("kind", ["scrape", "parse"])
+def test_o2_a_document_that_is_gone_is_paid_again_by_a_clear_and_reported_by_a_retry(
+    lab: TaskLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The run was killed between the response to its start and the landing."""
+    file = tmp_path / "page.html"
+    file.write_text("<h1>Title</h1><p>A text.</p>")
+
+    def land(occasion: str) -> root.LandedLoad:
+        naming = load_request.Naming()
+        request = load_request.parse(file, naming) if kind == "parse" else load_request.scrape(URLS[0], naming)
+        task = lab.task(occasion)
+        placed = generations.place_generation(request, task, lab.choose(occasion))
+        return load.land(lab.client, lab.dataset, placed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(load, "stage_document", crash)
+        with pytest.raises(KeyboardInterrupt):
+            land(RETRY)
+    lab.service.faults({"match": {"method": "GET", "path": "/v2/scrape/"}, "times": None, "effect": {"status": 404}})
+    with pytest.raises(errors.JobGone):
+        land(RETRY)
+    assert land(CLEAR).receipt.stored == 1
+    assert lab.service.counts()[f"{kind}_started"] == 2
 
 
 def stop_and_die(lab: TaskLab, monkeypatch: pytest.MonkeyPatch, terms: Terms) -> None:

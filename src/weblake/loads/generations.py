@@ -118,7 +118,7 @@ def _has_failed(client: FlowRunner, dataset: Dataset, newest: Intent, job: Job, 
         JobGone: The service does not have the job.
     """
     if newest.kind not in JOB_KINDS:
-        if again and newest.kind == "scrape":
+        if again:  # raises JobGone
             client.run(starts.read_scrape(job.job_id, client.retry))
         return False
     head = client.run(get_status(JobRef(newest.kind, job.job_id), client.retry))

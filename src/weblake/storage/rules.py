@@ -18,7 +18,7 @@ _HINTS = {
     errno.ENOSPC: Remedy("Free space there and run it again."),
     errno.EDQUOT: Remedy("Raise the quota or free space there and run it again."),
     errno.EFBIG: Remedy("Raise the limit on file size (ulimit -f) and run it again."),
-    errno.EACCES: Remedy("Give this user write permission there, or choose {another_root}."),
+    errno.EACCES: Remedy("Give this user read and write permission there, or choose {another_root}."),
     errno.EPERM: Remedy("Give this user write permission there; the file system must also allow hard links."),
     errno.EROFS: Remedy("It is mounted read-only: choose {another_root}, or have it mounted for writing."),
     errno.EMFILE: Remedy("Raise the limit on open files (ulimit -n) and run it again."),

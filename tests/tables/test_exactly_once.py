@@ -141,6 +141,36 @@ def test_a_replacement_whose_reply_is_lost_is_committed_once(
     assert rows(lab, format) == {new: 3}
 
 
+@proves("2.10", at="src/weblake/tables/iceberg.py", line="keep_commits(found)", becomes="pass")
+@pytest.mark.usefixtures("short_pauses")
+def test_a_commit_that_the_client_of_the_catalog_repeats_after_a_lost_reply(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repetition fails, as if another program were first: pyiceberg then deletes the files of the commit.
+
+    So it is with Glue, whose client (botocore) repeats a request up to ten times.
+    """
+    land(lab, "run-1", "a")
+    add(lab, "iceberg")
+    sync(lab, "iceberg")
+    new = land(lab, "run-2", "a")
+    real, refused = SqlCatalog.commit_table, list[CommitFailedException]()
+
+    def commit_table(self: SqlCatalog, *args: Any) -> Any:
+        real(self, *args)
+        try:
+            return real(self, *args)
+        except CommitFailedException as error:
+            refused.append(error)
+            raise
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", commit_table)
+    done = sync(lab, "iceberg")
+    assert len(refused) == 1
+    assert rows(lab, "iceberg") == {new: 3}
+    assert (done.added, done.rows) == ((new,), 3)
+
+
 @pytest.mark.usefixtures("short_pauses")
 def test_a_load_that_is_retired_between_two_attempts_is_not_added(
     lab: TaskLab, monkeypatch: pytest.MonkeyPatch

@@ -26,6 +26,7 @@ from weblake.storage import Storage
 from weblake.tables.changes import refuse
 from weblake.tables.formats import CommitConflict, LoadFile, contents_of, copy_name, first_line
 from weblake.tables.iceberg_columns import changes_of_table
+from weblake.tables.iceberg_commits import keep_commits
 from weblake.tables.iceberg_errors import conflict_errors, translate_errors, without_warnings
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def open_table(
         raise FeatureMissing("An Iceberg table needs pyiceberg.", hint="pip install 'weblake[iceberg]'") from None
     with translate_errors(f"The Iceberg catalog {catalog!r}"):
         found = load_catalog(catalog, **_with_endpoint(catalog, options or {}))
+        keep_commits(found)
         if create:
             _create(found, identifier, table, storage.url)
         return IcebergTable(storage, table, found, identifier)

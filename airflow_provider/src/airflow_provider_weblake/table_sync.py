@@ -26,7 +26,7 @@ from weblake.errors import DeadlineExceeded, StorageRefused, WeblakeError
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from weblake.tables import SyncResult
+    from weblake.tables import RegisteredTable, SyncResult
 
 T = TypeVar("T")
 #: Settings of deltalake or pyiceberg. The values are text; pyiceberg's `auth` is a dict.
@@ -65,30 +65,37 @@ def sync(
         AskPerson: There is no such connection.
     """
     from weblake import tables
+    from weblake.tables.synchronization import sync_each
 
-    found = SyncOutcome()
     wanted = [
         each
         for each in tables.list_tables(root)
         if table_format in (None, each.format) and table_name in (None, each.name, each.table)
     ]
     if not wanted:
-        return found
-    storage, catalog = storage_settings(root), None
-    for table in wanted:
-        options = storage
+        return SyncOutcome()
+    storage = storage_settings(root)
+    used = [storage]
+
+    def options_of(table: RegisteredTable) -> Settings:
+        if table.format != "iceberg":
+            return storage
+        if len(used) == 1:
+            used.append(catalog_settings(catalog_conn_id))
+        return {**storage, **used[1]}
+
+    done, failures = sync_each(orchestration.open_dataset(root), wanted, options_of, everything=everything)
+    secrets = [secret for settings in used for secret in orchestration.secrets_in(settings)]
+    errors = []
+    for failure in failures:
         try:
             with in_airflow_terms():
-                if table.format == "iceberg":
-                    catalog = catalog_settings(catalog_conn_id) if catalog is None else catalog
-                    options = {**storage, **catalog}
-                (done,) = tables.sync(root, registered=table, everything=everything, table_options=options)
-                found.tables.append(_xcom_summary(done))
+                raise failure
         except Exception as error:  # noqa: BLE001  # the libraries of the formats raise errors of their own
             if isinstance(error, WeblakeError):
-                error.message = orchestration.without_secrets(error.message, orchestration.secrets_in(options))
-            found.errors.append(error)
-    return found
+                error.message = orchestration.without_secrets(error.message, secrets)
+            errors.append(error)
+    return SyncOutcome([_xcom_summary(each) for each in done], errors)
 
 
 def sync_after_landing(to: LakePath, catalog_conn_id: str | None = None) -> dict[str, object]:

@@ -535,6 +535,7 @@ def test_a_load_that_is_retired_right_after_it_was_added_is_taken_out_by_the_sam
     """Its files may be gone when the next sync runs, and readers of the table would fail until then."""
     older = {land(lab, f"run-1{day}", day) for day in "ab"}
     add(lab, "delta", keep_days=0)
+    counts = row_counts(lab, "delta", monkeypatch)
     real = delta.DeltaLakeTable.commit
     newer = []
 
@@ -545,9 +546,11 @@ def test_a_load_that_is_retired_right_after_it_was_added_is_taken_out_by_the_sam
 
     monkeypatch.setattr(delta.DeltaLakeTable, "commit", committed_first)
     done = sync(lab, "delta")
-    assert (set(done.added), set(done.removed)) == (older, older)
-    sync(lab, "delta")
+    assert (set(done.added), set(done.removed)) == (older | set(newer), older)
+    assert counts == [6, 6], "the loads in their place are added in the same commit"
     assert rows(lab, "delta") == dict.fromkeys(newer, 3)
+    assert sync(lab, "delta").added == ()
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
 
 
 def test_the_entry_of_a_retirement_that_is_not_on_record_yet_stays(

@@ -13,6 +13,7 @@ import pytest
 from catalogue import proves
 from command_in_process import run_command
 from crash_steps import crash
+from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from table_lab import FORMATS, add, land, options_of, rows, sync
 from task_lab import RETRY, TaskLab
@@ -150,6 +151,22 @@ def test_an_iceberg_table_that_is_registered_by_two_processes_at_once(
         first, second = pool.map(register, range(2))
     assert asked == [False, False]
     assert first == second
+
+
+def test_a_delta_table_that_another_process_creates_at_the_same_time(
+    lab: TaskLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """deltalake finds no table, and its creation fails because there is one by then."""
+    land(lab, "run-1", "a")
+    real = DeltaTable.create
+
+    def second(*args: Any, **more: Any) -> None:
+        real(*args, **more)
+        real(*args, **{**more, "mode": "error"})
+
+    monkeypatch.setattr(DeltaTable, "create", second)
+    add(lab, "delta")
+    assert sync(lab, "delta").rows == 3
 
 
 @pytest.mark.parametrize(("format", "name"), [("delta", "a%20b"), ("iceberg", "a#b"), ("iceberg", "a?b")])

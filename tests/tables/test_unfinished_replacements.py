@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -101,6 +101,43 @@ def test_a_landing_that_is_killed_before_the_retirement(
     sync(lab, format)
     assert rows(lab, format) == {third: 3}
     assert lab.visible == [third]
+
+
+@proves(
+    "2.10",
+    at="src/weblake/tables/committing.py",
+    line="loads = [*loads, *current]",
+    becomes="pass",
+    case="2-delta",
+)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("replacements", [1, 2])
+def test_a_replacement_after_the_loads_were_listed_is_one_commit(
+    lab: TaskLab, format: str, replacements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of all loads has the old load only, and its batch is read after the replacement."""
+    land(lab, "run-0", "b")
+    old = land(lab, "run-1", "a")
+    add(lab, format)
+    sync(lab, format)
+    real = batches.without_entry
+    newer: list[str] = []
+
+    def without_entry(*args: Any) -> Iterator[batches.Batch]:
+        for batch in real(*args):
+            newer.extend(land(lab, f"run-2{number}", "a") for number in range(replacements))
+            yield batch
+
+    monkeypatch.setattr(batches, "without_entry", without_entry)
+    counts = row_counts(lab, format, monkeypatch)
+    done = sync(lab, format, everything=True)
+    assert (done.added, set(done.removed)) == ((newer[-1],), {old, *newer[:-1]})
+    assert counts == [6]
+    assert newer[-1] in rows(lab, format)
+    monkeypatch.setattr(batches, "without_entry", real)
+    assert sync(lab, format).added == ()
+    assert tables.status(lab.root, table_options=options_of(lab, format))[0].in_step
+    assert lab.dataset.storage.list("_weblake/uncommitted") == []
 
 
 @pytest.mark.parametrize("first", ["old", "new"])

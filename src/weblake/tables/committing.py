@@ -113,12 +113,14 @@ def _commit(
         # After the table: a load that is retired later is taken out later.
         loads = waiting_loads.read(dataset, table, batch, unreadable)
         in_table, out = _in_log(dataset, records, table, lake, loads)
+        current = waiting_loads.read_current(dataset, table, loads, in_table - out, unreadable)
+        loads = [*loads, *current]
+        _look_up(dataset, records, table, lake, current, in_table, out)
         replaced = waiting_loads.replaced_by(loads, in_table | out)
         if replaced:
             absent = sorted(replaced.difference(load.file.load_id for load in loads))
             others = waiting_loads.read_replaced(dataset, table, absent, unreadable)
-            for found, more in zip((in_table, out), _in_log(dataset, records, table, lake, others), strict=True):
-                found |= more
+            _look_up(dataset, records, table, lake, others, in_table, out)
             loads = waiting_loads.as_retired([*loads, *others], replaced)
         before = {ADDED: frozenset(in_table), REMOVED: frozenset(out)}
         add = [load.file for load in loads if not load.retired and load.file.load_id not in in_table | out]
@@ -198,6 +200,21 @@ def _in_log(
     files = {load.file.load_id for load in loads if load.file.path is not None}
     found[ADDED] |= lake.with_rows(sorted(files - found[ADDED] - found[REMOVED]))
     return found[ADDED], found[REMOVED]
+
+
+def _look_up(
+    dataset: Dataset,
+    records: TableRecords,
+    table: RegisteredTable,
+    lake: LakeTable,
+    loads: Sequence[WaitingLoad],
+    in_table: set[str],
+    out: set[str],
+) -> None:
+    """Add to `in_table` and `out` those of the loads that the table has added, and that it has taken out."""
+    if loads:
+        for found, more in zip((in_table, out), _in_log(dataset, records, table, lake, loads), strict=True):
+            found |= more
 
 
 def _record(

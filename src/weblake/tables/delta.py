@@ -91,18 +91,23 @@ class DeltaLakeTable:
 
     def _open(self, create: bool) -> DeltaTable:
         from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
 
         with translate_read_errors(self.location, "created" if create else "read"):
             if create:
-                DeltaTable.create(
-                    self.location,
-                    self._schema,
-                    mode="ignore",
-                    partition_by=list(self._keys),
-                    name=f"weblake {self._name}",
-                    configuration={_INDEXED: str(sum(name in PRUNED for name in self._schema.names))},
-                    storage_options=self._options or None,
-                )
+                try:
+                    DeltaTable.create(
+                        self.location,
+                        self._schema,
+                        mode="ignore",
+                        partition_by=list(self._keys),
+                        name=f"weblake {self._name}",
+                        configuration={_INDEXED: str(sum(name in PRUNED for name in self._schema.names))},
+                        storage_options=self._options or None,
+                    )
+                except DeltaError:
+                    if not DeltaTable.is_deltatable(self.location, self._options or None):
+                        raise  # otherwise another process was first
             return DeltaTable(self.location, storage_options=self._options or None)
 
     @property

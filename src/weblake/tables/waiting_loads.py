@@ -8,6 +8,7 @@ for the retirement.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from weblake.dataset import ledger_listing
@@ -26,6 +27,8 @@ class WaitingLoad:
 
     file: LoadFile
     retired: bool = False
+    #: The load that has replaced it, where that is on record.
+    by: str | None = None
     #: The entries of the load under `_weblake/uncommitted`.
     entries: frozenset[str] = frozenset()
     #: The loads that it replaces; their retirement may not be on record yet.
@@ -41,9 +44,40 @@ def read(
         done = dataset.ledger.done(load_id)
         if done is None:
             return None
-        return _load(table, done, retired=dataset.ledger.retired(load_id) is not None, entries=batch[load_id])
+        gone = dataset.ledger.retired(load_id)
+        load = _load(table, done)
+        return replace(load, retired=gone is not None, by=gone.by if gone is not None else None, entries=batch[load_id])
 
     return _read_each(dataset, batch, read_one, unreadable)
+
+
+def read_current(
+    dataset: Dataset,
+    table: RegisteredTable,
+    loads: Sequence[WaitingLoad],
+    in_table: Collection[str],
+    unreadable: dict[str, StorageRefused],
+) -> list[WaitingLoad]:
+    """Return the loads that are in the place of retired ones of the table, and not among `loads`.
+
+    They landed after the loads of the batch were listed: an old load that is taken out alone leaves a gap.
+    """
+    by_id = {load.file.load_id: load for load in loads}
+
+    def current(load_id: str) -> str | None:
+        seen = {load_id}
+        with suppress(StorageRefused):  # a damaged record of a retirement does not keep the old rows in the table
+            while True:
+                gone = by_id[load_id] if load_id in by_id else dataset.ledger.retired(load_id)
+                if gone is None or gone.by is None or gone.by in seen:
+                    return load_id
+                load_id = gone.by
+                seen.add(load_id)
+        return None
+
+    old = [load_id for load_id, load in by_id.items() if load.retired and load_id in in_table]
+    found = {load_id for _, load_id in ledger_listing.read_by_id(dataset.ledger, old, current) if load_id is not None}
+    return read(dataset, table, dict.fromkeys(sorted(found - by_id.keys()), frozenset[str]()), unreadable)
 
 
 def read_replaced(
@@ -123,7 +157,6 @@ def _read_each(
     return [load for _, load in found if load is not None]
 
 
-def _load(
-    table: RegisteredTable, done: Done, *, retired: bool = False, entries: frozenset[str] = frozenset()
-) -> WaitingLoad:
-    return WaitingLoad(file_of(table, done.load_id, Receipt.from_dict(done.receipt)), retired, entries, done.retired)
+def _load(table: RegisteredTable, done: Done) -> WaitingLoad:
+    file = file_of(table, done.load_id, Receipt.from_dict(done.receipt))
+    return WaitingLoad(file, replaces=done.retired)

@@ -223,6 +223,34 @@ def test_a_job_whose_start_is_answered_after_the_task_was_stopped_is_cancelled_i
     assert head["status"] == status
 
 
+def test_a_task_that_has_succeeded_cancels_no_job_when_its_process_is_stopped(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
+) -> None:
+    """Airflow stops the process of a succeeded task whose callbacks or listeners exceed `task_success_overtime`."""
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    stopped: list[str] = []
+
+    def stop(context: Any) -> None:
+        stopped.append(context["task"].task_id)
+        context["task"].on_kill()
+
+    run = run_one(
+        run_dag,
+        lambda: WeblakeBatchScrapeOperator(
+            task_id="start",
+            urls=site.held(1),
+            to=str(tmp_path / "lake"),
+            options={"timeout": 240_000},
+            wait_for_completion=False,
+            on_success_callback=stop,
+        ),
+    )
+    assert (run.state, stopped) == ("success", ["start"])
+    with weblake_connection.client() as client:
+        assert client.get_batch_scrape(returned(run, "start", "job_id")).status == "scraping"
+
+
 def test_airflow_has_to_answer_before_it_kills_a_stopped_task() -> None:
     """Both limits are ten times as long in tests."""
     from airflow.sdk.execution_time.supervisor import ActivitySubprocess

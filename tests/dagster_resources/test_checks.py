@@ -241,6 +241,26 @@ def test_a_run_of_a_partition_checks_that_partition(weblake_service: WeblakeServ
     assert lab.check(docs, checks)["rows_above_zero"].metadata["partition"].value == "b"
 
 
+@pytest.mark.parametrize("partition", [None, "a"])
+def test_a_run_checks_its_own_load_also_if_another_run_has_landed_since(
+    weblake_service: WeblakeService, site, lab: Lab, partition: str | None
+) -> None:
+    partitions = None if partition is None else [partition]
+    good = asset_of(lambda: landed(weblake_service, lab.root, site.pages(4)), partitions)
+
+    @dg.asset(name="docs", partitions_def=good.partitions_def, metadata=definition_metadata("documents"))
+    def docs() -> Iterator[dg.MaterializeResult]:
+        load = landed(weblake_service, lab.root, site.pages(1))
+        yield dg.MaterializeResult(metadata=load_metadata(*load, partitioned=partition is not None))
+        # The other run's event follows this one's, before this run's checks.
+        dg.materialize([good], instance=lab.instance, partition_key=partition)
+
+    checks = build_document_checks(docs, min_rows=2, checks=["rows_above_zero"])
+    found = lab.run(docs, checks, partition=partition)["rows_above_zero"]
+    assert (found.passed, found.metadata["rows"].value) == (False, 1)
+    assert lab.check(docs, checks)["rows_above_zero"].passed
+
+
 @pytest.mark.system
 def test_a_run_over_many_partitions_checks_each(weblake_service: WeblakeService, site, lab: Lab) -> None:
     counts = {"a": 3, "b": 1, "c": 2}

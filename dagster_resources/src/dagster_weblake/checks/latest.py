@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from dagster_weblake.checks.findings import Load
-from dagster_weblake.metadata import named_loads
+from dagster_weblake.metadata import load_named_by, named_loads
 from dagster_weblake.metadata.text_format import plain
 from weblake import orchestration
 
 if TYPE_CHECKING:
     from weblake.orchestration import Dataset
 
-#: The run tags with which Dagster names the partitions that are materialized.
-_PARTITION, _RANGE = "dagster/partition", "dagster/asset_partition_range_start"
-#: Pages of materializations that are searched: for one that names a load, and for those of a run over many partitions.
-_SOME, _MANY = 1, 2
+#: The run tag with which Dagster names the partition that is materialized.
+_PARTITION = "dagster/partition"
+#: Pages of materializations that are searched for one that names a load.
+_SOME = 1
 
 
 class NothingLandedError(Exception):
@@ -34,14 +34,9 @@ def loads_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey, dataset: 
 
 
 def _named(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[tuple[str, dg.EventLogRecord]]:
+    if ours := _landed_by_run(context, key):
+        return ours
     instance, partition = context.instance, context.run.tags.get(_PARTITION)
-    if _RANGE in context.run.tags:
-        ours: dict[str | None, tuple[str, dg.EventLogRecord]] = {}
-        for load_id, record in named_loads(instance, key, pages=_MANY):
-            if record.run_id == context.run.run_id:
-                ours.setdefault(record.partition_key, (load_id, record))
-        if ours:
-            return list(ours.values())
     found = None if partition is None else next(named_loads(instance, key, [partition], pages=_SOME), None)
     if found is None:
         found = next(named_loads(instance, key, pages=_SOME), None)
@@ -54,6 +49,19 @@ def _named(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[tup
             "to check. Materialize it."
         )
     return [found]
+
+
+def _landed_by_run(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[tuple[str, dg.EventLogRecord]]:
+    """Return the newest load of each partition that the check's own run has landed, newest first."""
+    found: dict[str | None, tuple[str, dg.EventLogRecord]] = {}
+    events = context.instance.get_records_for_run(
+        context.run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION, ascending=False
+    )
+    for record in events.records:
+        load_id = load_named_by(record) if record.asset_key == key else None
+        if load_id is not None:
+            found.setdefault(record.partition_key, (load_id, record))
+    return list(found.values())
 
 
 def _load(load_id: str, record: dg.EventLogRecord, dataset: Dataset) -> Load:

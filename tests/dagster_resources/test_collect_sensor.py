@@ -463,7 +463,11 @@ def test_o7_a_busy_service_is_not_asked_before_the_time_that_it_names(
     case="{{{",
 )
 @pytest.mark.parametrize(
-    "cursor", ["{{{", "[]", "17", "{}", '{"after": 3, "pending": {"docs_job": "x"}}', '{"after": {"docs_job": null}}']
+    "cursor",
+    [
+        *("{{{", "[]", "17", "{}", '{"after": 3, "pending": {"docs_job": "x"}}', '{"after": {"docs_job": null}}'),
+        f'{{"ask_after": 1{"0" * 400}}}',
+    ],
 )
 def test_a_lost_cursor_loses_no_job_and_repeats_none(bench: Bench, site: GatedSite, cursor: str) -> None:
     docs = waiting([f"{site.url}/page/1"])

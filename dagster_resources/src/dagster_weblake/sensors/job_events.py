@@ -181,7 +181,9 @@ def _started(record: dg.EventLogRecord) -> StartedJob | None:
 
 
 def _amount(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1 << 63:
+        return None  # JSON has integers that no float can hold
+    return float(value)
 
 
 def _is_number(value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -12,7 +13,7 @@ from landed_loads import REFUSED_URL, landed
 from odd_site import OddSite
 
 import weblake
-from dagster_weblake.checks import build_document_checks, build_usage_checks
+from dagster_weblake.checks import build_document_checks, build_usage_checks, builders
 from dagster_weblake.checks.findings import CHECKS
 from dagster_weblake.metadata import definition_metadata, load_metadata
 from weblake import orchestration
@@ -228,6 +229,24 @@ def test_the_replacement_of_a_load_is_checked(weblake_service: WeblakeService, s
     assert found["rows_above_zero"].metadata["rows"].value == 3
     assert found["rows_above_zero"].metadata["load_id"].value == third.receipt.load_id
     assert second.receipt.load_id != third.receipt.load_id
+
+
+def test_a_load_that_is_replaced_during_the_checks_is_not_reported_as_damaged(
+    weblake_service: WeblakeService, site, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs = asset_of(lambda: landed(weblake_service, lab.root, site.pages(3), slot="docs"))
+    select = builders.loads_of
+
+    def loads_of(*given: Any) -> Any:
+        loads = select(*given)
+        landed(weblake_service, lab.root, site.pages(4), slot="docs")  # another run
+        return loads
+
+    monkeypatch.setattr(builders, "loads_of", loads_of)
+    found = lab.run(docs, build_document_checks(docs))
+    assert passed(found) == dict.fromkeys(ALL, True)
+    newest = list(orchestration.history(orchestration.open_dataset(lab.root)))[-1].receipt.load_id
+    assert found["receipt_matches_files"].metadata["load_id"].value == newest
 
 
 def test_a_run_of_a_partition_checks_that_partition(weblake_service: WeblakeService, site, lab: Lab) -> None:

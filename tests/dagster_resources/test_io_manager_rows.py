@@ -12,6 +12,7 @@ import pytest
 from asset_inputs import Lake, client, docs_of, failure, instance, lake, reader, run
 
 import weblake
+from dagster_weblake.reading import io_manager
 from weblake import orchestration
 from weblake.api.models import ActivityEntry, UsagePeriod
 
@@ -62,6 +63,54 @@ def test_a_replaced_load_is_read_from_its_replacement(instance: dg.DagsterInstan
     run(instance, lake.root, docs, reader(pa.Table, seen, partitions_def=days), partition_key="a", selection=["below"])
     assert seen[0].equals(lake.rows(newest))
     assert seen[0].num_rows == 4
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("table", [pa.Table, pl.LazyFrame])
+def test_a_load_that_is_replaced_while_it_is_read_is_read_from_its_replacement(
+    instance: dg.DagsterInstance, lake: Lake, monkeypatch: pytest.MonkeyPatch, table: type, compacted: bool
+) -> None:
+    sites = dg.StaticPartitionsDefinition(["a", "b"])
+    docs = docs_of(lake, [], partitions_def=sites)
+    for partition in ("a", "b"):
+        run(instance, lake.root, docs, partition_key=partition)
+    if compacted:
+        weblake.compact(lake.root, to=f"{lake.root}-new")
+        lake = Lake(f"{lake.root}-new", lake.client, lake.site)
+    select = io_manager.rows_of
+    selections: list[object] = []
+
+    def rows_of(*given: Any) -> Any:
+        selections.append(rows := select(*given))
+        if len(selections) == 1:
+            lake.land("docs", "a", count=5)  # another run
+        return rows
+
+    monkeypatch.setattr(io_manager, "rows_of", rows_of)
+    seen: list[Any] = []
+    below = reader(table, seen, partitions_def=sites)
+    run(instance, lake.root, docs, below, partition_key="a", selection=["below"])
+    assert len(seen[0].collect() if table is pl.LazyFrame else seen[0]) == 5
+    assert len(selections) == 2
+
+
+def test_loads_that_are_replaced_at_each_read_fail_the_step(
+    instance: dg.DagsterInstance, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites = dg.StaticPartitionsDefinition(["a"])
+    docs = docs_of(lake, [], partitions_def=sites)
+    run(instance, lake.root, docs, partition_key="a")
+    select = io_manager.rows_of
+
+    def rows_of(*given: Any) -> Any:
+        rows = select(*given)
+        lake.land("docs", "a")
+        return rows
+
+    monkeypatch.setattr(io_manager, "rows_of", rows_of)
+    below = reader(pa.Table, [], partitions_def=sites)
+    said, _ = failure(instance, lake.root, docs, below, partition_key="a", selection=["below"])
+    assert said.startswith("Other runs have replaced loads of the input 3 times while it was read. ")
 
 
 @pytest.mark.system

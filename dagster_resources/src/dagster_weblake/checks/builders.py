@@ -15,7 +15,7 @@ import dagster as dg
 
 from dagster_weblake.checks import findings
 from dagster_weblake.checks.findings import Finding, Limits, Load
-from dagster_weblake.checks.latest import NothingLandedError, loads_of
+from dagster_weblake.checks.latest import NothingLandedError, loads_of, replacement_of
 from dagster_weblake.metadata.text_format import amount, plain
 from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import InvalidOption
@@ -213,6 +213,9 @@ def _worst(name: str, loads: Sequence[Load], limits: Limits) -> Finding:
     """Return the finding of the first load that fails, else of the last load."""
     for load in loads:
         finding = findings.find(name, load, limits)
+        # Another run may replace a load while it is checked; its files are gone then.
+        while not finding.passed and (newer := replacement_of(load)) is not None:
+            load, finding = newer, findings.find(name, newer, limits)
         if not finding.passed:
             break
     about: dict[str, float | str | dg.MetadataValue] = {"load_id": plain(load.receipt.load_id)}

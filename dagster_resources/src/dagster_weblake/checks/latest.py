@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -10,6 +12,7 @@ from dagster_weblake.checks.findings import Load
 from dagster_weblake.metadata import load_named_by, named_loads
 from dagster_weblake.metadata.text_format import plain
 from weblake import orchestration
+from weblake.errors import WeblakeError
 
 if TYPE_CHECKING:
     from weblake.orchestration import Dataset
@@ -31,6 +34,16 @@ def loads_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey, dataset: 
         NothingLandedError: There is none.
     """
     return [_load(load_id, record, dataset) for load_id, record in _named(context, key)]
+
+
+def replacement_of(load: Load) -> Load | None:
+    """Return the load that has replaced this one since it was selected; None if there is none or it is not known."""
+    with suppress(WeblakeError):
+        newest = orchestration.LoadState(load.dataset, load.receipt.load_id).current
+        landing = newest.landed
+        if newest.load_id != load.receipt.load_id and landing is not None:
+            return replace(load, receipt=landing.receipt)
+    return None
 
 
 def _named(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[tuple[str, dg.EventLogRecord]]:

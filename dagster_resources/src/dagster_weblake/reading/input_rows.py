@@ -47,6 +47,8 @@ class Rows:
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: The number of rows, if the ledger records it.
     count: int | None = None
+    #: The files of the loads in this table.
+    files: frozenset[str] = frozenset()
 
 
 def rows_of(context: dg.InputContext, root: str, storage_options: Mapping[str, object] | None) -> Rows:
@@ -86,11 +88,26 @@ def rows_of(context: dg.InputContext, root: str, storage_options: Mapping[str, o
     named = dict.fromkeys(load for loads in found.values() for load in loads)
     with ThreadPoolExecutor(_READERS) as readers:
         receipts = list(readers.map(lambda load: _current(dataset, load, context), named))
-    counts = {
-        each.load_id: sum(file.rows for file in each.files if file.path.startswith(f"{rows.table}/"))
-        for each in receipts
-    }
-    return replace(rows, loads=tuple(counts), count=sum(counts.values()))
+    files = {each.load_id: [file for file in each.files if file.path.startswith(f"{rows.table}/")] for each in receipts}
+    listed = [file for of_load in files.values() for file in of_load]
+    return replace(
+        rows,
+        loads=tuple(files),
+        count=sum(file.rows for file in listed),
+        files=frozenset(file.path for file in listed),
+    )
+
+
+def replaced_since(rows: Rows, reading: weblake.Reading, storage_options: Mapping[str, object] | None) -> bool:
+    """Return whether other runs have replaced loads since they were selected: their rows are absent, without an error.
+
+    Without files of several loads the ledger is read only if a file is absent; a file that was deleted is no reason.
+    """
+    if rows.files <= set(reading.files()) and not any(map(orchestration.is_compacted, rows.files)):
+        return False
+    dataset = orchestration.open_dataset(rows.root, storage_options=storage_options)
+    with ThreadPoolExecutor(_READERS) as readers:
+        return any(readers.map(lambda load: orchestration.LoadState(dataset, load).is_replaced, rows.loads or ()))
 
 
 def _time_keys(

@@ -15,7 +15,7 @@ from pydantic import Field
 
 import weblake
 from dagster_weblake import secret_config
-from dagster_weblake.reading.input_rows import Rows, rows_of
+from dagster_weblake.reading.input_rows import Rows, replaced_since, rows_of
 from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import InvalidOption, StorageRefused, WeblakeError
 
@@ -34,6 +34,10 @@ _NAMES = (
     "pyarrow.Table, pyarrow.dataset.Dataset, pyarrow.RecordBatchReader, pandas.DataFrame, polars.DataFrame, "
     "polars.LazyFrame, weblake.Reading, or nothing for a pyarrow.Table"
 )
+
+
+#: How often the loads of an input are selected if other runs replace them while they are read.
+_SELECTIONS = 3
 
 
 class WeblakeParquetIOManager(dg.ConfigurableIOManager):
@@ -90,16 +94,24 @@ class WeblakeParquetIOManager(dg.ConfigurableIOManager):
         with _translate_errors():
             form = _form(context)
             options: Any = secret_config.resolve(self.storage_options)
-            rows = rows_of(context, str(secret_config.reveal(self.root)), options)
-            reading = weblake.read(
-                rows.root,
-                rows.table,
-                columns=rows.columns,
-                loads=rows.loads,
-                keys=rows.keys,
-                storage_options=options,
-            )
-            value = form(reading)
+            for _ in range(_SELECTIONS):
+                rows = rows_of(context, str(secret_config.reveal(self.root)), options)
+                reading = weblake.read(
+                    rows.root,
+                    rows.table,
+                    columns=rows.columns,
+                    loads=rows.loads,
+                    keys=rows.keys,
+                    storage_options=options,
+                )
+                value = form(reading)
+                if not replaced_since(rows, reading, options):
+                    break
+            else:
+                raise StorageRefused(
+                    f"Other runs have replaced loads of the input {_SELECTIONS} times while it was read.",
+                    hint="Run the step again when they have ended.",
+                )
         _tell(context, rows, reading, value)
         return value
 

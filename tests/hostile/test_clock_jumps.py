@@ -85,8 +85,8 @@ def test_p8_a_load_takes_as_long_as_without_clock_jumps(tmp_path: Path, by: floa
 @proves(
     "P8",
     at="src/weblake/dataset/records.py",
-    line="        return max(0.0, (datetime.now(timezone.utc) - self.created()).total_seconds())",
-    becomes="        return (datetime.now(timezone.utc) - self.created()).total_seconds()",
+    line="        return max(0.0, (datetime.now(timezone.utc) - read_time(self.at)).total_seconds())",
+    becomes="        return (datetime.now(timezone.utc) - read_time(self.at)).total_seconds()",
     case="-315576000.0",
 )
 @pytest.mark.parametrize("by", [0.0, -HOUR, -YEARS])
@@ -240,3 +240,25 @@ def test_p8_a_start_that_a_machine_with_a_slow_clock_is_sending_is_waited_for(
         for start in slow:
             there.start(start)
     assert len(there.jobs) == 1
+
+
+@proves(
+    "5.4",
+    at="src/weblake/loads/starts.py",
+    line="            at=start.at if adopted else at,",
+    becomes="            at=at,",
+)
+def test_the_time_limit_of_a_job_whose_start_was_lost_counts_from_that_start(tmp_path: Path) -> None:
+    """The run that finds the job may come hours later: the job has run, and has been paid for, all that time."""
+    clock = Clock()
+    there = world(clock, polls=10**9, replay=False, tape=[None, "late"])
+    with clock.installed():
+        dataset = open_dataset(tmp_path / "lake")
+        start_and_die(clock, there, dataset)
+        clock.sleep(500)
+        request = load_request.batch(URLS, Naming())
+        with suppress(DeadlineExceeded):
+            load.land(SimulatedClient(there), dataset, request, Terms(timeout_s=600, ends_job=True))
+    assert len(there.jobs) == 1
+    (cancelled,) = [at for method, _, _, at, _ in there.heard if method == "DELETE"]
+    assert cancelled == pytest.approx(600, abs=15)

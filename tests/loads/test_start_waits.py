@@ -37,7 +37,7 @@ from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
 from weblake.loads import preflight, starts
 from weblake.loads.load_request import Endpoint, with_key
-from weblake.steps import NoResponse, Request, Response
+from weblake.steps import Flow, NoResponse, Request, Response, run
 
 URLS = ["http://pages.test/1"]
 LOAD, JOB = "a" * 16, "00000000-0000-4000-8000-000000000001"
@@ -67,6 +67,11 @@ class Service(ScriptedTransport):
     on_list: Callable[[], None] = lambda: None
     came: list[tuple[str, float]] = field(default_factory=list)
     at: float = BEGAN
+    #: Seconds by which the wall clock of the process has been set back.
+    set_back: float = 0.0
+
+    def run(self, flow: Flow[object]) -> object:
+        return run(flow, self, sleep=self.sleep, clock=lambda: self.at, wall=lambda: self.at - self.set_back)
 
     def send(self, request: Request) -> Response | NoResponse:
         self.came.append((request.method, self.at - BEGAN))
@@ -170,6 +175,29 @@ def test_a_start_whose_record_took_too_long_is_not_sent_and_not_looked_up(
     monkeypatch.setattr(Ledger, "record_start", slow_once)
     assert start(ledger, service).job_id == JOB
     assert [method for method, _ in service.came] == ["POST"]
+    assert [each.void for each in ledger.starts(LOAD)] == [True, False]
+
+
+@proves(
+    "3.1",
+    at="src/weblake/loads/starts.py",
+    line="    took = max((yield from now(wall=True)) - record.at_seconds(), (yield from now()) - recorded)",
+    becomes="    took = (yield from now(wall=True)) - record.at_seconds()",
+)
+def test_a_record_that_took_too_long_is_noticed_although_the_clock_was_set_back(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may have looked for the start before it is sent, and have found that nothing was started."""
+    service, record_start = Service([STARTED]), Ledger.record_start
+
+    def slow_once(self: Ledger, record: Start) -> bool:
+        if record.n == 1:
+            service.at += 60
+            service.set_back += 60
+        return record_start(self, record)
+
+    monkeypatch.setattr(Ledger, "record_start", slow_once)
+    assert start(ledger, service).job_id == JOB
     assert [each.void for each in ledger.starts(LOAD)] == [True, False]
 
 
@@ -340,13 +368,32 @@ def test_a_job_that_was_landed_by_its_id_may_be_of_the_intent(ledger: Ledger, *,
 
 @pytest.mark.parametrize(("hours", "known"), [(23.4, True), (23.6, False)])
 def test_an_intent_older_than_the_list_goes_back_is_not_looked_up(ledger: Ledger, hours: float, *, known: bool) -> None:
-    service = Service([LOST], listed=[entry(BEGAN)])
+    with pytest.raises(OutcomeUnknown):
+        start(ledger, Service([LOST], pages=501))
+    at = ledger.starts(LOAD)[-1].at_seconds()
+    service = Service([STARTED], listed=[entry(BEGAN)], at=at + hours * 3600)
     if known:
-        assert start(ledger, service, age=hours * 3600).adopted
+        assert start(ledger, service).adopted
         return
     with pytest.raises(OutcomeUnknown, match="too long ago") as caught:
-        start(ledger, service, age=hours * 3600)
+        start(ledger, service)
     assert "If the job is known" in str(caught.value.hint)
+    assert service.sent == []
+
+
+@proves(
+    "3.1",
+    at="src/weblake/loads/starts.py",
+    line="    age_s = None if sent_at is None else (yield from now()) - sent_at",
+    becomes="    age_s = None",
+)
+def test_a_start_that_this_process_has_just_sent_is_looked_up_however_old_the_intent_is(ledger: Ledger) -> None:
+    """The first start was refused a day ago, and the task was cleared when there were credits again."""
+    day = 24 * 3600.0
+    with pytest.raises(CreditsExhausted):
+        start(ledger, Service([reply(402, {"error": "credits"})]))
+    service = Service([LOST], listed=[entry(BEGAN + day)], at=BEGAN + day)
+    assert start(ledger, service).adopted
     assert len(service.sent) == 1
 
 

@@ -120,6 +120,7 @@ class Job(Record, frozen=True, kw_only=True):
 
     job_id: Text
     kind: Text
+    #: When its start was answered; of an adopted job, when the start without a response was recorded.
     at: UtcTime
     #: URLs that the service rejected when the job was started.
     rejected: tuple[str, ...] = ()
@@ -134,7 +135,7 @@ class Job(Record, frozen=True, kw_only=True):
         return read_time(self.at).timestamp()
 
     def age_s(self) -> float:
-        """Return the age of this record in seconds by this machine's clock; never negative."""
+        """Return the seconds since `at` by this machine's clock; never negative."""
         return max(0.0, (datetime.now(timezone.utc) - read_time(self.at)).total_seconds())
 
 

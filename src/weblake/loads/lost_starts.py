@@ -75,10 +75,14 @@ def read_listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy = SINGLE)
     raise MalformedReply("The activity list of the service does not end.")
 
 
-def find_candidates(intent: Intent, start: Start, found: Listing, ledger: Ledger) -> list[str]:
+def find_candidates(
+    intent: Intent, start: Start, found: Listing, ledger: Ledger, age_s: float | None = None
+) -> list[str]:
     """Return the ids of listed jobs that this start may have created, without those that another load has started.
 
-    A job that was landed by its id may be the start's: a person who knows the job lands it so.
+    A job that was landed by its id may be the start's: a person who knows the job lands it so. `age_s` are the seconds
+    since the start was sent, if this process has sent it; None if another one has, whose clock is not known. An intent
+    may be much older than its start: the service may have refused the earlier ones.
 
     Raises:
         OutcomeUnknown: The list does not go back far enough, or an entry that may be the job cannot be read. Or no
@@ -87,7 +91,8 @@ def find_candidates(intent: Intent, start: Start, found: Listing, ledger: Ledger
     """
     if start.service not in (None, intent.service):  # its clock is another one
         intent = replace(intent, clock_ahead_s=None)
-    if found.at + found.ahead_s - _created(intent, found.ahead_s) > WINDOW_S:
+    intent_age_s = found.at + found.ahead_s - _created(intent, found.ahead_s)
+    if (intent_age_s if age_s is None else min(age_s, intent_age_s)) > WINDOW_S:
         raise outcome_unknown(intent, "it is too long ago for the activity list", LAND_IF_KNOWN)
     jobs: dict[str, None] = {}
     other_targets: dict[str, set[str]] = {}

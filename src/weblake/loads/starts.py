@@ -126,7 +126,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             n = 1 if last is None else last.n + 1
             urls = plan.keep_urls()
             operation = plan.build(plan.key(n))  # before the record: a million URLs take longer than PROMPT_S
-            at = yield from _timestamp()
+            recorded, at = (yield from now()), (yield from _timestamp())
             record = Start(
                 load_id=load_id,
                 n=n,
@@ -141,7 +141,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             if not ledger.record_start(record):
                 continue  # another process is starting it at this moment
             sent[record.writer] = yield from now()
-            started = yield from _send_start(plan, operation, record, ledger, retry, state)
+            started = yield from _send_start(plan, operation, record, recorded, ledger, retry, state)
             if started is not None:
                 seconds = (yield from now()) - begun
                 retry.observe(events.JobStarted(kind=kind, job_id=started[0].job_id, seconds=seconds))
@@ -159,10 +159,21 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
 
 
 def _send_start(
-    plan: Plan, operation: Operation[object], record: Start, ledger: Ledger, retry: Retry, state: RetryState
+    plan: Plan,
+    operation: Operation[object],
+    record: Start,
+    recorded: float,
+    ledger: Ledger,
+    retry: Retry,
+    state: RetryState,
 ) -> Flow[_StartedJob | None]:
-    """Send attempt N once and return its job; None if its outcome is open or another attempt may follow."""
-    if (yield from now(wall=True)) - record.at_seconds() > PROMPT_S:
+    """Send attempt N once and return its job; None if its outcome is open or another attempt may follow.
+
+    `recorded` is the time of its record in monotonic seconds. Both clocks count: the wall clock may be set back
+    meanwhile, and the monotonic one stands still while the machine is suspended.
+    """
+    took = max((yield from now(wall=True)) - record.at_seconds(), (yield from now()) - recorded)
+    if took > PROMPT_S:
         # A search for this start counts from its record. Sent this late, the start could take effect after the search.
         ledger.void_start(record, "it took too long to record, and was not sent")
         return None
@@ -254,10 +265,10 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: flo
         if job is not None:
             return job, None
         wait -= 1.0
-    found = yield from _candidates(plan, last, ledger, retry)
+    found = yield from _candidates(plan, last, ledger, retry, sent_at)
     if not found:
         yield from sleep(BETWEEN_S)
-        found = yield from _candidates(plan, last, ledger, retry)
+        found = yield from _candidates(plan, last, ledger, retry, sent_at)
     if len(found) > 1:
         raise OutcomeUnknown(
             f"The start of load {last.load_id} got no answer, and {len(found)} jobs may be it: {', '.join(found[:5])}.",
@@ -297,8 +308,8 @@ def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Star
     return (yield from _record(plan, last, started, ledger))
 
 
-def _candidates(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[list[str]]:
-    """Return the ids of jobs in the activity list that the last start may have created."""
+def _candidates(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: float | None) -> Flow[list[str]]:
+    """Return the ids of jobs in the activity list that the last start may have created; `sent_at` as in `_resolve`."""
     if plan.endpoint is None:
         raise lost_starts.outcome_unknown(
             plan.intent, "the activity list does not have this kind of call", lost_starts.START_AFRESH
@@ -308,7 +319,8 @@ def _candidates(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[l
     except WeblakeError as error:
         why = f"the activity list cannot be read: {error.message}"
         raise lost_starts.outcome_unknown(plan.intent, why, lost_starts.RUN_AGAIN) from error
-    return lost_starts.find_candidates(plan.intent, last, found, ledger)
+    age_s = None if sent_at is None else (yield from now()) - sent_at
+    return lost_starts.find_candidates(plan.intent, last, found, ledger, age_s)
 
 
 def _record(
@@ -340,7 +352,7 @@ def _record(
             load_id=load_id,
             job_id=job_id,
             kind=kind,
-            at=at,
+            at=start.at if adopted else at,
             rejected=started.rejected,
             urls=start.urls,
             request_sha256=start.request_sha256,

@@ -255,6 +255,23 @@ def test_a_start_without_an_answer_ends_one_attempt_after_the_time_limit(ledger:
     assert not ledger.starts(LOAD)[-1].void
 
 
+@proves(
+    "3.1",
+    at="src/weblake/loads/starts.py",
+    line="            sent[record.writer] = yield from now()",
+    becomes="            yield from now()",
+)
+def test_a_start_that_the_service_still_works_on_is_looked_up_after_its_last_request_has_ended(ledger: Ledger) -> None:
+    """The service has said so later than a start usually takes effect, so its first request proves nothing."""
+    works = {"success": False, "error": "timeout", "details": {"state": "processing_continues"}}
+    service = Service([*[reply(408, works, {"retry-after": "25"})] * 2, LOST, STARTED])
+    service.on_list = lambda: service.listed.append(entry(BEGAN + 70)) if service.at >= BEGAN + 70 else None
+    assert start(ledger, service).adopted
+    methods, times = zip(*service.came, strict=True)
+    assert methods == ("POST", "POST", "POST", "GET")
+    assert times[3] - times[2] >= service.sent[2].deadline_s + 10
+
+
 def test_a_job_that_shows_in_the_second_reading_only_is_adopted(ledger: Ledger) -> None:
     service = Service([LOST, STARTED])
     service.on_list = lambda: service.listed.append(entry(BEGAN)) if len(service.came) > 2 else None

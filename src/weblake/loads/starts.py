@@ -112,7 +112,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
         plan = replace_plan(plan, intent=replace(plan.intent, replay=None))  # the other service has declared it
     state = RetryState()
     begun = yield from now()
-    #: The monotonic times at which this process has sent starts, by the nonces of their records.
+    #: The monotonic times at which this process has last sent each start, by the nonces of their records.
     sent: dict[str, float] = {}
     for attempt in range(MAX_STARTS):
         is_new = plan.is_new and attempt == 0
@@ -140,8 +140,10 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             )
             if not ledger.record_start(record):
                 continue  # another process is starting it at this moment
-            sent[record.writer] = yield from now()
-            started = yield from _send_start(plan, operation, record, recorded, ledger, retry, state)
+            if (yield from _is_late(record, recorded)):
+                ledger.void_start(record, "it took too long to record, and was not sent")
+                continue
+            started = yield from _send_start(plan, operation, record, sent, ledger, retry, state)
             if started is not None:
                 seconds = (yield from now()) - begun
                 retry.observe(events.JobStarted(kind=kind, job_id=started[0].job_id, seconds=seconds))
@@ -158,31 +160,38 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
     )
 
 
+def _is_late(record: Start, recorded: float) -> Flow[bool]:
+    """Return whether a start's record took so long that the start must not be sent.
+
+    A search for this start counts from its record. Sent late, the start could take effect after the search. Both clocks
+    count: the wall clock may have been set back, and the monotonic one stands still while the machine is suspended.
+    `recorded` is the time before the record in monotonic seconds.
+    """
+    took = max((yield from now(wall=True)) - record.at_seconds(), (yield from now()) - recorded)
+    return took > PROMPT_S
+
+
 def _send_start(
     plan: Plan,
     operation: Operation[object],
     record: Start,
-    recorded: float,
+    sent: dict[str, float],
     ledger: Ledger,
     retry: Retry,
     state: RetryState,
 ) -> Flow[_StartedJob | None]:
     """Send attempt N once and return its job; None if its outcome is open or another attempt may follow.
 
-    `recorded` is the time of its record in monotonic seconds. Both clocks count: the wall clock may be set back
-    meanwhile, and the monotonic one stands still while the machine is suspended.
+    The time goes into `sent`, also that of a repetition: until then the service works on the start.
     """
-    took = max((yield from now(wall=True)) - record.at_seconds(), (yield from now()) - recorded)
-    if took > PROMPT_S:
-        # A search for this start counts from its record. Sent this late, the start could take effect after the search.
-        ledger.void_start(record, "it took too long to record, and was not sent")
-        return None
     is_working = False  # whether the service has said that it works on this start
+    sent[record.writer] = yield from now()
     try:
         came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
         while isinstance(came, Pause) and came.open:  # the same request joins that work
             is_working = True
             yield from sleep(came.seconds)
+            sent[record.writer] = yield from now()
             came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
     except OutcomeUnknown:
         if state.verdict is Verdict.STOPPED and state.error is not None:

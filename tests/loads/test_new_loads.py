@@ -111,6 +111,20 @@ def test_a_new_load_goes_on_with_its_key_on_the_command_line(lab: Lab, tmp_path:
     assert (code, json.loads(out)["stored"], lab.started) == (0, 3, 1), err
 
 
+def test_a_new_load_of_a_command_with_a_key_goes_on_only_without_that_key(lab: Lab) -> None:
+    """With both keys the last one counted, so the command that had replaced --new as it was told to paid again."""
+    same = ["batch", *URLS, "--to", str(lab.root)]
+    with time_limit_passes():
+        out = lab.run(*same, "--new", "--key", "monday")[1]
+    key = key_named_by(json.loads(out)["error"]["hint"], r"goes on with --key (\w+) in place of --new")
+    lab.web.held.clear()
+    code, out, _ = lab.run(*same, "--key", key, "--key", "monday")
+    assert (code, lab.started) == (2, 1)
+    assert "--key is given 2 times" in json.loads(out)["error"]["message"]
+    code, out, err = lab.run(*same, "--key", key)
+    assert (code, json.loads(out)["stored"], lab.started) == (0, 3, 1), err
+
+
 def test_the_key_of_a_refused_new_load_is_listed(lab: Lab) -> None:
     to = ["--to", str(lab.root)]
     job_id = json.loads(lab.run("batch", *URLS, *to, "--new", "--detach")[1])["job_id"]

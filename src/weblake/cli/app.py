@@ -198,18 +198,30 @@ class PartitionOptions:
 class NamingOptions(PartitionOptions):
     """The identity of a load."""
 
+    #: A list, because of several keys of one option the last one would count without a message.
     key: Annotated[
-        str | None, typer.Option("--key", metavar="TEXT", help="Name of the load: another name makes a separate load.")
+        list[str] | None,
+        typer.Option("--key", metavar="TEXT", help="Name of the load: another name makes a separate load."),
     ] = None
     new: Annotated[bool, typer.Option("--new", help="Start and pay for a new job, even if the load has landed.")] = (
         False
     )
 
     def naming(self) -> Naming:
-        """Return the identity for the load request; raises as `keys`."""
+        """Return the identity for the load request.
+
+        Raises:
+            InvalidOption: More than one key is given; or as `keys`.
+        """
         from weblake.loads.load_request import Naming
 
-        return Naming(key=self.key, new=self.new, partition=self.keys())
+        given = self.key or []
+        if len(given) > 1:
+            raise InvalidOption(
+                f"--key is given {len(given)} times, and each key is another load.",
+                hint="Give one. To continue a load that was started with --new, give the key that its message named.",
+            )
+        return Naming(key=given[0] if given else None, new=self.new, partition=self.keys())
 
 
 def add_command(to: typer.Typer, command: Callable[..., None]) -> None:

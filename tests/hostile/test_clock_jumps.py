@@ -245,8 +245,8 @@ def test_p8_a_start_that_a_machine_with_a_slow_clock_is_sending_is_waited_for(
 @proves(
     "5.4",
     at="src/weblake/loads/starts.py",
-    line="            at=start.at if adopted else at,",
-    becomes="            at=at,",
+    line="            at=start.at if adopted or started.replayed else at,",
+    becomes="            at=start.at if started.replayed else at,",
 )
 def test_the_time_limit_of_a_job_whose_start_was_lost_counts_from_that_start(tmp_path: Path) -> None:
     """The run that finds the job may come hours later: the job has run, and has been paid for, all that time."""

@@ -327,6 +327,24 @@ def test_a_key_that_a_replaying_service_has_forgotten_is_not_sent_again(
     assert start(ledger, Service([STARTED], at=BEGAN + (hours - 2) * 3600.0), replay=True, kind=kind).job_id == JOB
 
 
+@proves(
+    "5.4",
+    at="src/weblake/loads/starts.py",
+    line="            at=start.at if adopted or started.replayed else at,",
+    becomes="            at=start.at if adopted else at,",
+    case="True",
+)
+@pytest.mark.parametrize("replayed", [True, False])
+def test_a_replayed_start_is_as_old_as_its_record(ledger: Ledger, *, replayed: bool) -> None:
+    """The time limit of its job counts from there. Without that header, the job may have been started just now."""
+    with pytest.raises(ServiceUnreachable):
+        start(ledger, Service([LOST]), replay=True)
+    (lost,) = ledger.starts(LOAD)
+    answer = reply(200, {"success": True, "id": JOB}, {"idempotent-replayed": "true"} if replayed else {})
+    job = start(ledger, Service([answer], at=BEGAN + 3600), replay=True)
+    assert job.at_seconds() == pytest.approx(lost.at_seconds() if replayed else BEGAN + 3600, abs=1)
+
+
 def test_the_retry_after_of_a_replaying_service_is_raised_to_the_caller(ledger: Ledger) -> None:
     later = reply(429, {"success": False, "error": "slow down"}, {"retry-after": "600"})
     with pytest.raises(ServiceUnreachable) as caught:

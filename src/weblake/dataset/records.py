@@ -120,7 +120,8 @@ class Job(Record, frozen=True, kw_only=True):
 
     job_id: Text
     kind: Text
-    #: When its start was answered; of an adopted job, when the start without a response was recorded.
+    #: When its start was answered. If the response was lost and the job was found later, or the response was repeated:
+    #: when that start was recorded.
     at: UtcTime
     #: URLs that the service rejected when the job was started.
     rejected: tuple[str, ...] = ()

@@ -43,6 +43,8 @@ class Started:
     rejected: tuple[str, ...] = ()
     #: The document as raw JSON, if the start response is the result of the job (scrape, parse).
     document: bytes | None = None
+    #: Whether the service repeated its response to an earlier request with the same key.
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,4 +355,5 @@ def read_started(reply: Response, operation: Operation[object]) -> Started:
     if not isinstance(job_id, str) or uuid_problem(job_id):
         raise MalformedReply(f"{operation.name}: the service answered without a job id.")
     urls = rejected if isinstance(rejected, list) else []
-    return Started(job_id.lower(), tuple(url for url in urls if isinstance(url, str)))
+    replayed = reply.headers.get("idempotent-replayed", "").strip().lower() == "true"
+    return Started(job_id.lower(), tuple(url for url in urls if isinstance(url, str)), replayed=replayed)

@@ -361,7 +361,7 @@ def _record(
             load_id=load_id,
             job_id=job_id,
             kind=kind,
-            at=start.at if adopted else at,
+            at=start.at if adopted or started.replayed else at,
             rejected=started.rejected,
             urls=start.urls,
             request_sha256=start.request_sha256,

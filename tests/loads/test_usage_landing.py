@@ -152,6 +152,31 @@ def test_many_concurrent_runs_lose_nothing(storage: Storage) -> None:
     assert ids(storage) == names
 
 
+@proves(
+    "1.6",
+    at="src/weblake/loads/usage.py",
+    line="return [] if data is None else parquet.read_rows(BytesIO(data), name, schemas.ACTIVITY)",
+    becomes="return [] if data is None else parquet.read_rows(storage.open_input(name), name, schemas.ACTIVITY)",
+    case="s3",
+)
+def test_a_day_that_another_run_replaces_while_it_is_read_is_no_error(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open file of S3 is of one version, and fails when that is replaced before it is read."""
+    land_activity(entries("old"), storage)
+    read_rows, replaced = usage.parquet.read_rows, list[str]()
+
+    def replaced_before(*args: Any) -> Any:
+        if not replaced:
+            replaced.append("once")
+            land_activity(entries("other"), storage)
+        return read_rows(*args)
+
+    monkeypatch.setattr(usage.parquet, "read_rows", replaced_before)
+    land_activity(entries("mine"), storage)
+    assert ids(storage) == ["mine", "old", "other"]
+
+
 def test_old_records_are_merged_and_dropped_also_those_of_a_run_that_died(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

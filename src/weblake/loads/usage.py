@@ -192,10 +192,8 @@ def _number(value: int | float | None) -> float | None:
 
 
 def _existing(storage: Storage, name: str) -> Sequence[Mapping[str, object]]:
-    if not storage.exists(name):
-        return []
-    with storage.open_input(name) as source:
-        return parquet.read_rows(source, name, schemas.ACTIVITY)
+    data = storage.read(name)  # whole: an open file of S3 fails if another run replaces it before it is read
+    return [] if data is None else parquet.read_rows(BytesIO(data), name, schemas.ACTIVITY)
 
 
 def _replace(storage: Storage, name: str, schema: object, rows: Sequence[Mapping[str, object]]) -> LandedFile:

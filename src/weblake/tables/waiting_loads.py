@@ -27,8 +27,6 @@ class WaitingLoad:
 
     file: LoadFile
     retired: bool = False
-    #: The load that has replaced it, where that is on record.
-    by: str | None = None
     #: The entries of the load under `_weblake/uncommitted`.
     entries: frozenset[str] = frozenset()
     #: The loads that it replaces; their retirement may not be on record yet.
@@ -44,9 +42,7 @@ def read(
         done = dataset.ledger.done(load_id)
         if done is None:
             return None
-        gone = dataset.ledger.retired(load_id)
-        load = _load(table, done)
-        return replace(load, retired=gone is not None, by=gone.by if gone is not None else None, entries=batch[load_id])
+        return replace(_load(table, done), retired=dataset.ledger.retired(load_id) is not None, entries=batch[load_id])
 
     return _read_each(dataset, batch, read_one, unreadable)
 
@@ -62,22 +58,16 @@ def read_current(
 
     They landed after the loads of the batch were listed: an old load that is taken out alone leaves a gap.
     """
-    by_id = {load.file.load_id: load for load in loads}
 
     def current(load_id: str) -> str | None:
-        seen = {load_id}
         with suppress(StorageRefused):  # a damaged record of a retirement does not keep the old rows in the table
-            while True:
-                gone = by_id[load_id] if load_id in by_id else dataset.ledger.retired(load_id)
-                if gone is None or gone.by is None or gone.by in seen:
-                    return load_id
-                load_id = gone.by
-                seen.add(load_id)
+            return dataset.ledger.current_load(load_id)
         return None
 
-    old = [load_id for load_id, load in by_id.items() if load.retired and load_id in in_table]
+    old = [load.file.load_id for load in loads if load.retired and load.file.load_id in in_table]
     found = {load_id for _, load_id in ledger_listing.read_by_id(dataset.ledger, old, current) if load_id is not None}
-    return read(dataset, table, dict.fromkeys(sorted(found - by_id.keys()), frozenset[str]()), unreadable)
+    absent = sorted(found.difference(load.file.load_id for load in loads))
+    return read(dataset, table, dict.fromkeys(absent, frozenset[str]()), unreadable)
 
 
 def read_replaced(

@@ -26,6 +26,8 @@ class ScriptedTransport:
     sent: list[Request] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     at: float = 1000.0
+    #: Seconds by which the wall clock of the process has been set back.
+    set_back: float = 0.0
 
     def send(self, request: Request) -> Response | NoResponse:
         self.sent.append(request)
@@ -37,7 +39,7 @@ class ScriptedTransport:
         self.at += seconds
 
     def run(self, flow: Flow[object]) -> object:
-        return run(flow, self, sleep=self.sleep, clock=lambda: self.at, wall=lambda: self.at)
+        return run(flow, self, sleep=self.sleep, clock=lambda: self.at, wall=lambda: self.at - self.set_back)
 
 
 def reply(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from weblake import Client, Terms, orchestration
 from weblake.dataset import root
 from weblake.dataset.root import Dataset, open_dataset
 from weblake.jobs import cancelling
-from weblake.jobs.polling import JobRef, get_status
+from weblake.jobs.polling import JobRef
 from weblake.loads import generations, intents, load, load_request
 from weblake.loads.load_request import LoadRequest, Naming, Task
 from weblake_service.server import LocalService
@@ -62,13 +61,6 @@ class TaskLab:
     def start(self, occasion: str) -> JobRef:
         _, job, _ = intents.start_load(self.client, self.dataset, self.placed(occasion))
         return JobRef(job.kind, job.job_id)
-
-    def wait_scraped(self, job: JobRef, pages: int) -> None:
-        """Wait until the service has scraped so many pages of a job."""
-        deadline = time.monotonic() + 60
-        while self.client.run(get_status(job, self.client.retry)).get("completed") != pages:
-            assert time.monotonic() < deadline, f"the service has not scraped {pages} pages of {job.job_id}"
-            time.sleep(0.01)
 
     def cancel(self, job: JobRef) -> None:
         self.client.run(cancelling.cancel(job, self.client.retry))

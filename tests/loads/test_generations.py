@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from catalogue import proves
 from crash_steps import crash
+from polling import until
 from task_lab import CLEAR, RETRY, URLS, TaskLab, task_lab
 
 from weblake import Terms, errors
@@ -300,7 +301,8 @@ def test_o1_other_runs_tasks_and_indexes_are_other_loads(lab: TaskLab) -> None:
 )
 def test_a_job_is_cancelled_at_its_deadline_and_its_pages_are_kept(lab: TaskLab) -> None:
     lab.web.held.add(URLS[2])
-    lab.wait_scraped(lab.start(RETRY), 2)
+    job = lab.start(RETRY)
+    until(lambda: lab.client.get_batch_scrape(job.job_id).completed == 2)
     terms = Terms(timeout_s=0.2, ends_job=True, poll_s=0.2)
     with pytest.raises(errors.DeadlineExceeded) as caught:
         lab.land(RETRY, terms)
@@ -455,9 +457,7 @@ def test_a_job_that_completes_as_it_is_cancelled_lands(lab: TaskLab, monkeypatch
 
     def too_late(job: JobRef, retry: Any, policy: Any) -> Any:
         lab.release()
-        deadline = time.monotonic() + 20
-        while str(lab.client.run(get_status(job, retry)).get("status")) != "completed":
-            assert time.monotonic() < deadline
+        until(lambda: lab.client.get_batch_scrape(job.job_id).status == "completed")
         return cancel(job, retry, policy)
 
     monkeypatch.setattr(cancelling, "cancel", too_late)

@@ -37,7 +37,7 @@ from weblake.jobs import cancelling
 from weblake.jobs.polling import JobRef
 from weblake.loads import preflight, starts
 from weblake.loads.load_request import Endpoint, with_key
-from weblake.steps import Flow, NoResponse, Request, Response, run
+from weblake.steps import NoResponse, Request, Response
 
 URLS = ["http://pages.test/1"]
 LOAD, JOB = "a" * 16, "00000000-0000-4000-8000-000000000001"
@@ -67,11 +67,6 @@ class Service(ScriptedTransport):
     on_list: Callable[[], None] = lambda: None
     came: list[tuple[str, float]] = field(default_factory=list)
     at: float = BEGAN
-    #: Seconds by which the wall clock of the process has been set back.
-    set_back: float = 0.0
-
-    def run(self, flow: Flow[object]) -> object:
-        return run(flow, self, sleep=self.sleep, clock=lambda: self.at, wall=lambda: self.at - self.set_back)
 
     def send(self, request: Request) -> Response | NoResponse:
         self.came.append((request.method, self.at - BEGAN))

@@ -381,7 +381,7 @@ def test_a_table_that_cannot_be_used_is_retried_as_the_task_is_configured() -> N
 def test_a_file_that_another_table_may_name_is_kept(
     airflow_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """Another program has restored an older version of the second table; its catalog may be down, so nobody knows."""
+    """Another program has restored an older version of the second table, or its catalog is down."""
     from airflow_provider_weblake import table_sync
 
     with task_lab(tmp_path) as lab:

@@ -75,17 +75,17 @@ def sync(
     if not wanted:
         return SyncOutcome()
     storage = storage_settings(root)
-    used = [storage]
+    catalog: list[Settings] = []  # read once, if a table needs it
 
     def options_of(table: RegisteredTable) -> Settings:
         if table.format != "iceberg":
             return storage
-        if len(used) == 1:
-            used.append(catalog_settings(catalog_conn_id))
-        return {**storage, **used[1]}
+        if not catalog:
+            catalog.append(catalog_settings(catalog_conn_id))
+        return {**storage, **catalog[0]}
 
     done, failures = sync_each(orchestration.open_dataset(root), wanted, options_of, everything=everything)
-    secrets = [secret for settings in used for secret in orchestration.secrets_in(settings)]
+    secrets = [secret for settings in (storage, *catalog) for secret in orchestration.secrets_in(settings)]
     errors = []
     for failure in failures:
         try:

@@ -142,7 +142,7 @@ class Terms:
     max_credits: float | None = None
     #: Time limit in seconds, counted from the call.
     timeout_s: float = 24 * 3600.0
-    #: Whether `timeout_s` is a limit of the job: it then counts from the record of the job, over all runs, and a job
+    #: Whether `timeout_s` is a limit of the job: it then counts from the start of the job, over all runs, and a job
     #: that has not ended by then is cancelled; the pages that it had scraped are kept as a refused load.
     ends_job: bool = False
     #: Whether `timeout_s` limits only the wait for a job's end; results that are ready then are read anyway. Always so

@@ -251,12 +251,9 @@ class JobOperator(LandingOperator):
         return result
 
     def on_kill(self) -> None:
-        """Cancel the job if Airflow reports that it is not wanted any more; a job being started, when it is known.
-
-        Airflow also stops a task that has succeeded, if its callbacks or listeners exceed `task_success_overtime`. The
-        job of a task that does not wait for it is to be landed by another task then.
-        """
+        """Cancel the job if Airflow reports that it is not wanted any more; a job being started, when it is known."""
         self._stopped = True
+        # Airflow also stops a task that has succeeded and whose callbacks take too long: another task lands its job.
         if self._kill_handler is not None and self._to_return is None:
             self._kill_handler.decide()
 

@@ -24,6 +24,7 @@ from browser_lab import BrowserLab, children, command, picture, running
 from polling import until
 
 from weblake_service.browser import chromium
+from weblake_service.browser.pool import PooledContext
 from weblake_service.config import ServiceConfig
 
 pytestmark = pytest.mark.system
@@ -101,7 +102,13 @@ def kill_renderers() -> set[int]:
     return renderers
 
 
-def test_a_page_whose_process_ends_while_it_waits_fails_no_scrape(lab: BrowserLab) -> None:
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_a_page_whose_process_ends_while_it_waits_fails_no_scrape(
+    lab: BrowserLab, monkeypatch: pytest.MonkeyPatch, is_noticed: bool
+) -> None:
+    """The browser reports the end of the process, which may arrive after the next scrape has begun."""
+    if not is_noticed:
+        monkeypatch.setattr(PooledContext, "_note_crash", lambda _: None)
     lab.site.stop.set()
     with ThreadPoolExecutor(2) as pool:  # two contexts, which wait for their next page
         assert [reply.status_code for reply in pool.map(lambda _: shot(lab), range(2))] == [200, 200]

@@ -109,9 +109,11 @@ class ContextPool:
 
     @asynccontextmanager
     async def context(
-        self, team: str, settings: ContextSettings, own: dict[str, Any] | None = None
+        self, team: str, settings: ContextSettings, own: dict[str, Any] | None = None, *, new: bool = False
     ) -> AsyncIterator[PooledContext]:
         """Yield a context for one page; `own` are the arguments of a context that is not shared.
+
+        With `new` it is none that has waited for its next use, because the page of a waiting one may have crashed.
 
         Raises:
             PageFailure: Chromium does not start.
@@ -119,7 +121,7 @@ class ContextPool:
         # Counted before the context exists, so that the browser is not stopped for idleness while it is created.
         self._wanted += 1
         try:
-            pooled = None if own else self._take_idle(team, settings)
+            pooled = None if own or new else self._take_idle(team, settings)
             pooled = pooled or await self._open(team, settings, own or {})
             self._busy.add(pooled)
             pooled.uses += 1

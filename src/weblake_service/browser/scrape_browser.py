@@ -55,7 +55,7 @@ class ScrapeBrowser:
         for last in (False, True):
             try:
                 async with self._contexts.slot():
-                    return await self._render(url, options, visitor)
+                    return await self._render(url, options, visitor, new=last)
             except Error as error:
                 # The browser crashed, perhaps because of another page; actions with side effects are not repeated.
                 if last or options.get("actions") or visitor.saves_profile:
@@ -68,7 +68,9 @@ class ScrapeBrowser:
         """Stop the browser."""
         await self._contexts.aclose()
 
-    async def _render(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> RenderedPage:
+    async def _render(
+        self, url: str, options: Mapping[str, object], visitor: BrowserIdentity, *, new: bool
+    ) -> RenderedPage:
         target = httpx.URL(clean_url(url, allow_private=self._allow_private))
         private = site_credentials_of(target, options)
         shown = str(target.copy_with(userinfo=b"") if target.userinfo else target)
@@ -79,7 +81,7 @@ class ScrapeBrowser:
         # A separate context is also needed if headers would leave state in it.
         if private and not own:
             own["http_credentials"] = None
-        async with self._contexts.context(visitor.team, context_settings_of(options), own) as pooled:
+        async with self._contexts.context(visitor.team, context_settings_of(options), own, new=new) as pooled:
             pooled.egress_proxy.begin(block_ads=options.get("block_ads") is not False, max_bytes=_MAX_BYTES)
             try:
                 async with aio.timeout(timeout_s):

@@ -321,7 +321,7 @@ def test_an_interrupted_detached_start_says_how_to_resume(commands: Commands, mo
 
 def test_a_load_that_has_landed_is_not_started_by_detach(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     found = LandedLoad(Receipt(load_id(0), "batch_scrape", JOB), "2026-11-21T06:00:00+00:00")
-    monkeypatch.setattr("weblake.dataset.landed_loads.find", lambda dataset, wanted: found)
+    monkeypatch.setattr("weblake.loads.load.find_landed", lambda *_: found)
     out, err = commands.run("batch", URL, "--detach")
     assert (out, "has landed already" in err) == (f"{JOB}\n", True)
 

@@ -273,8 +273,7 @@ def _interrupted_error(request: LoadRequest, job: Sequence[str], end: BaseExcept
 
 def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms, as_json: bool) -> None:
     from weblake.cli.interrupts import exit_on_termination
-    from weblake.dataset import landed_loads
-    from weblake.loads import intents
+    from weblake.loads import intents, load
     from weblake.receipt import Receipt
 
     if client.is_embedded:
@@ -282,7 +281,7 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
             "--detach needs a service that keeps running: the embedded service ends with this command.",
             hint="Start a service with `weblake serve`, and set WEBLAKE_BASE_URL and WEBLAKE_API_KEY.",
         )
-    landing = landed_loads.find(dataset, request.load_id)
+    landing = load.find_landed(dataset, request, terms)
     if landing is not None:
         show_if_old(landing, request)
         receipt = landing.receipt

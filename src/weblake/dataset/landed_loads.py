@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weblake.arrow import parquet
+from weblake.dataset import ledger_listing
 from weblake.dataset.records import Intent
 from weblake.dataset.root import DOCUMENTS, PAGE_ERRORS, Dataset, LandedLoad
 from weblake.errors import StorageRefused
@@ -43,6 +44,13 @@ def find_job(dataset: Dataset, kind: str, job_id: str) -> LandedLoad | None:
     """Return the load as which a batch or crawl was landed, or None if it has not landed."""
     by = dataset.ledger.landing_load(kind, job_id)
     return None if by is None else find(dataset, by)
+
+
+def require_files(dataset: Dataset, receipt: Receipt) -> None:
+    """Raise StorageRefused if a file of a landed load does not exist, unless a later load has replaced the load."""
+    gone = {file.path: receipt.load_id for file in receipt.files if not dataset.exists(file.path)}
+    if gone and dataset.ledger.retired(receipt.load_id) is None:
+        raise ledger_listing.files_gone(dataset.ledger, gone)
 
 
 def receipt_of(dataset: Dataset, name: str) -> Receipt:

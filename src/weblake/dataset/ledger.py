@@ -26,7 +26,6 @@ import msgspec
 
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.compat import read_time
-from weblake.dataset import parallel
 from weblake.dataset.identity import checked_load_id, job_load_id
 from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger_archive import LedgerArchive
@@ -153,12 +152,6 @@ class Ledger:
     def done(self, load_id: str) -> Done | None:
         """Return the record that a load has landed, or None."""
         return self._read(load_id, ".done", Done)
-
-    def files(self, load_ids: Sequence[str]) -> set[str]:
-        """Return the paths of the files that these loads landed; they hold the rows unless the loads were retired."""
-        found = parallel.in_order(load_ids, self.done)
-        listed = [done.receipt.get("files") for done in found if done is not None]
-        return {str(file["path"]) for files in listed if isinstance(files, list) for file in files}
 
     def record_done(
         self,

@@ -20,7 +20,10 @@ from weblake.dataset import parallel
 from weblake.dataset.layout import LEDGER, check_whole
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Done, Intent, Retired
+from weblake.dataset.registered_tables import TableRecords
 from weblake.errors import StorageRefused
+from weblake.receipt import Receipt
+from weblake.remedies import Remedy
 
 #: Flags of the records that exist of a load.
 INTENT, START, JOB, DONE, RETIRED, OWNER, LANDER, RETURNED, STOPPED, LATER_START, VOID = (1 << bit for bit in range(11))
@@ -39,6 +42,8 @@ _NAME = re.compile(
     rf"{LEDGER}/(?P<load_id>[0-9a-f]{{16}})(?P<step>\.start-[1-9]\d*(?:\.void)?|\.owner|\.lander|\.job|\.done|"
     r"\.returned|\.stopped|\.retired)?\.json"
 )
+#: Maximum number of loads that an error names.
+_MAX_NAMED = 5
 #: Time of a load with an unreadable record: before all others.
 _UNKNOWN = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -142,6 +147,35 @@ def archived_loads(ledger: Ledger) -> Iterator[LoadRecords]:
                     )
                 except StorageRefused as error:
                     yield LoadRecords(load_id=load_id, unreadable=error.message)
+
+
+def landed_files(ledger: Ledger, numbers: Iterable[int]) -> Iterator[tuple[str, str]]:
+    """Yield the load id and the path of each file of those loads, of these, that have landed and were not replaced.
+
+    `numbers` are load ids as integers.
+
+    Raises:
+        StorageRefused: A record of one of these loads cannot be read.
+    """
+    for load in loads_of(ledger, dict.fromkeys(numbers, DONE | RETIRED)):
+        if load.unreadable is not None:
+            raise StorageRefused(load.unreadable, hint="Restore the record from a backup.")
+        if load.done is not None and load.retired is None:
+            yield from ((load.load_id, file.path) for file in Receipt.from_dict(load.done.receipt).files)
+
+
+def files_gone(ledger: Ledger, gone: Mapping[str, str]) -> StorageRefused:
+    """Return the error that files of landed loads do not exist; `gone` has the load id of each path."""
+    of = sorted({path.partition("/")[0] for path in gone})
+    tables = [f"{each.format} {each.name}" for each in TableRecords(ledger).tables() if each.table in of]
+    ids = sorted(set(gone.values()))
+    named = ", ".join(ids[:_MAX_NAMED]) + (f" and {len(ids) - _MAX_NAMED:,} more" if len(ids) > _MAX_NAMED else "")
+    held = f"Their rows may be in the table {' or '.join(tables)}: read that one. " if tables else ""
+    return StorageRefused(
+        f"Files of landed loads are gone from {' and '.join(of)} of {ledger.storage.url}: another program has deleted "
+        f"them. Loads: {named}.",
+        hint=Remedy("{held}Restore the files from a backup, or {start_afresh}, which is paid.", {"held": held}),
+    )
 
 
 def read_each(ledger: Ledger, items: Iterable[A], read: Callable[[A], B]) -> Iterator[B]:

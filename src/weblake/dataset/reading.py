@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weblake.arrow import parquet, schemas
-from weblake.dataset import arrow_files, compacted_files, layout, prefetch, registered_tables
+from weblake.dataset import arrow_files, compacted_files, layout, ledger_listing, prefetch, registered_tables
 from weblake.dataset.identity import checked_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.errors import FeatureMissing, InvalidOption
@@ -88,6 +88,8 @@ class Reading:
 
         Raises:
             InvalidOption: The table has no such path key or column.
+            StorageRefused: A file of a load that has landed and was not replaced does not exist; the message names the
+                loads.
         """
         return self._plan()[0]
 
@@ -184,12 +186,11 @@ class Reading:
         return lazy_frames.lazy_frame(self.storage, names, schema, self.loads)
 
     def _plan(self) -> tuple[list[str], pa.Schema]:
-        """Return the files and the columns, from one listing.
-
-        The ledger names the compacted files that hold a load; it is read only if `loads` is given.
-        """
+        """Return the files and the columns. The ledger is listed first: a load that lands meanwhile is not missed."""
         layout.check_whole(self.storage)
-        kept = registered_tables.kept_loads(self.storage) if self.table in layout.LOAD_TABLES else ()
+        is_of_loads, ledger = self.table in layout.LOAD_TABLES, Ledger(self.storage)
+        landed = self._landed(ledger) if is_of_loads else set()
+        kept = registered_tables.kept_loads(self.storage) if is_of_loads else ()
         names = [
             name
             for name in self.storage.list(self.table)
@@ -200,13 +201,34 @@ class Reading:
         self._check(list(found), schema.names)
         if self.columns is not None:
             schema = pa.schema([schema.field(name) for name in self.columns])
-        names = [name for name in names if self._has_keys(name)]
-        if self.loads is None:
-            return names, schema
-        own = {name for name in names if not layout.is_compacted(name) and layout.load_id_in(name) in self.loads}
-        if any(layout.is_compacted(name) for name in names):
-            own.update(Ledger(self.storage).files(self.loads))
-        return [name for name in names if name in own], schema
+        own = {name for name in names if self.loads is None or layout.load_id_in(name) in self.loads}
+        if is_of_loads and (self.loads is not None or not any(map(layout.is_compacted, names))):
+            own |= self._files_elsewhere(ledger, landed, names)
+        return [name for name in names if name in own and self._has_keys(name)], schema
+
+    def _landed(self, ledger: Ledger) -> set[int]:
+        """Return the ids of the loads whose rows are asked for, as integers."""
+        if self.loads is not None:
+            return {int(load_id, 16) for load_id in self.loads}
+        landed, retired = ledger_listing.DONE, ledger_listing.RETIRED
+        return {load for load, has in ledger_listing.steps(ledger).items() if has & landed and not has & retired}
+
+    def _files_elsewhere(self, ledger: Ledger, landed: set[int], names: list[str]) -> set[str]:
+        """Return the files of the loads without a file of their own: those that hold several loads.
+
+        Raises:
+            StorageRefused: A landed load that was not replaced has a file that does not exist.
+        """
+        elsewhere = landed - {int(layout.load_id_in(name), 16) for name in names if not layout.is_compacted(name)}
+        files = {
+            path: load_id
+            for load_id, path in ledger_listing.landed_files(ledger, elsewhere)
+            if path.startswith(f"{self.table}/") and self._has_keys(path)
+        }
+        gone = files.keys() - set(names)
+        if gone:
+            raise ledger_listing.files_gone(ledger, {path: files[path] for path in gone})
+        return set(files)
 
     def _has_keys(self, name: str) -> bool:
         values = layout.keys_of(name) if self.keys else {}

@@ -18,7 +18,7 @@ from pathlib import Path
 from weblake import events
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.credentials import redact_error
-from weblake.dataset import layout, root
+from weblake.dataset import landed_loads, layout, root
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import Dataset, LandedLoad
 from weblake.errors import DeadlineExceeded, JobGone, LoadIncomplete, RetryLater, StorageRefused, WeblakeError
@@ -122,6 +122,7 @@ def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedL
 
     Raises:
         LoadIncomplete: The load has landed, and all of its pages failed.
+        StorageRefused: The load has landed, and a file of it is gone, although no later load has replaced it.
     """
     earlier = recovery.recover(dataset, request.load_id) or _recover_by_job(dataset, request)
     if earlier is None and terms.allow_partial:
@@ -132,7 +133,10 @@ def find_landed(dataset: Dataset, request: LoadRequest, terms: Terms) -> LandedL
         sent_lists.drop(dataset.storage, request.load_id)  # a run that died after the commit did not remove it
         if request.source is not None:
             list_sources.forget(dataset, request.source, request.load_id)
-    return None if earlier is None else require_documents(earlier)
+    if earlier is None:
+        return None
+    landed_loads.require_files(dataset, earlier.receipt)
+    return require_documents(earlier)
 
 
 def _recover_by_job(dataset: Dataset, request: LoadRequest) -> LandedLoad | None:

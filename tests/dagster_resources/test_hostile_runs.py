@@ -53,7 +53,7 @@ def test_of_two_concurrent_runs_of_a_partition_one_load_remains(
     assert bench.rows() == 2
     assert load_of(other, "parts", "a") in bench.files()[0]  # it was begun later
     rows = {row.receipt.load_id: row for row in orchestration.history(bench.resource.dataset())}
-    assert rows[load_of(outer, "parts", "a")].retired_by == load_of(other, "parts", "a")
+    assert rows[load_of(outer, "parts", "a")].replaced_by == load_of(other, "parts", "a")
 
 
 @proves(

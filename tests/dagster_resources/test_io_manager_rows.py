@@ -57,7 +57,7 @@ def test_a_replaced_load_is_read_from_its_replacement(instance: dg.DagsterInstan
     # Two runs more that landed, and whose events were lost with them.
     lake.land("docs", "a", count=3)
     newest = lake.land("docs", "a", count=4)
-    retired = {each.receipt.load_id: each.retired_by for each in orchestration.history(lake.dataset)}
+    retired = {each.receipt.load_id: each.replaced_by for each in orchestration.history(lake.dataset)}
     assert retired[str(told[0]["weblake/load_id"])] not in (None, newest["weblake/load_id"])
     seen: list[pa.Table] = []
     run(instance, lake.root, docs, reader(pa.Table, seen, partitions_def=days), partition_key="a", selection=["below"])

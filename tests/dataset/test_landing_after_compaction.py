@@ -140,7 +140,7 @@ def test_a_cleared_task_removes_its_older_load_from_the_merged_file(lab: Landing
     found = weblake.read(lab.root).to_table()["load_id"].to_pylist()
     assert sorted(found) == sorted([batch("other").load_id] * 3 + [second.load_id] * 3)
     assert merged in dataset.storage.list("documents")
-    assert [row["retired_by"] for row in histories(dataset)] == [None, second.load_id, None]
+    assert [row["replaced_by"] for row in histories(dataset)] == [None, second.load_id, None]
 
 
 def slots(root: Path) -> Dataset:

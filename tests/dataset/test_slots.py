@@ -90,8 +90,8 @@ def test_a_load_retires_older_ones_of_its_own_slot_only(
     assert visible(tmp_path) == [f"{n:016x}" for n in left]
     rows = [row.to_dict() for row in history.history(dataset)]
     gone = [f"{n:016x}" for n in (1, 2) if n not in left]
-    assert [row["retired"] for row in rows] == [[], gone]
-    assert [row["retired_by"] for row in rows] == [second.load_id if gone else None, None]
+    assert [row["replaces"] for row in rows] == [[], gone]
+    assert [row["replaced_by"] for row in rows] == [second.load_id if gone else None, None]
     indexed = {Path(name).name[:16] for name in dataset.storage.list(layout.SLOTS) if name != layout.SLOT_INDEX}
     assert indexed == {each.load_id for each in (first, second) if each.slot is not None} - {*gone}
 
@@ -113,7 +113,7 @@ def test_a_load_that_lands_after_a_newer_one_of_its_slot_is_retired_at_once(
     for late_first in reversed(started):
         land(dataset, late_first)
     assert visible(tmp_path) == [f"{n:016x}" for n in left]
-    gone = {row.receipt.load_id: row.retired_by for row in history.history(dataset) if row.retired_by}
+    gone = {row.receipt.load_id: row.replaced_by for row in history.history(dataset) if row.replaced_by}
     assert gone.keys() == {each.load_id for each in started} - {f"{n:016x}" for n in left}
 
 
@@ -198,7 +198,7 @@ def test_a_load_whose_run_died_before_its_entry_is_finished_by_the_next_load_of_
     assert visible(tmp_path) == [first.load_id]
     land(dataset, second)
     assert visible(tmp_path) == [f"{2:016x}"]
-    gone = {row.receipt.load_id: row.retired_by for row in history.history(dataset)}
+    gone = {row.receipt.load_id: row.replaced_by for row in history.history(dataset)}
     assert gone == {f"{1:016x}": f"{2:016x}", f"{2:016x}": None}
 
 

@@ -275,7 +275,7 @@ def test_an_error_that_was_translated_before_stays_as_it_is() -> None:
     assert caught.value.hint == "Free space."
 
 
-def test_a_preflight_on_s3_leaves_no_upload_behind() -> None:
+def test_a_process_proves_a_root_on_s3_once_and_leaves_no_upload_behind() -> None:
     class Uploads:
         def __init__(self) -> None:
             self.calls: list[tuple[str, dict[str, object]]] = []
@@ -297,7 +297,15 @@ def test_a_preflight_on_s3_leaves_no_upload_behind() -> None:
             del self.kept[path]
 
     uploads: Any = Uploads()
-    ObjectStorage("s3", uploads, "bucket/lake", "s3://bucket/lake").preflight("documents", ["documents/a.parquet"])
-    of = {"Bucket": "bucket", "Key": "lake/documents/a.parquet"}
-    assert uploads.calls == [("create_multipart_upload", of), ("abort_multipart_upload", of | {"UploadId": "u"})]
+    for root in ("lake", "lake", "other"):
+        storage = ObjectStorage("s3", uploads, f"bucket/{root}", f"s3://bucket/{root}")
+        storage.preflight("documents", ["documents/a.parquet"])
+    assert uploads.calls == [
+        call
+        for root in ("lake", "other")
+        for of in ({"Bucket": "bucket", "Key": f"{root}/documents/a.parquet"},)
+        for call in (("create_multipart_upload", of), ("abort_multipart_upload", of | {"UploadId": "u"}))
+    ]
+    with pytest.raises(StorageRefused, match="key is longer"):
+        storage.preflight("documents", ["documents/" + "a" * 1024])
     assert uploads.kept == {}

@@ -112,14 +112,15 @@ def test_a_removal_names_the_catalog_if_two_have_a_table_of_the_identifier(lab: 
     for catalog in ("lake", "other"):
         options["warehouse"] = f"file://{lab.root.parent}/{catalog}"
         tables.add(lab.root, "iceberg", catalog=catalog, identifier="web.documents", table_options=options)
-    with pytest.raises(InvalidOption, match=r"has the iceberg table web\.documents in the catalogs lake and other\."):
-        tables.remove(lab.root, "iceberg", "web.documents")
+    for name in (None, "web.documents"):
+        with pytest.raises(InvalidOption, match=r"2 iceberg tables .*: web\.documents in catalog lake, .* other\."):
+            tables.remove(lab.root, "iceberg", name)
     with pytest.raises(InvalidOption, match="has no such table"):
         tables.remove(lab.root, "iceberg", "web.documents", catalog="third")
     remove = ["table", "remove", str(lab.root), "iceberg", "--name", "web.documents", "--catalog", "other"]
     assert run_command(remove, {})[0] == 0
     assert [each.catalog for each in tables.list_tables(lab.root)] == ["lake"]
-    tables.remove(lab.root, "iceberg", "web.documents")
+    tables.remove(lab.root, "iceberg")  # the only one of its format
     assert tables.list_tables(lab.root) == []
 
 

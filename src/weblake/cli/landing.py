@@ -187,7 +187,7 @@ def _row_cells(row: HistoryEntry) -> tuple[object, ...]:
         row.receipt.failed,
         row.receipt.missing,
         row.at[:16].replace("T", " "),
-        "retired" if row.retired_by else "" if row.receipt.complete else "partial",
+        "replaced" if row.replaced_by else "" if row.receipt.complete else "partial",
     )
 
 

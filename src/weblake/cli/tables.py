@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,8 @@ _OnlyName = Annotated[
     str | None, typer.Option("--name", metavar="NAME", help="Only this table: its identifier, or the dataset's table.")
 ]
 _TABLES = ("documents", "page_errors", "usage_periods", "activity")
+# What concerns the user is an error: without a handler Python would print the warnings of pyiceberg to standard error.
+logging.getLogger("pyiceberg").addHandler(logging.NullHandler())
 #: Maximum number of load ids that a line names.
 _MAX_NAMED = 5
 
@@ -124,8 +127,13 @@ def remove(
     root: RootArgument,
     format: _Format,
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Its identifier; for Delta Lake, the dataset's table.")
-    ] = "documents",
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Its identifier; for Delta Lake, the dataset's table. Default: the only table of this format.",
+        ),
+    ] = None,
     catalog: Annotated[
         str | None,
         typer.Option("--catalog", metavar="NAME", help="Iceberg: the catalog, if several have a table of this name."),

@@ -21,13 +21,14 @@ class HistoryEntry:
 
     receipt: Receipt
     at: str
-    retired_by: str | None
-    #: Older loads that it replaced: a program that copies new loads has to remove these.
-    retired: tuple[str, ...] = ()
+    #: The load that has replaced it, or None.
+    replaced_by: str | None
+    #: Older loads that it has replaced: a program that copies new loads has to remove these.
+    replaces: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """Return a JSON-ready dict: the receipt, when it landed, the loads it retired, and the load that retired it."""
-        more = {"landed_at": self.at, "retired": list(self.retired), "retired_by": self.retired_by}
+        """Return a JSON-ready dict: the receipt, when it landed, what it replaces, and what has replaced it."""
+        more = {"landed_at": self.at, "replaces": list(self.replaces), "replaced_by": self.replaced_by}
         return self.receipt.to_dict() | more
 
 

@@ -22,6 +22,7 @@ from inspect import signature
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Protocol
+from weakref import WeakKeyDictionary
 
 from weblake.errors import StorageRefused
 from weblake.storage.azure_blocks import upload_blocks
@@ -47,6 +48,8 @@ _UPLOAD_OPTIONS: dict[str, dict[str, object]] = {
 }
 #: Arguments to read an object with one request: s3fs asks for its size first if it may send requests in parallel.
 _READ_OPTIONS: dict[str, dict[str, object]] = {"s3": {"max_concurrency": 1}, "gcs": {}, "azure": {}, "memory": {}}
+#: The roots that `preflight` has proven, by file system: one object of fsspec has one set of credentials.
+_PROVEN: WeakKeyDictionary[FileSystem, set[str]] = WeakKeyDictionary()
 _MEMORY_LOCK = threading.Lock()
 _PERMANENT_ERRORS = (PermissionError, FileNotFoundError, NotImplementedError)
 
@@ -295,7 +298,16 @@ class ObjectStorage:
             made.__exit__(None, None, None)
 
     def preflight(self, keys_dir: str, names: Sequence[str] = ()) -> None:
-        """Prove the precondition with a probe, and on S3 the permission to write `names` or below `keys_dir`."""
+        """Prove the precondition with a probe, and on S3 the permission to write `names` or below `keys_dir`.
+
+        A process proves each root once; a later call only checks that the names are short enough.
+        """
+        names = names or (f"{keys_dir}/probe",)
+        for name in names:
+            self._check_length(name)
+        proven = _PROVEN.setdefault(self._fs, set())
+        if self._prefix in proven:
+            return
         probe = f"_weblake/probe-{secrets.token_hex(8)}"
         first, second = secrets.token_bytes(16), secrets.token_bytes(16)
         try:
@@ -310,22 +322,24 @@ class ObjectStorage:
                 self.delete(probe)
             raise
         self.delete(probe)
-        for name in names or (f"{keys_dir}/probe",):
+        for name in names:
             self._prove_file(name)
+        proven.add(self._prefix)
 
-    def _prove_file(self, name: str) -> None:
-        """Prove that a name is short enough, and on S3 the permission to write it."""
-        path = self._path(name)
-        if len(path.partition("/")[2].encode()) > KEY_BYTES:
+    def _check_length(self, name: str) -> None:
+        if len(self._path(name).partition("/")[2].encode()) > KEY_BYTES:
             raise StorageRefused(
                 f"{self.url} cannot hold {name[:200]}…: its key is longer than {KEY_BYTES} bytes.",
                 hint="Use shorter partition values, or a shorter root.",
             )
+
+    def _prove_file(self, name: str) -> None:
+        """Prove on S3 the permission to write a name."""
         call = self._s3_call()
         if call is None:
             return
         # Starting and aborting an upload proves the permission to write, and readers of the table see no object.
-        bucket, _, key = path.partition("/")
+        bucket, _, key = self._path(name).partition("/")
         with self._translate_errors(f"publish {name}"):
             upload = call("create_multipart_upload", Bucket=bucket, Key=key)
             call("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload["UploadId"])

@@ -118,7 +118,7 @@ def list_tables(root: RootPath, *, storage_options: Mapping[str, object] | None 
 def remove(
     root: RootPath,
     format: str,
-    name: str = "documents",
+    name: str | None = None,
     *,
     catalog: str | None = None,
     storage_options: Mapping[str, object] | None = None,
@@ -131,26 +131,30 @@ def remove(
     Args:
         root: The dataset.
         format: delta or iceberg.
-        name: The table's identifier; for Delta Lake, the table of the dataset.
+        name: The table's identifier; for Delta Lake, the table of the dataset. Default: the only table of this format.
         catalog: For Iceberg: the catalog, where the dataset has tables of this identifier in several catalogs.
         storage_options: As in `add`.
 
     Raises:
-        InvalidOption: The dataset has no such table, or one in each of several catalogs.
+        InvalidOption: The dataset has no such table, or several.
     """
     dataset = open_dataset(root, storage_options=storage_options)
     records = TableRecords(dataset.ledger)
     tables = records.tables()
-    named = [each for each in tables if (each.format, each.name) == (format, name) and catalog in (None, each.catalog)]
+    named = [
+        each
+        for each in tables
+        if each.format == format and name in (None, each.name) and catalog in (None, each.catalog)
+    ]
     if not named:
         if not tables:
             delete_kept_files(dataset)  # the removal of the last table may have been killed before it had deleted all
         raise _no_such_table(dataset, tables)
-    catalogs = sorted({each.catalog or "" for each in named})
-    if len(catalogs) > 1:
+    if len(named) > 1:
+        found = ", ".join(f"{each.name} in catalog {each.catalog}" if each.catalog else each.name for each in named)
         raise InvalidOption(
-            f"{dataset.url} has the {format} table {name} in the catalogs {' and '.join(catalogs)}.",
-            hint="Name the catalog, too.",
+            f"{dataset.url} has {len(named)} {format} tables that this may mean: {found}.",
+            hint="Name the table and, for Iceberg, the catalog.",
         )
     records.unregister(named[0])
     delete_kept_files(dataset)

@@ -45,8 +45,8 @@ with DAG(
         root = root_path(ROOT)
         landed = list(history(open_dataset(root)))
         # A load names the loads that it replaces before they are deleted, so both sources count.
-        replaced = {load_id for each in landed for load_id in each.retired}
-        replaced |= {each.receipt.load_id for each in landed if each.retired_by}
+        replaced = {load_id for each in landed for load_id in each.replaces}
+        replaced |= {each.receipt.load_id for each in landed if each.replaced_by}
         with duckdb.connect(WAREHOUSE) as db:
             files = ROOT
             if isinstance(root, ObjectStoragePath):  # DuckDB reads through the file system of the Airflow connection

@@ -164,6 +164,8 @@ def show_receipt(receipt: Receipt, root: str) -> None:
     """Write the account of a load as a table, followed by its files."""
     rows = [(name.replace("_", " "), f"{getattr(receipt, name):,}") for name in COUNTS]
     rows.append(("complete", "yes" if receipt.complete else "no"))
+    if receipt.limit_reached:
+        rows.append(("limit reached", "yes: the site may have more pages"))
     if receipt.credits_used is not None:
         rows.append(("credits used", f"{receipt.credits_used:g}"))
     show_table(f"Load {receipt.load_id} ({receipt.kind}, job {receipt.job_id})", ("", ""), rows)

@@ -37,6 +37,8 @@ class Receipt:
     rejected: int = 0
     missing: int = 0
     duplicates: int = 0
+    #: Whether the crawl has attempted as many pages as its limit allows: the site may have more.
+    limit_reached: bool = False
     #: Credits as the service reports them, possibly with a delay; None if it does not report them.
     credits_used: float | None = None
     files: tuple[LandedFile, ...] = field(default=())

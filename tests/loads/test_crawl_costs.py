@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,25 @@ def test_only_a_crawl_that_nothing_limits_has_a_possible_cost(lab: LandingLab) -
     assert "reach 10,000 pages and cost up to 50,000 credits" in str(found)
     limited = (crawl(limit=20_000), crawl(Terms(max_credits=20_000)), load_request.batch([SITE], Naming()))
     assert {find_possible_cost(lab.client, lab.dataset, request) for request in limited} == {None}
+
+
+@pytest.mark.parametrize(("options", "reached"), [({"limit": 3}, True), ({"limit": 4}, False), ({}, False)])
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_receipt_says_that_a_crawl_has_reached_its_limit(
+    lab: LandingLab, options: dict[str, int], *, reached: bool, detached: bool
+) -> None:
+    """A page that robots.txt keeps from being fetched is not counted by the limit."""
+    found = [f"{SITE}{name}" for name in ("blocked", "a", "b", *(["c"] if reached else []))]
+    lab.web.links[SITE], lab.web.blocked = found, {found[0]}
+    if detached:  # as tasks do that only know the load: the limit is on record
+        request = load_request.crawl(SITE, Naming(), FAST_POLLS, **options)  # type: ignore[arg-type]
+        _, job, _ = load.start_load(lab.client, lab.dataset, request)
+        request = replace(request, start=None, job_id=job.job_id, page_limit=None)
+        receipt = load.land(lab.client, lab.dataset, request, FAST_POLLS).receipt
+    else:
+        receipt = weblake.land_crawl(SITE, to=lab.root, client=lab.client, terms=FAST_POLLS, **options)  # type: ignore[arg-type]
+    assert (receipt.complete, receipt.stored, receipt.robots_blocked) == (True, 3, 1)
+    assert (receipt.limit_reached, receipt.to_dict()["limit_reached"]) == (reached, reached)
 
 
 def test_the_embedded_service_costs_nothing(lab: LandingLab, monkeypatch: pytest.MonkeyPatch) -> None:

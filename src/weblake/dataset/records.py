@@ -65,6 +65,8 @@ class Intent(Record, frozen=True, kw_only=True):
     occasion: str | None = None
     #: The orchestrator's name of the work (Slot.task); empty in records of earlier versions.
     task: tuple[str, ...] = ()
+    #: Maximum number of pages of a crawl; None if it is not known.
+    page_limit: int | None = None
     #: The random key of a load that was requested with `new`; None for any other load.
     new_key: str | None = None
     #: Whether the service declared that it replays starts by idempotency key; None if it was not queried.

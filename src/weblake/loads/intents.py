@@ -191,6 +191,7 @@ def new_intent(request: LoadRequest, service: str, preflight: Preflight | None) 
         run=slot.run if slot else None,
         occasion=slot.occasion if slot else None,
         task=slot.task if slot else (),
+        page_limit=request.page_limit,
         new_key=request.new_key,
         replay=None if preflight is None else preflight.replays,
         clock_ahead_s=None if preflight is None else preflight.clock_ahead_s,

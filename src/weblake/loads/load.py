@@ -262,7 +262,7 @@ def _drop_lists(dataset: Dataset, request: LoadRequest, intent: Intent, job: Job
 
 
 def _identity(intent: Intent, job: Job) -> Identity:
-    return Identity(intent.load_id, job.job_id, job.kind, intent.created())
+    return Identity(intent.load_id, job.job_id, job.kind, intent.created(), intent.page_limit)
 
 
 def _wait_for_end(

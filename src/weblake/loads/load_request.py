@@ -119,6 +119,8 @@ class LoadRequest:
     #: Pages that the start certainly pays for, and the known price of one page in credits.
     pages: int = 0
     price: float = 0.0
+    #: Maximum number of pages of a crawl; None if it is not known.
+    page_limit: int | None = None
     #: Maximum number of pages of a crawl that has neither a limit nor max_credits; 0 if it has one of them.
     unlimited_pages: int = 0
 
@@ -278,6 +280,7 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **options: Unpack[Cr
         new_key=naming.new_key,
         pages=1,
         price=price,
+        page_limit=options.get("limit", CRAWL_LIMIT),
         unlimited_pages=0 if limited else CRAWL_LIMIT,
     )
 

@@ -46,12 +46,14 @@ REPORT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The values that all rows of a load have in common."""
+    """The load and its job: the values that all rows have in common, and the limit of a crawl."""
 
     load_id: str
     job_id: str
     kind: str
     loaded_at: datetime
+    #: Maximum number of pages of a crawl; None if it is not known.
+    page_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ class _Rows:
         self, errors: JobErrors, head: Mapping[str, object], *, message: str = "", gone: JobGone | None = None
     ) -> Staged:
         account = self._reconciler.close(errors, head)
-        credits_used = head.get("creditsUsed")
+        credits_used, limit = head.get("creditsUsed"), self._identity.page_limit
         receipt = Receipt(
             load_id=self._identity.load_id,
             kind=self._identity.kind,
@@ -210,6 +212,7 @@ class _Rows:
             rejected=account.rejected,
             missing=account.missing,
             duplicates=account.duplicates,
+            limit_reached=limit is not None and account.submitted - account.robots_blocked >= limit,
             credits_used=_amount(credits_used),
         )
         written = self.file.close(json.dumps(receipt.to_dict(files=False)).encode())

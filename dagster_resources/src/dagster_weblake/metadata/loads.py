@@ -186,6 +186,7 @@ def load_metadata(
             "weblake/kind": receipt.kind,
             "weblake/status": receipt.status,
             "weblake/complete": receipt.complete,
+            **({"weblake/limit_reached": True} if receipt.limit_reached else {}),
             "weblake/landed_at": _landed_at(dataset, landing),
             **table_facts(dataset, "documents", receipt.files, documents.rows if documents else 0, partitioned),
             **{f"weblake/{name}": count for name, count in counts.items() if count or name in _COUNTS},

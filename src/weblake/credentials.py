@@ -124,7 +124,7 @@ class BaseUrl:
         """Parse and check a base URL.
 
         Args:
-            text: Such as `https://api.example.com` or `http://127.0.0.1:8080/team/a/`.
+            text: Such as `https://api.example.com` or `http://127.0.0.1:8900/team/a/`.
             insecure: Whether to allow plain http to hosts other than loopback; the key is then sent unencrypted.
 
         Raises:

@@ -48,12 +48,12 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None
     install, serve = serve.split("\n", 1)
     assert install == "pip install 'weblake[local]'", "it is installed here"
     # The site lies on loopback, as those of the text do not.
-    command = f"{serve.strip()} --allow-private".replace("8080", port).replace("WEBLAKE_API", "exec env WEBLAKE_API", 1)
+    command = f"{serve.strip()} --allow-private".replace("8900", port).replace("WEBLAKE_API", "exec env WEBLAKE_API", 1)
     service = subprocess.Popen(["sh", "-c", command], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
     try:
         assert service.stdout is not None
         assert json.loads(service.stdout.readline())["url"].endswith(port)
-        commands = try_it.replace("8080", port).replace("https://example.org/", f"{site.url}/")
+        commands = try_it.replace("8900", port).replace("https://example.org/", f"{site.url}/")
         done = subprocess.run(
             ["sh", "-ec", commands], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240
         )

@@ -302,12 +302,12 @@ def test_the_commands_run_as_they_stand(tmp_path: Path, site: GatedSite) -> None
     port = str(free_port())
     env = environment(tmp_path, DAGSTER_HOME=dagster_home(tmp_path))
     # The site lies on loopback, as those of the text do not.
-    command = f"{serve.strip()} --allow-private".replace("8080", port).replace("WEBLAKE_API", "exec env WEBLAKE_API", 1)
+    command = f"{serve.strip()} --allow-private".replace("8900", port).replace("WEBLAKE_API", "exec env WEBLAKE_API", 1)
     service = subprocess.Popen(["sh", "-c", command], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
     try:
         assert service.stdout is not None
         assert json.loads(service.stdout.readline())["url"].endswith(port)
-        commands = f"{try_it}\n{copy}".replace("8080", port).replace("https://example.org/", f"{site.url}/")
+        commands = f"{try_it}\n{copy}".replace("8900", port).replace("https://example.org/", f"{site.url}/")
         out = said(
             subprocess.run(["sh", "-ec", commands], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280)
         )

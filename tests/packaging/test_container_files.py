@@ -41,7 +41,7 @@ def test_the_arguments_are_those_of_the_command() -> None:
     context: Any = typer.main.get_command(app).make_context(command, options)
     assert command == "serve"
     assert context.params["host"] == "0.0.0.0"
-    assert context.params["port"] == POD["ports"][0]["containerPort"] == 8080
+    assert context.params["port"] == POD["ports"][0]["containerPort"] == 8900
     assert f"EXPOSE {context.params['port']}" in DOCKERFILE
     assert str(context.params["data"]) == POD["volumeMounts"][0]["mountPath"] == "/data"
 
@@ -54,7 +54,7 @@ def test_the_service_of_compose_is_as_restricted_as_the_pod(service: str) -> Non
     assert composed["cap_drop"] == security["capabilities"]["drop"] == ["ALL"]
     assert composed["security_opt"] == ["no-new-privileges:true"]
     assert security["allowPrivilegeEscalation"] is False
-    assert all(port.startswith("127.0.0.1:") and port.endswith(":8080") for port in composed["ports"])
+    assert all(port.startswith("127.0.0.1:") and port.endswith(":8900") for port in composed["ports"])
     assert set(composed["environment"]) == {each["name"] for each in POD["env"]}
 
 

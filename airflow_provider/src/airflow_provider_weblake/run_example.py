@@ -1,6 +1,6 @@
 """Runs one of the example DAGs to its end against a real service, without an Airflow installation that is set up.
 
-    AIRFLOW_CONN_WEBLAKE_DEFAULT='{"conn_type": "weblake", "host": "http://127.0.0.1:8080", "password": "…"}' \
+    AIRFLOW_CONN_WEBLAKE_DEFAULT='{"conn_type": "weblake", "host": "http://127.0.0.1:8900", "password": "…"}' \
     WEBLAKE_ROOT=$PWD/lake python -m airflow_provider_weblake.run_example site_crawl_by_day \
         --params '{"site": "https://example.org/", "max_credits": 20}'
 

@@ -1,6 +1,6 @@
 """Materializes the example project's assets against a real service, without a Dagster installation that is set up.
 
-    WEBLAKE_BASE_URL=http://127.0.0.1:8080 WEBLAKE_API_KEY=… WEBLAKE_ROOT=$PWD/lake EXAMPLE_SITE=https://example.org/ \
+    WEBLAKE_BASE_URL=http://127.0.0.1:8900 WEBLAKE_API_KEY=… WEBLAKE_ROOT=$PWD/lake EXAMPLE_SITE=https://example.org/ \
         python -m dagster_weblake.run_example
 
 Dagster gets a temporary home with its databases, which is removed at the end, and sends no telemetry. Its log goes to

@@ -16,7 +16,7 @@ from weblake.errors import FixRequest
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to bind to.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free port.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free port.")] = 8900,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory of the database; :memory: keeps it in memory.")
     ] = None,

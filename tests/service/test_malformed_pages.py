@@ -108,6 +108,27 @@ def test_flattening_never_touches_the_text(parts: list[str]) -> None:
     assert text[0].count("x") == text[1].count("x")
 
 
+class Scanned(str):
+    """Text that counts the characters that are searched in it."""
+
+    searched = 0
+
+    def rfind(self, sought: str, start: int = 0, end: int = sys.maxsize, /) -> int:  # type: ignore[override]
+        self.searched += min(end, len(self)) - start
+        return super().rfind(sought, start, end)
+
+    def find(self, sought: str, start: int = 0, end: int = sys.maxsize, /) -> int:  # type: ignore[override]
+        self.searched += min(end, len(self)) - start
+        return super().find(sought, start, end)
+
+
+@pytest.mark.parametrize("begin", ["<!--", "text", "<p>"])
+def test_a_long_stretch_without_brackets_is_read_once(begin: str) -> None:
+    source = Scanned(begin + "x" * 4_000_000)
+    assert limit_nesting(source) == source
+    assert source.searched <= 4 * len(source)
+
+
 def test_flattening_bounds_the_depth() -> None:
     tree = LexborHTMLParser(limited("<div>" * 5000 + "<section>x</section>" + "</div>" * 5000 + "<div>y</div>"))
     assert len(tree.css("div")) == MAX_DEPTH + 1

@@ -77,12 +77,12 @@ def limit_nesting(html: str, *, always_scan: bool = False) -> str:
 def _may_have_long_tag(html: str) -> bool:
     """Return whether any tag can be that long: a window of half the length then lies within it and has no bracket."""
     window = _LONG_TAG_CHARS // 2
+    opened = closed = -1
     for start in range(0, len(html), window):
-        end = start + window
-        if html.find("<", start, end) < 0 and html.find(">", start, end) < 0:
-            opened = html.rfind("<", 0, start)
-            if opened > html.rfind(">", 0, start) and html[opened + 1 : opened + 2].isalpha():
-                return True
+        last_opened, last_closed = (html.rfind(bracket, start, start + window) for bracket in "<>")
+        if last_opened < 0 and last_closed < 0 and opened > closed and html[opened + 1 : opened + 2].isalpha():
+            return True
+        opened, closed = max(opened, last_opened), max(closed, last_closed)
     return False
 
 

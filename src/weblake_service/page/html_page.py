@@ -6,6 +6,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from weblake_service.page.ad_removal import drop_ads
 from weblake_service.page.content_types import text_of
+from weblake_service.page.formulas import keep_tex_scripts
 from weblake_service.page.links import base_of, images_in, links_in, resolve_all, set_image_sources
 from weblake_service.page.main_content import Content, select_content
 from weblake_service.page.markdown import to_markdown
@@ -53,6 +54,7 @@ def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
 
 
 def _content(tree: LexborHTMLParser, wanted: PageOptions) -> Content:
+    keep_tex_scripts(tree)
     set_image_sources(tree)
     refuse_costly_selectors(tree, (*wanted.include_tags, *wanted.exclude_tags))
     if wanted.block_ads and not wanted.only_main_content and not wanted.include_tags:

@@ -6,11 +6,16 @@ inline: a card would become one long line in which the heading is lost.
 
 from __future__ import annotations
 
+import re
+
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 _HEADINGS = "h1, h2, h3, h4, h5, h6"
-#: Link texts that documentation generators put beside a heading as its permalink.
-_PERMALINKS = frozenset(["¶", "#", "§", "🔗"])
+#: Link texts that documentation generators put beside a heading as its permalink; words count only within a heading.
+_PERMALINKS = frozenset("¶#§🔗⚓∞")
+_PERMALINK_WORDS = re.compile(r"(?:direct |perma)?link(?: (?:to|for) .*)?|anchor(?: (?:for|link) .*)?", re.IGNORECASE)
+#: Characters without a shape of their own: zero-width ones, variation selectors, and those of icon fonts.
+_INVISIBLE = re.compile(r"[\s\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\ue000-\uf8ef]+")
 #: Blocks in a link that is not a card with a heading; their pictures would be only words in a line of text.
 _BLOCKS = (
     "a[href] div, a[href] p, a[href] figure, a[href] figcaption, a[href] section, a[href] article, a[href] header, "
@@ -34,13 +39,17 @@ def normalize_links(tree: LexborHTMLParser) -> None:
         block.insert_before(" ")
         block.insert_after(" ")
         block.unwrap(delete_empty=True)
+    for heading in tree.css(_HEADINGS):
+        shown = _INVISIBLE.sub("", heading.text())
+        for link in reversed(heading.css("a[href*='#']")):
+            text = _INVISIBLE.sub("", link.text())
+            if text != shown and (not text or _PERMALINK_WORDS.fullmatch(link.text(strip=True))):
+                link.decompose()
     for link in reversed(tree.css("a[href]")):
-        text = link.text(strip=True)
-        if text and text not in _PERMALINKS:
-            continue
+        text = _INVISIBLE.sub("", link.text())
         here = "#" in (link.attributes.get("href") or "")
         if text:
-            if here:
+            if here and text in _PERMALINKS:
                 link.decompose()
         elif link.css_first(_VISIBLE_TAGS) is None:
             _set_link_text(link, "" if here else " ".join((link.attributes.get("aria-label") or "").split()))

@@ -17,7 +17,12 @@ _URL_ATTRIBUTES = (
     ("blockquote[cite], q[cite]", "cite"),
 )
 #: Attributes in which lazy-loading pages keep the image URL.
-_LAZY_ATTRIBUTES = ("data-src", "data-lazy-src", "data-original", "data-srcset", "srcset")
+_LAZY_ATTRIBUTES = ("data-src", "data-lazy-src", "data-original")
+#: Sources that only hold the place of an image.
+_PLACEHOLDER = re.compile(
+    r"(?:data:|about:).*|\s*|[^?#]*(?:spacer|placeholder|blank|transparent|pixel|lazy|loading|loader|1x1|dummy)[^/?#]*",
+    re.IGNORECASE | re.DOTALL,
+)
 _BREAKS = re.compile(r"[\t\n\r]")
 #: References that are parsed without `urllib`, with the same result: normalised absolute paths, and plain hosts.
 _SEGMENT = r"[\w%~+=&,:@!$'()*-][\w%~+=&,:@!$'()*.-]*"
@@ -64,9 +69,21 @@ def is_web(url: str) -> bool:
 
 
 def set_image_sources(tree: LexborHTMLParser) -> None:
-    """Set the source of lazy-loaded images to the URL that they will load."""
+    """Set the source of lazy-loaded images to the URL that they will load, also if it is in a noscript element."""
     for image in tree.css("img"):
         _set_image_source(image)
+    for image in tree.css("body noscript img[src]"):
+        fallback = image.parent
+        before = fallback.prev if fallback is not None else None
+        while before is not None and before.tag == "-text":
+            before = before.prev
+        lazy = before.css_first("img") if before is not None and before.tag in {"img", "picture"} else None
+        if lazy is not None:
+            if _PLACEHOLDER.fullmatch(lazy.attributes.get("src") or ""):
+                lazy.attrs["src"] = image.attributes["src"]
+        # Elsewhere a lone image is a tracker.
+        elif fallback is not None and fallback.parent is not None and fallback.parent.tag in {"figure", "picture"}:
+            fallback.unwrap()
 
 
 def resolve_all(tree: LexborHTMLParser, base: str) -> None:
@@ -112,15 +129,19 @@ def _same_page(link: str, url: str) -> bool:
 
 
 def _set_image_source(image: LexborNode) -> None:
-    """Set the source of an image without one, or with a blank placeholder, to the URL that it loads later."""
+    """Set the source of an image to the URL that it loads later, or that it shows in the place of a placeholder."""
     attributes = image.attributes
-    source = (attributes.get("src") or "").strip()
-    if source and not source.lower().startswith("data:"):
-        return
-    for name in _LAZY_ATTRIBUTES:
-        candidates = _candidates(attributes.get(name))
-        if candidates and not candidates[-1][0].lower().startswith("data:"):
-            image.attrs["src"] = candidates[-1][0]
+    found = [attributes.get(name) for name in _LAZY_ATTRIBUTES]
+    if _PLACEHOLDER.fullmatch(attributes.get("src") or ""):
+        found += [attributes.get("data-srcset"), attributes.get("data-lazy-srcset"), attributes.get("srcset")]
+        if image.parent is not None and image.parent.tag == "picture":
+            sources = (source.attributes for source in image.parent.css("source"))
+            found += [one.get(name) for one in sources for name in ("srcset", "data-srcset")]
+    for candidates in map(_candidates, found):
+        # Other values are flags, and templates that a script fills in.
+        source = candidates[-1][0] if candidates else ""
+        if not source.lower().startswith("data:") and "{" not in source and ("." in source or "/" in source):
+            image.attrs["src"] = source
             return
 
 

@@ -22,7 +22,7 @@ _NEVER_CONTENT = "script, style, template, link, meta, base, object, embed, appl
 
 #: Tags that are never main content: fields, and the fallback text of media players.
 _NEVER_MAIN_CONTENT = (
-    "select, textarea, datalist, input, video > :not(source):not(track), audio > :not(source):not(track)"
+    "select, textarea, datalist, input:not([type=checkbox i]), video > :not(source, track), audio > :not(source, track)"
 )
 #: Text for screen readers only, and skip links; an element with a heading or a paragraph is kept.
 _SCREEN_READER_TEXT = (

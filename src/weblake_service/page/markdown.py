@@ -1,7 +1,8 @@
 """Converts HTML to markdown: headings, nested lists, GFM tables, fenced code with its language.
 
-html-to-markdown does the conversion. This module first rewrites the tree: it sets the language of code blocks, makes
-links fit in one line, unwraps layout tables, and replaces inline (base64) images by their alt text and a placeholder.
+html-to-markdown does the conversion. This module first rewrites the tree: formulas, marks and numbers become text
+(`formulas`, `shown_text`), links fit in one line, code blocks have their language, layout tables are unwrapped, and
+inline (base64) images are replaced by their alt text and a placeholder.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Iterable
 from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from weblake_service.page.formulas import Formulas
 from weblake_service.page.link_markup import as_block, normalize_links
+from weblake_service.page.shown_text import write_shown_text
 
 #: Replaces the URL of a base64 image.
 IMAGE_PLACEHOLDER = "Base64-Image-Removed"
@@ -24,6 +27,9 @@ _OPTIONS = ConversionOptions(
     hidden_content="reachable",
     preprocessing=PreprocessingOptions(enabled=False),
     bullets="-",
+    # HTML that markdown allows, because `103` and `CO^2` are wrong where no program reads `^` as a mark.
+    sup_symbol="<sup>",
+    sub_symbol="<sub>",
 )
 
 #: Graphics, and the line numbers beside code, which are not part of the code.
@@ -36,9 +42,8 @@ _ENDS = {"!--": "-->", "pre": "</pre>", "code": "</code>", "kbd": "</kbd>", "sam
 _LITERAL_TAG = re.compile(r"&lt;(?=[a-zA-Z/!?])")
 #: Replaces such a `<` during conversion; a character that pages do not use.
 _ESCAPED_TAG = "\uf8f0"
-_BASE64_IMAGE = re.compile(
-    r"(!\[[^\[\]\\]*(?:(?:\\.|\[[^\[\]]*\])[^\[\]\\]*){0,1000}\]\(\s*<?)data:[^,)\s]{0,200};base64,[A-Za-z0-9+/=_%-]*",
-    re.IGNORECASE,
+_DATA_URL = re.compile(
+    r"(\]\(\s{0,9}<?|^\s{0,3}\[[^\]\n]{1,200}\]:\s{0,9}<?)data:[^\s)>]*", re.IGNORECASE | re.MULTILINE
 )
 #: Elements with meaning but without text; a list item without any of them or text is an icon drawn by CSS.
 _MEANINGFUL_TAGS = "img, picture, video, audio, input, object, math, table, pre"
@@ -51,10 +56,15 @@ _NO_LANGUAGE = {"default", "text", "none", "plaintext", "nohighlight", "wrapper"
 def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) -> tuple[str, bool]:
     """Return the tree as markdown, and whether it is complete: False if it nests too deep. Changes the tree."""
     # Inner elements first, here and below: a node's descendants are removed with it.
+    formulas = Formulas()
+    formulas.take_elements(tree)
+    write_shown_text(tree)
     for node in reversed(tree.css(_OMITTED)):
         node.decompose()
-    for link in tree.css("a[href^='javascript:' i]"):
+    for link in tree.css("a:is([href^='javascript:' i], [href^='data:' i])"):
         del link.attrs["href"]
+    for player in tree.css(":is(video, audio, source)[src^='data:' i]"):
+        del player.attrs["src"]
     # The bold line that a summary becomes cannot hold a heading.
     for summary in reversed(tree.css("summary:has(h1, h2, h3, h4, h5, h6)")):
         as_block(summary)
@@ -64,11 +74,11 @@ def to_markdown(tree: LexborHTMLParser, *, remove_base64_images: bool = True) ->
     _unwrap_layout_tables(tree)
     for block in tree.css("pre"):
         _set_language(block)
-    html = tree.html or ""
-    if "&lt;" in html:
-        html = _escape_literal_tags(html)
+    # A soft hyphen is not shown, and keeps the word around it from being found.
+    html = _outside_code((tree.html or "").replace("\u00ad", ""), formulas)
     result = convert(html, _OPTIONS)
-    return (result.content or "").replace(_ESCAPED_TAG, "\\<").strip("\n"), not result.warnings
+    markdown = (result.content or "").replace(_ESCAPED_TAG, "\\<").strip("\n")
+    return formulas.restore(markdown), not result.warnings
 
 
 def _prepare_images(tree: LexborHTMLParser, remove_base64_images: bool) -> None:
@@ -87,8 +97,8 @@ def _drop_bare_rows(tree: LexborHTMLParser) -> None:
 
 
 def without_base64_images(markdown: str) -> str:
-    """Return markdown from another source with a placeholder for the URL of each base64 image."""
-    return _BASE64_IMAGE.sub(rf"\1{IMAGE_PLACEHOLDER}", markdown)
+    """Return markdown from another source with a placeholder for each data URL."""
+    return _DATA_URL.sub(rf"\1{IMAGE_PLACEHOLDER}", markdown)
 
 
 def fenced(text: str, language: str = "") -> str:
@@ -124,12 +134,16 @@ def _language_of(node: LexborNode) -> str:
     return ""
 
 
-def _escape_literal_tags(html: str) -> str:
-    """Replace each literal `<` that would be read as a tag, outside of code.
+def _outside_code(html: str, formulas: Formulas) -> str:
+    """Replace each literal `<` that would be read as a tag, and each formula between delimiters, outside of code.
 
     A tag within an attribute has no end tag behind it. One search for the last end tag tells this, and not one for each
     such tag.
     """
+
+    def rewrite(text: str) -> str:
+        return _LITERAL_TAG.sub(_ESCAPED_TAG, formulas.take_text(text))
+
     last = {name: html.rfind(end) for name, end in _ENDS.items()}
     parts: list[str] = []
     start = at = 0
@@ -137,9 +151,9 @@ def _escape_literal_tags(html: str) -> str:
         name, at = found[1], found.end()
         if last[name] >= at:
             end = html.find(_ENDS[name], at)
-            parts += (_LITERAL_TAG.sub(_ESCAPED_TAG, html[start : found.start()]), html[found.start() : end])
+            parts += (rewrite(html[start : found.start()]), html[found.start() : end])
             start = at = end
-    return "".join((*parts, _LITERAL_TAG.sub(_ESCAPED_TAG, html[start:])))
+    return "".join((*parts, rewrite(html[start:])))
 
 
 def _unwrap_layout_tables(tree: LexborHTMLParser) -> None:

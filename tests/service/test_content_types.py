@@ -96,6 +96,49 @@ def test_a_body_is_recognised_by_its_type_and_then_by_its_content(
     assert kind_of(content_type, body) is kind
 
 
+XHTML = '<html xmlns="http://www.w3.org/1999/xhtml"><head>{}</head><body>{}</body></html>'
+PREFIXED = (
+    '<h:html xmlns:h="http://www.w3.org/1999/xhtml"><h:head><h:title>T</h:title></h:head><h:body><h:p>a<h:b>b</h:b></h:p>'
+    '<x:script xmlns:x="urn:x">shown</x:script></h:body></h:html>'
+)
+ENTITIES = '<!DOCTYPE html [<!ENTITY a "xxxxxxxx"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (XHTML.format('<title/><script src="x.js"/><style/>', "<p>after</p>"), "after"),
+        (
+            XHTML.format("", '<iframe src="/f"/><textarea/><a id="x"/><select/><p>after</p><i/>the end'),
+            "after\n\nthe end",
+        ),
+        (XHTML.format('<script><![CDATA["</script>"<]]></script>', "<p><![CDATA[1 < 2 &nbsp;]]></p>"), "1 < 2 &nbsp;"),
+        (
+            '\n<?xml version="1.0"?><!DOCTYPE html>' + XHTML.format("", "<p>&copy;&#160;a &amp; b<br></br>c</p>"),
+            "© a & b  \nc",
+        ),
+        (PREFIXED, "a**b**\n\nshown"),
+        ("<html><body><script/><p>no namespace</p></body></html>", "no namespace"),
+        # Not well-formed: read as HTML.
+        (XHTML.format("", "<p>un<b>closed</p>"), "un**closed**"),
+        (XHTML.format("", f"{'<div>' * 5_000}deep{'</div>' * 5_000}"), "deep"),
+        ("<![CDATA[" * 50_000 + "<p>deep", "deep"),
+        (ENTITIES + XHTML.format("", "<p>&b;&b;</p>"), "]>\n\n&b;&b;"),
+    ],
+)
+def test_xhtml_is_read_by_the_rules_of_xml(body: str, text: str) -> None:
+    assert markdown(body, "application/xhtml+xml", only_main_content=False) == text
+
+
+def test_xhtml_is_known_by_its_type_or_by_its_root_in_xml() -> None:
+    body = XHTML.format('<script src="x.js"/>', "<p>text</p>")
+    assert markdown(body, "text/xml") == "text"
+    assert markdown(body, "application/xml; charset=utf-8") == "text"
+    # Browsers read text/html as HTML, whatever it says.
+    assert markdown(body, "text/html") == ""
+    assert convert(body, "application/xhtml+xml", formats=["rawHtml"]).document["rawHtml"] == body
+
+
 @pytest.mark.parametrize(("content_type", "word"), [("image/png", "image/png"), ("application/pdf", "application/pdf")])
 def test_binary_content_is_refused(content_type: str, word: str) -> None:
     with pytest.raises(PageFailure, match=word) as caught:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.page.content_types import ContentKind, kind_of, text_of
+from weblake_service.page.content_types import ContentKind, html_of, kind_of
 from weblake_service.page.parser_limits import limit_nesting
 from weblake_service.page.selectors import attribute_selectors, refuse_costly_selectors
 
@@ -19,7 +19,7 @@ def read_attributes(content_type: str, body: bytes, options: Mapping[str, object
     """
     tree = None
     if kind_of(content_type, body) is ContentKind.HTML:
-        tree = LexborHTMLParser(limit_nesting(text_of(content_type, body)))
+        tree = LexborHTMLParser(limit_nesting(html_of(content_type, body)))
         refuse_costly_selectors(tree, (selector for selector, _ in attribute_selectors(options)))
     return [
         {"selector": selector, "attribute": attribute, "values": _values(tree, selector, attribute)}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from selectolax.lexbor import LexborHTMLParser
 
-from weblake_service.page.content_types import ContentKind, kind_of, text_of
+from weblake_service.page.content_types import ContentKind, html_of, kind_of
 from weblake_service.page.links import absolute, base_of, is_web
 from weblake_service.page.parser_limits import limit_nesting
 from weblake_service.page_failure import PageFailure
@@ -36,7 +36,7 @@ def read_media(content_type: str, body: bytes, url: str, wanted: list[str]) -> d
     """
     tree = None
     if kind_of(content_type, body) is ContentKind.HTML:
-        tree = LexborHTMLParser(limit_nesting(text_of(content_type, body)))
+        tree = LexborHTMLParser(limit_nesting(html_of(content_type, body)))
     found: dict[str, object] = {}
     for name in wanted:
         candidates = _candidates(tree, name, base_of(tree, url)) if tree is not None else iter(())

@@ -1,11 +1,16 @@
-"""Detects the content type and the encoding of a response body, and decodes it."""
+"""Detects the content type and the encoding of a response body, and decodes it; XHTML becomes HTML."""
 
 from __future__ import annotations
 
 import codecs
+import re
 from enum import Enum
 from functools import lru_cache
+from html import unescape
+from xml.etree.ElementTree import ParseError, tostring
 
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
 from w3lib.encoding import html_body_declared_encoding, html_to_unicode, http_content_type_encoding
 
 from weblake_service.files.file_types import HTML, OFFICE_TYPES, PDF, is_html, is_office, is_pdf, type_of_name
@@ -21,7 +26,16 @@ _GENERIC_TYPES = frozenset(["", *_GENERIC_TYPE_LIST.split()])
 _LEADING_BLANKS = b"\xef\xbb\xbf \t\r\n\x0c"
 #: Office files are zip files, and some servers declare them as zip only.
 _ZIP_TYPES = frozenset(["application/zip", "application/x-zip-compressed"])
-_HTML_TYPES = frozenset(["text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"])
+_XHTML_TYPES = frozenset(["application/xhtml+xml", "application/vnd.wap.xhtml+xml"])
+_HTML_TYPES = _XHTML_TYPES | {"text/html"}
+_XML_TYPES = frozenset(["application/xml", "text/xml"])
+_XHTML_ROOT = re.compile(rb"<(?:\w+:)?html\s[^<>]*http://www\.w3\.org/1999/xhtml")
+#: Named entities, which XML does not define; in a CDATA section they are text.
+_ENTITY = re.compile(r"<!\[CDATA\[.*?(?:\]\]>|\Z)|&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z][A-Za-z0-9]{1,31};", re.DOTALL)
+#: Namespaces whose elements HTML has, too; XHTML without a namespace is read as XHTML.
+_NAMESPACES = frozenset(
+    ["", "{http://www.w3.org/1999/xhtml", "{http://www.w3.org/2000/svg", "{http://www.w3.org/1998/Math/MathML"]
+)
 _TEXT_TYPE_LIST = (
     "application/json application/xml application/javascript application/x-javascript application/ecmascript "
     "application/x-ndjson application/jsonl application/yaml application/x-yaml application/toml application/csv "
@@ -57,7 +71,7 @@ def kind_of(content_type: str, body: bytes) -> ContentKind:
         return _document_kind(mime, body)
     if (mime in _HTML_TYPES or mime.startswith("text/")) and is_office(body):
         return ContentKind.OFFICE
-    if mime in _HTML_TYPES:
+    if mime in _HTML_TYPES or (mime in _XML_TYPES and _XHTML_ROOT.search(body[:_INSPECTED_BYTES])):
         return ContentKind.HTML
     if mime == "text/plain" and b"\0" in body[:_INSPECTED_BYTES] and not _is_wide_encoding(content_type, body):
         return ContentKind.OTHER
@@ -114,6 +128,27 @@ def text_of(content_type: str, body: bytes) -> str:
         content_type = f"text/html; charset={_guess_encoding(body)}"
     _, text = html_to_unicode(content_type or None, body, auto_detect_fun=_guess_encoding)
     return str(text).removeprefix("\ufeff")
+
+
+def html_of(content_type: str, body: bytes) -> str:
+    """Return the body as HTML: well-formed XHTML is read by the rules of XML, by which `<script/>` is closed."""
+    text = text_of(content_type, body)
+    if content_type.partition(";")[0].strip().lower() not in _XHTML_TYPES | _XML_TYPES:
+        return text
+    try:
+        root = fromstring(
+            _ENTITY.sub(lambda match: match[0] if match[0][0] == "<" else unescape(match[0]), text.strip())
+        )
+        for element in root.iter():
+            namespace, _, name = element.tag.rpartition("}")
+            element.tag = name if namespace in _NAMESPACES else "span"
+            for key in [key for key in element.attrib if "}" in key]:
+                element.attrib.setdefault(key.rpartition("}")[2], element.attrib.pop(key))
+            if name in {"script", "style"}:
+                element.text = (element.text or "").replace("</", "<\\/")
+        return "<!DOCTYPE html>" + tostring(root, "unicode", "html")
+    except (ParseError, DefusedXmlException, RecursionError, ValueError):
+        return text
 
 
 def fence_language(content_type: str) -> str:

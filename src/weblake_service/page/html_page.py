@@ -5,7 +5,7 @@ from __future__ import annotations
 from selectolax.lexbor import LexborHTMLParser
 
 from weblake_service.page.ad_removal import drop_ads
-from weblake_service.page.content_types import text_of
+from weblake_service.page.content_types import html_of
 from weblake_service.page.formulas import keep_tex_scripts
 from weblake_service.page.links import base_of, images_in, links_in, resolve_all, set_image_sources
 from weblake_service.page.main_content import Content, select_content
@@ -24,7 +24,7 @@ def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
     Raises:
         PageFailure: A selector cannot be run on this page.
     """
-    source = limit_nesting(text_of(content_type, body))
+    source = limit_nesting(html_of(content_type, body))
     tree = LexborHTMLParser(source)
     base = base_of(tree, url)
     links = links_in(tree, url, base)

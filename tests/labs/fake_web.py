@@ -21,6 +21,7 @@ class FakePage:
     links: list[str] = field(default_factory=list)
     credits: int = 1
     fetched: FetchedResponse | None = None
+    failures: dict[str, PageFailure] = field(default_factory=dict)
 
 
 class FakeWeb:

@@ -59,12 +59,24 @@ def test_the_recordings_of_a_page_are_returned(post: Any, weblake_site: Any, pat
 
 @pytest.mark.parametrize("kind", ["audio", "video"])
 @pytest.mark.parametrize("path", ["/about", "/files/notes.txt"])
-def test_a_page_without_recordings_is_refused(post: Any, weblake_service: Any, kind: str, path: str) -> None:
-    reply = post(path, ["markdown", kind])
+def test_a_page_without_recordings_is_refused_if_nothing_else_is_asked_for(
+    post: Any, weblake_service: Any, kind: str, path: str
+) -> None:
+    reply = post(path, [kind])
     said = reply.json()
     assert (reply.status_code, said["code"]) == (404, "SCRAPE_NO_MEDIA")
     assert f"no {kind} of its own" in said["error"]
     assert "pages_billed" not in weblake_service.counts()
+
+
+@pytest.mark.parametrize("other", ["markdown", "links", {"type": "attributes", "selectors": []}])
+def test_a_page_without_a_recording_keeps_its_other_formats(post: Any, weblake_site: Any, other: Any) -> None:
+    weblake_site.add("/sound", '<main><p>Hear it.</p><audio src="/a.mp3"></audio></main>')
+    data = post("/sound", [other, "audio", "video"]).json()["data"]
+    assert (other if isinstance(other, str) else "audio") in data
+    assert (data["audio"], "video" in data) == (weblake_site.url + "/a.mp3", False)
+    assert data["warning"].startswith("`video` was left out: ")
+    assert (data["metadata"]["creditsUsed"], "`audio`" in data["warning"]) == (1, False)
 
 
 def test_in_a_batch_only_the_page_without_recordings_fails(weblake_service: Any, weblake_site: Any) -> None:

@@ -13,6 +13,7 @@ from browser_lab import BrowserLab, picture
 from polling import until
 
 from weblake_service.browser import actions as browser_actions
+from weblake_service.browser import page_rendering
 
 pytestmark = pytest.mark.system
 
@@ -316,8 +317,102 @@ def test_files_and_text_equal_those_without_a_browser(lab: BrowserLab) -> None:
     for path, more in (("/paper.pdf", {}), ("/download.pdf", {"content_disposition": "attachment"})):
         paper = lab.site.page(path, body, content_type="application/pdf", **more)
         assert "Text of the shop" in lab.scrape(paper, waitFor=10)["markdown"]
-    reply = lab.post(paper, actions=[{"type": "scrape"}])
-    assert (reply.status_code, reply.json()["code"]) == (400, "SCRAPE_ACTIONS_NOT_SUPPORTED")
+    for _ in range(2):  # the second time from the cache
+        data = lab.scrape(paper, formats=["markdown", "screenshot"])
+        assert "Text of the shop" in data["markdown"]
+        assert "`screenshot` was left out: " in data["warning"]
+    data = lab.scrape(paper, actions=[{"type": "scrape"}])
+    assert ("Text of the shop" in data["markdown"], "actions" in data) == (True, False)
+    assert "`actions` was left out: " in data["warning"]
+    for options, refused in (
+        ({"formats": [], "actions": [{"type": "scrape"}]}, (400, "SCRAPE_ACTIONS_NOT_SUPPORTED")),
+        ({"formats": ["screenshot"]}, (500, "SCRAPE_UNSUPPORTED_FILE_ERROR")),
+    ):
+        reply = lab.post(paper, **options)
+        assert (reply.status_code, reply.json()["code"]) == refused
+
+
+#: Scripts with which pages change the functions that a reader of the page would call.
+HOSTILE = [
+    "HTMLCanvasElement.prototype.getContext = () => { throw 1 }; window.OffscreenCanvas = undefined",
+    "Document.prototype.createElement = document.createElement = () => { throw new Error('no') }",
+    "window.getComputedStyle = () => { while (true) {} }",
+    "for (const one of [Document, Element]) one.prototype.querySelectorAll = one.prototype.matches = () => { throw 1 }",
+    "for (const name of Object.getOwnPropertyNames(Array.prototype)) try { Array.prototype[name] = () => { throw 1 } }"
+    " catch {}",
+    "window.JSON = window.Promise = window.Map = window.Object = undefined",
+    "Object.prototype.toJSON = () => { throw 1 }; Object.prototype.value = 1",
+    "for (const name of Object.getOwnPropertyNames(window)) try { Object.freeze(window[name].prototype) } catch {}",
+    "Object.defineProperty(document, 'body', {get() { throw 1 }})",
+]
+#: Files that a browser shows although they are no web pages.
+FILES = {
+    "application/xml": b"<?xml version='1.0'?><r><a>text</a></r>",
+    "application/rss+xml": b"<rss version='2.0'><channel><title>Feed</title></channel></rss>",
+    "image/svg+xml": SVG,
+    "text/plain": b"plain words",
+}
+
+
+def test_a_part_that_cannot_be_made_discards_no_page_of_a_batch(lab: BrowserLab) -> None:
+    page = "<!doctype html><body style='background:#123456'><script>{}</script><main><p>Words</main>"
+    hostile = [lab.site.page(f"/hostile{n}", page.format(script).encode()) for n, script in enumerate(HOSTILE)]
+    files = [lab.site.page(f"/{kind}", body, content_type=kind) for kind, body in FILES.items()]
+    formats = ["markdown", "rawHtml", "screenshot", "branding", "video"]
+    headers = {"Authorization": "Bearer red-key"}
+    body = {"urls": hostile + files, "formats": formats, "maxAge": 0}
+    job = lab.http.post("/v2/batch/scrape", json=body, headers=headers).json()["id"]
+
+    def ended() -> Any:
+        status = lab.http.get(f"/v2/batch/scrape/{job}", headers=headers).json()
+        return status["status"] == "completed" and status
+
+    found = {one["metadata"]["sourceURL"]: one for one in until(ended)["data"]}
+    assert found.keys() == {*hostile, *files}
+    for url in hostile:
+        assert (found[url]["markdown"], picture(found[url]["screenshot"])[0]) == ("Words", "png")
+        assert found[url]["branding"]["colors"]["background"] == "#123456", found[url]
+        assert found[url]["warning"].startswith("`video` was left out: ")
+    for url in files:
+        assert (found[url]["rawHtml"] != "", picture(found[url]["screenshot"])[0]) == (True, "png")
+        assert found[url]["warning"].count("was left out: ") == 2
+        assert "branding" not in found[url]
+    actions = [{"type": "scroll", "direction": "down"}, {"type": "executeJavascript", "script": "scrollY"}]
+    for url in hostile:
+        assert lab.run_actions(url, *actions)["javascriptReturns"][0]["value"] == 0
+
+
+def test_a_page_without_branding_is_refused_if_nothing_else_is_asked_for(lab: BrowserLab) -> None:
+    url = lab.site.page("/feed", FILES["application/rss+xml"], content_type="application/rss+xml")
+    reply = lab.post(url, formats=["branding"])
+    assert (reply.status_code, reply.json()["code"]) == (500, "SCRAPE_UNSUPPORTED_FILE_ERROR")
+
+
+@pytest.mark.parametrize("part", ["branding", "content"])
+def test_only_a_browser_that_ended_is_said_to_have_ended(
+    lab: BrowserLab, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    from playwright.async_api import Error
+
+    async def broken(page: object) -> Any:
+        raise Error("Protocol error: no such node")
+
+    monkeypatch.setattr(page_rendering, part, broken)
+    reply = lab.post(lab.site.url("/other"), formats=["branding"], maxAge=0)
+    assert (reply.status_code, reply.json()["code"]) == (500, "SCRAPE_SITE_ERROR")
+    assert "could not be read in the browser (Protocol error: no such node)" in reply.json()["error"]
+    data = lab.scrape(lab.site.url("/other"), formats=["markdown", "branding"], maxAge=0)
+    assert "The other page" in data["markdown"]
+    assert data["warning"].startswith("`branding` was left out: ")
+
+
+def test_a_page_that_never_ends_in_the_browser_is_fetched_without_it(lab: BrowserLab) -> None:
+    url = lab.site.page("/endless", b"<script>while (true) {}</script><main>Words</main>")
+    data = lab.scrape(url, formats=["markdown", "screenshot"], timeout=1500)
+    assert (data["markdown"], "screenshot" in data) == ("Words", False)
+    assert "`screenshot` was left out: " in data["warning"]
+    # The options `waitFor` and `actions` are about the page in the browser.
+    assert lab.post(url, formats=["markdown", "screenshot"], timeout=1500, waitFor=1).status_code == 408
 
 
 def test_a_404_page_is_a_document(lab: BrowserLab) -> None:

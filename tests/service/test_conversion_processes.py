@@ -108,7 +108,7 @@ def test_s9_a_large_page_is_converted_in_a_process(what: str, monkeypatch: pytes
         return await parse_process.attributes_of(converters, "text/html", body, options, "it")
 
     told: dict[str, object] = {"page": {"title": "T"}}
-    told["attributes"] = [{"selector": "p", "attribute": "class", "values": ["x"]}]
+    told["attributes"] = {"attributes": [{"selector": "p", "attribute": "class", "values": ["x"]}]}
     assert converting(work) == told[what]
 
 

@@ -79,6 +79,19 @@ def test_an_error_names_the_setting_to_check(bench: Any, weblake_llm: Any, case:
     assert sum(one["totalCredits"] for one in periods) == 0
 
 
+@pytest.mark.parametrize("case", ["its key is wrong", "half an answer", "silence"])
+def test_a_format_that_the_model_failed_at_discards_no_other(bench: Any, weblake_llm: Any, case: str) -> None:
+    weblake_llm.say("A site.", where="Summarise", times=None)
+    TROUBLE[case][0](weblake_llm)
+    question = {"type": "question", "question": "How much?"}
+    options = {"formats": ["markdown", question], "timeout": 1500 if case == "silence" else 100_000}
+    data = bench.http.post("/v2/scrape", json={"url": A, **options}).json()["data"]
+    assert (data["markdown"], "answer" in data) == (f"# {A}", False)
+    assert data["warning"].startswith("`question` was left out: ")
+    data = bench.http.post("/v2/scrape", json={"url": A, "formats": ["summary", question]}).json()["data"]
+    assert data["summary"] == "A site."
+
+
 @pytest.mark.parametrize("trouble", ["fail", "drop"])
 def test_temporary_failures_are_retried(
     bench: Any, weblake_llm: Any, trouble: str, monkeypatch: pytest.MonkeyPatch

@@ -27,7 +27,7 @@ _CONTENT_SCRIPT = """(() => {{
     const html = type + (document.documentElement?.outerHTML ?? '');
     return html.length > {limit} ? null : html;
 }})()"""
-_SCROLL_PAGE = "way => window.scrollBy({top: way * window.innerHeight, behavior: 'instant'})"
+_SCROLL_PAGE = "window.scrollBy({{top: {way} * window.innerHeight, behavior: 'instant'}})"
 _SCROLL_ELEMENT = "(element, way) => element.scrollBy({top: way * element.clientHeight, behavior: 'instant'})"
 
 
@@ -105,7 +105,7 @@ class ActionRunner:
                 _SCROLL_ELEMENT, way, timeout=min(_ACTION_TIMEOUT_MS, self._max_wait_ms)
             )
         else:
-            await self._page.evaluate(_SCROLL_PAGE, way)
+            await evaluate_isolated(self._page, _SCROLL_PAGE.format(way=way))
         await self._watch.wait_until_idle()
 
     async def _scrape(self, action: Mapping[str, Any]) -> None:
@@ -141,25 +141,28 @@ class _ScriptError(Exception):
     """A script of the request threw an exception."""
 
 
+async def evaluate_isolated(page: Page, expression: str) -> object:
+    """Return the value of an expression in a page; None if it throws.
+
+    In the page's own world, a script of the page could replace the functions that the expression calls.
+    """
+    protocol = await page.context.new_cdp_session(page)
+    frames = await protocol.send("Page.getFrameTree")
+    world = await protocol.send("Page.createIsolatedWorld", {"frameId": frames["frameTree"]["frame"]["id"]})
+    command_params = {"expression": expression, "contextId": world["executionContextId"], "returnByValue": True}
+    result = await protocol.send("Runtime.evaluate", command_params)
+    # Not in a `finally`: a page that hangs does not answer, and the deadline could not end the wait.
+    await protocol.detach()
+    return result["result"].get("value")
+
+
 async def content(page: Page) -> str:
     """Return the page's current HTML.
 
     Raises:
         PageFailure: A script made it larger than the limit for one page.
     """
-    protocol = await page.context.new_cdp_session(page)
-    frames = await protocol.send("Page.getFrameTree")
-    # In the page's own world, a script of the page could replace what is read and what is counted.
-    world = await protocol.send("Page.createIsolatedWorld", {"frameId": frames["frameTree"]["frame"]["id"]})
-    command_params = {
-        "expression": _CONTENT_SCRIPT.format(limit=_MAX_CHARS),
-        "contextId": world["executionContextId"],
-        "returnByValue": True,
-    }
-    result = await protocol.send("Runtime.evaluate", command_params)
-    # Not in a `finally`: a page that hangs does not answer, and the deadline could not end the wait.
-    await protocol.detach()
-    html = result["result"].get("value")
+    html = await evaluate_isolated(page, _CONTENT_SCRIPT.format(limit=_MAX_CHARS))
     if not isinstance(html, str):
         message = f"{page.url} has grown beyond {_MAX_CHARS} characters of HTML in the browser."
         raise PageFailure("SCRAPE_SITE_ERROR", message)

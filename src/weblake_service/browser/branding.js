@@ -1,4 +1,4 @@
-// What a page looks like, by its computed styles: run in the page, returns the contract's `branding`.
+// What an HTML page looks like, by its computed styles: run in an isolated world of the page, returns the contract's `branding`.
 // Each colour is one that is really seen; what a page does not show is left out.
 () => {
     const MOST = 4000;
@@ -7,7 +7,8 @@
     const seen = element => area(element) > 0 && style(element).visibility !== 'hidden';
     const all = [...document.body?.querySelectorAll('*') ?? []].slice(0, MOST).filter(seen);
     const pick = selector => all.find(element => element.matches(selector));
-    const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+    if (!document.body || !document.contentType.includes('html')) return null;
+    const canvas = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
     // Any spelling of a colour as [r, g, b, a], as it is drawn.
     const rgba = text => {
         canvas.clearRect(0, 0, 1, 1);

@@ -6,14 +6,24 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weblake_service.browser.actions import evaluate_isolated
+from weblake_service.page_failure import PageFailure
+
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
 
 async def branding(page: Page) -> dict[str, object]:
-    """Return colours, fonts, sizes, buttons and logo as the contract's `branding`; unknown values are omitted."""
-    found = await page.evaluate(_read_script())
-    return dict(found) if isinstance(found, dict) else {}
+    """Return colours, fonts, sizes, buttons and logo as the contract's `branding`; unknown values are omitted.
+
+    Raises:
+        PageFailure: The page is not HTML: what the browser shows of other files has the browser's own styles.
+    """
+    found = await evaluate_isolated(page, f"({_read_script()})()")
+    if not isinstance(found, dict):
+        message = f"{page.url} is no HTML page with styles that can be read. Leave `branding` out."
+        raise PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
+    return found
 
 
 @cache

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
@@ -13,6 +16,7 @@ from weblake_service.browser.branding import branding
 from weblake_service.browser.context_settings import SiteCredentials
 from weblake_service.browser.page_monitor import PageMonitor
 from weblake_service.browser.pool import PooledContext
+from weblake_service.browser.rendering_options import requested_captures
 from weblake_service.browser.screenshots import HIDDEN, screenshot, viewport_of
 from weblake_service.browser.site_headers import send_headers
 from weblake_service.page.ad_removal import KNOWN_SELECTORS
@@ -25,6 +29,7 @@ from weblake_service.web.fetch import FetchedResponse
 if TYPE_CHECKING:
     from playwright.async_api import Page, Response
 
+T = TypeVar("T")
 _HTML_TYPE = "text/html; charset=utf-8"
 _CERTIFICATE_ERRORS = ("ERR_CERT", "ERR_SSL", "ERR_BAD_SSL", "SSL_")
 
@@ -34,42 +39,69 @@ class IsFile(Exception):
 
 
 class PageRendering:
-    """Renders one URL in one pooled context; `url` is without credentials."""
+    """Renders one URL in one pooled context; `url` is without credentials; with `again` the caller retries errors."""
 
     def __init__(
-        self, pooled: PooledContext, url: str, options: Mapping[str, object], private: SiteCredentials, timeout_s: float
+        self,
+        pooled: PooledContext,
+        url: str,
+        options: Mapping[str, object],
+        private: SiteCredentials,
+        timeout_s: float,
+        *,
+        again: bool = False,
     ) -> None:
         self._pooled = pooled
         self._url = url
         self._options = options
         self._private = private
         self._timeout_s = timeout_s
+        self._again = again
         self._style = HIDDEN.format(selectors=KNOWN_SELECTORS) if options.get("block_ads") is not False else ""
 
     async def run(self) -> FetchedResponse:
-        """Return the final page, with the results of the browser in `captured`.
+        """Return the final page, with what the browser made besides its source, and why not the rest.
 
         Raises:
-            PageFailure: It could not be loaded, or an action failed.
+            PageFailure: It could not be loaded or read in time, or an action failed.
             IsFile: It is a file.
-            playwright.async_api.Error: The page or the browser crashed.
+            playwright.async_api.Error: The browser ended, or with `again` any error of it.
         """
+        page = next(iter(self._pooled.context.pages), None) or await self._pooled.context.new_page()
+        watch, until = PageMonitor(page), time.monotonic() + self._timeout_s
+        shot = _screenshot_format(self._options)
+        try:
+            fetched = await self._step(self._read(page, watch, shot), page, watch, until)
+            captured, failures = dict(fetched.captured), dict[str, PageFailure]()
+            parts = {"screenshot": partial(screenshot, page, {**(shot or {}), "viewport": None}, self._style)}
+            for name, make in (parts | {"branding": partial(branding, page)}).items():
+                if name in requested_captures(self._options):
+                    try:
+                        captured[name] = await self._step(make(), page, watch, until)
+                    except PageFailure as failure:
+                        failures[name] = failure
+        finally:
+            watch.detach()
+        origins = watch.origins()
+        self._pooled.origins |= origins
+        used = watch.not_reusable or self._options.get("actions") or self._private or failures
+        # Storage of a cross-site frame cannot be cleared here, so the context is not reused.
+        self._pooled.reusable = not used and len(origins) <= 1
+        return replace(fetched, captured=captured, failures=failures)
+
+    async def _step(self, work: Coroutine[Any, Any, T], page: Page, watch: PageMonitor, until: float) -> T:
+        """Return the result of one step; raises as `run`."""
         from playwright.async_api import Error
 
-        page = next(iter(self._pooled.context.pages), None) or await self._pooled.context.new_page()
-        watch = PageMonitor(page)
-        if self._private.cookies:
-            await _add_cookies(self._pooled, self._private)
-        if self._private.headers:
-            await send_headers(page, self._url, self._private, self._pooled.egress_proxy.login)
-        await self._override_languages(page)
-        shot = _screenshot_format(self._options)
-        if shot is not None and isinstance(viewport := shot.get("viewport"), Mapping):
-            await page.set_viewport_size(viewport_of(viewport))
-        run = asyncio.ensure_future(self._render(page, watch, shot))
+        run = asyncio.ensure_future(work)
         crash = asyncio.ensure_future(watch.crashed.wait())
         try:
-            await asyncio.wait([run, crash], return_when=asyncio.FIRST_COMPLETED)
+            left = max(0.0, until - time.monotonic())
+            ended, _ = await asyncio.wait([run, crash], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not ended:
+                late = f"{self._url} was not done in the browser within {self._timeout_s:g} s."
+                message, reached = f"{late} Allow more with `timeout`.", watch.answer is not None
+                raise PageFailure("SCRAPE_TIMEOUT", message, status=408, reached=reached)
             broken = run.exception() if run.done() else None
             if not run.done() or (broken is not None and "crash" in str(broken) and self._pooled.engine.alive):
                 if watch.answer is None:  # nothing of this page had arrived that could have ended it
@@ -77,11 +109,16 @@ class PageRendering:
                 message = f"{self._url} crashed in the browser. It may need more memory than one page may have."
                 raise PageFailure("SCRAPE_SITE_ERROR", message)
             return run.result()
+        except Error as error:
+            if self._again or not self._pooled.engine.alive:
+                raise
+            said = "it closed itself" if page.is_closed() else (error.message.splitlines() or ["no reason given"])[0]
+            message = f"{self._url} could not be read in the browser ({said[:200].rstrip('.')})."
+            raise PageFailure("SCRAPE_SITE_ERROR", message) from error
         finally:
             for task in (run, crash):
                 task.cancel()
             await asyncio.gather(run, crash, return_exceptions=True)
-            watch.detach()
 
     async def _override_languages(self, page: Page) -> None:
         """Set all languages of the request, because Playwright's context accepts only one."""
@@ -93,7 +130,15 @@ class PageRendering:
         spoken = {"userAgent": agent, "acceptLanguage": ",".join(settings.languages)}
         await protocol.send("Emulation.setUserAgentOverride", spoken)
 
-    async def _render(self, page: Page, watch: PageMonitor, shot: Mapping[str, Any] | None) -> FetchedResponse:
+    async def _read(self, page: Page, watch: PageMonitor, shot: Mapping[str, Any] | None) -> FetchedResponse:
+        """Load the page, run its actions, and return its source."""
+        if self._private.cookies:
+            await _add_cookies(self._pooled, self._private)
+        if self._private.headers:
+            await send_headers(page, self._url, self._private, self._pooled.egress_proxy.login)
+        await self._override_languages(page)
+        if shot is not None and isinstance(viewport := shot.get("viewport"), Mapping):
+            await page.set_viewport_size(viewport_of(viewport))
         await self._load(page, watch)
         wait = self._options.get("wait_for")
         if isinstance(wait, int) and wait > 0:
@@ -106,14 +151,6 @@ class PageRendering:
         answer = watch.answer
         assert answer is not None
         body, content_type = await self._body(page, answer)
-        if shot is not None:
-            captured["screenshot"] = await screenshot(page, {**shot, "viewport": None}, self._style)
-        if "branding" in _format_types(self._options):
-            captured["branding"] = await branding(page)
-        origins = watch.origins()
-        self._pooled.origins |= origins
-        # Storage of a cross-site frame cannot be cleared here, so the context is not reused.
-        self._pooled.reusable = not (watch.not_reusable or actions or self._private) and len(origins) <= 1
         return FetchedResponse(
             url=page.url,
             status=answer.status,
@@ -200,10 +237,6 @@ def _screenshot_format(options: Mapping[str, object]) -> Mapping[str, Any] | Non
         if isinstance(entry, Mapping) and entry.get("type") == "screenshot":
             return entry
     return None
-
-
-def _format_types(options: Mapping[str, object]) -> list[object]:
-    return [one.get("type") if isinstance(one, Mapping) else one for one in items(options.get("formats"))]
 
 
 async def _add_cookies(pooled: PooledContext, private: SiteCredentials) -> None:

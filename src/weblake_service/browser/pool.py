@@ -169,6 +169,7 @@ class ContextPool:
             made = {**settings.context(engine.browser.version), **own}
             async with aio.timeout(_OPEN_TIMEOUT_S):
                 context = await engine.browser.new_context(**made, proxy=await egress_proxy.open())
+                await context.new_page()
         except TimeoutError as error:
             await egress_proxy.aclose()
             await self._discard(engine)

@@ -21,6 +21,18 @@ def option_that_needs_browser(options: Mapping[str, object]) -> str:
     return next((f"The option `{wire}`" for name, wire in _BROWSER_OPTIONS.items() if options.get(name)), "")
 
 
+def requested_captures(options: Mapping[str, object]) -> list[str]:
+    """Return the names of what a browser is to make besides the source: formats, and `actions`."""
+    formats = [str(kind) for entry in items(options.get("formats")) if (kind := _format_type(entry)) in FORMATS]
+    return [*formats, "actions"] if options.get("actions") else formats
+
+
+def needs_browser_for_formats_only(options: Mapping[str, object]) -> bool:
+    """Return whether the page can be fetched over HTTP without the formats that need a browser."""
+    rest = [entry for entry in items(options.get("formats")) if _format_type(entry) not in FORMATS]
+    return bool(rest) and not option_that_needs_browser({**options, "formats": rest})
+
+
 def require_browser_for(options: Mapping[str, object]) -> None:
     """Check that a browser is available if the options need one.
 

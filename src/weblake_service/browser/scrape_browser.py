@@ -52,13 +52,15 @@ class ScrapeBrowser:
         """
         from playwright.async_api import Error
 
-        for last in (False, True):
+        # Actions with side effects are not repeated.
+        attempts = 1 if options.get("actions") or visitor.saves_profile else 2
+        for left in reversed(range(attempts)):
             try:
                 async with self._contexts.slot():
-                    return await self._render(url, options, visitor, new=last)
+                    return await self._render(url, options, visitor, new=left < attempts - 1, again=left > 0)
             except Error as error:
-                # The browser crashed, perhaps because of another page; actions with side effects are not repeated.
-                if last or options.get("actions") or visitor.saves_profile:
+                # The browser ended, perhaps because of another page.
+                if not left:
                     said = error.message.splitlines()[0] if error.message else "no reason given"
                     message = f"The browser ended while it had {url} ({said[:200].rstrip('.')}). Try again."
                     raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", message) from error
@@ -69,7 +71,7 @@ class ScrapeBrowser:
         await self._contexts.aclose()
 
     async def _render(
-        self, url: str, options: Mapping[str, object], visitor: BrowserIdentity, *, new: bool
+        self, url: str, options: Mapping[str, object], visitor: BrowserIdentity, *, new: bool, again: bool
     ) -> RenderedPage:
         target = httpx.URL(clean_url(url, allow_private=self._allow_private))
         private = site_credentials_of(target, options)
@@ -84,13 +86,9 @@ class ScrapeBrowser:
         async with self._contexts.context(visitor.team, context_settings_of(options), own, new=new) as pooled:
             pooled.egress_proxy.begin(block_ads=options.get("block_ads") is not False, max_bytes=_MAX_BYTES)
             try:
-                async with aio.timeout(timeout_s):
-                    fetched = await PageRendering(pooled, shown, options, private, timeout_s).run()
-            except TimeoutError as error:
-                message = f"{shown} was not done in the browser within {timeout_s:g} s. Allow more with `timeout`."
-                raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
+                fetched = await PageRendering(pooled, shown, options, private, timeout_s, again=again).run()
             except IsFile:
-                return self._render_file(shown, options)
+                return RenderedPage(None)
             if not visitor.saves_profile:
                 return RenderedPage(fetched)
             try:
@@ -102,10 +100,3 @@ class ScrapeBrowser:
                 )
                 raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
             return RenderedPage(fetched, json.dumps(state).encode())
-
-    def _render_file(self, url: str, options: Mapping[str, object]) -> RenderedPage:
-        """Return the result for a file, which has no actions and no screenshots."""
-        if options.get("actions"):
-            message = f"{url} is a file, and actions are done on web pages. Leave `actions` out."
-            raise PageFailure("SCRAPE_ACTIONS_NOT_SUPPORTED", message, status=400)
-        return RenderedPage(None)

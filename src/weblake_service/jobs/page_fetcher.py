@@ -10,6 +10,7 @@ from weblake_service.browser.browser_identity import BrowserIdentity
 from weblake_service.browser.rendering_options import option_that_needs_browser
 from weblake_service.jobs.browser_profiles import BrowserProfiles
 from weblake_service.page.requested_formats import number
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import FetchedResponse
 
 
@@ -31,6 +32,10 @@ class FreshPage(Protocol):
     @property
     def credits(self) -> int:
         """Return the price in credits."""
+
+    @property
+    def failures(self) -> Mapping[str, PageFailure]:
+        """Return why parts of the page (formats, actions) could not be made, by their names."""
 
     @property
     def fetched(self) -> FetchedResponse | None:

@@ -23,7 +23,7 @@ from weblake_service.jobs.page_outcomes import Failed, Stored
 from weblake_service.llm import model_options, model_output
 from weblake_service.llm.language_model import LanguageModel
 from weblake_service.llm.model_output import ModelOutput
-from weblake_service.page.requested_formats import number
+from weblake_service.page.requested_formats import left_out_warnings, number
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import encode
 from weblake_service.store import accounts, search_index
@@ -157,6 +157,7 @@ class Scraper:
             previous=previous,
             timeout_s=max(0.0, until - time.monotonic()),
         )
+        made.warnings += left_out_warnings(options, {**page.failures, **made.failures})
         price = _price(page, options) + made.credits
         scrape_metadata = _ScrapeMetadata(context.scrape_id, price, queued_ms, None if hit is None else hit[1])
         body = encode(_document(page.document, options, scrape_metadata, tracked, made))

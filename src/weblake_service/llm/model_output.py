@@ -5,8 +5,9 @@ All fields are generated from the filtered markdown of the page, so that they ca
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from weblake import aio
 from weblake_service.llm import prompts
@@ -17,6 +18,8 @@ from weblake_service.llm.query import json_of, text_of
 from weblake_service.llm.schemas import checker, is_object
 from weblake_service.page_failure import PageFailure
 
+#: The name of the mode `json` of change tracking among the failures.
+_CHANGES = "changeTracking.json"
 _OBJECT: dict[str, object] = {"type": "object"}
 _PASSAGES: dict[str, object] = {
     "type": "object",
@@ -43,6 +46,8 @@ class ModelOutput:
     #: `json` of change tracking; None if it was not requested.
     changes: dict[str, object] | None = None
     warnings: list[str] = field(default_factory=list)
+    #: Why fields could not be generated, by the name of the format.
+    failures: dict[str, PageFailure] = field(default_factory=dict)
     #: Credits in addition to the page's own.
     credits: int = 0
 
@@ -65,20 +70,18 @@ async def generate(
         document: The page, with its markdown.
         previous: The markdown of the version to compare with, if the page has changed.
         timeout_s: Remaining seconds of the page's timeout.
-
-    Raises:
-        PageFailure: A field failed without which the contract returns no page.
     """
     made = ModelOutput()
     wanted, tracked = entries(options), tracking(options)
     wants_changes = tracked is not None and previous is not None
     markdown = document.get("markdown")
     text = markdown if isinstance(markdown, str) else ""
-    if wanted or wants_changes:
-        if model is None:
-            raise ModelFailure("FEATURE_NOT_CONFIGURED", f"This page needs {lacks}.", status=503)
-        _check_text(options, document)
-    tasks: list[Awaitable[None]] = []
+    failure = _cannot_ask(model, lacks, options, document)
+    if failure is not None:
+        names = [str(one["type"]) for one in wanted] + [_CHANGES] * wants_changes
+        made.failures |= dict.fromkeys(names, failure)
+        wanted, wants_changes = [], False
+    tasks: list[Coroutine[Any, Any, None]] = []
     if options.get("only_clean_content") and wants_markdown(options):
         tasks.append(_clean_markdown(model, lacks, options, text, made, timeout_s))
     if wanted and not text.strip():
@@ -89,16 +92,13 @@ async def generate(
         shown, warning = prompts.truncate(text, model.page_chars)
         if warning:
             made.warnings.append(warning)
-        tasks += [_in_time(_part(model, one, shown, made), timeout_s) for one in wanted]
+        tasks += [_try(str(one["type"]), _part(model, one, shown, made), made, timeout_s) for one in wanted]
     if wants_changes:
         assert model is not None
         assert tracked is not None
         assert previous is not None
-        tasks.append(_in_time(_describe_changes(model, tracked, previous, text, made), timeout_s))
-    ends = await aio.run_together(_failure_as_value(one) for one in tasks)
-    failure = next((end for end in ends if end is not None), None)
-    if failure is not None:
-        raise failure
+        tasks.append(_try(_CHANGES, _describe_changes(model, tracked, previous, text, made), made, timeout_s))
+    await aio.run_together(tasks)
     return made
 
 
@@ -111,23 +111,16 @@ def add_to_document(
     return shown | made.fields
 
 
-async def _in_time(part: Awaitable[None], timeout_s: float) -> None:
-    """Run a part that fails the page if it takes too long; a cleaning that takes too long does not."""
+async def _try(name: str, part: Coroutine[Any, Any, None], made: ModelOutput, timeout_s: float) -> None:
+    """Run a part and record its failure: an exception would cancel the other calls, which are already billed."""
     try:
         async with aio.timeout(timeout_s):
             await part
     except TimeoutError:
         message = "The language model was not done within the time of the page. Allow more with `timeout`."
-        raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from None
-
-
-async def _failure_as_value(part: Awaitable[None]) -> PageFailure | None:
-    """Return a failure as a value: a task group would wrap an exception, and cancel calls that are already billed."""
-    try:
-        await part
+        made.failures[name] = PageFailure("SCRAPE_TIMEOUT", message, status=408)
     except PageFailure as failure:
-        return failure
-    return None
+        made.failures[name] = failure
 
 
 async def _part(model: Model, wanted: Mapping[str, object], text: str, made: ModelOutput) -> None:
@@ -202,12 +195,17 @@ async def _clean_markdown(
             made.fields["markdown"] = answer.text.strip()
 
 
-def _check_text(options: Mapping[str, object], document: Mapping[str, object]) -> None:
-    """Refuse an unconverted file: its markdown is base64, from which a model would invent data."""
+def _cannot_ask(
+    model: Model | None, lacks: str, options: Mapping[str, object], document: Mapping[str, object]
+) -> PageFailure | None:
+    """Return why no model can be asked about a page; not about an unconverted file, because its markdown is base64."""
+    if model is None:
+        return ModelFailure("FEATURE_NOT_CONFIGURED", f"This page needs {lacks}.", status=503)
     metadata = document.get("metadata")
     kind = str(metadata.get("contentType", "")) if isinstance(metadata, Mapping) else ""
     if options.get("parsers") == [] and kind.lower().startswith("application/pdf"):
         message = (
             "A PDF that is not parsed has no text for a language model. Put `pdf` into `parsers`, or leave it out."
         )
-        raise PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
+        return PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
+    return None

@@ -12,7 +12,6 @@ from selectolax.lexbor import LexborHTMLParser
 from weblake_service.page.content_types import ContentKind, html_of, kind_of
 from weblake_service.page.links import absolute, base_of, is_web
 from weblake_service.page.parser_limits import limit_nesting
-from weblake_service.page_failure import PageFailure
 
 #: The formats that return the URL of a recording.
 FORMATS = ("audio", "video")
@@ -29,10 +28,8 @@ def requested_media(options: Mapping[str, object]) -> list[str]:
 def read_media(content_type: str, body: bytes, url: str, wanted: list[str]) -> dict[str, object]:
     """Return the http(s) URL of the first recording of each kind.
 
-    The page's metadata is read first, then its media elements in document order.
-
-    Raises:
-        PageFailure: 404; the page has no recording of a requested kind.
+    The page's metadata is read first, then its media elements in document order. A kind of which the page has no
+    recording is left out.
     """
     tree = None
     if kind_of(content_type, body) is ContentKind.HTML:
@@ -41,10 +38,8 @@ def read_media(content_type: str, body: bytes, url: str, wanted: list[str]) -> d
     for name in wanted:
         candidates = _candidates(tree, name, base_of(tree, url)) if tree is not None else iter(())
         address = next((one for one in candidates if is_web(one)), None)
-        if address is None:
-            message = f"{url} has no {name} of its own. Leave the format `{name}` out."
-            raise PageFailure("SCRAPE_NO_MEDIA", message, status=404)
-        found[name] = address
+        if address is not None:
+            found[name] = address
     return found
 
 

@@ -51,12 +51,12 @@ async def read_html(
 
 async def attributes_of(
     converters: ConverterPool, content_type: str, body: bytes, options: Mapping[str, object], name: str
-) -> object:
-    """Return the `attributes` format of a page; raises PageFailure as `read_html` does."""
+) -> dict[str, object]:
+    """Return the format `attributes` of a page; raises PageFailure as `read_html` does."""
     if len(body) <= PROCESS_BYTES:
-        return await asyncio.to_thread(read_attributes, content_type, body, options)
+        return {"attributes": await asyncio.to_thread(read_attributes, content_type, body, options)}
     task = ConversionTask("attributes", content_type=content_type, options={"formats": options.get("formats")})
-    return _raise_problem(await converters.convert(task, body), name).document["attributes"]
+    return _raise_problem(await converters.convert(task, body), name).document
 
 
 async def media_of(
@@ -65,7 +65,7 @@ async def media_of(
     """Return the formats `audio` and `video` of a page.
 
     Raises:
-        PageFailure: The page has no recording, or it cannot be parsed.
+        PageFailure: The page cannot be parsed.
     """
     reads_here = len(body) <= PROCESS_BYTES
     if reads_here:

@@ -65,6 +65,24 @@ def read_page_options(options: Mapping[str, object]) -> PageOptions:
     )
 
 
+def left_out_warnings(options: Mapping[str, object], failures: Mapping[str, PageFailure]) -> list[str]:
+    """Return a warning for each part of a page (a format, or the actions) that could not be made.
+
+    Args:
+        options: Scrape options, snake_case.
+        failures: The failure of each part that is not in the document, by the name of the part.
+
+    Raises:
+        PageFailure: Nothing that was asked for could be made; the failure of the first part.
+    """
+    formats = options.get("formats")
+    wanted = ["markdown"] if formats is None else [_format_name(entry) for entry in items(formats)]
+    wanted += ["actions"] if options.get("actions") else []
+    if wanted and all(name in failures for name in wanted):
+        raise failures[wanted[0]]
+    return [f"`{name}` was left out: {failure.message}" for name, failure in failures.items()]
+
+
 def items(value: object) -> list[object]:
     """Return the members of a list; an empty list for anything else."""
     return list(value) if isinstance(value, list | tuple | set | frozenset) else []

@@ -23,6 +23,7 @@ from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.page_outcomes import Stored
 from weblake_service.jobs.scraper import ZERO_DATA_RETENTION_CREDITS, failure_record
 from weblake_service.llm import model_options, model_output
+from weblake_service.page.requested_formats import left_out_warnings
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, json_response
 from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
@@ -90,6 +91,7 @@ class ParseRoutes:
             made = await model_output.generate(
                 parts.llm.model, parts.llm.missing, request_options, page.document, timeout_s=left
             )
+            made.warnings += left_out_warnings(request_options, made.failures)
         except PageFailure as failure:
             return await call.record_failure(parts, _error_of_failure(failure), failure_record(failure))
         return await call.record_success(parts, _document(call, page, made, request_options))

@@ -120,11 +120,7 @@ class PlaywrightDriver:
         try:
             if private.login and not private.headers and context.pages:
                 await send_headers(context.pages[0], shown, private, pooled.egress_proxy.login)
-            async with aio.timeout(timeout_s):
-                await PageRendering(pooled, shown, plain, private, timeout_s).run()
-        except TimeoutError as error:
-            message = f"{shown} was not done in the browser within {timeout_s:g} s."
-            raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
+            await PageRendering(pooled, shown, plain, private, timeout_s).run()
         except IsFile:
             raise PageFailure("SCRAPE_UNSUPPORTED_FILE", f"{shown} is a file, and no page to go on with.") from None
         except Error as error:

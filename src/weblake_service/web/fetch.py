@@ -52,6 +52,8 @@ class FetchedResponse:
     reason: str = ""
     #: Results of a browser besides the source, by field name in the document: screenshot, branding, actions.
     captured: Mapping[str, object] = field(default_factory=dict)
+    #: Why the browser could not make the other ones, by the same names.
+    failures: Mapping[str, PageFailure] = field(default_factory=dict)
 
 
 class Fetcher:

@@ -6,19 +6,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from weblake_service.browser.browser_identity import BrowserIdentity
+from weblake_service.browser.rendering_options import needs_browser_for_formats_only, requested_captures
 from weblake_service.browser.scrape_browser import ScrapeBrowser
 from weblake_service.config import ServiceConfig
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.files.upload import Upload
-from weblake_service.jobs.page_fetcher import FreshPage
 from weblake_service.page.document import Page, page_of_upload, scrape
+from weblake_service.page.requested_formats import number
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.accept_language import with_accept_language
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 from weblake_service.web.frontier import Frontier
 from weblake_service.web.interface import CrawlQueue
-from weblake_service.web.recorded_responses import RecordingFetcher, ReplayFetcher, scrape_with
+from weblake_service.web.recorded_responses import AnsweredPage, RecordingFetcher, ReplayFetcher, scrape_with
 from weblake_service.web.robots import RobotsRules
 from weblake_service.web.sitemap import sitemap_urls
+
+#: Maximum milliseconds for fetching a page over HTTP that the browser could not read.
+_FETCH_AGAIN_MS = 10_000
 
 
 class HttpWeb:
@@ -30,23 +35,33 @@ class HttpWeb:
         self._converters = ConverterPool()
         self._browsers = ScrapeBrowser(allow_private=config.allow_private, max_pages=config.max_browser_pages)
 
-    async def scrape(self, url: str, options: Mapping[str, object]) -> FreshPage:
+    async def scrape(self, url: str, options: Mapping[str, object]) -> AnsweredPage:
         """Fetch a page and return it as a document."""
         return await scrape_with(
             url, with_accept_language(options), RecordingFetcher(self._fetcher), self._make, self._converters
         )
 
-    async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> FreshPage:
-        """Load a page in a browser and return it as a document; a file is fetched and converted instead."""
-        visited = await self._browsers.render(url, options, visitor)
+    async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> AnsweredPage:
+        """Load a page in a browser and return it as a document.
+
+        A file is fetched and converted instead. A page that the browser cannot read is fetched as well, if the browser
+        is for some of the formats only.
+        """
+        try:
+            visited = await self._browsers.render(url, options, visitor)
+        except PageFailure as failure:
+            if not failure.reached or not needs_browser_for_formats_only(options):
+                raise
+            timeout_ms = min(number(options.get("timeout"), _FETCH_AGAIN_MS), _FETCH_AGAIN_MS)
+            page = await self.scrape(url, {**options, "timeout": timeout_ms})
+            failures = page.failures | dict.fromkeys(requested_captures(options), failure)
+            return replace(page, fetched=None, failures=failures)
         if visited.fetched is None:
-            return await scrape_with(
-                url, with_accept_language(options), RecordingFetcher(self._fetcher), self._make, self._converters
-            )
+            return await self.scrape(url, options)
         page = await scrape_with(url, options, ReplayFetcher(visited.fetched), self._make, self._converters)
         return replace(page, fetched=visited.fetched, profile=visited.profile)
 
-    async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> FreshPage:
+    async def remake(self, url: str, options: Mapping[str, object], fetched: FetchedResponse) -> AnsweredPage:
         """Make a document from an earlier response of a URL."""
         return await scrape_with(url, options, ReplayFetcher(fetched), self._make, self._converters)
 

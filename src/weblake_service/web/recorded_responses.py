@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
+from weblake_service.browser.rendering_options import requested_captures
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page.audio_video import FORMATS, requested_media
 from weblake_service.page.document import Page, page_deadline
 from weblake_service.page.parse_process import attributes_of, media_of
 from weblake_service.page.requested_formats import number
 from weblake_service.page.selectors import attribute_selectors
+from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 
 #: Formats that are not made from a page alone.
@@ -30,6 +33,8 @@ class AnsweredPage:
     fetched: FetchedResponse | None
     #: The browser profile after the visit; None if it is not to be saved.
     profile: bytes | None = None
+    #: Why parts of the page (formats, actions) could not be made, by their names.
+    failures: dict[str, PageFailure] = field(default_factory=dict)
 
 
 class RecordingFetcher(Fetcher):
@@ -53,11 +58,6 @@ class ReplayFetcher(Fetcher):
         super().__init__()
         self._fetched = fetched
 
-    @property
-    def captured(self) -> Mapping[str, object]:
-        """Return the results of a browser besides the source."""
-        return self._fetched.captured
-
     async def get(self, url: str, **options: object) -> FetchedResponse:
         """Return the recorded response."""
         return self._fetched
@@ -70,30 +70,37 @@ async def scrape_with(
     scrape: Scrape,
     converters: ConverterPool,
 ) -> AnsweredPage:
-    """Make a page from the response of a fetcher; raises PageFailure."""
+    """Make a page from the response of a fetcher; raises PageFailure if there is none, or it has no text."""
     page = await scrape(url, _without_extra_formats(options), fetcher)
     fetched = fetcher.fetched if isinstance(fetcher, RecordingFetcher) else None
-    document = page.document
-    if attribute_selectors(options):
-        answer = fetched or await fetcher.get(url)
-        async with page_deadline(url, number(options.get("timeout"), 60_000) / 1000):
-            found = await attributes_of(converters, answer.content_type, answer.body, options, url)
-        document = _with_fields(document, {"attributes": found})
-    if media := requested_media(options):
-        answer = fetched or await fetcher.get(url)
-        async with page_deadline(url, number(options.get("timeout"), 60_000) / 1000):
-            found = await media_of(converters, answer.content_type, answer.body, media, answer.url, url)
-        document = _with_fields(document, found)
-    captured = fetcher.captured if isinstance(fetcher, ReplayFetcher) else {}
-    if captured:
-        document = _with_fields(document, captured)
-    return AnsweredPage(document, page.final_url, page.links, page.credits, fetched)
+    answer, timeout_s = fetched or await fetcher.get(url), number(options.get("timeout"), 60_000) / 1000
+    media, source = requested_media(options), (converters, answer.content_type, answer.body)
+    found, failures = dict(answer.captured), dict(answer.failures)
+    for names, read in (
+        (["attributes"] if attribute_selectors(options) else [], partial(attributes_of, *source, options, url)),
+        (media, partial(media_of, *source, media, answer.url, url)),
+    ):
+        try:
+            async with page_deadline(url, timeout_s):
+                found |= await read() if names else {}
+        except PageFailure as failure:
+            failures |= dict.fromkeys(names, failure)
+    for name in (*media, *requested_captures(options)):
+        if name not in found and name not in failures:
+            failures[name] = _not_on_page(url, name)
+    # The metadata stays the last field.
+    metadata = page.document.pop("metadata", None)
+    document = {**page.document, **found, "metadata": metadata}
+    return AnsweredPage(document, page.final_url, page.links, page.credits, fetched, failures=failures)
 
 
-def _with_fields(document: Mapping[str, object], more: Mapping[str, object]) -> dict[str, object]:
-    """Return the document with additional fields before its metadata."""
-    rest = {name: value for name, value in document.items() if name != "metadata"}
-    return {**rest, **more, "metadata": document.get("metadata")}
+def _not_on_page(url: str, name: str) -> PageFailure:
+    if name in FORMATS:
+        return PageFailure("SCRAPE_NO_MEDIA", f"{url} has no {name} of its own. Leave the format out.", status=404)
+    message = f"{url} is a file, and `{name}` needs a web page. Leave it out."
+    if name == "actions":
+        return PageFailure("SCRAPE_ACTIONS_NOT_SUPPORTED", message, status=400)
+    return PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
 
 
 def _without_extra_formats(options: Mapping[str, object]) -> Mapping[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from airflow.sdk import DAG, RetryAction, RetryDecision
@@ -13,7 +14,7 @@ from catalogue import proves
 
 import weblake
 from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
-from airflow_provider_weblake.retry_policy import FIRST_S, MAX_BACKOFF_S, WeblakeRetryPolicy
+from airflow_provider_weblake.retry_policy import FIRST_S, MAX_BACKOFF_S, TableSyncRetryPolicy, WeblakeRetryPolicy
 from airflow_provider_weblake.sensors.weblake import WeblakeCrawlSensor
 from weblake import errors, orchestration
 from weblake.errors import WeblakeError
@@ -104,6 +105,39 @@ def test_a_distant_retry_after_is_not_waited_for(weblake_service: WeblakeService
     assert seconds(decision) <= MAX_RETRY_AFTER_S * (1 + SPREAD) + 1
     latest = datetime(2200, 1, 1, tzinfo=timezone.utc)
     assert datetime.now(timezone.utc) + (decision.retry_delay or timedelta()) < latest
+
+
+@pytest.mark.parametrize(
+    ("settings", "try_number", "least", "most"),
+    [
+        ({"retry_delay": timedelta(minutes=10)}, 1, 600, 600),
+        ({"retry_delay": 600}, 2, 600, 600),
+        ({}, 1, 300, 300),
+        ({"retry_delay": timedelta(seconds=1)}, 1, FIRST_S / 2, FIRST_S),
+        ({"retry_delay": timedelta(minutes=10), "max_retry_delay": timedelta(minutes=1)}, 3, 600, 600),
+        ({"retry_delay": timedelta(seconds=0), "max_retry_delay": timedelta(seconds=3)}, 9, 1.5, 3),
+        ({"retry_delay": timedelta(minutes=1), "retry_exponential_backoff": True}, 5, 960, 1920),
+        ({"retry_delay": timedelta(minutes=1), "retry_exponential_backoff": 3.0}, 4, 27 * 60, 54 * 60),
+        (
+            {"retry_delay": 60, "retry_exponential_backoff": 3.0, "max_retry_delay": timedelta(minutes=20)},
+            4,
+            1200,
+            1200,
+        ),
+        ({"retry_delay": 60, "retry_exponential_backoff": True}, 10_000, 86_400, 86_400),
+    ],
+)
+def test_no_retry_is_sooner_than_the_task_allows(
+    settings: dict[str, Any], try_number: int, least: float, most: float
+) -> None:
+    task = WeblakeBatchScrapeOperator(task_id="land", urls=["https://example.com"], to="/data/lake", **settings)
+    context: Any = {"task": task}
+    for policy in (WeblakeRetryPolicy(), TableSyncRetryPolicy()):
+        for error in (errors.ServiceUnreachable("It is down."), errors.RateLimited("Slow.", status=429)):
+            decisions = [policy.evaluate(error, try_number, 5, context) for _ in range(20)]
+            assert all(least <= seconds(decision) <= most for decision in decisions)
+    named = errors.RateLimited("Slow.", status=429, retry_after=3)
+    assert seconds(WeblakeRetryPolicy().evaluate(named, try_number, 5, context)) >= (least if least > FIRST_S else 3)
 
 
 def test_a_failed_job_is_left_to_the_settings_of_the_task() -> None:

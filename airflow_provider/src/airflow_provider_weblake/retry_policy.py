@@ -38,6 +38,8 @@ M = TypeVar("M", bound=Callable[..., object])
 
 #: Seconds before the first retry after network trouble, and the maximum between two.
 FIRST_S, MAX_BACKOFF_S = 15.0, 900.0
+#: Maximum seconds of a task's exponential backoff, as Airflow has it.
+MAX_RETRY_DELAY_S = 24 * 3600.0
 #: Seconds for which a task pauses again and again for a busy service, before that counts as a failed try; only where
 #: Airflow has no retry policies.
 MAX_TOTAL_PAUSE_S = 24 * 3600.0
@@ -50,6 +52,7 @@ class WeblakeRetryPolicy(RetryPolicy):
       unknown: no retry, because the same call would end the same way, or buy twice.
     - 429: after the time that the service names, in `Retry-After` or its text, and up to a quarter more.
     - Network trouble and 5xx: after a pause that doubles from 15 seconds to 15 minutes, with jitter.
+    - Both: never sooner than the task's `retry_delay`, with its `retry_exponential_backoff` and `max_retry_delay`.
     - A job that ended as failed or cancelled: as the task is configured; the retry buys a new job.
     - Any other final error (expired, incomplete, a broken contract, past its deadline): no retry.
 
@@ -64,7 +67,7 @@ class WeblakeRetryPolicy(RetryPolicy):
         if error is None or isinstance(error, JobEnded):
             return RetryDecision.default()
         if isinstance(error, RetryLater):
-            pause = _pause(error, try_number)
+            pause = max(_pause(error, try_number, context), _delay_of_task(context, try_number))
             return RetryDecision.retry(delay=timedelta(seconds=pause), reason=f"{_name(error)}: again in {pause:.0f} s")
         if isinstance(error, AskPerson | FixRequest):
             return RetryDecision.fail(reason=f"{_name(error)}: a retry would end the same way")
@@ -172,12 +175,35 @@ def _weblake_error(exception: BaseException) -> WeblakeError | None:
     return None
 
 
-def _pause(error: RetryLater, try_number: int) -> float:
+def _pause(error: RetryLater, try_number: int, context: Context | None) -> float:
     named = orchestration.named_pause(error)
     if isinstance(error, RateLimited) and error.retry_after is not None:
         return named
     backoff = min(MAX_BACKOFF_S, FIRST_S * 2.0 ** min(max(0, try_number - 1), 16))
+    if (longest := getattr(_task_of(context), "max_retry_delay", None)) is not None:
+        backoff = min(backoff, longest.total_seconds())
     return max(named, backoff * (0.5 + 0.5 * random.random()))  # noqa: S311
+
+
+def _delay_of_task(context: Context | None, try_number: int) -> float:
+    """Return the seconds after which Airflow would retry the task without a policy, in its formula.
+
+    Where Airflow evaluates no policies, it applies them itself.
+    """
+    task = _task_of(context)
+    if task is None or not RETRY_POLICIES:
+        return 0.0
+    delay, given = task.retry_delay.total_seconds(), task.retry_exponential_backoff
+    growth = 2.0 if given is True else float(given)
+    if growth > 0 and growth != 1:
+        delay *= growth ** min(max(0, try_number - 1), 100) * (1 + random.random())  # noqa: S311
+        longest = MAX_RETRY_DELAY_S if task.max_retry_delay is None else task.max_retry_delay.total_seconds()
+        delay = min(delay, longest, MAX_RETRY_DELAY_S)
+    return cast("float", delay)
+
+
+def _task_of(context: Context | None) -> Any:
+    return None if context is None else context.get("task")
 
 
 def _name(error: WeblakeError) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import shlex
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 from catalogue import proves
+from command_in_process import run_command
 from gated_site import GatedSite
 from hostile_runs import killed, survived
 from in_process import Bench
@@ -160,6 +162,39 @@ def test_a_paid_job_that_no_event_names_is_named_by_the_landing_asset(
     assert (bench.started, bench.rows() - rows) == (paid, 2 if run == "deleted" or partition is None else 0)
     last = bench.run(docs, "docs", partition=partition).failure()
     assert "Materialize docs_job" in str(last.metadata["weblake/what_to_do"].value)
+
+
+@pytest.mark.parametrize("change", ["asset", "partition", "partitioned"])
+@pytest.mark.parametrize("tagged", [False, True])
+def test_after_a_rename_the_paid_job_is_landed_before_another_is_paid(
+    bench: Bench, site: GatedSite, change: str, tagged: bool
+) -> None:
+    """Between start and collect the asset, or its partition, got another key: no event and no record names the job."""
+
+    def renamed(key: str, *parts: str) -> list[dg.AssetsDefinition]:
+        how = {"partitions_def": dg.StaticPartitionsDefinition(list(parts))} if parts else {}
+        request = BatchScrapeRequest(urls=site.pages(2))
+        return build_weblake_assets(key, request, wait="sensor", retry_policy=None, **how)
+
+    before, after = ["docs"], ["pages"]
+    if change != "asset":
+        before, after = ["docs", *(["a"] if change == "partition" else [])], ["docs", "b"]
+    begun = bench.run(renamed(*before), f"{before[0]}_job", partition=(before[1:] or [None])[0])
+    load = str(begun.metadata(f"{before[0]}_job", (before[1:] or [None])[0])["weblake/load_id"])
+    tags = {"weblake/load_id": load} if tagged else {}
+    failure = bench.run(renamed(*after), after[0], partition=(after[1:] or [None])[0], tags=tags).failure()
+    remedy = str(failure.metadata["weblake/what_to_do"].value)
+    named = ", partition ".join(before)
+    command = rf"`weblake orphans {bench.root}` .*\({load} of {named}\).*`weblake land`.* If not: Materialize"
+    assert re.search(command, remedy), remedy
+    # The command that it names pays for nothing, and then nothing is left to land first.
+    env = {"WEBLAKE_BASE_URL": bench.service.url, "WEBLAKE_API_KEY": bench.service.key}
+    listed = run_command(["orphans", str(bench.root)], env)[1]
+    (found,) = set(re.findall(r"`weblake (land [^`]*)`", " ".join(listed.split())))
+    assert run_command(shlex.split(found), env)[0] == 0
+    assert (bench.started, bench.rows()) == (1, 2)
+    failure = bench.run(renamed(*after), after[0], partition=(after[1:] or [None])[0]).failure()
+    assert "orphans" not in str(failure.metadata["weblake/what_to_do"].value)
 
 
 def test_a_load_that_landed_elsewhere_is_reported_once(bench: Bench, site: GatedSite) -> None:

@@ -71,7 +71,7 @@ def _load_to_collect(step: Step, part: Part, job_key: dg.AssetKey) -> str:
     if intent is not None and intent.slot != task.slot(0, intent.partition).name:
         raise AskPerson(
             f"Load {found} was not started for {_named(step.key, part.key)}.",
-            hint=f"Materialize {job_key.to_user_string()}, or leave the run's tag {LOAD_TAG} out.",
+            hint=f"Leave the run's tag {LOAD_TAG} out. {_remedy(step, task, job_key)}",
         )
     return found
 
@@ -91,14 +91,30 @@ def _find_reported_load(step: Step, part: Part, job_key: dg.AssetKey, task: orch
             raise AskPerson(
                 f"Load {load_id}, the newest that {job_key.to_user_string()} has started, has landed as "
                 f"{_named(step.key, part.key)} before, and no other job was started since.",
-                hint=f"Materialize {job_key.to_user_string()}, also in schedules: it starts a job, which lands as "
-                f"{step.key.to_user_string()} when it has ended.",
+                hint=_remedy(step, task, job_key),
             )
         return load_id
     _refuse_if_unreported_job(step, part, job_key, task)
-    raise AskPerson(
-        f"Nothing has been started for {_named(step.key, part.key)}.",
-        hint=f"Materialize {job_key.to_user_string()} first.",
+    raise AskPerson(f"Nothing has been started for {_named(step.key, part.key)}.", hint=_remedy(step, task, job_key))
+
+
+def _remedy(step: Step, task: orchestration.Task, job_key: dg.AssetKey) -> str:
+    """Return what to do if no job of the task is left to land: first, what lands a job that was paid under another key.
+
+    An asset or partition that was renamed after its job had started has left such a job. This reads the whole ledger.
+    """
+    pay = (
+        f"Materialize {job_key.to_user_string()}, also in schedules: it starts and pays for a job, which lands as "
+        f"{step.key.to_user_string()} when it has ended."
+    )
+    others = reversed(orchestration.open_loads_of_task(step.dataset, task, others=True))
+    named = [f"{load.load_id} of {', partition '.join(load.task[1:])}" for load in others if load.paid is not False][:3]
+    if not named:
+        return pay
+    return (
+        f"If the asset or its partition had another key when its job was started, land that job first: `weblake "
+        f"orphans {step.dataset.url}` lists the loads that were paid and have not landed ({'; '.join(named)}), each "
+        f"with its `weblake land` command. If not: {pay}"
     )
 
 
@@ -111,21 +127,26 @@ def _refuse_if_unreported_job(
     """
     intent = None if since is None else orchestration.LoadState(step.dataset, since).intent
     for load in reversed(orchestration.open_loads_of_task(step.dataset, task)):
-        if load.job_id is None and load.starts == 0:
-            continue  # nothing was paid
+        if load.paid is False:
+            continue
         if intent is not None and load.age_s >= intent.age_s():
             return
         job = "" if load.job_id is None else f", job {load.job_id}"
         alone = "" if part.key is None else ", for this partition alone,"
-        remedy = f"re-execute the run or backfill {load.run} from failure (`weblake orphans` says what else helps)"
+        remedy = (
+            f"To continue it, re-execute the run or backfill {load.run} from failure (`weblake orphans` says what else "
+            "helps)."
+        )
         if load.job_id is not None:
-            remedy = f"materialize {step.key.to_user_string()}{alone} with the run tag {LOAD_TAG}={load.load_id}"
+            remedy = (
+                f"To land it without payment, materialize {step.key.to_user_string()}{alone} with the run tag "
+                f"{LOAD_TAG}={load.load_id}."
+            )
         raise AskPerson(
             f"Load {load.load_id} of {_named(step.key, part.key)} has not landed ({load.record}{job}), and the "
             f"newest materialization of {job_key.to_user_string()} does not name it: the run or backfill "
             f"{load.run}, which requested it, was killed before its end, or is deleted.",
-            hint=f"To land it without payment, {remedy}. To pay for another job, materialize "
-            f"{job_key.to_user_string()}.",
+            hint=f"{remedy} To pay for another job, materialize {job_key.to_user_string()}.",
         )
 
 

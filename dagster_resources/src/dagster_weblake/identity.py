@@ -174,8 +174,9 @@ class Lineage:
             raise AskPerson(
                 f"Load {load.load_id} of {task.names[-1]}{of} is open ({load.record}{job}). This run follows run "
                 f"{self.run.root_run_id}, which is deleted, so it cannot be known whether it is to land that load.",
-                hint="Land the job with an asset of a JobRequest, and do not re-execute this run after that: it would "
-                "buy the pages again. To buy them, materialize the asset in a new run.",
+                hint="Land its job, if `weblake orphans` names one, with an asset of a JobRequest, and do not "
+                "re-execute this run after that: it would buy the pages again. To buy them, materialize the asset in a "
+                "new run.",
             )
 
 

@@ -21,11 +21,13 @@ from markdown_it import MarkdownIt
 from odd_site import OddSite
 
 from dagster_weblake import metadata as told
+from dagster_weblake.metadata.columns import column_schema, type_name
 from dagster_weblake.metadata.text_format import format_table, number
 from dagster_weblake.metadata.usage import usage_metadata
 from dagster_weblake.progress import progress_of
 from weblake import orchestration
 from weblake.api.models import UsagePeriod
+from weblake.arrow.schemas import TABLES
 from weblake.jobs.usage_reports import Report
 from weblake.testing import WeblakeService
 
@@ -233,6 +235,18 @@ def test_progress_takes_numbers_only() -> None:
     assert progress_of(odd) == ""
     assert progress_of({"status": " ", "total": -1, "completed": "3", "creditsUsed": 10**400}) == ""
     assert progress_of({"status": "a text that may contain the key"}) == "status other"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_columns_are_those_of_the_arrow_schema(table: str) -> None:
+    keys = ["site", "fetched_at"]
+    shown = {}
+    for column in column_schema(table, keys).columns:
+        fields = (column.description or "").partition(" Fields: `")[2].rstrip("`.")
+        shown[column.name] = f"struct<{fields}>" if column.type == "struct" else column.type
+    assert list(shown.items()) == [
+        (field.name, type_name(field.type)) for field in orchestration.table_schema(table, keys)
+    ]
 
 
 def test_definitions_name_their_table() -> None:

@@ -275,12 +275,6 @@ def test_storage_options_may_name_environment_variables(monkeypatch: pytest.Monk
         resource.options_of_storage()
 
 
-@pytest.mark.system
-def test_importing_the_package_loads_no_heavy_module() -> None:
-    code = "import sys, dagster_weblake; sys.exit(any(m in sys.modules for m in ('pyarrow', 'pandas', 'polars')))"
-    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
-
-
 def test_a_resource_makes_spans_if_configured(weblake_service: WeblakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     exported = ExportedTelemetry()
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: exported.tracer_provider)

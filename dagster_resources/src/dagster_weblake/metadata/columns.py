@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 COLUMNS = {
     "documents": (
         "load_id job_id job_kind position url source_url scrape_id status_code title description language keywords "
-        "content_type og_locale_alternate markdown summary html raw_html screenshot audio video answer highlights links "
-        "images json actions change_tracking branding warning error concurrency_limited concurrency_queue_duration_ms "
+        "content_type og_locale_alternate markdown summary html raw_html screenshot audio video answer highlights "
+        "links images json actions change_tracking branding warning error concurrency_limited concurrency_queue_duration_ms "
         "metadata extra repaired loaded_at"
     ),
     "page_errors": "load_id job_id job_kind url outcome code error occurred_at",

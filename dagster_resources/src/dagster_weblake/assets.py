@@ -6,7 +6,7 @@
     def pages(context, url_list: pa.Table):
         return BatchScrapeRequest(urls=url_list, options={"formats": ["markdown"]})
 
-Both return a list: of one asset that starts its job, waits and lands; or with `wait="sensor"` of two, `pages_job` that
+Both return an asset that starts its job, waits and lands; or with `wait="sensor"` a list of two, `pages_job` that
 starts it and `pages` that lands it after `build_collect_sensor` has found that the job has ended, so that no process
 waits.
 """
@@ -14,9 +14,14 @@ waits.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import linecache
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any, cast
 
 import dagster as dg
 from typing_extensions import Unpack
@@ -45,6 +50,22 @@ _Request = Callable[[dg.AssetExecutionContext, Mapping[str, object]], Request]
 StepBody = Callable[[dg.AssetExecutionContext, WeblakeResource, Request], Iterator[Result]]
 
 
+class WeblakeAsset(dg.AssetsDefinition, Sequence[dg.AssetsDefinition]):
+    """An asset of this package. It is also a sequence of itself alone: `assets=docs`, `assets=[*docs, other]`."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return [self][index]
+
+    def __len__(self) -> int:
+        return 1
+
+    def __add__(self, other: Sequence[Any]) -> list[Any]:
+        return [self, *other]
+
+    def __radd__(self, other: Sequence[Any]) -> list[Any]:
+        return [*other, self]
+
+
 class JobConfig(dg.Config):
     """Run config that names the job to land, if the request does not."""
 
@@ -61,8 +82,8 @@ def build_weblake_assets(
     partitions_def: dg.PartitionsDefinition[str] | None = None,
     execute: StepBody | None = None,
     **options: Unpack[AssetOptions],
-) -> list[dg.AssetsDefinition]:
-    """Return assets that land a request.
+) -> WeblakeAsset:
+    """Return the asset that lands a request; with `wait="sensor"`, a list of the asset that starts its job and of it.
 
     Args:
         asset: The asset's key or spec.
@@ -93,14 +114,15 @@ def build_weblake_assets(
             return replace(request, kind=config.kind, job_id=config.job_id)
         return request
 
-    parameters = [_parameter("context", dg.AssetExecutionContext), *(_parameter(name, None) for name in ins)]
+    parameters = [_parameter(name, None) for name in ins]
     if isinstance(request, JobRequest) and not (request.kind and request.job_id):
         parameters.append(_parameter("config", JobConfig))
     specs = build_weblake_specs(
         asset, request, wait=wait, to=to, partitions_def=partitions_def, **chosen(options, SpecOptions)
     )
     terms = request if isinstance(request, LandingRequest) else None
-    return _AssetBuilder(ask, parameters, ins, wait, to, terms, chosen(options, StepOptions), execute).make(specs)
+    step = chosen(options, StepOptions)
+    return AssetBuilder(ask, parameters, ins, wait, to, terms, step, caller(), execute).make(specs)
 
 
 def weblake_assets(
@@ -112,7 +134,7 @@ def weblake_assets(
     ins: Mapping[str, dg.AssetIn] | None = None,
     terms: LandingRequest | None = None,
     **options: Unpack[AssetOptions],
-) -> Callable[[RequestFunction], list[dg.AssetsDefinition]]:
+) -> Callable[[RequestFunction], WeblakeAsset]:
     """Make assets from a function that returns a request; its parameters are its inputs, as in `@dg.asset`.
 
     The function is called once for a run, in the step that starts; it may take `context`, upstream assets, resources
@@ -136,7 +158,7 @@ def weblake_assets(
     if callable(asset):
         raise TypeError("weblake_assets takes its arguments first: write @weblake_assets() with parentheses.")
 
-    def decorate(asks: RequestFunction) -> list[dg.AssetsDefinition]:
+    def decorate(asks: RequestFunction) -> WeblakeAsset:
         named = asks.__name__ if asset is None else asset
         signature = inspect.signature(asks)
         hints = inspect.get_annotations(asks, eval_str=True)
@@ -146,8 +168,8 @@ def weblake_assets(
         def ask(context: dg.AssetExecutionContext, inputs: Mapping[str, object]) -> Request:
             return asks(context, **inputs) if with_context else asks(**inputs)
 
-        parameters = [_parameter("context", dg.AssetExecutionContext), *(given[1:] if with_context else given)]
-        inputs = {each.name: dg.AssetIn() for each in parameters[1:] if _is_input(each)} | dict(ins or {})
+        parameters = given[1:] if with_context else given
+        inputs = {each.name: dg.AssetIn() for each in parameters if _is_input(each)} | dict(ins or {})
         specs = build_weblake_specs(
             named, wait=wait, to=to, partitions_def=partitions_def, **chosen(options, SpecOptions)
         )
@@ -159,7 +181,9 @@ def weblake_assets(
         if not specs[-1].description:
             text = inspect.getdoc(asks) or f"Pages of the request that `{asks.__name__}` returns."
             specs = [*specs[:-1], specs[-1].replace_attributes(description=text)]
-        return _AssetBuilder(ask, parameters, inputs, wait, to, terms, chosen(options, StepOptions)).make(specs)
+        code = inspect.unwrap(asks).__code__
+        source = code.co_filename, code.co_firstlineno
+        return AssetBuilder(ask, parameters, inputs, wait, to, terms, chosen(options, StepOptions), source).make(specs)
 
     return decorate
 
@@ -188,24 +212,31 @@ def run_step(
 
 
 @dataclass(frozen=True, slots=True)
-class _AssetBuilder:
+class AssetBuilder:
     """Makes the ops of an asset, or of a job asset and the asset that lands its data."""
 
-    ask: _Request
-    #: The parameters of the op that starts: the context, then the inputs that Dagster passes.
+    #: None if there is no request.
+    ask: _Request | None
+    #: The parameters of the op that starts, after the context: the inputs that Dagster passes.
     parameters: list[inspect.Parameter]
     ins: Mapping[str, dg.AssetIn]
     wait: Wait
     to: str | None
     terms: LandingRequest | None
     step: StepOptions
+    #: The file and line of the user's code that define the asset.
+    source: tuple[str, int]
     execute: StepBody | None = None
 
-    def make(self, specs: list[dg.AssetSpec]) -> list[dg.AssetsDefinition]:
+    def make(self, specs: list[dg.AssetSpec]) -> WeblakeAsset:
+        """Return the asset of one spec, or the list of the assets of two."""
         # The first op depends on the assets that it takes as inputs.
         (first, ins), data = _depending_on(specs[0], self.ins), specs[-1].key
-        assets = [self._asset(first, data, self.parameters, ins)]
-        return assets if len(specs) == 1 else [*assets, self._asset(specs[1], data, self.parameters[:1], {})]
+        asset = self._asset(first, data, self.parameters, ins)
+        if len(specs) == 1:
+            return asset
+        # Two assets are a list, which Dagster's loaders of modules take as a whole; its elements have the other type.
+        return cast("WeblakeAsset", [asset, self._asset(specs[1], data, [], {})])
 
     def _asset(
         self,
@@ -213,25 +244,29 @@ class _AssetBuilder:
         data: dg.AssetKey,
         parameters: list[inspect.Parameter],
         ins: Mapping[str, dg.AssetIn],
-    ) -> dg.AssetsDefinition:
+    ) -> WeblakeAsset:
         options = {"retry_policy": DEFAULT_RETRIES, **self.step}
         name = str(options.pop("resource_key", "weblake"))
         asked = name in (each.name for each in parameters)  # also by the function that returns the request
+        parameters = [_parameter("context", dg.AssetExecutionContext), *parameters]
         if not asked:
             parameters = [*parameters, _parameter(name, WeblakeResource)]
         body = self.execute or partial(run_step, key=spec.key, data=data, wait=self.wait, to=self.to)
 
-        def compute(context: dg.AssetExecutionContext, **given: object) -> Iterator[Result]:
+        def run(context: dg.AssetExecutionContext, **given: object) -> Iterator[Result]:
             weblake = given[name] if asked else given.pop(name)
             assert isinstance(weblake, WeblakeResource)
             yield from body(context, weblake, self._request(context, given, lands=spec.key == data))
 
-        compute.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        compute = _at_source(run, *self.source)
+        compute.__signature__ = inspect.Signature(parameters)
         compute.__annotations__ = {
             each.name: each.annotation for each in parameters if each.annotation is not each.empty
         }
         decorate = dg.multi_asset(name=spec.key.to_python_identifier(), specs=[spec], ins=ins, **options)  # type: ignore[arg-type]
-        return decorate(compute)
+        asset = decorate(compute)
+        asset.__class__ = WeblakeAsset
+        return cast("WeblakeAsset", asset)
 
     def _request(self, context: dg.AssetExecutionContext, given: Mapping[str, object], *, lands: bool) -> Request:
         """Return the request of a step; one that only lands gets limits and tolerances."""
@@ -239,7 +274,7 @@ class _AssetBuilder:
             terms = self.terms or LandingRequest()
             return terms  # type: ignore[return-value]
         with translate_errors(context):
-            request = self.ask(context, given)
+            request: Any = self.ask and self.ask(context, given)
             if self.wait == "step":
                 return request
             job = job_of(request)
@@ -257,6 +292,30 @@ class _AssetBuilder:
                 "returned: there, a job over its limit is not cancelled. Give @weblake_assets a request with the same "
                 "values as `terms`."
             )
+
+
+def caller() -> tuple[str, int]:
+    """Return the file and line of the user's code that is being executed: of the call of a builder."""
+    frame: FrameType | None = sys._getframe()
+    while frame and frame.f_globals.get("__name__", "").partition(".")[0] in ("dagster_weblake", "dagster"):
+        frame = frame.f_back
+    return ("", 1) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def _at_source(body: Callable[..., Iterator[Result]], file: str, line: int) -> Any:
+    """Return a function that runs the body and that, for `inspect` and in tracebacks, is at a line of the user's code.
+
+    `dg.with_source_code_references` finds it so. Before Python 3.13 `inspect` takes the nearest line above that begins
+    a function; the function that is wrapped has a text of its own, in which that is this line.
+    """
+    text = "\n" * (line - 1) + "def compute(context, **given): yield from body(context, **given)\n"
+    name = f"<{file}, line {line}>"
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    places = (file if Path(file).is_file() else __file__, name)
+    codes = [next(each for each in compile(text, at, "exec").co_consts if isinstance(each, CodeType)) for at in places]
+    compute, wrapped = (FunctionType(code, {"body": body}) for code in codes)
+    compute.__wrapped__ = wrapped  # type: ignore[attr-defined]
+    return compute
 
 
 def _is_input(parameter: inspect.Parameter) -> bool:

@@ -26,6 +26,8 @@ class SpecOptions(TypedDict, total=False):
     kinds: Set[str] | None
     """In addition to `weblake`, `parquet` and the kind of storage."""
     automation_condition: dg.AutomationCondition[Any] | None
+    freshness_policy: dg.FreshnessPolicy | None
+    metadata: Mapping[str, Any] | None
 
 
 class StepOptions(TypedDict, total=False):
@@ -44,7 +46,7 @@ class StepOptions(TypedDict, total=False):
 
 
 class AssetOptions(SpecOptions, StepOptions, total=False):
-    """The keyword arguments of `build_weblake_assets` and `@weblake_assets`: those of the asset and of its steps."""
+    """The keyword arguments of every builder of assets: those of the asset and of its steps."""
 
 
 def check_names(function: Callable[..., object], options: Mapping[str, Any], known: type) -> None:
@@ -56,8 +58,10 @@ def check_names(function: Callable[..., object], options: Mapping[str, Any], kno
     names = sorted({*inspect.signature(function).parameters, *known.__annotations__} - {"options"})
     for name in options:
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
             remedy = f"Did you mean {near[0]!r}?" if near else f"It takes {', '.join(names)}."
+            if name in inspect.signature(dg.AssetSpec).parameters:
+                remedy = f"Give a dg.AssetSpec with {name} as the asset."
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}. {remedy}")
 
 
@@ -67,13 +71,13 @@ def chosen(options: AssetOptions, kind: type) -> Any:
 
 
 def with_options(spec: dg.AssetSpec, options: SpecOptions) -> dg.AssetSpec:
-    """Return the spec with the arguments in it; tags, kinds and deps are added to those of the spec.
+    """Return the spec with the arguments in it; tags, kinds, metadata and deps are added to those of the spec.
 
     Raises:
         DagsterInvalidDefinitionError: The spec and the arguments both give the same attribute.
     """
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    merged = {name: given.pop(name) for name in ("tags", "kinds") if name in given}
+    merged = {name: given.pop(name) for name in ("tags", "kinds", "metadata") if name in given}
     deps = list(_deps(given.pop("deps", ())))
     for name in given:
         if getattr(spec, name):

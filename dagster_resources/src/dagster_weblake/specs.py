@@ -65,15 +65,9 @@ def build_weblake_specs(
         TypeError: A keyword argument that does not exist.
     """
     check_names(build_weblake_specs, options, SpecOptions)
-    spec = with_options(asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(asset), options)
+    spec = named_spec(asset, to, partitions_def, options)
     if wait not in get_args(Wait):
         raise invalid(spec.key, InvalidOption(f"wait is {wait!r}.", hint="Give 'step' or 'sensor'."))
-    if has_user_info(to):
-        wrong = InvalidOption(
-            "`to` has a user name or password, which Dagster would store and show.",
-            hint="Give credentials in the environment, or as storage_options of the resource.",
-        )
-        raise invalid(spec.key, wrong)
     if request is not None:
         check_request(request, spec.key)
         if wait == "sensor":
@@ -84,12 +78,9 @@ def build_weblake_specs(
     table = "documents" if request is None else request.table
     usage = request if isinstance(request, UsageRequest) else None
     version = spec.code_version or (None if request is None else code_version_of(request))
-    where = _SCHEMES.get((to or "").partition("://")[0])
-    kinds = {"weblake", "parquet"} | ({where} if where else set())
     data = spec.replace_attributes(
-        partitions_def=partitions_def or spec.partitions_def or ...,
         code_version=version or ...,
-        kinds=spec.kinds | kinds,
+        kinds=spec.kinds | {"parquet"},
         metadata={
             **metadata.definition_metadata(
                 table, report=usage.name if usage else None, budget=usage.budget if usage else None, to=to
@@ -102,6 +93,24 @@ def build_weblake_specs(
         return [data]
     job = _job_spec(data, spec, table, to)
     return [job, data.replace_attributes(deps=[job.key], automation_condition=None)]
+
+
+def named_spec(
+    asset: Named, to: str | None, partitions_def: dg.PartitionsDefinition[str] | None, options: SpecOptions
+) -> dg.AssetSpec:
+    """Return the spec of an asset of this package, with what all of them have; raise if `to` holds a secret."""
+    spec = with_options(asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(asset), options)
+    if has_user_info(to):
+        wrong = InvalidOption(
+            "`to` has a user name or password, which Dagster would store and show.",
+            hint="Give credentials in the environment, or as storage_options of the resource.",
+        )
+        raise invalid(spec.key, wrong)
+    where = _SCHEMES.get((to or "").partition("://")[0])
+    kinds = {"weblake"} | ({where} if where else set())
+    return spec.replace_attributes(
+        partitions_def=partitions_def or spec.partitions_def or ..., kinds=spec.kinds | kinds
+    )
 
 
 def _job_spec(data: dg.AssetSpec, spec: dg.AssetSpec, table: str, to: str | None) -> dg.AssetSpec:

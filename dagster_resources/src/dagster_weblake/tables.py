@@ -4,69 +4,80 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
+from typing_extensions import Unpack
 
-from dagster_weblake.failures import DEFAULT_RETRIES, translate_errors
+from dagster_weblake.assets import AssetBuilder, WeblakeAsset, caller
+from dagster_weblake.failures import translate_errors
+from dagster_weblake.keywords import AssetOptions, SpecOptions, StepOptions, check_names, chosen
 from dagster_weblake.metadata.columns import column_schema
+from dagster_weblake.resource import WeblakeResource
 from dagster_weblake.secret_config import resolve, reveal
+from dagster_weblake.specs import Named, named_spec
+from dagster_weblake.step import Result
+from dagster_weblake.validation import invalid
 from weblake import orchestration
-from weblake.errors import AskPerson, StorageRefused, WeblakeError, causes
+from weblake.errors import AskPerson, InvalidOption, StorageRefused, WeblakeError, causes
 
 if TYPE_CHECKING:
     from weblake.tables import SyncResult
 
 
 def build_table_asset(
-    name: str | dg.AssetSpec,
+    asset: Named,
     *,
-    deps: Sequence[dg.CoercibleToAssetDep],
     to: str | None = None,
-    table_format: str | None = None,
+    partitions_def: dg.PartitionsDefinition[str] | None = None,
+    table_format: Literal["delta", "iceberg"] | None = None,
     table_name: str | None = None,
     table_options: Mapping[str, str] | None = None,
-    resource_key: str = "weblake",
-    retry_policy: dg.RetryPolicy | None = DEFAULT_RETRIES,
-) -> dg.AssetsDefinition:
+    **options: Unpack[AssetOptions],
+) -> WeblakeAsset:
     """Return an asset whose materialization commits to a table what has landed, each load exactly once.
 
     The table is registered once, with `weblake table add` or `weblake.tables.add`. Its metadata are the table's URI,
     name, version, number of rows and columns, and how many loads were added and taken out; of usage_periods and
-    activity, how many files had their content added and taken out. Runs at the same time,
-    retries and repetitions are harmless. An asset downstream reads the table with an IO manager of Delta Lake or
-    Iceberg, which finds it by the asset's key: the last parts are the folder or namespace and the table.
+    activity, how many files had their content added and taken out. Runs at the same time, retries and repetitions are
+    harmless. An asset downstream reads the table with an IO manager of Delta Lake or Iceberg, which finds it by the
+    asset's key: the last parts are the folder or namespace and the table.
 
     Args:
-        name: The key of the asset, or a spec.
-        deps: The assets that land in the dataset.
+        asset: The key of the asset, or a spec.
         to: The dataset's root; by default the resource's.
+        partitions_def: Partitions, such as those of the assets upstream; each materialization commits all loads.
         table_format: delta or iceberg; needed if the dataset has tables of both.
         table_name: The table's identifier, or the table of the dataset; needed if there are several of one format.
         table_options: Settings of the storage or the catalog for deltalake or pyiceberg; by default their environment.
-        resource_key: The key of the WeblakeResource.
-        retry_policy: The retry policy of the step.
+        **options: As in `build_weblake_assets`; `deps` are the assets that land in the dataset.
 
     Raises:
-        dg.Failure: At a materialization: the dataset has no such table, or it cannot be read or written.
+        DagsterInvalidDefinitionError: There is no such table format, or `to` has a user name.
+        TypeError: A keyword argument that does not exist.
     """
-    spec = name if isinstance(name, dg.AssetSpec) else dg.AssetSpec(name, kinds={"weblake", table_format or "table"})
-    spec = spec.replace_attributes(deps=[*spec.deps, *deps])
+    check_names(build_table_asset, options, AssetOptions)
+    spec = named_spec(asset, to, partitions_def, chosen(options, SpecOptions))
+    if table_format not in (None, "delta", "iceberg"):
+        raise invalid(spec.key, InvalidOption(f"table_format is {table_format!r}.", hint="Give 'delta' or 'iceberg'."))
+    spec = spec.replace_attributes(
+        kinds=spec.kinds | {table_format or "table"},
+        description=spec.description or f"A table {f'({table_format}) ' if table_format else ''}of what has landed.",
+    )
 
-    def sync(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+    def sync(context: dg.AssetExecutionContext, resource: WeblakeResource, request: object) -> Iterator[Result]:
         from weblake import tables
 
-        resource = getattr(context.resources, resource_key)
         storage = resource.options_of_storage()
         root = to or str(reveal(resource.root))
-        chosen: dict[str, Any] = {"format": table_format, "name": table_name, "storage_options": storage}
+        which: dict[str, Any] = {"format": table_format, "name": table_name, "storage_options": storage}
         with translate_errors(context):
-            options: Any = None if table_options is None else resolve(table_options)
+            settings: Any = None if table_options is None else resolve(table_options)
         with translate_errors(context):
             dataset = resource.dataset_of_step(context, to)
         with translate_errors(context, retried=StorageRefused):  # a retry is free, and a catalog may be up again
-            with _secrets_hidden({**(storage or {}), **(options or {})}):
-                done = tables.sync(root, table_options=options, **chosen)
+            with _secrets_hidden({**(storage or {}), **(settings or {})}):
+                done = tables.sync(root, table_options=settings, **which)
             if len(done) > 1:
                 named = ", ".join(f"{each.format} {each.name}" for each in done)
                 raise AskPerson(
@@ -76,16 +87,10 @@ def build_table_asset(
             (result,) = done
             keys = orchestration.path_keys(dataset, result.table) if result.format == "delta" else ()
         context.log.info("%d loads added (%d rows), %d taken out.", len(result.added), result.rows, len(result.removed))
-        return dg.MaterializeResult(asset_key=spec.key, metadata=_metadata(result, keys))
+        yield dg.MaterializeResult(asset_key=spec.key, metadata=_metadata(result, keys))
 
-    # Dagster reads the annotation, which is text here.
-    sync.__annotations__ = {"context": dg.AssetExecutionContext}
-    return dg.multi_asset(
-        name=f"sync_{spec.key.to_python_identifier()}",
-        specs=[spec],
-        required_resource_keys={resource_key},
-        retry_policy=retry_policy,
-    )(sync)
+    step = chosen(options, StepOptions)
+    return AssetBuilder(None, [], {}, "step", to, None, step, caller(), sync).make([spec])
 
 
 @contextmanager

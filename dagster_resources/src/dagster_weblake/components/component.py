@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import dagster as dg
@@ -149,5 +149,5 @@ class LandingComponent(dg.Component, Block, ABC):
     def _checks(self, asset: dg.AssetSpec, resource_key: str) -> list[dg.AssetChecksDefinition]:
         return []
 
-    def _sensors(self, assets: list[dg.AssetsDefinition], resource_key: str) -> list[dg.SensorDefinition]:
+    def _sensors(self, assets: Sequence[dg.AssetsDefinition], resource_key: str) -> list[dg.SensorDefinition]:
         return []

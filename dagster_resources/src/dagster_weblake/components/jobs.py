@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -110,7 +110,7 @@ class JobComponent(LandingComponent, ABC):
             given["max_credits"] = self.max_credits
         return [build_document_checks(asset, to=self.to, checks=names, resource_key=resource_key, **given)]
 
-    def _sensors(self, assets: list[dg.AssetsDefinition], resource_key: str) -> list[dg.SensorDefinition]:
+    def _sensors(self, assets: Sequence[dg.AssetsDefinition], resource_key: str) -> list[dg.SensorDefinition]:
         if self.wait == "step" or self.sensor is None:
             return []
         return [build_collect_sensor(assets, resource_key=resource_key, **dict(self.sensor))]

@@ -14,31 +14,26 @@ import dagster as dg
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The columns of each table, in order.
+#: The columns of each table, in order, with their Arrow types if they are not strings.
 COLUMNS = {
-    "documents": (
-        "load_id job_id job_kind position url source_url scrape_id status_code title description language keywords "
-        "content_type og_locale_alternate markdown summary html raw_html screenshot audio video answer highlights "
-        "links images json actions change_tracking branding warning error concurrency_limited concurrency_queue_duration_ms "
-        "metadata extra repaired loaded_at"
-    ),
-    "page_errors": "load_id job_id job_kind url outcome code error occurred_at",
-    "usage_periods": "period_start period_end api_key total_credits total_tokens reported_at",
-    "activity": "id endpoint api_version created_at target",
+    "documents": "load_id job_id job_kind position:int64 url source_url scrape_id status_code:int32 title description "
+    "language keywords content_type og_locale_alternate:list<string> markdown:large summary:large html:large "
+    "raw_html:large screenshot:large audio:large video:large answer:large highlights:large links:list<string> "
+    "images:list<string> json:large actions:actions change_tracking:change_tracking branding:large warning error "
+    "concurrency_limited:bool concurrency_queue_duration_ms:int64 metadata:map extra:large repaired:bool "
+    "loaded_at:time",
+    "page_errors": "load_id job_id job_kind url outcome code error occurred_at:time",
+    "usage_periods": "period_start:time period_end:time api_key total_credits:double total_tokens:double "
+    "reported_at:time",
+    "activity": "id endpoint api_version created_at:time target",
 }
-_LARGE = "markdown summary html raw_html screenshot audio video answer highlights json branding extra"
-_TIMES = "loaded_at occurred_at period_start period_end reported_at created_at"
 _TIME = "timestamp[us, tz=UTC]"
-#: The names of their Arrow types; `string` for all others.
-TYPES = {
-    **dict.fromkeys(_LARGE.split(), "large_string"),
-    **dict.fromkeys(_TIMES.split(), _TIME),
-    **dict.fromkeys(("og_locale_alternate", "links", "images"), "list<string>"),
-    **dict.fromkeys(("concurrency_limited", "repaired"), "bool"),
-    **dict.fromkeys(("position", "concurrency_queue_duration_ms"), "int64"),
-    **dict.fromkeys(("total_credits", "total_tokens"), "double"),
-    "status_code": "int32",
-    "metadata": "map<string, string>",
+#: The Arrow types that have another name above.
+_TYPES = {
+    "": "string",
+    "large": "large_string",
+    "time": _TIME,
+    "map": "map<string, string>",
     "actions": "struct<screenshots: list<string>, scrapes: list<struct<url: string, html: large_string>>, "
     "javascript_returns: list<struct<type: string, value: large_string>>, pdfs: list<string>>",
     "change_tracking": f"struct<previous_scrape_at: {_TIME}, change_status: string, visibility: string, "
@@ -91,13 +86,13 @@ def column_schema(table: str, keys: Iterable[str] = ()) -> dg.TableSchema:
     Raises:
         KeyError: There is no such table.
     """
-    own = [_column(name, TYPES.get(name, "string")) for name in COLUMNS[table].split()]
-    return dg.TableSchema(columns=[*own, *(_column(key, "string") for key in keys)])
+    return dg.TableSchema(columns=[_column(each) for each in (*COLUMNS[table].split(), *keys)])
 
 
-def _column(name: str, kind: str) -> dg.TableColumn:
+def _column(named: str) -> dg.TableColumn:
     """Return one column. A struct's fields are in its description: as a type they are too wide for the page's table."""
-    description = DESCRIPTIONS.get(name)
+    name, _, word = named.partition(":")
+    description, kind = DESCRIPTIONS.get(name), _TYPES.get(word, word)
     if not kind.startswith("struct<"):
         return dg.TableColumn(name, kind, description=description)
     return dg.TableColumn(name, "struct", description=f"{description} Fields: `{kind[7:-1]}`.")

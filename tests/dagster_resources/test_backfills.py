@@ -12,7 +12,7 @@ from gated_site import GatedSite
 from hostile_runs import IN_ONE, LETTERS, batches, load_of
 from in_process import Bench, Run
 
-from dagster_weblake import BatchScrapeRequest, build_weblake_assets, metadata
+from dagster_weblake import BatchScrapeRequest, build_weblake_assets, metadata, weblake_assets
 from dagster_weblake.identity import Lineage
 from weblake import orchestration
 from weblake.errors import AskPerson
@@ -199,3 +199,18 @@ def test_an_open_load_in_a_partition_of_the_path_is_found(bench: Bench, site: Ga
     )
     with pytest.raises(AskPerson, match=r"Load .* of pages is open"):
         Lineage(bench.instance, follows).task(bench.resource.dataset(), key, None, key)
+
+
+def test_equal_reasons_of_several_partitions_are_stated_once(bench: Bench, site: GatedSite) -> None:
+    """A decorated function's path keys are not known when definitions load."""
+    keys, whole = [*"abcdefg"], dg.BackfillPolicy.single_run()
+    assert bench.run(build_weblake_assets("one", BatchScrapeRequest(urls=site.pages(1)))).success
+
+    @weblake_assets(partitions_def=dg.StaticPartitionsDefinition(keys), backfill_policy=whole, retry_policy=None)
+    def two() -> BatchScrapeRequest:
+        return BatchScrapeRequest(urls=site.pages(1), partition={"letter": "{partition_key}"})
+
+    for partitions, named in ((("a", "c"), "a, b, c"), (("a", "g"), "a, b, c, d, e and 2 more")):
+        told = str(bench.run(two, partitions=partitions).failure().description)
+        assert f" partitions failed. {named}: The table documents of" in told
+        assert told.count("A table has one set of keys") == 1

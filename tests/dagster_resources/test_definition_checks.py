@@ -15,6 +15,9 @@ from dagster_weblake import (
     JobRequest,
     ParseRequest,
     ScrapeRequest,
+    UsageRequest,
+    WeblakeResource,
+    build_table_asset,
     build_weblake_assets,
     weblake_assets,
 )
@@ -122,3 +125,48 @@ def test_the_terms_of_a_decorated_asset_and_its_wait_are_checked() -> None:
         weblake_assets("docs", wait="sensro")(lambda: CrawlRequest(url=URL))  # type: ignore[arg-type]
     terms = LandingRequest(deadline=timedelta(hours=1))
     assert weblake_assets("docs", wait="sensor", terms=terms)(lambda: CrawlRequest(url=URL))
+
+
+DAY = {"day": "{partition_key}"}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "more", "refused"),
+    [
+        ((DAY, None), {}, "day; load_date"),
+        ((None, {"source": "web"}), {}, "load_date; source"),
+        (({"day": "x", "site": "y"}, {"site": "y", "day": "x"}), {}, "day, site; site, day"),
+        ((DAY, None), {"to": "s3://lake/web", "wait": "sensor"}, "in s3://lake/web with different"),
+        ((DAY, {"day": "monday"}), {}, None),
+        ((None, None), {}, None),
+    ],
+)
+def test_path_keys_of_one_root_are_compared_when_definitions_load(
+    partitions: tuple[dict[str, str] | None, ...], more: dict[str, Any], refused: str | None
+) -> None:
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+    assets = [
+        asset
+        for name, partition in zip("ab", partitions, strict=True)
+        for asset in build_weblake_assets(name, CrawlRequest(url=URL, partition=partition), partitions_def=days, **more)
+    ]
+
+    @weblake_assets()
+    def unknown() -> CrawlRequest:
+        raise NotImplementedError
+
+    own = [*build_weblake_assets("usage", UsageRequest()), *unknown, build_table_asset("table")]
+    defs = dg.Definitions(assets=[*assets, *own], resources={"weblake": WeblakeResource(root="s3://lake/web")})
+    if refused is None:
+        dg.Definitions.validate_loadable(defs)
+        return
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"assets 'a' and 'b' land in") as raised:
+        dg.Definitions.validate_loadable(defs)
+    assert refused in str(raised.value)
+    apart = [
+        *build_weblake_assets("a", CrawlRequest(url=URL, partition=DAY), partitions_def=days),
+        *build_weblake_assets("b", CrawlRequest(url=URL), to="s3://lake/other"),
+        *build_weblake_assets("c", CrawlRequest(url=URL, partition={"c": "c"}), resource_key="other"),
+    ]
+    resources = {"weblake": WeblakeResource(root="s3://lake/web"), "other": WeblakeResource(root="s3://lake/c")}
+    dg.Definitions.validate_loadable(dg.Definitions(assets=apart, resources=resources))

@@ -223,8 +223,11 @@ class Step:
         errors = sorted(outcome.failed.values(), key=_worth_a_retry, reverse=True)
         text = None
         if len(self.parts) > 1:
-            messages = [f"{partition}: {error}" for partition, error in outcome.failed.items()]
-            text = f"{len(messages)} of {len(self.parts)} partitions failed. " + " | ".join(messages)[:4000]
+            reasons: dict[str, list[str]] = {}
+            for partition, error in outcome.failed.items():
+                reasons.setdefault(str(error), []).append(str(partition))
+            messages = [f"{_listed(partitions)}: {reason}" for reason, partitions in reasons.items()]
+            text = f"{len(outcome.failed)} of {len(self.parts)} partitions failed. " + " | ".join(messages)[:4000]
         receipt = errors[0].receipt
         url = "" if receipt is None else self.job_url(receipt)
         raise as_failure(self.context, errors[0], text, owns_job=self.owns_job, job_url=url) from errors[0]
@@ -250,6 +253,11 @@ def parts_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Part]:
     if definition is None:
         return [Part()]
     return [Part.of(definition, name) for name in context.partition_keys]
+
+
+def _listed(names: list[str]) -> str:
+    """Return the first names of a list, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _refused_for(error: WeblakeError) -> float:

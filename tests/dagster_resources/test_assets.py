@@ -156,7 +156,7 @@ def test_a_general_refusal_ends_the_starts_of_the_other_partitions(
     run = bench.run(parts, partitions=("a", "c"))
     assert not run.success
     assert bench.partitions("parts") == ["a"]  # what was started before lands
-    assert "2 of 3 partitions failed. b: " in str(run.failure().description)
+    assert "2 of 3 partitions failed. b, c: " in str(run.failure().description)
     assert len([each for each in bench.service.requests() if each["method"] == "POST"]) == 2
 
 

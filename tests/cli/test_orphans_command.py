@@ -78,7 +78,7 @@ LAND = f"`weblake land batch {JOB} --to 'my lake'`"
         ),
         (
             replace(OPEN_START, candidates=("one",)),
-            [f"Job one is probably its job. To land it without payment: {SAME}."],
+            [f"Job one is probably its job. To land it: {SAME}."],
         ),
         (
             replace(OPEN_START, candidates=("one", "two"), partition={"team": "a b"}),
@@ -102,6 +102,31 @@ LAND = f"`weblake land batch {JOB} --to 'my lake'`"
                 f"To land it without payment: {SAME}.",
                 f"If that is not possible any more: {LAND}.",
                 CANCEL,
+            ],
+        ),
+        (
+            replace(ON_RECORD, state=None),
+            [
+                "The state of its job is unknown: ask the service first. To land it if the job has not failed: "
+                f"{SAME}.",
+                f"If that is not possible any more: {LAND}.",
+                CANCEL,
+            ],
+        ),
+        (
+            replace(ON_RECORD, state=None, slot="s", run="r", task=("airflow", "dag", "task", "-1")),
+            [
+                "If its task waits or runs, leave it: to clear it would cancel the job. If it does not, to land the "
+                "load: clear the Airflow task dag.task in its run r.",
+                f"If that is not possible any more: {LAND}.",
+                CANCEL,
+            ],
+        ),
+        (
+            replace(ON_RECORD, superseded=True, slot="s", run="r"),
+            [
+                "A later load of its task and run has taken its place, so nothing has to be done.",
+                f"To land its pages as well: {LAND}, with --allow-partial.",
             ],
         ),
         (replace(ON_RECORD, elsewhere=True), [f"To land it without payment: {LAND}.", CANCEL]),

@@ -195,6 +195,30 @@ def test_the_pages_of_a_cancelled_job_of_an_orchestrator_land_by_its_id_and_a_re
     assert lab.service.counts()["batch_scrape_started"] == 1
 
 
+@pytest.mark.parametrize("later", ["started", "landed"])
+@pytest.mark.parametrize("path_keys", [None, {"day": "2026-11-21"}])
+def test_a_load_whose_place_a_later_one_has_taken_is_not_open(
+    lab: Lab, later: str, path_keys: dict[str, str] | None
+) -> None:
+    """Its task was marked failed while it waited, and cleared: to clear it once more would pay for a third job."""
+    task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=1")
+    request = load_request.batch(URLS, Naming(partition=path_keys))
+    lab.web.held.add("*")
+    job_id = lab.begin(generations.place_generation(request, task, 0))
+    lab.client.run(cancelling.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
+    again = replace(task, occasion="max_tries=2")
+    assert generations.choose(lab.client, lab.dataset, again, FAST_POLLS) == 1
+    second = generations.place_generation(request, again, 1)
+    lab.begin(second)
+    lab.web.held.clear()
+    if later == "landed":
+        load.land(lab.client, lab.dataset, second, FAST_POLLS)
+    for found in (orphans.open_loads(lab.dataset), lab.find_open_loads()):
+        assert [each.load_id for each in found.orphans] == ([] if later == "landed" else [second.load_id])
+        assert [(each.load_id, each.superseded) for each in found.cancelled] == [(task.load_id(0), True)]
+        assert "clear" not in " ".join(advice(found.cancelled[0], str(lab.root)))
+
+
 def test_a_waiting_task_is_not_to_be_cleared(lab: Lab) -> None:
     """Clearing a waiting task of Airflow cancels its job, and the next try pays again."""
     found = Orphan(

@@ -139,7 +139,7 @@ def _refuse_if_unreported_job(
         )
         if load.job_id is not None:
             remedy = (
-                f"To land it without payment, materialize {step.key.to_user_string()}{alone} with the run tag "
+                f"To land it, materialize {step.key.to_user_string()}{alone} with the run tag "
                 f"{LOAD_TAG}={load.load_id}."
             )
         raise AskPerson(

@@ -76,6 +76,11 @@ def advice(orphan: Orphan, root: str) -> list[str]:
     from weblake.loads.orphans import GONE, NOT_STARTED, OPEN, PUBLISHED
 
     finish = _finish(orphan, root)
+    if orphan.superseded:
+        sentences = ["A later load of its task and run has taken its place, so nothing has to be done."]
+        if orphan.kind in JOB_KINDS and orphan.job_id is not None:
+            sentences.append(f"To land its pages as well: {_land(orphan, orphan.job_id, root)}, with --allow-partial.")
+        return sentences
     if orphan.record == NOT_STARTED:
         return [f"Nothing was started. To start and land it: {finish}."]
     if orphan.record == PUBLISHED:
@@ -87,7 +92,16 @@ def advice(orphan: Orphan, root: str) -> list[str]:
             "This service does not have its job. If it was started at another one, set WEBLAKE_BASE_URL to it. If not, "
             "its results are lost" + _start_afresh(orphan)
         ]
+    return _job_advice(orphan, root, finish)
+
+
+def _job_advice(orphan: Orphan, root: str, finish: str) -> list[str]:
+    """Return the remedy of a load whose job is on record; without the job's state no remedy says what it costs."""
     sentences = [f"To land it without payment: {finish}."]
+    if orphan.state is None:
+        sentences = [
+            f"The state of its job is unknown: ask the service first. To land it if the job has not failed: {finish}."
+        ]
     by_id = _land(orphan, str(orphan.job_id), root)
     if orphan.state in ("failed", "cancelled"):
         by_id += ", with --allow-partial"
@@ -98,9 +112,10 @@ def advice(orphan: Orphan, root: str) -> list[str]:
             ]
         sentences = [f"Its job ended as {orphan.state!r}. To land its pages: {finish}, with --allow-partial."]
     elif orphan.state != "completed" and orphan.task[:1] == ("airflow",) and not orphan.elsewhere:
+        free = "" if orphan.state is None else " without payment"
         sentences = [
-            "If its task waits or runs, leave it: to clear it would cancel the job. If it does not, to land the load "
-            f"without payment: {finish}."
+            "If its task waits or runs, leave it: to clear it would cancel the job. If it does not, to land the load"
+            f"{free}: {finish}."
         ]
     if orphan.kind in JOB_KINDS and not orphan.elsewhere:
         sentences.append(f"If that is not possible any more: {by_id}.")
@@ -133,7 +148,7 @@ def _start_advice(orphan: Orphan, root: str, finish: str) -> list[str]:
     if not orphan.candidates:
         return [f"The service lists no job for it. Unless it is being started now, nothing was started: {finish}."]
     if len(orphan.candidates) == 1:
-        return [f"Job {orphan.candidates[0]} is probably its job. To land it without payment: {finish}."]
+        return [f"Job {orphan.candidates[0]} is probably its job. To land it: {finish}."]
     several = f"{len(orphan.candidates)} jobs may be it: {', '.join(orphan.candidates[:5])}."
     if orphan.kind not in JOB_KINDS:
         afresh = "start afresh with --new" if orphan.slot is None else "start it in a new run"
@@ -216,8 +231,8 @@ def _show(found: Unlanded, root: str) -> None:
     if found.cancelled:
         named = ", ".join(f"{each.load_id} (job {each.job_id})" for each in found.cancelled[:5])
         output.note(
-            f"weblake: {len(found.cancelled)} loads have ended, because their jobs were cancelled: {escape(named)}. "
-            "`weblake orphans --json` says how to land their pages."
+            f"weblake: given up, because the job was cancelled or a later load of the same task and run has taken its "
+            f"place: {escape(named)}. `weblake orphans --json` says how to land their pages."
         )
     if found.refused:
         output.note(

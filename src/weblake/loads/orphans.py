@@ -20,6 +20,7 @@ from weblake.dataset import layout, ledger_listing, parallel
 from weblake.dataset.ledger_listing import DONE, INTENT
 from weblake.dataset.records import Intent, Job
 from weblake.dataset.root import DOCUMENTS, Dataset, open_dataset
+from weblake.dataset.slots import group_of_intent
 from weblake.errors import FixRequest, GiveUp, JobGone, OutcomeUnknown, StorageRefused, WeblakeError
 from weblake.jobs.polling import JobRef, get_status
 from weblake.loads import lost_starts, starts
@@ -77,6 +78,9 @@ class Orphan:
     candidates: tuple[str, ...] | None = None
     #: Why the service's data is not known; empty if it is known or not needed.
     why: str = ""
+    #: The number of the load within one run of its task; and whether a later one exists, which a retry continues.
+    generation: int = 0
+    superseded: bool = False
 
     @property
     def paid(self) -> bool | None:
@@ -122,7 +126,8 @@ class Unlanded:
     orphans: tuple[Orphan, ...]
     #: Loads that were downloaded and were not complete: their checked files are kept.
     refused: tuple[str, ...] = ()
-    #: Loads whose jobs were cancelled: abandoned, although the pages that they had scraped can be landed. Oldest first.
+    #: Loads that were given up, although the pages that their jobs had scraped can be landed: the job was cancelled, or
+    #: a later load of the same task and run has taken its place. Oldest first.
     cancelled: tuple[Orphan, ...] = ()
     #: Jobs of the last 24 hours that no record of this root names; None if they were not requested.
     unknown_jobs: tuple[UnknownJob, ...] | None = None
@@ -172,9 +177,19 @@ def open_loads(dataset: Dataset) -> Unlanded:
     known = ledger_listing.steps(dataset.ledger)
     unfinished = [ledger_listing.id_of(each) for each, has in known.items() if has & INTENT and not has & DONE]
     found = [*ledger_listing.read_each(dataset.ledger, unfinished, lambda load_id: _classify(dataset, load_id, known))]
-    orphans = (each for each in found if isinstance(each, Orphan))
+    newest: dict[tuple[str | None, str | None], int] = {}
+    for each in found:
+        if isinstance(each, Orphan | Intent):
+            newest[each.slot, each.run] = max(each.generation, newest.get((each.slot, each.run), 0))
+    orphans = [
+        replace(each, superseded=each.superseded or each.generation < newest[each.slot, each.run])
+        for each in found
+        if isinstance(each, Orphan)
+    ]
+    orphans.sort(key=lambda each: (read_time(each.created_at), each.load_id))
     return Unlanded(
-        orphans=tuple(sorted(orphans, key=lambda each: (read_time(each.created_at), each.load_id))),
+        orphans=tuple(each for each in orphans if not each.superseded),
+        cancelled=tuple(each for each in orphans if each.superseded),
         refused=tuple(sorted(each.load_id for each in found if isinstance(each, Intent))),
         refused_keys={each.load_id: each.new_key for each in found if isinstance(each, Intent) and each.new_key},
         unreadable=tuple(sorted((each for each in found if isinstance(each, Unreadable)), key=attrgetter("load_id"))),
@@ -210,13 +225,13 @@ def open_loads_of_task(dataset: Dataset, task: Task, *, others: bool = False) ->
 def find_open_loads(client: FlowRunner, dataset: Dataset, *, unknown_jobs: bool = False) -> Unlanded:
     """Return the open loads with the service's data; if the service fails, the ledger's data and the error."""
     known = open_loads(dataset)
-    lookup = _ServiceLookup(client, dataset, known.orphans)
+    lookup = _ServiceLookup(client, dataset, (*known.orphans, *known.cancelled))
     try:
         found = lookup.all()
         listed = replace(
             known,
-            orphans=tuple(each for each in found if each.state != CANCELLED),
-            cancelled=tuple(each for each in found if each.state == CANCELLED),
+            orphans=tuple(each for each in found if each.state != CANCELLED and not each.superseded),
+            cancelled=tuple(each for each in found if each.state == CANCELLED or each.superseded),
             unknown_jobs=lookup.unknown_jobs(found) if unknown_jobs else None,
         )
     except WeblakeError as error:
@@ -337,4 +352,17 @@ def _orphan(dataset: Dataset, intent: Intent, job: Job | None) -> Orphan:
         job_id=job.job_id if job else None,
         elsewhere=not intent.request_sha256,
         new_key=intent.new_key,
+        generation=intent.generation,
+        superseded=intent.slot is not None and _has_later_generation(dataset, intent),
+    )
+
+
+def _has_later_generation(dataset: Dataset, intent: Intent) -> bool:
+    """Return whether a later load of the same task and run has landed, or was about to be published."""
+    names = dataset.storage.list(f"{layout.SLOTS}/{group_of_intent(intent)}")
+    others = map(dataset.ledger.intent, {name.rpartition("/")[2].partition(".")[0] for name in names})
+    return any(
+        (other.slot, other.run) == (intent.slot, intent.run) and other.generation > intent.generation
+        for other in others
+        if other is not None
     )

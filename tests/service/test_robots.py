@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page_failure import PageFailure
+from weblake_service.web import robots
 from weblake_service.web.fetch import FetchedResponse, Fetcher
 from weblake_service.web.robots import CACHE_S, UNREADABLE_S, RobotsRules
 
@@ -175,3 +177,47 @@ def test_each_origin_has_its_own_file() -> None:
 @pytest.mark.parametrize("body", [b"", b"\xff\xfe\x00nonsense", b"Disallow: /", b"<html>login</html>", b"a:" * 100_000])
 def test_a_malformed_robots_txt_disallows_nothing(body: bytes) -> None:
     assert allowed(site(200, body), "/anything")
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "User-agent: *\n" + "".join(f"Disallow: /*a{n}*b?c={n}\n" for n in range(18_000)),
+        "".join(f"User-agent: a{n}\n" for n in range(450)) + "User-agent: *\n" + "Disallow: /c?\n" * 450,
+    ],
+    ids=["rules", "agents times rules"],
+)
+def test_many_rules_are_applied_in_a_process(rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(robots, "ask", None)
+
+    async def work() -> list[object]:
+        converters = ConverterPool()
+        try:
+            rules_of = RobotsRules(site(body=f"{rules}Crawl-delay: 3\nDisallow: /x/a7b?c=7".encode()), converters)
+            base = "https://site.example"
+            return [
+                await rules_of.allowed(f"{base}/x/a7b?c=7"),
+                await rules_of.allowed(base),
+                await rules_of.crawl_delay(base),
+            ]
+        finally:
+            await converters.aclose()
+
+    assert asyncio.run(work()) == [False, True, 3.0]
+
+
+def test_rules_that_cannot_be_applied_in_time_count_as_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(robots, "_ASK_TIMEOUT_S", 0.0)
+    long_url, clock = "https://site.example/" + "a" * 5000, [0.0]
+
+    async def work(rules: RobotsRules) -> list[object]:
+        told: list[object] = [
+            await rules.allowed(long_url),
+            await rules.allowed(long_url[:30]),
+            await rules.note(long_url),
+        ]
+        clock[0] += UNREADABLE_S
+        return [*told, await rules.allowed(long_url[:30])]
+
+    note = "The rules of https://site.example/robots.txt cannot be applied within 0 s."
+    assert asking(site(), work, clock) == [False, False, note, True]

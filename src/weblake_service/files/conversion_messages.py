@@ -19,9 +19,9 @@ MAX_RESULT_BYTES = 96 << 20
 class ConversionTask(msgspec.Struct, omit_defaults=True):
     """The parameters of a conversion."""
 
-    #: `pdf`, `office`, or for HTML `page`, `attributes` or `media`; the kind of office file is detected from its bytes.
+    #: `pdf`, `office` (its bytes tell which), `text`, `html`, `attributes` or `media` of HTML, `robots`, or `paths`.
     kind: str
-    #: The kind according to the file's name, for files whose bytes are ambiguous.
+    #: The kind according to the file's name, for files whose bytes are ambiguous; for `robots`, the question.
     named: str = ""
     #: Maximum number of PDF pages that are read.
     max_pages: int | None = None

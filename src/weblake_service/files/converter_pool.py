@@ -1,14 +1,17 @@
-"""Pool of processes that convert documents and large pages: started on demand, killed at their deadline.
+"""Pool of processes for work on untrusted input, such as converting pages: started on demand, killed at their deadline.
 
-Converters are native code that reads untrusted input and cannot be interrupted. Each one therefore runs in a separate
-process and handles one file at a time; a process that exceeds its deadline or its memory is replaced.
+Converters are native code that cannot be interrupted. Each one therefore runs in a separate process and handles one
+task at a time; a process that exceeds its deadline or its memory is replaced.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 import msgspec
@@ -19,8 +22,10 @@ from weblake_service.page_failure import PageFailure
 
 #: Maximum address space of one process in bytes.
 MAX_MEMORY_BYTES = 2 << 30
-#: Maximum number of processes.
-MAX_PROCESSES = max(1, min(4, os.cpu_count() or 1))
+#: Maximum number of processes; no team can occupy the last one.
+MAX_PROCESSES = 1 + max(1, min(4, os.cpu_count() or 1))
+#: The team for which the current task works.
+TEAM: ContextVar[str] = ContextVar("TEAM", default="")
 #: Seconds after which an idle process is ended.
 IDLE_S = 60.0
 #: A process whose peak memory reached this number of bytes is not reused, because it would keep the memory.
@@ -46,14 +51,14 @@ class ConverterPool:
     ) -> None:
         self._memory = memory
         self._idle_s = idle
-        self._slots = asyncio.Semaphore(max_processes)
-        self._uploads = asyncio.Semaphore(max_processes + 1)
+        self._slots = _SharedSlots(max_processes)
+        self._uploads = _SharedSlots(max_processes + 1)
         self._idle: list[_ConverterProcess] = []
         self._busy: set[_ConverterProcess] = set()
 
-    def slot(self) -> asyncio.Semaphore:
-        """Return the semaphore for holding an uploaded file in memory: few are held, and the others wait on disk."""
-        return self._uploads
+    def slot(self) -> AbstractAsyncContextManager[None]:
+        """Hold a slot for an uploaded file in memory: few are held, and the others wait on disk."""
+        return self._uploads.hold()
 
     async def convert(self, task: ConversionTask, body: bytes) -> ConversionResult:
         """Return the result of a conversion; the caller sets the deadline, and cancellation kills the process.
@@ -61,7 +66,7 @@ class ConverterPool:
         Raises:
             PageFailure: The process died during the conversion, most likely because it ran out of memory.
         """
-        async with self._slots:
+        async with self._slots.hold():
             process = self._take_idle() or await _ConverterProcess.start(self._memory)
             self._busy.add(process)
             try:
@@ -107,6 +112,19 @@ class ConverterPool:
         if process in self._idle:
             self._idle.remove(process)
             process.end()
+
+
+class _SharedSlots:
+    """Slots of which one team can hold all but one, so that it does not delay the others."""
+
+    def __init__(self, slots: int) -> None:
+        self._all = asyncio.Semaphore(slots)
+        self._of_team: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(max(1, slots - 1)))
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[None]:
+        async with self._of_team[TEAM.get()], self._all:
+            yield
 
 
 class _ConverterProcess:

@@ -1,4 +1,4 @@
-"""Parses web pages that are too large for the service's own process; runs in a converter process."""
+"""Parses pages that may be costly; runs in a converter process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
 from weblake_service.page.attributes import read_attributes
 from weblake_service.page.audio_video import read_media
-from weblake_service.page.html_page import html_document
+from weblake_service.page.html_page import READERS
 from weblake_service.page.requested_formats import PageOptions
 from weblake_service.page_failure import PageFailure
 
@@ -20,7 +20,7 @@ def read_page(body: bytes, task: ConversionTask) -> ConversionResult:
         if task.kind == "media":
             return ConversionResult(document=read_media(task.content_type, body, task.base, task.options["wanted"]))
         wanted = msgspec.convert(task.options, PageOptions)
-        document, links = html_document(task.content_type, body, task.base, wanted)
+        document, links = READERS[task.kind](task.content_type, body, task.base, wanted)
     except PageFailure as failure:
         return ConversionResult(problem="refused", detail=failure.message, code=failure.code, status=failure.status)
     return ConversionResult(document=document, links=links)

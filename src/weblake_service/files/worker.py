@@ -49,10 +49,20 @@ def convert(task: ConversionTask, body: bytes) -> ConversionResult:
             from weblake_service.files.pdf import read_pdf
 
             result = read_pdf(body, task)
-        elif task.kind in {"page", "attributes", "media"}:
+        elif task.kind in {"html", "text", "attributes", "media"}:
             from weblake_service.files.large_pages import read_page
 
             result = read_page(body, task)
+        elif task.kind == "robots":
+            from weblake_service.web.robots import ask, parse_rules
+
+            answer = ask(parse_rules(body), task.named, task.base, task.options["agent"])
+            result = ConversionResult(document={"answer": answer})
+        elif task.kind == "paths":
+            from weblake_service.web.path_patterns import PathPatterns
+
+            patterns = PathPatterns(task.options)
+            result = ConversionResult(links=[text for text in task.options["texts"] if patterns.allows(text)])
         else:
             from weblake_service.files.office import read_office
 
@@ -78,6 +88,8 @@ def _limit(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        # The event loop of the service goes first.
+        os.nice(5)
 
 
 def _die_with_parent() -> None:

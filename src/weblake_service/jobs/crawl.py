@@ -8,12 +8,14 @@ database rows with their outcomes: a resumed crawl offers them again and skips t
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from sqlite3 import Connection
+from typing import TypeVar
 
 from weblake_service.clock import Clock
 from weblake_service.jobs import job_records, page_queue
@@ -33,8 +35,13 @@ _MAX_SITEMAP_URLS = 50_000
 #: Maximum number of URLs recorded for a crawl: a multiple of its limit plus a constant. A calendar has links without
 #: end.
 _RECORDED_PER_PAGE, _RECORDED_SPARE = 5, 2000
-#: Maximum links of one page that are examined, and maximum URLs offered to the frontier in one step without yielding.
-_MAX_LINKS, _OFFERS_PER_STEP = 10_000, 200
+#: Maximum links of one page that are examined.
+_MAX_LINKS = 10_000
+#: Seconds for which the URLs of a crawl may occupy the event loop without a break; one long URL takes 3 ms.
+_STEP_S = 0.001
+
+
+_T = TypeVar("_T")
 
 
 class CrawlSource:
@@ -72,6 +79,7 @@ class CrawlSource:
         self._places: deque[QueuedPage] = deque()
         self._noted: set[str] = {url}
         self._last = 0
+        self._offering = asyncio.Lock()
         self.width = width
 
     async def prepare(self) -> None:
@@ -81,9 +89,7 @@ class CrawlSource:
             self._noted.update(row.url for row in rows)
             await self._replay(rows)
         else:
-            for some in _batches(await self._enqueue_start()):
-                self.on_queued(some)
-                await asyncio.sleep(0)
+            await self.on_queued(await self._enqueue_start())
         if self._obeys:
             wanted = await self._web.crawl_delay(self._start, self._agent)
             self._delay = max(self._delay, min(wanted or 0.0, MAX_DELAY_S))
@@ -122,40 +128,47 @@ class CrawlSource:
             await asyncio.sleep(max(0.0, self._next_start - loop.time()))
             self._next_start = loop.time() + self._delay
 
-    def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
-        """Return the document with the links to visit, or `Dropped` if redirects led to another page of this crawl."""
+    async def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
+        """Return the document with the links to visit, or `Dropped` if redirects led to another page of this crawl.
+
+        Raises:
+            PageFailure: 408; the path patterns take too long.
+        """
         final = scraped.stored.final_url
         if not self._frontier.record_final_url(page.url, final):
             return PageResult(Dropped(final), mark=self._last)
-        links = () if self._sitemap == "only" else self._new_urls(scraped.links[:_MAX_LINKS], page.depth + 1)
-        return PageResult(scraped.stored, list(links), self._last)
+        mark, links = self._last, () if self._sitemap == "only" else scraped.links[:_MAX_LINKS]
+        return PageResult(scraped.stored, await self._new_urls(links, page.depth + 1), mark)
 
-    def on_queued(self, pages: Sequence[QueuedPage]) -> None:
-        """Offer recorded URLs to the frontier; it never returns those that it rejects."""
-        for page in pages:
-            if self._frontier.offer(page.url, page.depth):
-                self._places.append(page)
-            self._last = page.place
+    async def on_queued(self, pages: Sequence[QueuedPage]) -> None:
+        """Offer recorded URLs to the frontier, in the order of the calls; it never returns those that it rejects."""
+        async with self._offering:
+            async for page in _with_breaks(pages):
+                self._offer(page)
+
+    def _offer(self, page: QueuedPage) -> None:
+        if self._frontier.offer(page.url, page.depth):
+            self._places.append(page)
+        self._last = page.place
 
     async def _replay(self, rows: Sequence[QueuedPage]) -> None:
         """Offer the URLs of an earlier run to the frontier in the same order: each result depends on the earlier
         offers.
         """
         landed = deque(sorted((row for row in rows if row.final_url is not None), key=lambda row: row.mark))
-        for some in _batches(rows):
-            for row in some:
-                self.on_queued([row])
-                while landed and landed[0].mark <= row.place:
-                    known = landed.popleft()
-                    self._frontier.record_final_url(known.url, known.final_url)
-            await asyncio.sleep(0)
+        await self._frontier.match_paths([row.url for row in rows])
+        async for row in _with_breaks(rows):
+            self._offer(row)
+            while landed and landed[0].mark <= row.place:
+                known = landed.popleft()
+                self._frontier.record_final_url(known.url, known.final_url)
 
     async def _enqueue_start(self) -> list[QueuedPage]:
         offers = [(self._start, 0)]
         if self._sitemap != "skip":
             async with self._slot():
                 listed = await self._web.sitemap(self._start, _MAX_SITEMAP_URLS)
-            offers += self._new_urls(listed, 0)
+            offers += await self._new_urls(listed, 0)
         now = self._clock.now()
 
         def work(db: Connection) -> list[QueuedPage]:
@@ -167,14 +180,22 @@ class CrawlSource:
 
         return await self._store.write(work)
 
-    def _new_urls(self, urls: Iterable[str], depth: int) -> Iterable[tuple[str, int]]:
-        """Yield the URLs that the frontier could accept and that are not yet recorded, up to the maximum number."""
-        for url in urls:
+    async def _new_urls(self, urls: Sequence[str], depth: int) -> list[tuple[str, int]]:
+        """Return the URLs that the frontier could accept and that are not yet recorded, up to the maximum number."""
+        found: list[tuple[str, int]] = []
+        urls = await self._frontier.match_paths([url for url in urls if url not in self._noted])
+        async for url in _with_breaks(urls):
             if url not in self._noted and len(self._noted) < self._most and self._frontier.wants(url, depth):
                 self._noted.add(url)
-                yield url, depth
+                found.append((url, depth))
+        return found
 
 
-def _batches(pages: Sequence[QueuedPage]) -> Iterable[Sequence[QueuedPage]]:
-    """Yield the pages in batches: a URL takes about 50 microseconds, during which the event loop is blocked."""
-    return (pages[at : at + _OFFERS_PER_STEP] for at in range(0, len(pages), _OFFERS_PER_STEP))
+async def _with_breaks(items: Sequence[_T]) -> AsyncIterator[_T]:
+    """Yield the items, and let the event loop run between them."""
+    began = time.monotonic()
+    for item in items:
+        yield item
+        if time.monotonic() - began > _STEP_S:
+            await asyncio.sleep(0)
+            began = time.monotonic()

@@ -10,6 +10,7 @@ from sqlite3 import Connection, Row
 from weblake_service import ids
 from weblake_service.clock import Clock
 from weblake_service.faults import ActiveFaults
+from weblake_service.files.converter_pool import TEAM
 from weblake_service.jobs import job_records
 from weblake_service.jobs.page_outcomes import Dropped, Outcome
 from weblake_service.jobs.page_queue import QueuedPage
@@ -76,6 +77,7 @@ class JobRun:
 
     async def run(self) -> None:
         """Run until the job has ended; database errors are raised."""
+        TEAM.set(self._team)
         in_flight: set[asyncio.Task[None]] = set()
         bell = asyncio.create_task(self._appended.wait())
         try:
@@ -127,7 +129,7 @@ class JobRun:
             found = await self._scrape(page)
             if before is not None:
                 await before.wait()
-            verdict = self._source.evaluate(page, found) if isinstance(found, Scraped) else PageResult(found)
+            verdict = await self._source.evaluate(page, found) if isinstance(found, Scraped) else PageResult(found)
         except Exception as error:
             if is_shutdown(error):
                 raise
@@ -149,7 +151,7 @@ class JobRun:
             return job_records.finish_page(db, self._job_id, page, verdict.outcome, now, verdict.found, verdict.mark)
 
         added = await self._tools.store.write(work)
-        self._source.on_queued(added or [])
+        await self._source.on_queued(added or [])
         self._announce()
 
     async def _scrape(self, page: QueuedPage) -> Scraped | Outcome:

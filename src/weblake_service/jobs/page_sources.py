@@ -53,10 +53,10 @@ class PageSource(Protocol):
     async def pause(self) -> None:
         """Wait for the delay between two pages."""
 
-    def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
+    async def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
         """Return the outcome of a scraped page for the job."""
 
-    def on_queued(self, pages: Sequence[QueuedPage]) -> None:
+    async def on_queued(self, pages: Sequence[QueuedPage]) -> None:
         """Notify the source of the positions of URLs that were found."""
 
     @property
@@ -109,9 +109,9 @@ class BatchSource:
     async def pause(self) -> None:
         """Do not wait."""
 
-    def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
+    async def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
         """Return the document; every page of a batch has one."""
         return PageResult(scraped.stored)
 
-    def on_queued(self, pages: Sequence[QueuedPage]) -> None:
+    async def on_queued(self, pages: Sequence[QueuedPage]) -> None:
         """Do nothing: a batch follows no links."""

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from weblake_service.clock import Clock, iso
 from weblake_service.config import ServiceConfig
+from weblake_service.files.converter_pool import TEAM
 from weblake_service.jobs import page_cache, page_history
 from weblake_service.jobs.fair_queue import NO_JOB, FairQueue
 from weblake_service.jobs.page_fetcher import FreshPage, PageFetcher
@@ -125,6 +126,7 @@ class Scraper:
         Also the readers of sitemaps hold one: without a limit, the sites of one team that do not respond would occupy
         the connections of all teams.
         """
+        TEAM.set(team)
         async with self._queue.acquire(team, urlsplit(url).netloc, queue) as waited:
             self.active[team] += 1
             try:

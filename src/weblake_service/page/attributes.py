@@ -8,7 +8,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from weblake_service.page.content_types import ContentKind, html_of, kind_of
 from weblake_service.page.parser_limits import limit_nesting
-from weblake_service.page.selectors import attribute_selectors, refuse_costly_selectors
+from weblake_service.page.selectors import attribute_selectors
 
 
 def read_attributes(content_type: str, body: bytes, options: Mapping[str, object]) -> list[dict[str, object]]:
@@ -20,7 +20,6 @@ def read_attributes(content_type: str, body: bytes, options: Mapping[str, object
     tree = None
     if kind_of(content_type, body) is ContentKind.HTML:
         tree = LexborHTMLParser(limit_nesting(html_of(content_type, body)))
-        refuse_costly_selectors(tree, (selector for selector, _ in attribute_selectors(options)))
     return [
         {"selector": selector, "attribute": attribute, "values": _values(tree, selector, attribute)}
         for selector, attribute in attribute_selectors(options)

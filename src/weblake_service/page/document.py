@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from html import escape
 from urllib.parse import quote
 
 from weblake import aio
@@ -16,16 +16,14 @@ from weblake_service.files.file_types import HTML, PDF, type_of_name
 from weblake_service.files.upload import Upload
 from weblake_service.page.content_types import (
     ContentKind,
-    fence_language,
     kind_of,
     kind_of_upload,
     text_of,
     unsupported,
 )
 from weblake_service.page.file_documents import FileDocument, as_base64, convert_file
-from weblake_service.page.html_page import html_document
-from weblake_service.page.markdown import fenced, without_base64_images
-from weblake_service.page.parse_process import THREAD_BYTES, read_html
+from weblake_service.page.html_page import READERS
+from weblake_service.page.parse_process import THREAD_BYTES, is_harmless, read_page
 from weblake_service.page.requested_formats import PageOptions, number, read_page_options
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.fetch import FetchedResponse, Fetcher
@@ -79,14 +77,15 @@ async def scrape(
     wanted = read_page_options(options)
     timeout_s = number(options.get("timeout"), 60_000) / 1000
     headers = options.get("headers")
-    async with page_deadline(url, timeout_s):
-        fetched = await fetcher.get(
-            url,
-            headers={str(k): str(v) for k, v in headers.items()} if isinstance(headers, Mapping) else None,
-            timeout_s=timeout_s,
-            verify=options.get("skip_tls_verification") is False,
-        )
-        kind = kind_of(fetched.content_type, fetched.body)
+    until = time.monotonic() + timeout_s
+    fetched = await fetcher.get(
+        url,
+        headers={str(k): str(v) for k, v in headers.items()} if isinstance(headers, Mapping) else None,
+        timeout_s=timeout_s,
+        verify=options.get("skip_tls_verification") is False,
+    )
+    kind = kind_of(fetched.content_type, fetched.body)
+    async with page_deadline(url, timeout_s, until=until, selectors=wanted.selectors):
         return await _page(fetched, kind, PageOrigin(url, fetched.url), wanted, converters)
 
 
@@ -99,7 +98,7 @@ async def page_of_upload(
     PageFailure if the file cannot be converted.
     """
     wanted = read_page_options(options)
-    async with page_deadline("The file", timeout_s), converters.slot():
+    async with page_deadline("The file", timeout_s, selectors=wanted.selectors), converters.slot():
         file = await asyncio.to_thread(read)
         kind = kind_of_upload(file.name, file.body)
         named = type_of_name(file.name)
@@ -122,22 +121,27 @@ def page_of_body(fetched: FetchedResponse, source_url: str, options: Mapping[str
     """Return HTML or text that was already fetched as a page; the part of `scrape` that needs no I/O."""
     wanted = read_page_options(options)
     kind, source = kind_of(fetched.content_type, fetched.body), PageOrigin(source_url, fetched.url)
-    if kind is not ContentKind.HTML:
-        return _plain_page(fetched, kind, source, wanted)
-    document, links = html_document(fetched.content_type, fetched.body, source.base, wanted)
+    if kind.value not in READERS:
+        return _unconverted_page(fetched, kind, source, wanted)
+    document, links = READERS[kind.value](fetched.content_type, fetched.body, source.base, wanted)
     if "rawHtml" in wanted.formats:
         document["rawHtml"] = text_of(fetched.content_type, fetched.body)
     return _with_service_metadata(fetched, source, wanted, document, links, 1)
 
 
 @asynccontextmanager
-async def page_deadline(what: str, timeout_s: float) -> AsyncIterator[None]:
-    """Cancel the block after `timeout_s` seconds and raise PageFailure."""
+async def page_deadline(
+    what: str, timeout_s: float, *, until: float | None = None, selectors: Sequence[str] = ()
+) -> AsyncIterator[None]:
+    """Cancel the block after `timeout_s` seconds, or at the monotonic time `until`, and raise PageFailure."""
     try:
-        async with aio.timeout(timeout_s):
+        async with aio.timeout(timeout_s if until is None else until - time.monotonic()):
             yield
     except TimeoutError as error:
-        message = f"{what} was not converted within {timeout_s:g} s. Allow more with `timeout`."
+        costly = ", ".join(repr(one) for one in selectors if not is_harmless(b"", [one]))[:500]
+        message = f"{what} was not converted within {timeout_s:g} s. Allow more with `timeout`." + (
+            f" Selectors that cost much on a large page: {costly}. Select by name, class or id." if costly else ""
+        )
         raise PageFailure("SCRAPE_TIMEOUT", message, status=408) from error
 
 
@@ -150,32 +154,25 @@ async def _page(
 ) -> Page:
     own = converters or ConverterPool()
     try:
-        if kind is ContentKind.HTML:
-            return await _html_page(fetched, source, wanted, own)
+        if kind.value in READERS:
+            read = read_page(
+                own, kind.value, fetched.content_type, fetched.body, source.base, wanted, source.public_url
+            )
+            return _with_service_metadata(fetched, source, wanted, *await read, 1)
         if kind is ContentKind.OFFICE or (kind is ContentKind.PDF and wanted.parse_pdf):
             readable = await convert_file(own, fetched.body, source.public_url, wanted, pdf=kind is ContentKind.PDF)
             return await _converted_page(fetched, readable, source, wanted, own)
     finally:
         if own is not converters:
             await own.aclose()
-    make = partial(_plain_page, fetched, kind, source, wanted)
+    make = partial(_unconverted_page, fetched, kind, source, wanted)
     return await asyncio.to_thread(make) if len(fetched.body) > THREAD_BYTES else make()
 
 
-async def _html_page(
-    fetched: FetchedResponse, source: PageOrigin, wanted: PageOptions, converters: ConverterPool
-) -> Page:
-    read = read_html(converters, fetched.content_type, fetched.body, source.base, wanted, source.public_url)
-    return _with_service_metadata(fetched, source, wanted, *await read, 1)
-
-
-def _plain_page(fetched: FetchedResponse, kind: ContentKind, source: PageOrigin, wanted: PageOptions) -> Page:
-    if kind is ContentKind.TEXT:
-        document = _text_document(fetched, wanted)
-    elif kind is ContentKind.PDF and not wanted.parse_pdf:
-        document = as_base64(fetched.body, wanted)
-    else:
+def _unconverted_page(fetched: FetchedResponse, kind: ContentKind, source: PageOrigin, wanted: PageOptions) -> Page:
+    if kind is not ContentKind.PDF or wanted.parse_pdf:
         raise unsupported(fetched.content_type, source.public_url)
+    document = as_base64(fetched.body, wanted)
     return _with_service_metadata(fetched, source, wanted, document, [], 1)
 
 
@@ -192,7 +189,7 @@ async def _converted_page(
         html = readable.html.encode("utf-8", "replace")
         # The main-content filter looks for page boilerplate, which a document does not have.
         whole = replace(wanted, only_main_content=False, block_ads=False)
-        document, found = await read_html(converters, _HTML_TYPE, html, source.base, whole, source.public_url)
+        document, found = await read_page(converters, "html", _HTML_TYPE, html, source.base, whole, source.public_url)
         links = list(dict.fromkeys([*found, *links]))
         document.pop("metadata")
         if "links" in wanted.formats and readable.links:
@@ -226,18 +223,3 @@ def _with_service_metadata(
         metadata["error"] = fetched.reason or f"HTTP {fetched.status}"
     metadata |= {"proxyUsed": "basic", "cacheState": "miss"}
     return Page({**document, "metadata": metadata}, fetched.url, links, credits)
-
-
-def _text_document(fetched: FetchedResponse, wanted: PageOptions) -> dict[str, object]:
-    """Return the document of text that is not HTML: JSON and XML in a code fence, everything else unchanged."""
-    text = text_of(fetched.content_type, fetched.body)
-    document: dict[str, object] = {}
-    if "markdown" in wanted.formats:
-        language = fence_language(fetched.content_type)
-        shown = without_base64_images(text) if wanted.remove_base64_images else text
-        document["markdown"] = fenced(text, language) if language and text.strip() else shown
-    if "html" in wanted.formats:
-        document["html"] = f"<pre>{escape(text, quote=False)}</pre>"
-    if "rawHtml" in wanted.formats:
-        document["rawHtml"] = text
-    return document

@@ -1,19 +1,20 @@
-"""Converts HTML to a document; runs in the service process, and for large pages in a converter process."""
+"""Converts HTML or text to a document; harmless bodies in the service process, others in a converter process."""
 
 from __future__ import annotations
+
+from html import escape
 
 from selectolax.lexbor import LexborHTMLParser
 
 from weblake_service.page.ad_removal import drop_ads
-from weblake_service.page.content_types import html_of
+from weblake_service.page.content_types import fence_language, html_of, text_of
 from weblake_service.page.formulas import keep_tex_scripts
 from weblake_service.page.links import base_of, images_in, links_in, resolve_all, set_image_sources
 from weblake_service.page.main_content import Content, select_content
-from weblake_service.page.markdown import to_markdown
+from weblake_service.page.markdown import fenced, to_markdown, without_base64_images
 from weblake_service.page.metadata import read_metadata
 from weblake_service.page.parser_limits import limit_nesting
 from weblake_service.page.requested_formats import PageOptions
-from weblake_service.page.selectors import refuse_costly_selectors
 
 _TOO_DEEP_WARNING = "The page nests deeper than can be converted; text at the bottom is missing from the markdown."
 
@@ -53,10 +54,28 @@ def html_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
     return {**document, "metadata": metadata}, links
 
 
+def text_document(content_type: str, body: bytes, url: str, wanted: PageOptions) -> tuple[dict[str, object], list[str]]:
+    """Return the document of text that is not HTML, without its rawHtml, and no links: JSON and XML in a code fence,
+    everything else unchanged.
+    """
+    text = text_of(content_type, body)
+    document: dict[str, object] = {}
+    if "markdown" in wanted.formats:
+        language = fence_language(content_type)
+        shown = without_base64_images(text) if wanted.remove_base64_images else text
+        document["markdown"] = fenced(text, language) if language and text.strip() else shown
+    if "html" in wanted.formats:
+        document["html"] = f"<pre>{escape(text, quote=False)}</pre>"
+    return document, []
+
+
+#: What makes a document of a body, by its kind.
+READERS = {"html": html_document, "text": text_document}
+
+
 def _content(tree: LexborHTMLParser, wanted: PageOptions) -> Content:
     keep_tex_scripts(tree)
     set_image_sources(tree)
-    refuse_costly_selectors(tree, (*wanted.include_tags, *wanted.exclude_tags))
     if wanted.block_ads and not wanted.only_main_content and not wanted.include_tags:
         drop_ads(tree)
     return select_content(

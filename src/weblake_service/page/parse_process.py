@@ -1,13 +1,14 @@
-"""Chooses where HTML is parsed: small pages in this process, large ones in a converter process.
+"""Chooses where a page is parsed: harmless pages in this process, all others in a converter process.
 
-A crafted page of a megabyte can take minutes and gigabytes to parse. A converter process bounds both, and the service
-stays responsive (docs/decisions/026-html-in-processes.md).
+A crafted page or selector of a few kilobytes can take minutes and gigabytes. A converter process bounds both, because
+it is killed at the deadline of the scrape, and the service stays responsive (docs/decisions/026-html-in-processes.md).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -17,31 +18,44 @@ from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page.attributes import read_attributes
 from weblake_service.page.audio_video import read_media
 from weblake_service.page.content_types import text_of
-from weblake_service.page.html_page import html_document
+from weblake_service.page.html_page import READERS
 from weblake_service.page.requested_formats import PageOptions
+from weblake_service.page.selectors import attribute_selectors
 from weblake_service.page_failure import PageFailure
 
-#: Bytes from which a page is parsed in a thread, so that the event loop stays responsive.
+#: Bytes from which a body is decoded in a thread, so that the event loop stays responsive.
 THREAD_BYTES = 50_000
-#: Bytes from which a page is parsed in a separate process: a crafted page of this size can take seconds.
-PROCESS_BYTES = 250_000
+#: Maximum bytes, tags and selectors of a page that is parsed in this process: the worst arrangement of them takes some
+#: hundredths of a second.
+_HARMLESS_BYTES, _HARMLESS_TAGS, _HARMLESS_SELECTORS = 16_000, 100, 20
+#: Selectors that look at each element once: without combinators and pseudo-classes.
+_HARMLESS_SELECTOR = re.compile(r"[\w#.*-]+(?:\[[\w-]+\])?(?:\s*,\s*[\w#.*-]+(?:\[[\w-]+\])?)*")
 
 
-async def read_html(
-    converters: ConverterPool, content_type: str, body: bytes, base: str, wanted: PageOptions, name: str
+def is_harmless(body: bytes, selectors: Sequence[str] = ()) -> bool:
+    """Return whether a page of this size and these CSS selectors on it take some hundredths of a second at most."""
+    return (
+        len(body) <= _HARMLESS_BYTES
+        and body.count(b"<") <= _HARMLESS_TAGS
+        and len(selectors) <= _HARMLESS_SELECTORS
+        and all(_HARMLESS_SELECTOR.fullmatch(selector) for selector in selectors)
+    )
+
+
+async def read_page(
+    converters: ConverterPool, kind: str, content_type: str, body: bytes, base: str, wanted: PageOptions, name: str
 ) -> tuple[dict[str, object], list[str]]:
-    """Return the document and all links of a page; `name` identifies the page in messages.
+    """Return the document and all links of a page whose kind is `html` or `text`; `name` identifies it in messages.
 
     Raises:
         PageFailure: The page needs more memory than one page may use, or a selector cannot be run on it.
     """
-    if len(body) > PROCESS_BYTES:
-        task = ConversionTask("page", content_type=content_type, base=base, options=msgspec.to_builtins(wanted))
+    if is_harmless(body, wanted.selectors):
+        document, links = READERS[kind](content_type, body, base, wanted)
+    else:
+        task = ConversionTask(kind, content_type=content_type, base=base, options=msgspec.to_builtins(wanted))
         result = _raise_problem(await converters.convert(task, body), name)
         document, links = result.document, result.links
-    else:
-        read = partial(html_document, content_type, body, base, wanted)
-        document, links = await asyncio.to_thread(read) if len(body) > THREAD_BYTES else read()
     if "rawHtml" in wanted.formats:
         # The HTML need not be sent back from the other process.
         raw = partial(text_of, content_type, body)
@@ -52,9 +66,9 @@ async def read_html(
 async def attributes_of(
     converters: ConverterPool, content_type: str, body: bytes, options: Mapping[str, object], name: str
 ) -> dict[str, object]:
-    """Return the format `attributes` of a page; raises PageFailure as `read_html` does."""
-    if len(body) <= PROCESS_BYTES:
-        return {"attributes": await asyncio.to_thread(read_attributes, content_type, body, options)}
+    """Return the format `attributes` of a page; raises PageFailure as `read_page` does."""
+    if is_harmless(body, [selector for selector, _ in attribute_selectors(options)]):
+        return {"attributes": read_attributes(content_type, body, options)}
     task = ConversionTask("attributes", content_type=content_type, options={"formats": options.get("formats")})
     return _raise_problem(await converters.convert(task, body), name).document
 
@@ -67,9 +81,8 @@ async def media_of(
     Raises:
         PageFailure: The page cannot be parsed.
     """
-    reads_here = len(body) <= PROCESS_BYTES
-    if reads_here:
-        return await asyncio.to_thread(read_media, content_type, body, url, wanted)
+    if is_harmless(body):
+        return read_media(content_type, body, url, wanted)
     task = ConversionTask("media", content_type=content_type, base=url, options={"wanted": wanted})
     return _raise_problem(await converters.convert(task, body), name).document
 

@@ -31,9 +31,14 @@ class PageOptions:
     page_markers: bool = False
 
     @property
+    def selectors(self) -> tuple[str, ...]:
+        """Return the CSS selectors that select the content."""
+        return (*self.include_tags, *self.exclude_tags)
+
+    @property
     def selects_content(self) -> bool:
         """Return whether CSS selectors select the content."""
-        return bool(self.include_tags or self.exclude_tags)
+        return bool(self.selectors)
 
     @property
     def needs_html(self) -> bool:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from selectolax.lexbor import LexborHTMLParser, SelectolaxError
-
-from weblake_service.page_failure import PageFailure
 
 #: Maximum characters of one selector, and maximum selectors of one request: more than people write by hand.
 _MAX_CHARS = 1000
 _MAX_SELECTORS = 500
-#: Maximum comparisons of counting selectors: about two seconds.
-_MAX_COMPARISONS = 250_000_000
-_MAX_NESTING = 20
 
 
 def selector_problem(options: Mapping[str, object]) -> str | None:
@@ -45,27 +39,6 @@ def attribute_selectors(options: Mapping[str, object]) -> list[tuple[str, str]]:
         if isinstance(entry, Mapping) and entry.get("type") == "attributes"
         for one in entry.get("selectors") or ()
     ]
-
-
-def refuse_costly_selectors(tree: LexborHTMLParser, selectors: Iterable[str]) -> None:
-    """Check that counting selectors can be run on a page: their cost grows with the square of the elements counted.
-
-    Raises:
-        PageFailure: Running them would block the whole service.
-    """
-    counting = [selector.lower() for selector in selectors if ":nth-" in selector.lower()]
-    if not counting:
-        return
-    siblings = Counter(node.parent.mem_id for node in tree.css("*") if node.parent is not None)
-    steps = sum(number * number for number in siblings.values())
-    # Within :has() a selector may be run for every element around it.
-    runs = sum(selector.count(":nth-") * (_MAX_NESTING if ":has(" in selector else 1) for selector in counting)
-    if steps * runs > _MAX_COMPARISONS:
-        message = (
-            f"The page has up to {max(siblings.values())} elements side by side, too many for selectors that count "
-            "(:nth-child and its like). Select by name, class or attribute."
-        )
-        raise PageFailure("BAD_REQUEST", message, status=400)
 
 
 def _selectors(options: Mapping[str, object]) -> Iterator[tuple[str, str]]:

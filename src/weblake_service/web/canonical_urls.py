@@ -9,7 +9,6 @@ from w3lib.url import canonicalize_url
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _INDEX_FILE = re.compile(r"/(?:index|default)\.(?:html?|xhtml|php|aspx?|jsp)$", re.IGNORECASE)
-_LAST_WHITESPACE = re.compile(r"\s+\Z")
 
 
 def split(url: str) -> SplitResult | None:
@@ -34,7 +33,8 @@ def url_to_visit(parts: SplitResult, *, ignore_query: bool) -> str:
     """Return the URL as a crawl fetches it: as found, without fragment and, if requested, without query."""
     url = urlunsplit(parts._replace(query="") if ignore_query else parts)
     # Whitespace that was before the fragment is part of the URL. At its end, `split` would remove it.
-    return _LAST_WHITESPACE.sub(lambda found: quote(found[0]), url)
+    visible = url.rstrip()
+    return visible + quote(url[len(visible) :])
 
 
 def canonical_key(parts: SplitResult, *, similar: bool, ignore_query: bool) -> str:

@@ -1,4 +1,4 @@
-"""The frontier of a crawl: which URLs it visits, in which order, and how many. No I/O.
+"""The frontier of a crawl: which URLs it visits, in which order, and how many.
 
 Breadth first, in the order in which links were found, so that two crawls of an unchanged site visit the same pages.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import SplitResult
 
+from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page_failure import PageFailure
 from weblake_service.web import canonical_urls
 from weblake_service.web.path_patterns import PathPatterns
@@ -38,12 +39,12 @@ class Frontier:
     The start URL is always visited when offered, even if a pattern excludes it: without it no other URL is found.
     """
 
-    def __init__(self, start_url: str, options: Mapping[str, object]) -> None:
+    def __init__(self, start_url: str, options: Mapping[str, object], converters: ConverterPool | None = None) -> None:
         start = canonical_urls.split(start_url)
         if start is None:
             message = f"{start_url!r} is not an http or https URL. Mend it and start the crawl again."
             raise PageFailure("BAD_REQUEST", message, status=400)
-        self._patterns = PathPatterns(options)
+        self._patterns, self._converters = PathPatterns(options), converters
         self._ignore_query = options.get("ignore_query_parameters") is True
         self._similar = options.get("deduplicate_similar_urls") is not False
         self._entire = options.get("crawl_entire_domain") is True
@@ -68,7 +69,7 @@ class Frontier:
 
     def offer(self, url: str, depth: int) -> bool:
         """Offer a URL found `depth` links from the start; return True if it is new and will be visited."""
-        parts = canonical_urls.split(url) if len(url) <= _MAX_URL_CHARS else None
+        parts = _split(url)
         if parts is None:
             return False
         key = self._key(parts)
@@ -83,8 +84,20 @@ class Frontier:
 
     def wants(self, url: str, depth: int) -> bool:
         """Return whether the options allow the crawl to visit this URL, whether or not it was offered before."""
-        parts = canonical_urls.split(url)
+        parts = _split(url)
         return parts is not None and self._wants(parts, depth)
+
+    async def match_paths(self, urls: Sequence[str]) -> Sequence[str]:
+        """Return the URLs without those that costly path patterns do not allow; call it before `wants` or `offer`.
+
+        Raises:
+            PageFailure: 408; the patterns take too long.
+        """
+        if self._converters is None or not self._patterns.is_costly(urls):
+            return urls
+        texts = {url: self._text_of(parts) for url in urls if (parts := _split(url)) is not None}
+        allowed = await self._patterns.match(list(texts.values()), self._converters)
+        return [url for url, text in texts.items() if text in allowed]
 
     def take(self) -> tuple[str, int] | None:
         """Return the next URL and its depth; None if the queue is empty or the limit is reached."""
@@ -124,9 +137,12 @@ class Frontier:
             return False
         if _BINARY_FILE.search(parts.path) or not self._in_scope(parts):
             return False
-        return self._patterns.allows(
-            canonical_urls.url_to_visit(parts, ignore_query=False) if self._patterns.on_full_url else parts.path
-        )
+        return self._patterns.allows(self._text_of(parts))
+
+    def _text_of(self, parts: SplitResult) -> str:
+        """Return what the path patterns are matched against: RE2 works on UTF-8, which has no lone surrogates."""
+        text = canonical_urls.url_to_visit(parts, ignore_query=False) if self._patterns.on_full_url else parts.path
+        return text.encode("utf-8", "replace").decode("utf-8")
 
     def _key(self, parts: SplitResult) -> str:
         return canonical_urls.canonical_key(parts, similar=self._similar, ignore_query=self._ignore_query)
@@ -139,6 +155,10 @@ class Frontier:
         if self._subdomains and any(site.endswith(f".{home}") for home, _ in self._scopes):
             return True
         return self._external
+
+
+def _split(url: str) -> SplitResult | None:
+    return canonical_urls.split(url) if len(url) <= _MAX_URL_CHARS else None
 
 
 def _folder(path: str) -> str:

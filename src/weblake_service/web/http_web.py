@@ -31,8 +31,8 @@ class HttpWeb:
 
     def __init__(self, config: ServiceConfig) -> None:
         self._fetcher = Fetcher(allow_private=config.allow_private)
-        self._robots = RobotsRules(self._fetcher)
         self._converters = ConverterPool()
+        self._robots = RobotsRules(self._fetcher, self._converters)
         self._browsers = ScrapeBrowser(allow_private=config.allow_private, max_pages=config.max_browser_pages)
 
     async def scrape(self, url: str, options: Mapping[str, object]) -> AnsweredPage:
@@ -90,7 +90,7 @@ class HttpWeb:
 
     def frontier(self, url: str, options: Mapping[str, object]) -> CrawlQueue:
         """Return the frontier of a crawl."""
-        return Frontier(url, options)
+        return Frontier(url, options, self._converters)
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
         """Post to the checked address, under the host name of the URL; redirects are not followed."""
@@ -98,7 +98,7 @@ class HttpWeb:
 
     def clear_cache(self) -> None:
         """Clear the cache of robots.txt files."""
-        self._robots = RobotsRules(self._fetcher)
+        self._robots = RobotsRules(self._fetcher, self._converters)
 
     async def aclose(self) -> None:
         """Close all connections, the browser and the converter processes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from weblake_service.browser.browser_identity import BrowserIdentity
@@ -19,6 +19,9 @@ class CrawlQueue(Protocol):
 
     def wants(self, url: str, depth: int) -> bool:
         """Return whether the options allow the crawl to visit the URL, whether or not it was offered before."""
+
+    async def match_paths(self, urls: Sequence[str]) -> Sequence[str]:
+        """Return the URLs without those that costly path patterns do not allow; call it before `wants` or `offer`."""
 
     def take(self) -> tuple[str, int] | None:
         """Return the next URL and its depth, in the order of the offers; None if there is none or at the limit."""

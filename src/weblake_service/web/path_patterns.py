@@ -6,17 +6,27 @@ on the public service. It has no look-around and no back-references.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import re2  # type: ignore[import-untyped]
 
+from weblake import aio
+from weblake_service.files.conversion_messages import ConversionTask
+from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page_failure import PageFailure
 
 #: Maximum memory of one compiled pattern in bytes; a larger one is refused.
 _MAX_PATTERN_BYTES = 1 << 20
 #: Maximum patterns of one list, and maximum characters of one pattern.
 _MAX_PATTERNS, _MAX_PATTERN_CHARS = 1000, 2000
+#: Maximum instructions of all patterns of one list, into which RE2 compiles them.
+_MAX_INSTRUCTIONS = 200_000
+#: Steps that take some hundredths of a second: RE2 needs at most one for each instruction and each character; the call
+#: of one pattern takes as long as 150 of them.
+_HARMLESS_STEPS, _CALL_STEPS = 3_000_000, 150
+#: Seconds for matching `_BATCH` texts.
+_TIMEOUT_S, _BATCH = 10.0, 200
 _HINTS = (
     ("invalid perl operator", "look-around is not known: use includePaths and excludePaths together"),
     ("invalid escape sequence", "escapes such as \\1 or \\Z are not known"),
@@ -37,6 +47,11 @@ class PathPatterns:
     def __init__(self, options: Mapping[str, object]) -> None:
         self._include = _compile_all(options.get("include_paths"), "includePaths")
         self._exclude = _compile_all(options.get("exclude_paths"), "excludePaths")
+        self._options: Mapping[str, Any] = options
+        self._steps_per_text = _CALL_STEPS * (len(self._include) + len(self._exclude))
+        self._steps_per_char = sum(pattern.programsize for pattern in (*self._include, *self._exclude))
+        #: Texts that were found to be allowed in a converter process.
+        self._allowed: set[str] = set()
         #: Whether the patterns are matched against the whole URL, or its path only.
         self.on_full_url = options.get("regex_on_full_url") is True
 
@@ -44,11 +59,33 @@ class PathPatterns:
         """Return whether no exclude pattern matches and, if there are include patterns, one of them matches."""
         if not (self._include or self._exclude):
             return True
-        # RE2 works on UTF-8, and a lone surrogate cannot be encoded.
-        text = text.encode("utf-8", "replace").decode("utf-8")
+        if text in self._allowed:
+            return True
         if any(pattern.search(text) for pattern in self._exclude):
             return False
         return not self._include or any(pattern.search(text) for pattern in self._include)
+
+    def is_costly(self, texts: Sequence[str]) -> bool:
+        """Return whether matching these texts could block the event loop."""
+        steps = self._steps_per_text * len(texts) + self._steps_per_char * sum(map(len, texts))
+        return bool(steps > _HARMLESS_STEPS)
+
+    async def match(self, texts: Sequence[str], converters: ConverterPool) -> set[str]:
+        """Match texts in a converter process; return those that are allowed, and remember them for `allows`.
+
+        Raises:
+            PageFailure: 408; the patterns take too long.
+        """
+        lists = {name: self._options.get(name) or () for name in ("include_paths", "exclude_paths")}
+        for start in range(0, len(texts), _BATCH):
+            task = ConversionTask("paths", options={**lists, "texts": texts[start : start + _BATCH]})
+            try:
+                async with aio.timeout(_TIMEOUT_S):
+                    self._allowed.update((await converters.convert(task, b"")).links)
+            except TimeoutError as error:
+                message = f"includePaths and excludePaths take more than {_TIMEOUT_S:g} s on the URLs of a page."
+                raise PageFailure("SCRAPE_TIMEOUT", f"{message} Use fewer or simpler patterns.", status=408) from error
+        return self._allowed.intersection(texts)
 
 
 def _compile_all(given: object, name: str) -> list[Any]:
@@ -56,7 +93,14 @@ def _compile_all(given: object, name: str) -> list[Any]:
         return []
     if len(given) > _MAX_PATTERNS:
         raise _invalid_pattern(f"{name} holds {len(given)} patterns; at most {_MAX_PATTERNS} are taken.")
-    return [_compile(str(text), name) for text in given]
+    compiled: list[Any] = []
+    room = _MAX_INSTRUCTIONS
+    for text in given:
+        compiled.append(_compile(str(text), name))
+        room -= compiled[-1].programsize
+        if room < 0:
+            raise _invalid_pattern(f"{name} is too large as a whole. Use fewer or simpler patterns.")
+    return compiled
 
 
 def _compile(text: str, name: str) -> Any:

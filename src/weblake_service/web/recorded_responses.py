@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,17 +72,20 @@ async def scrape_with(
     converters: ConverterPool,
 ) -> AnsweredPage:
     """Make a page from the response of a fetcher; raises PageFailure if there is none, or it has no text."""
+    timeout_s = number(options.get("timeout"), 60_000) / 1000
+    until = time.monotonic() + timeout_s
     page = await scrape(url, _without_extra_formats(options), fetcher)
     fetched = fetcher.fetched if isinstance(fetcher, RecordingFetcher) else None
-    answer, timeout_s = fetched or await fetcher.get(url), number(options.get("timeout"), 60_000) / 1000
+    answer, named = fetched or await fetcher.get(url), attribute_selectors(options)
     media, source = requested_media(options), (converters, answer.content_type, answer.body)
     found, failures = dict(answer.captured), dict(answer.failures)
     for names, read in (
-        (["attributes"] if attribute_selectors(options) else [], partial(attributes_of, *source, options, url)),
+        (["attributes"] if named else [], partial(attributes_of, *source, options, url)),
         (media, partial(media_of, *source, media, answer.url, url)),
     ):
         try:
-            async with page_deadline(url, timeout_s):
+            selectors = [selector for selector, _ in named] if names == ["attributes"] else []
+            async with page_deadline(url, timeout_s, until=until, selectors=selectors):
                 found |= await read() if names else {}
         except PageFailure as failure:
             failures |= dict.fromkeys(names, failure)

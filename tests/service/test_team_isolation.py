@@ -1,0 +1,128 @@
+"""Costly pages, selectors, patterns, rules and sitemaps of one team do not delay the calls of another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import loopback_site as loopback
+import pytest
+
+from weblake_service.config import ServiceConfig, ServiceKey
+from weblake_service.server import LocalService
+from weblake_service.web import path_patterns, robots
+
+Site, site = loopback.Site, loopback.site
+#: Seconds that a small page of one team may take while another team's costly call runs, and milliseconds of that call.
+MOST_WAIT, TIMEOUT = 1.0, 1500
+NESTED, FLAT, COSTLY = "<div>" * 500 + "x", "<a href=/>x</a>" * 2000, "a:has(~ a:has(~ b))"
+
+#: Each costly page and the options of its scrape; none of them can be converted in the time.
+PAGES: dict[str, tuple[str, dict[str, object]]] = {
+    "selected": (NESTED, {"includeTags": ["div:has(div div b)"]}),
+    "excluded": (FLAT, {"excludeTags": [COSTLY]}),
+    "attributes": (FLAT, {"formats": [{"type": "attributes", "selectors": [{"selector": COSTLY, "attribute": "id"}]}]}),
+    "code in lists": ("<li><pre>x" * 400, {}),
+}
+
+#: Each costly site: its files besides a start page, and the options of a crawl.
+SITES: dict[str, tuple[dict[str, str], dict[str, object]]] = {
+    "robots.txt": ({"/robots.txt": "User-agent: *\n" + "Disallow: /*a*b?c=\n" * 18_000}, {}),
+    "agents": (
+        {"/robots.txt": "".join(f"User-agent: a{n}\n" for n in range(9000)) + "Disallow: /*a*b?c=\n" * 9000},
+        {},
+    ),
+    "patterns": ({}, {"includePaths": [f"^/a{n}" for n in range(1000)], "excludePaths": ["[ab]*b[ab]{900}b"] * 100}),
+    "long links": ({"/": "".join(f"<a href='/{' ' * 4000}{n}'>x</a>" for n in range(500))}, {}),
+    "sitemap": (
+        {"/sitemap.xml": "<urlset>" + "".join(f"<url><loc>/{n}/{'x' * 100}</loc></url>" for n in range(40_000))},
+        {},
+    ),
+}
+
+
+class Teams:
+    """A service with two teams, and a site with costly pages."""
+
+    def __init__(self, site: loopback.Site) -> None:
+        keys = [ServiceKey("test-key-red", "one", "red"), ServiceKey("test-key-blue", "one", "blue")]
+        self.site = site
+        self.service = LocalService(":memory:", keys=keys, allow_private=True, config=ServiceConfig()).start()
+        self.site.page("/small", b"<p>A small page.")
+
+    def post(self, path: str, team: str, **body: object) -> httpx.Response:
+        headers = {"Authorization": f"Bearer test-key-{team}"}
+        url = self.service.url + path
+        return httpx.post(url, json=body, headers=headers, timeout=120, trust_env=False, verify=False)
+
+    def status(self, path: str) -> dict[str, Any]:
+        headers = {"Authorization": "Bearer test-key-red"}
+        reply = httpx.get(self.service.url + path, headers=headers, timeout=120, trust_env=False, verify=False)
+        return dict(reply.json())
+
+    def wait(self) -> float:
+        """Return the seconds that a small page of the other team takes."""
+        began = time.monotonic()
+        reply = self.post("/v2/scrape", "blue", url=self.site.url("/small"), maxAge=0)
+        assert reply.json()["data"]["markdown"] == "A small page."
+        return time.monotonic() - began
+
+    def beside(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Make a costly call, and return its result if another team's pages did not wait for it.
+
+        Make it again if one of them did: a costly call blocks the service each time, a busy machine does not.
+        """
+        longest: list[float] = []
+        for _ in range(3):
+            results: list[dict[str, Any]] = []
+            costly = threading.Thread(target=lambda to=results: to.append(call()))
+            costly.start()
+            longest.append(0.0)
+            while costly.is_alive():
+                longest[-1] = max(longest[-1], self.wait())
+                costly.join(0.05)
+            if longest[-1] < MOST_WAIT:
+                return results[0]
+        raise AssertionError(f"a small page of another team waited {longest} s")
+
+
+@pytest.fixture
+def teams(site: loopback.Site) -> Iterator[Teams]:
+    teams = Teams(site)
+    yield teams
+    teams.service.stop()
+
+
+@pytest.mark.parametrize("name", ["selected", *(pytest.param(name, marks=pytest.mark.system) for name in [*PAGES][1:])])
+def test_a_costly_page_ends_at_its_timeout_and_delays_no_other_team(teams: Teams, name: str) -> None:
+    body, options = PAGES[name]
+    request = {"url": teams.site.page("/costly", body.encode()), "maxAge": 0, "timeout": TIMEOUT, **options}
+    told = teams.beside(lambda: dict(teams.post("/v2/scrape", "red", **request).json()))
+    assert told["code"] == "SCRAPE_TIMEOUT", told
+    assert told["error"].startswith(f"{request['url']} was not converted within 1.5 s. "), told
+    selectors = [one for one in ("div:has(div div b)", COSTLY) if one in str(options)]
+    assert all(repr(selector) in told["error"] for selector in selectors), told
+
+
+@pytest.mark.parametrize(
+    "name", ["patterns", *(pytest.param(name, marks=pytest.mark.system) for name in SITES if name != "patterns")]
+)
+def test_a_crawl_of_a_costly_site_delays_no_other_team(
+    teams: Teams, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(robots, "_ASK_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(path_patterns, "_TIMEOUT_S", 1.0)
+    files, options = SITES[name]
+    for path, text in {"/": "".join(f"<a href='/{'ab' * 500}{n}'>x</a>" for n in range(300)), **files}.items():
+        teams.site.page(path, text.encode(), content_type="text/plain" if path == "/robots.txt" else "text/html")
+
+    def crawl() -> dict[str, Any]:
+        job = teams.post("/v2/crawl", "red", url=teams.site.url(), limit=3, **options).json()["id"]
+        while (status := teams.status(f"/v2/crawl/{job}"))["status"] == "scraping":
+            time.sleep(0.05)
+        return status
+
+    assert teams.beside(crawl)["status"] == "completed"

@@ -88,8 +88,6 @@ def _limit(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        # The event loop of the service goes first.
-        os.nice(5)
 
 
 def _die_with_parent() -> None:

@@ -221,6 +221,30 @@ def test_headers_are_sent_to_the_requested_site_only(lab: BrowserLab) -> None:
         other.server_close()
 
 
+def test_the_headers_of_a_crawl_are_not_sent_to_another_site_that_it_links_to(lab: BrowserLab) -> None:
+    other = browser_lab.open_site()
+    try:
+        foreign = other.page("/", b"<p>foreign</p>")
+        url = lab.site.page("/crawled/", f"<a href='{foreign}'>x</a>".encode())
+        options = {"headers": {"X-Token": "secret", "Cookie": "session=abc"}, "waitFor": 1}
+        body = {"url": url, "allowExternalLinks": True, "ignoreRobotsTxt": True, "scrapeOptions": options}
+        key = {"Authorization": "Bearer red-key"}
+        job = lab.http.post("/v2/crawl", json=body, headers=key).json()["id"]
+        pages = until(lambda: _documents_of_ended(lab, job))
+        assert {page["metadata"]["url"] for page in pages} == {url, foreign}
+        assert lab.requests_for("/crawled/")[-1]["x-token"] == "secret"
+        assert "/" in [path for path, _ in other.requests]
+        assert all({"x-token", "cookie"}.isdisjoint(sent) for _, sent in other.requests)
+    finally:
+        other.shutdown()
+        other.server_close()
+
+
+def _documents_of_ended(lab: BrowserLab, job: str) -> list[dict[str, Any]] | None:
+    status = lab.http.get(f"/v2/crawl/{job}", headers={"Authorization": "Bearer red-key"}).json()
+    return status["data"] if status["status"] == "completed" else None
+
+
 def test_the_credentials_of_a_url_are_sent_to_its_site(lab: BrowserLab) -> None:
     def guarded(handler: Any) -> None:
         if handler.headers["authorization"] == "Basic bWU6cGFzcyB3b3Jk":

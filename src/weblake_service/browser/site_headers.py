@@ -12,10 +12,8 @@ from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
 from weblake_service.browser.context_settings import SiteCredentials
-from weblake_service.web.redirect_chain import same_site
+from weblake_service.web.redirect_chain import is_same_site
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
@@ -27,14 +25,13 @@ async def send_headers(page: Page, url: str, private: SiteCredentials, egress_pr
     A client that intercepts requests must also answer authentication challenges, so this module supplies the
     credentials of the site and of the egress proxy.
     """
-    home = httpx.URL(url)
     protocol = await page.context.new_cdp_session(page)
     tasks: set[asyncio.Task[None]] = set()
     #: Ids of requests that were already answered: wrong credentials are not repeated.
     tried: set[str] = set()
 
     def paused(event: dict[str, Any]) -> None:
-        later(_continue_request(protocol, event, home, private.headers))
+        later(_continue_request(protocol, event, url, private.headers))
 
     def on_auth_required(event: dict[str, Any]) -> None:
         first = event["requestId"] not in tried
@@ -74,21 +71,12 @@ async def _answer_auth_request(
         )
 
 
-async def _continue_request(
-    protocol: CDPSession, event: dict[str, Any], home: httpx.URL, headers: Mapping[str, str]
-) -> None:
+async def _continue_request(protocol: CDPSession, event: dict[str, Any], home: str, headers: Mapping[str, str]) -> None:
     answer: dict[str, Any] = {"requestId": event["requestId"]}
     request = event["request"]
-    if _is_own_site(home, request["url"]):
+    if is_same_site(home, request["url"]):
         sent = {name.lower(): value for name, value in request["headers"].items()} | dict(headers)
         answer["headers"] = [{"name": name, "value": value} for name, value in sent.items()]
     # The page may have been closed meanwhile.
     with suppress(Exception):
         await protocol.send("Fetch.continueRequest", answer)
-
-
-def _is_own_site(home: httpx.URL, url: str) -> bool:
-    try:
-        return same_site(home, httpx.URL(url))
-    except (httpx.InvalidURL, ValueError):
-        return False

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from weblake_service.clock import Clock
 from weblake_service.jobs import job_records, page_queue
-from weblake_service.jobs.page_outcomes import BlockedByRobots, Dropped, Outcome
+from weblake_service.jobs.page_outcomes import BlockedByRobots, Dropped, Failed, Outcome
 from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.jobs.page_sources import PageResult
 from weblake_service.jobs.scraper import Scraped
@@ -78,6 +78,8 @@ class CrawlSource:
         #: URLs that the frontier has accepted and not yet returned, in its order.
         self._places: deque[QueuedPage] = deque()
         self._noted: set[str] = {url}
+        #: Set when the start page is finished: until then its redirect may still widen the scope.
+        self._scope_known = asyncio.Event()
         self._last = 0
         self._offering = asyncio.Lock()
         self.width = width
@@ -87,6 +89,8 @@ class CrawlSource:
         rows = await self._store.read(partial(page_queue.waiting, job_id=self._job_id, with_done=True))
         if rows:
             self._noted.update(row.url for row in rows)
+            if rows[0].done:
+                self._scope_known.set()
             await self._replay(rows)
         else:
             await self.on_queued(await self._enqueue_start())
@@ -116,10 +120,7 @@ class CrawlSource:
 
     async def blocked_outcome(self, page: QueuedPage) -> Outcome | None:
         """Return the outcome "blocked" if robots.txt forbids the page, otherwise None."""
-        if not self._obeys or await self._web.allowed(page.url, self._agent):
-            return None
-        self._frontier.uncount()
-        return BlockedByRobots(await self._web.robots_note(page.url))
+        return await self._robots_outcome(page.url)
 
     async def pause(self) -> None:
         """Wait for the crawl delay between two pages; with a crawl delay, one page is in flight at a time."""
@@ -128,17 +129,20 @@ class CrawlSource:
             await asyncio.sleep(max(0.0, self._next_start - loop.time()))
             self._next_start = loop.time() + self._delay
 
-    async def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
-        """Return the document with the links to visit, or `Dropped` if redirects led to another page of this crawl.
+    async def evaluate(self, page: QueuedPage, found: Scraped | Outcome) -> PageResult:
+        """Return the document with the links to visit, or the outcome of a page that is not one of this crawl.
 
         Raises:
             PageFailure: 408; the path patterns take too long.
         """
-        final = scraped.stored.final_url
-        if not self._frontier.record_final_url(page.url, final):
-            return PageResult(Dropped(final), mark=self._last)
-        mark, links = self._last, () if self._sitemap == "only" else scraped.links[:_MAX_LINKS]
-        return PageResult(scraped.stored, await self._new_urls(links, page.depth + 1), mark)
+        try:
+            if not isinstance(found, Scraped):
+                return PageResult(found, mark=self._last)
+            outcome = await self._redirect_outcome(page, found.stored.final_url)
+            return await self._result(page, found) if outcome is None else PageResult(outcome, mark=self._last)
+        finally:
+            if page.place == 1:
+                self._scope_known.set()
 
     async def on_queued(self, pages: Sequence[QueuedPage]) -> None:
         """Offer recorded URLs to the frontier, in the order of the calls; it never returns those that it rejects."""
@@ -150,6 +154,31 @@ class CrawlSource:
         if self._frontier.offer(page.url, page.depth):
             self._places.append(page)
         self._last = page.place
+
+    async def _result(self, page: QueuedPage, scraped: Scraped) -> PageResult:
+        """Return the document with the links to visit, or `Dropped` if redirects led to another page of this crawl."""
+        final = scraped.stored.final_url
+        if not self._frontier.record_final_url(page.url, final):
+            return PageResult(Dropped(final), mark=self._last)
+        mark, links = self._last, () if self._sitemap == "only" else scraped.links[:_MAX_LINKS]
+        return PageResult(scraped.stored, await self._new_urls(links, page.depth + 1), mark)
+
+    async def _redirect_outcome(self, page: QueuedPage, final: str) -> Outcome | None:
+        """Return the outcome of a page that was answered by a URL that the crawl must not visit, or None."""
+        if final == page.url:
+            return None
+        if page.place > 1:
+            await self._scope_known.wait()
+        if problem := self._frontier.redirect_problem(page.url, final, page.depth):
+            message = f"{page.url} redirects to {final}, which the crawl must not visit: {problem}."
+            return Failed("CRAWL_REDIRECT_NOT_ALLOWED", message)
+        return await self._robots_outcome(final)
+
+    async def _robots_outcome(self, url: str) -> Outcome | None:
+        if not self._obeys or await self._web.allowed(url, self._agent):
+            return None
+        self._frontier.uncount()
+        return BlockedByRobots(await self._web.robots_note(url))
 
     async def _replay(self, rows: Sequence[QueuedPage]) -> None:
         """Offer the URLs of an earlier run to the frontier in the same order: each result depends on the earlier

@@ -11,6 +11,7 @@ from weblake_service.jobs.web_tools import ToolResult
 from weblake_service.llm.model_options import EXTRACTION_CREDITS
 from weblake_service.llm.model_output import extract
 from weblake_service.page_failure import PageFailure
+from weblake_service.web.redirect_chain import options_for
 
 #: Default and maximum number of pages that are read.
 DEFAULT_PAGES, MAX_PAGES = 10, 100
@@ -115,7 +116,7 @@ def _fits(url: str, parts: list[str]) -> bool:
 
 async def _read(job: ModelJob, place: int, url: str) -> dict[str, Any]:
     try:
-        page = await job.gathering.page(url, place, job.options)
+        page = await job.gathering.page(url, place, options_for(url, job.options, job.plan.get("urls", ())))
     except PageFailure as failure:
         if failure.status == 402:
             raise

@@ -12,11 +12,12 @@ from weblake_service.clock import Clock
 from weblake_service.faults import ActiveFaults
 from weblake_service.files.converter_pool import TEAM
 from weblake_service.jobs import job_records
-from weblake_service.jobs.page_outcomes import Dropped, Outcome
+from weblake_service.jobs.page_outcomes import Dropped, Outcome, Stored
 from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.jobs.page_sources import PageResult, PageSource
 from weblake_service.jobs.scraper import ScrapeContext, Scraped, Scraper, failure_record
 from weblake_service.store.database import Store
+from weblake_service.web.redirect_chain import options_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class JobRun:
         self._job_id: str = job["id"]
         self._kind: str = job["kind"]
         self._team: str = job["team"]
+        self._url: str = job["url"]
         self._options = job_records.decode_object(job["options"])
         self._source = source
         self._announce = announce
@@ -129,7 +131,7 @@ class JobRun:
             found = await self._scrape(page)
             if before is not None:
                 await before.wait()
-            verdict = await self._source.evaluate(page, found) if isinstance(found, Scraped) else PageResult(found)
+            verdict = await self._source.evaluate(page, found)
         except Exception as error:
             if is_shutdown(error):
                 raise
@@ -137,7 +139,7 @@ class JobRun:
             found = failure_record(error)
             if before is not None:
                 await before.wait()
-            verdict = PageResult(found)
+            verdict = await self._source.evaluate(page, found)
         await self._finish_page(page, verdict, found if isinstance(found, Scraped) else None)
         if finished is not None:
             finished.set()
@@ -146,7 +148,7 @@ class JobRun:
         now = self._tools.clock.now()
 
         def work(db: Connection) -> list[QueuedPage] | None:
-            if scraped is not None:
+            if scraped is not None and isinstance(verdict.outcome, Stored | Dropped):
                 scraped.keep(db, now)
             return job_records.finish_page(db, self._job_id, page, verdict.outcome, now, verdict.found, verdict.mark)
 
@@ -169,4 +171,6 @@ class JobRun:
             discovered=self._kind == "crawl",
         )
         options = page.options if page.options is not None else self._options
+        if self._kind == "crawl":
+            options = options_for(page.url, options, [self._url])
         return await self._tools.scraper.get(page.url, options, self._team, context)

@@ -53,8 +53,8 @@ class PageSource(Protocol):
     async def pause(self) -> None:
         """Wait for the delay between two pages."""
 
-    async def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
-        """Return the outcome of a scraped page for the job."""
+    async def evaluate(self, page: QueuedPage, found: Scraped | Outcome) -> PageResult:
+        """Return the outcome of a page for the job, before anything of it is stored."""
 
     async def on_queued(self, pages: Sequence[QueuedPage]) -> None:
         """Notify the source of the positions of URLs that were found."""
@@ -109,9 +109,9 @@ class BatchSource:
     async def pause(self) -> None:
         """Do not wait."""
 
-    async def evaluate(self, page: QueuedPage, scraped: Scraped) -> PageResult:
-        """Return the document; every page of a batch has one."""
-        return PageResult(scraped.stored)
+    async def evaluate(self, page: QueuedPage, found: Scraped | Outcome) -> PageResult:
+        """Return the outcome unchanged: the URLs were chosen explicitly."""
+        return PageResult(found.stored if isinstance(found, Scraped) else found)
 
     async def on_queued(self, pages: Sequence[QueuedPage]) -> None:
         """Do nothing: a batch follows no links."""

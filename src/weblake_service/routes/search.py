@@ -27,6 +27,7 @@ from weblake_service.routes.search_request import SearchRequest, read_search, re
 from weblake_service.routes.target_urls import read_target_url
 from weblake_service.store import accounts, search_index
 from weblake_service.store.search_index import SearchHit
+from weblake_service.web.redirect_chain import options_for
 
 #: Price in credits for every ten results or part of ten.
 _PRICE, _RESULTS_PER_PRICE = 2, 10
@@ -130,7 +131,9 @@ class SearchRoutes:
                 if problem is not None:
                     raise problem
                 await self._parts.faults.apply_to_page(url, "search", search_id)
-                return await self._parts.scraper.get(url, page, access.team, ScrapeContext(scrape_id(search_id, place)))
+                # The request names no site that its headers could belong to.
+                own, context = options_for(url, page, ()), ScrapeContext(scrape_id(search_id, place))
+                return await self._parts.scraper.get(url, own, access.team, context)
             except Exception as error:
                 if is_shutdown(error):
                     raise

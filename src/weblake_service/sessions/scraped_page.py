@@ -11,6 +11,7 @@ import msgspec
 
 from weblake_service.jobs import job_records
 from weblake_service.responses import ErrorResponse, not_found
+from weblake_service.web.redirect_chain import options_for
 
 #: Kinds of jobs whose documents were scraped with the job's own options.
 _PAGE_JOB_KINDS = ("scrape", "batch_scrape", "crawl")
@@ -41,7 +42,8 @@ def find(db: Connection, scrape_id: str, team: str, at: float) -> ScrapedPage:
         _require_same_team(job, team)
         if job["kind"] not in _PAGE_JOB_KINDS:
             _raise_gone("it was no scrape of a web page")
-        return ScrapedPage(_url(job), job_records.decode_object(job["options"]))
+        url, options = _url(job), job_records.decode_object(job["options"])
+        return ScrapedPage(url, options_for(url, options, [job["url"] if job["kind"] == "crawl" else url]))
     # A failed scrape, or one with zero data retention, has a record but no page.
     job = db.execute("SELECT * FROM jobs WHERE id = ? AND ended > ?", (scrape_id, alive)).fetchone()
     if job is not None and job["kind"] in ("scrape", "parse"):

@@ -106,6 +106,21 @@ class Frontier:
         self._taken += 1
         return self._waiting.popleft()
 
+    def redirect_problem(self, url: str, final_url: str, depth: int) -> str:
+        """Return why a visited URL must not be answered by its final URL; empty if it may.
+
+        The options apply to the final URL as to any other. The start URL may be redirected anywhere, and a page that
+        this crawl has already is allowed.
+        """
+        parts, final = canonical_urls.split(url), canonical_urls.split(final_url)
+        if parts is None or final is None or self._key(parts) in {self._start_key, self._key(final)}:
+            return ""
+        if self._key(final) in self._seen or self._wants(final, depth):
+            return ""
+        if self._in_scope(final):
+            return "includePaths or excludePaths rule it out, or it is a binary file"
+        return "it is out of scope without crawlEntireDomain, allowSubdomains or allowExternalLinks"
+
     def record_final_url(self, url: str, final_url: str | None = None) -> bool:
         """Record the final URL of a visited URL.
 

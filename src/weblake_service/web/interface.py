@@ -26,6 +26,9 @@ class CrawlQueue(Protocol):
     def take(self) -> tuple[str, int] | None:
         """Return the next URL and its depth, in the order of the offers; None if there is none or at the limit."""
 
+    def redirect_problem(self, url: str, final_url: str, depth: int) -> str:
+        """Return why a visited URL must not be answered by its final URL; empty if it may."""
+
     def record_final_url(self, url: str, final_url: str | None = None) -> bool:
         """Record the final URL of a visited URL; return False if it is another page of this crawl."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
 
 import httpcore
@@ -108,6 +108,23 @@ class RedirectChain:
         Without a Host header httpx would decode the host, which fails for names such as emoji domains.
         """
         return httpx.Request("GET", self.url, headers=[(b"Host", self.url.netloc)])
+
+
+def options_for(url: str, options: Mapping[str, object], homes: Iterable[str]) -> Mapping[str, object]:
+    """Return the scrape options for a URL: headers with user data are left out unless it is on the site of a home."""
+    headers = options.get("headers")
+    if not isinstance(headers, Mapping) or any(is_same_site(home, url) for home in homes):
+        return options
+    shared = {name: value for name, value in headers.items() if str(name).lower().strip() in _SHARED_HEADERS}
+    return {**options, "headers": shared}
+
+
+def is_same_site(home: str, url: str) -> bool:
+    """Return whether a URL belongs to the site of `home`; False if one of them is not a URL."""
+    try:
+        return same_site(httpx.URL(home), httpx.URL(url))
+    except (httpx.InvalidURL, ValueError):
+        return False
 
 
 def same_site(one: httpx.URL, other: httpx.URL) -> bool:

@@ -16,6 +16,7 @@ from weblake_service.web.redirect_chain import options_for
 __all__ = ["lab", "lab_service", "site"]
 
 OTHER = "localhost"
+HOW = ["location", "refresh"]
 TARGETS = {"foreign": "out of scope", "/admin/x": "excludePaths", "/file.zip": "binary file"}
 
 
@@ -40,14 +41,15 @@ def redirect(site: Site, path: str, target: str, how: str = "location") -> None:
         site.page(path, f'<meta http-equiv="refresh" content="0; url={target}">Redirecting'.encode())
 
 
+@pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_page_that_redirects_out_of_the_rules_is_an_error(lab: Lab, target: str) -> None:
+def test_a_page_that_redirects_out_of_the_rules_is_an_error(lab: Lab, target: str, how: str) -> None:
     links(lab.site, "/", "/go", "/a")
     lab.site.page("/a")
     final = lab.site.page("/other", b"<p>foreign</p>").replace("127.0.0.1", OTHER) if target == "foreign" else target
     lab.site.page("/admin/x", b"<p>secret</p>")
     lab.site.page("/file.zip", b"<p>text</p>")
-    redirect(lab.site, "/go", final)
+    redirect(lab.site, "/go", final, how)
     found, status, errors = crawl(lab, excludePaths=["^/admin/"])
     assert (found, status["creditsUsed"], lab.credits()) == (["/", "/a"], 2, 2)
     (error,) = errors["errors"]

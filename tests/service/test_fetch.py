@@ -188,6 +188,69 @@ def test_a_redirect_loop_is_a_failure(site: Site) -> None:
     assert len(site.requests) == 11
 
 
+META = '<meta http-equiv="refresh" content="{}">'
+LONG = "A page that has text of its own, which stays for some seconds. " * 20
+
+
+@pytest.mark.parametrize(
+    ("head", "rest", "target"),
+    [
+        (META.format("0; url=/end"), "Redirecting", "/end"),
+        ("<meta content='0;URL=&quot;/end&quot;' HTTP-EQUIV=Refresh>", LONG, "/end"),
+        (META.format("0, '/end' and more"), "", "/end"),
+        (META.format("0.5;/end"), "", "/end"),
+        (META.format(" 0  /end"), "", "/end"),
+        ("<base href='/deep/'>" + META.format("0; url=end"), "", "/deep/end"),
+        ("<title>x</title><body>" + META.format("0; url=/end"), "", "/end"),
+        (META.format("5; url=/end"), "You are redirected in 5 seconds.", "/end"),
+        (META.format("5; url=/end"), LONG, None),
+        (META.format("30; url=/end"), "", None),
+        (META.format("0"), "", None),
+        (META.format("0; url="), "", None),
+        (META.format("url=/end"), "", None),
+        (META.format("0; url=/page#part"), "", None),
+        (META.format("0; url=javascript:alert(1)"), "", None),
+        (META.format("0; url=mailto:a@b.test"), "", None),
+        (f"<noscript>{META.format('0; url=/end')}</noscript>", "text", None),
+        (f"<!-- {META.format('0; url=/end')} -->", "text", None),
+        (f"<script>'{META.format('0; url=/end')}'</script>", "text", None),
+        (f"<template>{META.format('0; url=/end')}</template>", "text", None),
+    ],
+)
+def test_a_page_that_only_redirects_is_followed_as_a_browser_does(
+    site: Site, head: str, rest: str, target: str | None
+) -> None:
+    for path in ("/end", "/deep/end"):
+        site.page(path, b"end")
+    start = site.page("/page", f"<!doctype html><html><head>{head}</head><body>{rest}".encode())
+    fetched = get(start, refresh=True)
+    assert fetched.url == (start if target is None else site.url(target))
+    assert fetched.redirects == (() if target is None else (start,))
+    assert get(start).url == start
+
+
+def test_a_refresh_follows_the_rules_of_a_redirect(site: Site) -> None:
+    """Cookies and headers are sent as after a redirect; the header, other encodings and 404 pages are respected."""
+    site.page("/a", META.format("0; url=/b").encode(), Set_Cookie="seen=yes; Path=/")
+    site.page("/b", Refresh=f"0; url={site.url('/c', 'localhost')}")
+    site.page("/c", META.format("0; url=/d").encode("utf-16"), content_type="text/html; charset=utf-16")
+    site.page("/d", META.format("0; url=/e").encode(), 404)
+    fetched = get(site.url("/a"), refresh=True, headers={"X-Token": "t"})
+    assert (fetched.url, fetched.status) == (site.url("/d", "localhost"), 404)
+    assert [(sent.get("x-token"), sent.get("cookie")) for _, sent in site.requests] == [
+        ("t", None), ("t", "seen=yes"), (None, None), (None, None),
+    ]  # fmt: skip
+
+
+def test_refreshes_without_end_give_the_last_page(site: Site) -> None:
+    site.page("/a", META.format("0; url=/b").encode())
+    site.page("/b", META.format("0; url=/a").encode())
+    assert get(site.url("/a"), refresh=True).url == site.url("/b")
+    for number in range(20):
+        site.page(f"/{number}", META.format(f"0; url=/{number + 1}").encode())
+    assert get(site.url("/0"), refresh=True).url == site.url("/10")
+
+
 @pytest.mark.parametrize(
     "location", ["ftp://example.org/a", "javascript:alert(1)", "file:///etc/passwd", "http://[::1", "http://"]
 )

@@ -83,6 +83,7 @@ async def scrape(
         headers={str(k): str(v) for k, v in headers.items()} if isinstance(headers, Mapping) else None,
         timeout_s=timeout_s,
         verify=options.get("skip_tls_verification") is False,
+        refresh=True,
     )
     kind = kind_of(fetched.content_type, fetched.body)
     async with page_deadline(url, timeout_s, until=until, selectors=wanted.selectors):

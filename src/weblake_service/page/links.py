@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from math import inf
 from urllib.parse import urljoin, urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from weblake_service.page.content_types import text_of
+from weblake_service.page.parser_limits import limit_nesting
 
 #: Attributes that hold a URL, by tag.
 _URL_ATTRIBUTES = (
@@ -29,7 +33,14 @@ _SEGMENT = r"[\w%~+=&,:@!$'()*-][\w%~+=&,:@!$'()*.-]*"
 _ABSOLUTE_PATH = re.compile(rf"/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[\w%~+=&,:@!$'()*./-]+)?", re.ASCII)
 _ORIGIN = re.compile(r"https?://[a-zA-Z0-9.-]+(?::\d+)?(?=[/?#]|$)")
 _SIMPLE_URL = re.compile(r"https?://[a-zA-Z0-9.-]+(?:[/?#]|$)")
-_REFRESH = re.compile(r"^\s*(?:[\d.]+\s*)?(?:[;,]\s*)?url\s*=\s*[\"']?([^\"']+)", re.IGNORECASE)
+#: The content of a refresh: its delay, and its URL with or without "url=" and quotes.
+_REFRESH = re.compile(
+    r"""\s*(?:([\d.]+)(?:\s*[;,]\s*|\s+)|(?=url\s*=))(?:url\s*=\s*)?(?:"([^"]*)|'([^']*)|(.*))""",
+    re.IGNORECASE | re.DOTALL,
+)
+#: Bytes of a page that are searched for a refresh, and the maximum delay in seconds and characters of text of a page
+#: that only redirects.
+_REFRESH_BYTES, _REFRESH_DELAY_S, _REFRESH_TEXT = 32_768, 10, 400
 
 
 def base_of(tree: LexborHTMLParser, url: str) -> str:
@@ -112,16 +123,56 @@ def images_in(tree: LexborHTMLParser, base: str) -> list[str]:
     return _unique(image for image in found if is_web(image))
 
 
+def refresh_target(content_type: str, body: bytes, url: str, header: str = "") -> str:
+    """Return the URL that an HTML page redirects to by a refresh, as browsers do; empty if it does not.
+
+    A refresh without delay always redirects; after some seconds it does if the page has hardly any text.
+
+    Args:
+        header: The Refresh header of the response.
+    """
+    start = body[:_REFRESH_BYTES]
+    if not header and b"refresh" not in start.replace(b"\0", b"").lower():
+        return ""
+    tree = LexborHTMLParser(limit_nesting(text_of(content_type, start)))
+    for node in tree.css("noscript, template, script, style"):
+        node.decompose()
+    base = base_of(tree, url)
+    for content, base in [(header, url), *((content, base) for content in _refreshes(tree))]:
+        delay, target = _parse_refresh(content)
+        if not target or not is_web(target := absolute(target, base)):
+            continue
+        text = tree.body.text().split() if tree.body is not None else []
+        only_redirects = len(body) <= _REFRESH_BYTES and len(" ".join(text)) <= _REFRESH_TEXT
+        return target if delay < 1 or (delay <= _REFRESH_DELAY_S and only_redirects) else ""
+    return ""
+
+
+def _refreshes(tree: LexborHTMLParser) -> list[str]:
+    return [node.attributes.get("content") or "" for node in tree.css("meta[http-equiv=refresh i][content]")]
+
+
+def _parse_refresh(content: str) -> tuple[float, str]:
+    """Return the delay in seconds and the URL of a refresh; the URL is empty if there is none.
+
+    Without a delay it redirects nowhere in a browser, but its URL is a link.
+    """
+    match = _REFRESH.match(content)
+    if match is None:
+        return inf, ""
+    delay = inf if match[1] is None else float(match[1].partition(".")[0] or 0)
+    return delay, (match[2] or match[3] or match[4] or "").strip()
+
+
 def _read_hrefs(tree: LexborHTMLParser, base: str) -> Iterator[str]:
     hrefs = dict.fromkeys(node.attributes.get("href") for node in tree.css("a[href], area[href]"))
     for href in hrefs:
         # "#part" links to the same page, even if <base> points elsewhere.
         if href and not href.strip().startswith("#"):
             yield absolute(href, base)
-    for node in tree.css("meta[http-equiv=refresh i][content]"):
-        match = _REFRESH.match(node.attributes.get("content") or "")
-        if match:
-            yield absolute(match[1], base)
+    for content in _refreshes(tree):
+        if target := _parse_refresh(content)[1]:
+            yield absolute(target, base)
 
 
 def _same_page(link: str, url: str) -> bool:

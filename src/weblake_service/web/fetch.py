@@ -17,6 +17,8 @@ import httpcore
 import httpx
 
 from weblake import aio
+from weblake_service.page.content_types import ContentKind, kind_of
+from weblake_service.page.links import refresh_target
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import ascii_host, clean_url
 from weblake_service.web.connection_pools import ConnectionPools
@@ -85,12 +87,14 @@ class Fetcher:
         verify: bool = False,
         max_body: int | None = None,
         cut: bool = False,
+        refresh: bool = False,
     ) -> FetchedResponse:
         """Return the target's response with any status, after up to 10 redirects.
 
         `timeout_s` covers everything from name resolution to the last byte. `verify` checks certificates (off by
         default, as in the contract). A body over `max_body` (default: the fetcher's) is a failure, or is truncated with
-        `cut`. Raises PageFailure if there is no response.
+        `cut`. With `refresh`, a page that redirects by a refresh is followed, too. Raises PageFailure if there is no
+        response.
         """
         chain = RedirectChain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
         limit = self.max_body if max_body is None else max_body
@@ -98,7 +102,7 @@ class Fetcher:
             async with aio.timeout(timeout_s):
                 while True:
                     fetched = await self._request_once(chain, verify, limit, cut)
-                    if fetched is not None:
+                    if fetched is not None and not (refresh and self._refresh(chain, fetched)):
                         return fetched
         except TimeoutError as error:
             message = f"{url} did not answer in full within {timeout_s:g} s. Try again, or allow more with `timeout`."
@@ -126,6 +130,14 @@ class Fetcher:
     async def aclose(self) -> None:
         """Close all connections; the fetcher may be used again."""
         await self._pools.aclose()
+
+    def _refresh(self, chain: RedirectChain, fetched: FetchedResponse) -> bool:
+        """Follow a page that redirects without a redirect status; return False if it does not."""
+        if fetched.status >= 300 or kind_of(fetched.content_type, fetched.body) is not ContentKind.HTML:
+            return False
+        header = fetched.headers.get("refresh", "")
+        target = refresh_target(fetched.content_type, fetched.body, fetched.url, header)
+        return bool(target) and chain.refresh(target, self.allow_private)
 
     async def _request_once(self, chain: RedirectChain, verify: bool, limit: int, cut: bool) -> FetchedResponse | None:
         """Send one request; return None if the response was a redirect."""

@@ -102,6 +102,19 @@ class RedirectChain:
             raise PageFailure("SCRAPE_SITE_ERROR", message) from error
         return True
 
+    def refresh(self, target: str, allow_private: bool) -> bool:
+        """Move to the target of a page that redirects; return False if it cannot be fetched or was visited before."""
+        try:
+            url = httpx.URL(clean_url(target, allow_private=allow_private))
+        except (PageFailure, httpx.InvalidURL, ValueError):
+            return False
+        visited = [one.partition("#")[0] for one in (*self.visited, str(self.public_url))]
+        if len(self.visited) >= MAX_REDIRECTS or str(url).partition("#")[0] in visited:
+            return False
+        self.visited.append(str(self.public_url))
+        self.url = url
+        return True
+
     def _cookie_request(self) -> httpx.Request:
         """Return a request for the current URL for httpx's cookies.
 

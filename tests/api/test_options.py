@@ -54,13 +54,13 @@ def refusal(**given: Any) -> str:
         ({"formats": ["changeTracking"]}, ["`formats`", "add markdown"]),
         ({"formats": [{"type": "json"}]}, ["`formats[0].schema`", "`formats[0].prompt`"]),
         ({"only_clean_content": True, "zero_data_retention": True}, ["`only_clean_content`", "`zero_data_retention`"]),
-        ({"wait_for": 60_001, "timeout": 300_000}, ["`wait_for`", "0 to 60000"]),
-        ({"wait_for": 30_001}, ["`wait_for`", "at most 30000", "default"]),
-        ({"wait_for": 501, "timeout": 1001}, ["`wait_for`", "`timeout`", "at most 500"]),
-        ({"actions": [{"type": "scrape"}] * 51}, ["`actions`", "51", "50"]),
+        ({"wait_for": -1}, ["`wait_for`", "-1", "at least 0 milliseconds"]),
+        ({"wait_for": 60_000}, ["`wait_for` would wait for 60000", "fit into `timeout` (60000, its default)"]),
+        ({"wait_for": 1001, "timeout": 1001}, ["`wait_for`", "(1001):", "a longer timeout"]),
+        ({"actions": [{"type": "wait", "milliseconds": 30_000}] * 2}, ["`actions` would wait for 60000"]),
         (
-            {"actions": [{"type": "wait", "milliseconds": 30_000}] * 2 + [{"type": "wait", "milliseconds": 1}]},
-            ["60001"],
+            {"wait_for": 200_000, "actions": [{"type": "wait", "milliseconds": 100_000}], "timeout": 300_000},
+            ["`wait_for` and `actions` would wait for 300000 milliseconds in all"],
         ),
         ({"actions": [{"type": "wait"}]}, ["`actions[0].milliseconds`", "`actions[0].selector`"]),
         ({"actions": [{"type": "wait", "milliseconds": 1, "selector": "a"}]}, ["exactly one"]),
@@ -82,14 +82,14 @@ def test_the_message_names_option_problem_and_range(given: dict[str, Any], words
 
 
 def test_limits_are_reached_and_not_passed() -> None:
-    assert page(wait_for=30_000)["waitFor"] == 30_000
-    assert page(wait_for=60_000, timeout=120_000)["waitFor"] == 60_000
-    assert len(page(actions=[{"type": "wait", "milliseconds": 1200}] * 50)["actions"]) == 50  # type: ignore[arg-type]
+    assert page(wait_for=59_999)["waitFor"] == 59_999
+    assert page(wait_for=299_999, timeout=300_000)["waitFor"] == 299_999
+    assert len(page(actions=[{"type": "wait", "milliseconds": 400}] * 149)["actions"]) == 149  # type: ignore[arg-type]
     assert page(formats=["changeTracking", "markdown", "screenshot"])
 
 
 def test_nested_options_have_the_same_rules() -> None:
-    for case in ({"wait_for": 30_001}, {"waitFor": 30_001}):
+    for case in ({"wait_for": 60_000}, {"waitFor": 60_000}):
         with pytest.raises(InvalidOption, match=r"`scrape_options\.wait_for`"):
             o.to_wire(o.CrawlRequest, {"url": "example.com", "scrape_options": case})
     with pytest.raises(InvalidOption, match=r"`scrape_options\.only_clean_content`"):
@@ -98,7 +98,7 @@ def test_nested_options_have_the_same_rules() -> None:
             {"url": "example.com", "zero_data_retention": True, "scrape_options": {"only_clean_content": True}},
         )
     with pytest.raises(InvalidOption, match=r"`scrapeOptions\.waitFor`"):
-        o.from_wire(o.CrawlRequest, {"url": "example.com", "scrapeOptions": {"waitFor": 30_001}})
+        o.from_wire(o.CrawlRequest, {"url": "example.com", "scrapeOptions": {"waitFor": 60_000}})
     with pytest.raises(InvalidOption, match="`include_domains` and `exclude_domains`"):
         o.to_wire(o.SearchRequest, {"query": "q", "include_domains": ["a.example"], "exclude_domains": ["b.example"]})
     for case in ({}, {"code": "1", "prompt": "p"}):

@@ -127,4 +127,4 @@ def test_errors_beyond_the_schema_are_reported_with_their_line_when_code_is_load
     said = loaded.stdout + loaded.stderr
     assert loaded.returncode == 1
     assert f"{file}:6 - attributes.options" in said
-    assert "give at most 30000, or a longer timeout" in said
+    assert "give a shorter wait, or a longer timeout" in said

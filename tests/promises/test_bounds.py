@@ -22,7 +22,7 @@ BOUNDS: dict[str, dict[str, object]] = {
         "DEFAULT_PAGE_MS": 60_000,
         "DEFAULT_CODE_S": 30.0,
     },
-    "api.options.rules": {"DEFAULT_TIMEOUT_MS": 60_000, "MAX_ACTIONS": 50, "MAX_WAIT_MS": 60_000},
+    "api.options.rules": {"DEFAULT_TIMEOUT_MS": 60_000},
     "api.options.values": {"MAX_FILE_BYTES": 50 * MB, "MAX_DEPTH": 100},
     "dataset.compacted_files": {"ROUNDS": 50},
     "dataset.compacted_ledger": {"_MAX_STARTS": 20},  # as many as MAX_STARTS of loads.starts

@@ -166,6 +166,18 @@ def test_an_action_that_fails_is_named(
     assert said in reply.json()["error"]
 
 
+def test_the_results_of_actions_are_bounded_in_bytes_and_not_in_number(
+    lab: BrowserLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = {"type": "executeJavascript", "script": "'x'.repeat(1000)"}
+    found = lab.run_actions(lab.site.url("/other"), *[{"type": "wait", "milliseconds": 1}] * 60, one)
+    assert found["javascriptReturns"] == [{"type": "string", "value": "x" * 1000}]
+    monkeypatch.setattr(browser_actions, "_MAX_RESULT_BYTES", 3000)
+    reply = lab.post(lab.site.url("/other"), actions=[one] * 3)
+    assert (reply.status_code, reply.json()["code"]) == (400, "SCRAPE_ACTION_ERROR"), reply.text
+    assert "more than 3000 bytes" in reply.json()["error"]
+
+
 def test_a_script_runs_where_the_page_forbids_scripts(lab: BrowserLab) -> None:
     url = lab.site.page("/strict", b"<title>Strict</title><main>x</main>", content_security_policy="default-src 'none'")
     done = lab.run_actions(url, {"type": "executeJavascript", "script": "eval; document.title"}, {"type": "scrape"})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weblake_service.browser.page_monitor import PageMonitor
 from weblake_service.browser.screenshots import pdf, screenshot
 from weblake_service.page_failure import PageFailure
+from weblake_service.responses import encode
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _ACTION_TIMEOUT_MS, _WAIT_TIMEOUT_MS = 5_000, 30_000
 #: Maximum clicks of one action that clicks all matches.
 _MAX_CLICKS = 500
+#: Maximum bytes of the results of all actions of a page.
+_MAX_RESULT_BYTES = 96 << 20
 #: Maximum characters of HTML.
 _MAX_CHARS = 32 << 20
 #: Playwright's error texts for a selector, key or number that is invalid on any page.
@@ -40,6 +43,7 @@ class ActionRunner:
         self._style = style
         self._max_wait_ms = int(timeout_s * 500)
         self._protocol: CDPSession | None = None
+        self._bytes = 0
         self._found: dict[str, list[Any]] = {"screenshots": [], "scrapes": [], "javascriptReturns": [], "pdfs": []}
         self._kinds: dict[str, Callable[[Mapping[str, Any]], Awaitable[None]]] = {
             "wait": self._wait,
@@ -72,6 +76,13 @@ class ActionRunner:
                 raise _action_failure(number, action, str(error)) from error
         return self._found
 
+    def _add(self, kind: str, value: object) -> None:
+        self._bytes += len(value) if isinstance(value, str) else len(encode(value))
+        if self._bytes > _MAX_RESULT_BYTES:
+            message = f"The results of the actions have more than {_MAX_RESULT_BYTES} bytes. Ask for fewer of them."
+            raise PageFailure("SCRAPE_ACTION_ERROR", message, status=400)
+        self._found[kind].append(value)
+
     async def _wait(self, action: Mapping[str, Any]) -> None:
         if "milliseconds" in action:
             await asyncio.sleep(action["milliseconds"] / 1000)
@@ -79,7 +90,7 @@ class ActionRunner:
         await self._run_action(action).wait_for(state="visible", timeout=min(_WAIT_TIMEOUT_MS, self._max_wait_ms))
 
     async def _screenshot(self, action: Mapping[str, Any]) -> None:
-        self._found["screenshots"].append(await screenshot(self._page, action, self._style))
+        self._add("screenshots", await screenshot(self._page, action, self._style))
 
     async def _click(self, action: Mapping[str, Any]) -> None:
         found = self._page.locator(f"css={action['selector']}")
@@ -109,10 +120,10 @@ class ActionRunner:
         await self._watch.wait_until_idle()
 
     async def _scrape(self, action: Mapping[str, Any]) -> None:
-        self._found["scrapes"].append({"url": self._page.url, "html": await content(self._page)})
+        self._add("scrapes", {"url": self._page.url, "html": await content(self._page)})
 
     async def _pdf(self, action: Mapping[str, Any]) -> None:
-        self._found["pdfs"].append(await pdf(self._page, action))
+        self._add("pdfs", await pdf(self._page, action))
 
     async def _execute(self, action: Mapping[str, Any]) -> None:
         script = action["script"]
@@ -123,7 +134,7 @@ class ActionRunner:
         if thrown := _script_error_message(result):
             raise _ScriptError(thrown)
         value = result["result"]
-        self._found["javascriptReturns"].append({"type": value["type"], "value": value.get("value")})
+        self._add("javascriptReturns", {"type": value["type"], "value": value.get("value")})
         await self._watch.wait_until_idle()
 
     async def _evaluate(self, script: str) -> dict[str, Any]:

@@ -60,8 +60,8 @@ class PageOptions(TypedDict, total=False):
     #: If given, only the cache is read, and the page must be at least this old.
     min_age: shapes.Milliseconds
     headers: shapes.Headers
-    #: At most half of `timeout`.
-    wait_for: Annotated[int, Meta(ge=0, le=60_000, extra={"unit": "milliseconds"})]
+    #: Shorter than `timeout`, together with the timed waits of `actions`.
+    wait_for: shapes.Milliseconds
     mobile: bool
     skip_tls_verification: bool
     timeout: Annotated[int, Meta(ge=1000, le=300_000, extra={"unit": "milliseconds"})]
@@ -321,8 +321,7 @@ class UsageOptions(TypedDict, total=False):
 
 
 _PAGE = (
-    rules.wait_is_half_of_timeout,
-    rules.actions_fit,
+    rules.waits_fit_into_timeout,
     rules.one_screenshot,
     rules.change_tracking_has_markdown,
     rules.clean_content_is_retained,

@@ -17,32 +17,21 @@ Rule = Callable[[Values, ShownName], str | None]
 
 #: Default of `timeout` for a page, in milliseconds.
 DEFAULT_TIMEOUT_MS = 60_000
-MAX_ACTIONS = 50
-#: Maximum total of all wait actions of one page, in milliseconds.
-MAX_WAIT_MS = 60_000
 
 
-def wait_is_half_of_timeout(values: Values, shown: ShownName) -> str | None:
-    """Check that `wait_for` is at most half of `timeout`."""
-    wait, timeout = _number(values, "wait_for", 0), _number(values, "timeout", DEFAULT_TIMEOUT_MS)
-    if wait <= timeout / 2:
+def waits_fit_into_timeout(values: Values, shown: ShownName) -> str | None:
+    """Check that `wait_for` and the timed waits of the actions end before `timeout`."""
+    timeout = _number(values, "timeout", DEFAULT_TIMEOUT_MS)
+    in_actions = sum(_number(action, "milliseconds", 0) for action in _objects(values, "actions"))
+    waits = {"wait_for": _number(values, "wait_for", 0), "actions": in_actions}
+    if sum(waits.values()) < timeout:
         return None
-    given = "" if "timeout" in values else ", its default,"
+    names = " and ".join(f"`{shown(name)}`" for name, milliseconds in waits.items() if milliseconds)
+    given = "" if "timeout" in values else ", its default"
     return (
-        f"`{shown('wait_for')}` is {wait} milliseconds, more than half of `{shown('timeout')}` "
-        f"({timeout}{given} in all): give at most {timeout // 2}, or a longer timeout"
+        f"{names} would wait for {sum(waits.values())} milliseconds in all, which does not fit into "
+        f"`{shown('timeout')}` ({timeout}{given}): give a shorter wait, or a longer timeout"
     )
-
-
-def actions_fit(values: Values, shown: ShownName) -> str | None:
-    """Check that there are at most 50 actions, with at most 60 seconds of waiting in total."""
-    actions = _objects(values, "actions")
-    if len(actions) > MAX_ACTIONS:
-        return f"`{shown('actions')}` has {len(actions)} entries, and at most {MAX_ACTIONS} are allowed"
-    waiting = sum(_number(action, "milliseconds", 0) for action in actions)
-    if waiting > MAX_WAIT_MS:
-        return f"`{shown('actions')}` waits {waiting} milliseconds in all, and at most {MAX_WAIT_MS} are allowed"
-    return None
 
 
 def one_screenshot(values: Values, shown: ShownName) -> str | None:

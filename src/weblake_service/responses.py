@@ -13,6 +13,8 @@ from starlette.responses import Response
 _ENCODER = msgspec.json.Encoder()
 #: Maximum of integers in queries: no list has more entries, and SQLite's integers are limited.
 _MAX_INTEGER = 10**12
+#: The spellings of booleans in queries, in any case.
+_BOOLEANS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False, "on": True, "off": False}
 
 
 class ErrorResponse(Exception):
@@ -93,10 +95,10 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 async def read_object(request: Request, limit: int) -> dict[str, object]:
-    """Return the JSON object in the body of a request."""
+    """Return the JSON object in the body of a request; an empty one for no body, because all fields may be optional."""
     body = await read_body(request, limit)
     try:
-        value: object = msgspec.json.decode(body)
+        value: object = msgspec.json.decode(body) if body else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ErrorResponse(400, f"The body is not valid JSON: {error}.", code="BAD_REQUEST_INVALID_JSON") from None
     if not isinstance(value, dict):
@@ -136,6 +138,14 @@ def read_integer(request: Request, name: str, *, minimum: int, maximum: int | No
             f"{name} must be a whole number from {minimum}" + (f" to {maximum}." if maximum is not None else ".")
         )
     return number
+
+
+def read_boolean(request: Request, name: str) -> bool:
+    """Return a boolean from the query string, in one of the usual spellings; False if it is absent."""
+    text = request.query_params.get(name, "false")
+    if text.lower() not in _BOOLEANS:
+        bad_request(f"{name} is {text[:60]!a}, not one of {', '.join(_BOOLEANS)}.")
+    return _BOOLEANS[text.lower()]
 
 
 def _too_large(limit: int) -> ErrorResponse:

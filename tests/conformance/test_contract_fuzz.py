@@ -27,7 +27,7 @@ expected-statuses = ["2xx", "3xx", "4xx", 503]
 # changeTracking) no schema knows. That each documented value is taken is shown in tests/api/test_contract.py.
 [checks.positive_data_acceptance]
 enabled = false
-# Other spellings of true are ignored, says the contract.
+# The other usual spellings of a boolean (1, yes, TRUE) are accepted.
 [[operations]]
 include-path-regex = "historical"
 checks.negative_data_rejection.enabled = false
@@ -67,9 +67,10 @@ def fuzz(
 ) -> None:
     document = contract_validation.load()
     refused = {"$ref": document["paths"]["/v2/scrape"]["post"]["responses"]["429"]["$ref"]}
-    # An unknown status filter is refused; the contract declares no such response for this list.
+    # An invalid query is refused; the contract declares no such response for these lists.
     sessions = document["paths"]["/v2/browser"]
-    sessions["get"]["responses"].setdefault("400", sessions["post"]["responses"]["400"])
+    for path in ("/v2/browser", "/v2/team/credit-usage/historical", "/v2/team/token-usage/historical"):
+        document["paths"][path]["get"]["responses"].setdefault("400", sessions["post"]["responses"]["400"])
     for methods in document["paths"].values():
         for operation in methods.values():
             # A missing feature is refused with 503, which the contract declares for some endpoints only.

@@ -98,14 +98,19 @@ def test_a_session_is_created_used_listed_and_billed_once(red: Sessions) -> None
     assert red.listed("destroyed")[0]["id"] == made["id"]
     activity = red.ok("GET", "/v2/team/activity?endpoint=browser")["data"]
     assert [one["id"] for one in activity] == [made["id"]]
-    for again in (
-        red.call("DELETE", f"/v2/browser/{made['id']}"),
-        red.call("POST", f"/v2/browser/{made['id']}/execute", {"code": "1"}),
-    ):
-        assert (again.status_code, again.json()["code"]) == (410, "SESSION_DESTROYED")
+    assert red.call("DELETE", f"/v2/browser/{made['id']}").status_code == 404
+    again = red.call("POST", f"/v2/browser/{made['id']}/execute", {"code": "1"})
+    assert (again.status_code, again.json()["code"]) == (410, "SESSION_DESTROYED")
     assert red.credits_used() == credits
     with pytest.raises(InvalidStatus, match="403"), wire(made["cdpUrl"]):
         pass
+
+
+@pytest.mark.system
+def test_a_session_needs_no_body(red: Sessions) -> None:
+    made = red.call("POST", "/v2/browser")
+    assert made.status_code == 200
+    red.close(made.json())
 
 
 @pytest.mark.system

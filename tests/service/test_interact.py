@@ -64,8 +64,9 @@ def test_calls_share_the_browser_with_the_page_of_the_scrape(red: Sessions) -> N
     lasted = stopped["sessionDurationMs"] / 1000
     assert stopped["creditsBilled"] == red.credits_used() - before == session_records.price(lasted)
     assert 100 <= lasted <= 100 + time.monotonic() - began
-    # Stopped again, it returns the same; and it is not restarted.
-    assert red.stop(scrape) == stopped
+    # Stopped, it exists no more; and it is not restarted.
+    assert red.call("DELETE", f"/v2/scrape/{scrape}/interact").status_code == 404
+    assert red.credits_used() - before == stopped["creditsBilled"]
     gone = red.call("POST", f"/v2/scrape/{scrape}/interact", {"code": "1"})
     assert (gone.status_code, gone.json()["code"]) == (410, "SESSION_DESTROYED")
     assert [one["target"] for one in red.ok("GET", "/v2/team/activity?endpoint=interact")["data"]] == [url]

@@ -305,9 +305,24 @@ def test_previewed_parameters_can_be_sent_to_the_crawl(api: Api, weblake_llm: An
     assert "includePaths" in weblake_llm.requests[1].messages[-1]["content"]
     assert api.credits() == 0
     api.post("/v2/crawl", shown["data"])
-    weblake_llm.say({"maxDepth": 3}, times=None)
+    weblake_llm.say({"limit": "three"}, times=None)
     said = api.post("/v2/crawl/params-preview", {"url": weblake_site.url, "prompt": "x"}, 500)
     assert said["code"] == "LLM_INVALID_JSON"
+
+
+def test_a_preview_has_the_fields_of_the_contract_and_no_others(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
+    fields = {"maxDepth": 1, "maxDiscoveryDepth": 2, "allowSubdomains": False, "robotsUserAgent": "me"}
+    weblake_llm.say({**fields, "url": "http://other.test", "mood": "good", "sitemap": None})
+    shown = api.post("/v2/crawl/params-preview", {"url": weblake_site.url, "prompt": "x"})
+    assert shown["data"] == {"url": weblake_site.url, **fields}
+    assert len(weblake_llm.requests) == 1
+
+
+def test_a_crawl_from_a_prompt_has_the_depth_of_the_model(api: Api, weblake_llm: Any, weblake_site: Any) -> None:
+    weblake_llm.say({"maxDepth": 0, "mood": "good", "sitemap": "skip"})
+    job = api.post("/v2/crawl", {"url": weblake_site.url, "prompt": "This page only."})["id"]
+    status = until(lambda: (found := api.get(f"/v2/crawl/{job}"))["status"] == "completed" and found)
+    assert len(status["data"]) == 1
 
 
 def test_explicit_crawl_options_override_those_of_a_prompt(api: Api, weblake_llm: Any, weblake_site: Any) -> None:

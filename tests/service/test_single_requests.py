@@ -46,6 +46,12 @@ def test_bodies_that_are_not_json_objects_are_refused(bench: Any, content: bytes
         assert (reply.status_code, reply.json()["code"]) == (400, code)
 
 
+@pytest.mark.parametrize("path", ["/v2/scrape", "/v2/batch/scrape", "/v2/map", "/v2/search", "/v2/extract"])
+def test_no_body_is_a_body_without_options(bench: Any, path: str) -> None:
+    none, empty = bench.http.post(path), bench.http.post(path, json={})
+    assert (none.status_code, none.json()) == (400, empty.json())
+
+
 def test_invalid_options_are_named(bench: Any) -> None:
     reply = bench.http.post("/v2/scrape", json={"url": A, "timeout": 999})
     assert reply.status_code == 400
@@ -106,6 +112,18 @@ def test_every_operation_refuses_unknown_options(
         (f"/v2/crawl/{uuid.UUID(int=1)}?skpi=1", "'skpi' is not an option here. Did you mean `skip`?"),
         (f"/v2/batch/scrape/{uuid.UUID(int=1)}?limits=1", "'limits' is not an option here. Did you mean `limit`?"),
         ("/v2/team/queue-status?x=1", "'x' is not an option here: this address takes no query."),
+        ("/v2/team/credit-usage?byApiKey=true", "'byApiKey' is not an option here: this address takes no query."),
+        *(
+            (f"/v2/team/{report}-usage/historical?{query}", says)
+            for report in ("credit", "token")
+            for query, says in (
+                ("byKey=true", "'byKey' is not an option here. Did you mean `byApiKey`?"),
+                ("byApiKey=maybe", "byApiKey is 'maybe', not one of true, false, 1, 0, yes, no, on, off."),
+                ("byApiKey=", "byApiKey is '', not one of true, false, 1, 0, yes, no, on, off."),
+                ("byApiKey=true&byApiKey=false", "byApiKey is given more than once: give one value."),
+            )
+        ),
+        ("/v2/team/activity?limit=1&limit=2", "limit is given more than once: give one value."),
     ],
 )
 def test_a_query_is_validated_against_the_contract(bench: Any, path: str, says: str) -> None:
@@ -241,8 +259,11 @@ def test_usage_is_reported_by_month_and_by_key(make_bench: Any) -> None:
     now = datetime.now(timezone.utc)
     assert period["startDate"] == f"{now:%Y-%m}-01T00:00:00.000Z"
     assert period["endDate"] > f"{now:%Y-%m}-27T23:59:59.999Z"
-    for spelling in ("True", "1", "TRUE", ""):
-        assert len(bench.http.get(f"/v2/team/credit-usage/historical?byApiKey={spelling}").json()["periods"]) == 1
+    for report in ("credit", "token"):
+        for count, spellings in ((1, "false False 0 no OFF"), (2, "true True TRUE 1 yes Yes on")):
+            for spelling in spellings.split():
+                reply = bench.http.get(f"/v2/team/{report}-usage/historical?byApiKey={spelling}")
+                assert (reply.status_code, len(reply.json()["periods"])) == (200, count), spelling
     split = bench.http.get("/v2/team/token-usage/historical?byApiKey=true").json()["periods"]
     assert {one["apiKey"]: one["totalTokens"] for one in split} == {"etl": 30, "adhoc": 15}
     bench.service.advance(32 * 24 * 3600)

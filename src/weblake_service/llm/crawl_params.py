@@ -1,6 +1,6 @@
 """Generates the options of a crawl from a prompt.
 
-The result passes the validation of POST /v2/crawl, so it can be sent there unchanged.
+The options pass the validation of POST /v2/crawl, except `maxDepth`, which is in the contract's preview only.
 """
 
 from __future__ import annotations
@@ -21,26 +21,24 @@ from weblake_service.web.path_patterns import PathPatterns
 #: Timeout of the model in seconds.
 _TIMEOUT_S = 60.0
 _PATHS = {"type": "array", "items": {"type": "string"}}
-#: The contract's generated parameters that a crawl accepts; the contract also lists maxDepth, which no crawl accepts.
-_SCHEMA: dict[str, object] = {
-    "type": "object",
-    "properties": {
-        "includePaths": {**_PATHS, "description": "regular expressions on the path; only matching pages are scraped"},
-        "excludePaths": {**_PATHS, "description": "regular expressions on the path; matching pages are left out"},
-        "maxDiscoveryDepth": {"type": "integer", "minimum": 0},
-        "crawlEntireDomain": {"type": "boolean", "description": "also pages above and beside the start"},
-        "allowExternalLinks": {"type": "boolean"},
-        "allowSubdomains": {"type": "boolean"},
-        "sitemap": {"enum": ["skip", "include", "only"]},
-        "ignoreQueryParameters": {"type": "boolean"},
-        "ignoreRobotsTxt": {"type": "boolean", "description": "only where it is asked for in so many words"},
-        "robotsUserAgent": {"type": "string"},
-        "deduplicateSimilarURLs": {"type": "boolean"},
-        "delay": {"type": "number", "exclusiveMinimum": 0, "description": "seconds between pages"},
-        "limit": {"type": "integer", "minimum": 1, "description": "pages at most"},
-    },
-    "additionalProperties": False,
+#: The contract's generated parameters.
+_FIELDS: dict[str, object] = {
+    "includePaths": {**_PATHS, "description": "regular expressions on the path; only matching pages are scraped"},
+    "excludePaths": {**_PATHS, "description": "regular expressions on the path; matching pages are left out"},
+    "maxDepth": {"type": "integer", "minimum": 0, "description": "only if the wish is for levels of the path"},
+    "maxDiscoveryDepth": {"type": "integer", "minimum": 0, "description": "links followed from the start"},
+    "crawlEntireDomain": {"type": "boolean", "description": "also pages above and beside the start"},
+    "allowExternalLinks": {"type": "boolean"},
+    "allowSubdomains": {"type": "boolean"},
+    "sitemap": {"enum": ["skip", "include", "only"]},
+    "ignoreQueryParameters": {"type": "boolean"},
+    "ignoreRobotsTxt": {"type": "boolean", "description": "only where it is asked for in so many words"},
+    "robotsUserAgent": {"type": "string"},
+    "deduplicateSimilarURLs": {"type": "boolean"},
+    "delay": {"type": "number", "exclusiveMinimum": 0, "description": "seconds between pages"},
+    "limit": {"type": "integer", "minimum": 1, "description": "pages at most"},
 }
+_SCHEMA: dict[str, object] = {"type": "object", "properties": _FIELDS, "additionalProperties": False}
 _TASK = (
     "Turn the wish below into the options of a crawl of {url}. Set only what the wish calls for, and leave out the"
     " rest. Reply with one JSON object."
@@ -56,6 +54,7 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
     fits = checker(_SCHEMA)
 
     def check(value: object) -> str:
+        value = _known(value)
         problem = fits(value)
         if problem:
             return problem
@@ -80,6 +79,16 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
     except PageFailure as failure:
         # The contract defines no 502 here.
         raise ErrorResponse(503 if failure.status == 503 else 500, failure.message, code=failure.code) from None
+    found = _known(found)
     assert isinstance(found, dict)
-    crawl_options = options.from_wire(options.CrawlRequest, {**found, "url": url}, ignore_unknown=True)
+    # A crawl knows one depth only.
+    depth = {"maxDiscoveryDepth": found["maxDepth"]} if "maxDepth" in found else {}
+    crawl_options = options.from_wire(options.CrawlRequest, {**depth, **found, "url": url}, ignore_unknown=True)
     return found, {name: value for name, value in crawl_options.items() if name != "url"}
+
+
+def _known(answer: object) -> object:
+    """Return the answer of a model without unknown fields and without null, which is how some models leave one out."""
+    if not isinstance(answer, dict):
+        return answer
+    return {name: value for name, value in answer.items() if name in _FIELDS and value is not None}

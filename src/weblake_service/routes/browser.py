@@ -80,10 +80,10 @@ class BrowserRoutes:
         return await run_once(self._parts, request, lambda *request_options: self._execute(request, *request_options))
 
     async def close(self, request: Request) -> Response:
-        """End a session and bill it."""
+        """End a session and bill it; one that has ended exists no more, as for interact."""
         row = await self._row(request, requester(request))
         if row["ended"] is not None:
-            raise destroyed_error()
+            not_found("Browser session not found: it has ended")
         ended = await self._parts.sessions.end_recorded(row)
         return json_response({"success": True, "sessionDurationMs": ended.milliseconds, "creditsBilled": ended.credits})
 

@@ -14,9 +14,9 @@ _QUERIES = {
     "/v2/browser": options.BrowserFilter,
     "/v2/crawl/{id}": options.ChunkQuery,
     "/v2/team/activity": options.ActivityOptions,
+    "/v2/team/credit-usage/historical": options.UsageOptions,
+    "/v2/team/token-usage/historical": options.UsageOptions,
 }
-#: Operations without a 400 in the contract: their unknown parameters are ignored.
-_LENIENT_PATHS = {"/v2/team/credit-usage/historical", "/v2/team/token-usage/historical"}
 
 
 def check_query(request: Request, path: str) -> None:
@@ -27,9 +27,9 @@ def check_query(request: Request, path: str) -> None:
         path: The path of its route, such as `/v2/crawl/{id}`.
 
     Raises:
-        ErrorResponse: 400 with the unknown name, and the closest known one.
+        ErrorResponse: 400 with the unknown name and the closest known one, or with a name that is given twice.
     """
-    if not path.startswith("/v2/") or path in _LENIENT_PATHS or not request.query_params:
+    if not path.startswith("/v2/") or not request.query_params:
         return
     cls = _QUERIES.get(path) if request.method in ("GET", "HEAD") else None
     if cls is None:
@@ -37,3 +37,6 @@ def check_query(request: Request, path: str) -> None:
         bad_request(f"{name[:60]!r} is not an option here: this address takes no query.")
     with option_errors():
         options.check_query_names(cls, request.query_params)
+    for name in request.query_params:
+        if len(request.query_params.getlist(name)) > 1:
+            bad_request(f"{name} is given more than once: give one value.")

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from weblake_service.clock import iso
 from weblake_service.components import ServiceComponents, requester
 from weblake_service.jobs import job_records
-from weblake_service.responses import json_response, read_integer
+from weblake_service.responses import json_response, read_boolean, read_integer
 from weblake_service.store import accounts
 
 
@@ -96,8 +96,7 @@ class TeamRoutes:
         return json_response({"success": True, "data": data})
 
     async def _periods(self, request: Request, name: str, factor: int) -> Response:
-        # The public service accepts only this exact spelling and ignores others, so clients must not rely on more.
-        team, by_key = requester(request).team, request.query_params.get("byApiKey") == "true"
+        team, by_key = requester(request).team, read_boolean(request, "byApiKey")
         periods = await self._parts.store.read(
             lambda db: accounts.periods(db, team, by_key=by_key, name=name, factor=factor)
         )

@@ -74,10 +74,10 @@ class InteractSessions:
                 raise ErrorResponse(409, message, code="REPLAY_CONTEXT_UNAVAILABLE") from failure
 
     async def stop(self, access: Access, scrape_id: str) -> EndedSession:
-        """End the session of a scrape; if it has already ended, return the same result again.
+        """End the session of a scrape.
 
         Raises:
-            ErrorResponse: 403 if it is another team's, 404 if there is none.
+            ErrorResponse: 403 if it is another team's, 404 if there is none or it has ended.
         """
         # Wait for a first call that is still restoring the page, so that its session is ended too.
         async with self._turns.lock(scrape_id):
@@ -86,4 +86,6 @@ class InteractSessions:
                 not_found("No browser session exists for this scrape")
             if row["team"] != access.team:
                 raise ErrorResponse(403, "Forbidden: the session belongs to another team.", code="FORBIDDEN")
+            if row["ended"] is not None:
+                not_found("No browser session exists for this scrape: it has ended")
             return await self._sessions.end_recorded(row)

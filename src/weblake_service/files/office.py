@@ -13,6 +13,7 @@ from html import escape
 import anydoc
 
 from weblake_service.files.conversion_messages import ConversionResult, ConversionTask
+from weblake_service.files.office_parts import missing_words, rewrite_parts, with_marks
 from weblake_service.files.office_properties import properties_of
 
 #: Maximum bytes of inline images in the HTML; further images keep their position and alt text only.
@@ -36,22 +37,26 @@ def read_office(body: bytes, task: ConversionTask) -> ConversionResult:
             return ConversionResult(problem="broken", detail="a PDF inside another file")
         if found is None and task.named in _NAMED_KINDS:
             found = anydoc.format_from_extension(task.named)
+        body = rewrite_parts(body)
         # A sheet of a million cells would take gigabytes as objects, and its markdown does not need them.
-        pages = (
-            [anydoc.to_markdown_bytes(body, found, ocr="reject").strip("\n")] if found in _SPREADSHEET_KINDS else None
-        )
-        if pages is not None and not task.html:
-            return ConversionResult(pages=pages, metadata=properties_of(body))
+        pages = None
+        if found in _SPREADSHEET_KINDS:
+            pages = [with_marks(anydoc.to_markdown_bytes(body, found, ocr="reject").strip("\n"))]
+            if not task.html:
+                return ConversionResult(
+                    pages=pages, metadata=properties_of(body), warning=missing_words(body, pages[0])
+                )
         document = anydoc.to_document(body, found)
     except anydoc.ConvertError as error:
         problem = next((name for kind, name in _PROBLEMS if isinstance(error, kind)), "broken")
         return ConversionResult(problem=problem, detail=str(error))
     writer = _HtmlWriter(document, task.pictures)
-    content = writer.blocks(document.blocks) + writer.notes(document.notes)
+    content = with_marks(writer.blocks(document.blocks) + writer.notes(document.notes))
     metadata = properties_of(body)
     title = f"<title>{escape(metadata['title'])}</title>" if "title" in metadata else ""
     html = f'<!DOCTYPE html>\n<html><head><meta charset="utf-8">{title}</head><body>\n{content}</body></html>\n'
-    return ConversionResult(html=html, pages=pages, metadata=metadata, warning=writer.warning)
+    warning = " ".join(filter(None, (writer.warning, missing_words(body, html))))
+    return ConversionResult(html=html, pages=pages, metadata=metadata, warning=warning)
 
 
 class _HtmlWriter:

@@ -45,6 +45,8 @@ SHOWN = {
     "<p><img src='//s0.wp.com/latex.php?latex=x' alt='x_1' class=latex> <span data-tex='y_1'><i>y</i></span></p>": (
         "$x_1$ $y_1$"
     ),
+    "<p><i class=math data-math=z_1>z</i><i class=math data-math=z_2>z</i></p>": "$z_1$ $z_2$",
+    "<p><math><mn>10</mn><math display=block><msup><mi>x</mi><mn>2</mn></msup></math></math></p>": "$10x^{2}$",
     "<p><span class='math inline'>\\(a_1\\)</span> <span class='math inline'><em>b</em><sup>2</sup></span></p>": (
         "$a_1$ *b*<sup>2</sup>"
     ),
@@ -84,6 +86,9 @@ SHOWN = {
     "<img src=/blank.gif alt=x><noscript><img src=/a.png></noscript>": "![x](https://site.example/a.png)",
     "<figure><noscript><img src=/a.png alt=x></noscript></figure>": "![x](https://site.example/a.png)",
     "<p>t<noscript><img src=/pixel.gif alt=tracker></noscript></p>": "t",
+    "<p>t<noscript><img src=/a.gif><img src=/b.gif></noscript></p>": "t",
+    "<h2>a<a href=#x><h3></h3></a></h2>": "## a",
+    "<video>a<audio>b<video src=/v.mp4></video></audio></video><p data-latex='\\a'>x</p>": "$\\a$",
     "<p><a href='data:text/plain;base64,QUJD'>file</a></p>": "file",
     "<video controls title=Film><source src='data:video/mp4;base64,QUJD'>Too old.</video><p>t</p>": "t",
     # The rest of what is shown.

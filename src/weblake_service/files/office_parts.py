@@ -47,7 +47,7 @@ _MARKS = dict.fromkeys(("super", ""), "\uf8f3{}\uf8f4") | dict.fromkeys(("sub", 
 _NO_WORD = re.compile("[\u00ad\u200b\ufeff\uf8f3-\uf8f6]")
 _TAGS = str.maketrans({"\uf8f3": "<sup>", "\uf8f4": "</sup>", "\uf8f5": "<sub>", "\uf8f6": "</sub>"})
 #: Text that the document does not have, or has twice, and elements within words.
-_NO_TEXT = re.compile(r"<(mc:Fallback|w:moveFrom|rPh|text:tracked-changes)\b(?:[^<>]*/>|.*?</\1>)", re.DOTALL)
+_NO_TEXT = re.compile(r"<(mc:Fallback|w:moveFrom|a:fld|rPh|text:tracked-changes)\b(?:[^<>]*/>|.*?</\1>)", re.DOTALL)
 _INLINE = re.compile(r"</?(?:strong|em|code|del|a|sup|sub|text:(?:span|a))(?:\s[^<>]*)?/?>|\\(?=[\W_])")
 _TAG = re.compile(r"<[^<>]*>")
 _WORD = re.compile(r"\w+")
@@ -84,6 +84,8 @@ def missing_words(body: bytes, result: str) -> str:
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
             for info, part in _parts(archive):
                 words = _words(_text_of(_NO_TEXT.sub("", part)))
+                if info.filename.startswith(("word/header", "word/footer")):
+                    words = Counter({word: count for word, count in words.items() if not word.isdigit()})
                 if missing := (words - found).total():
                     lost.append(f"{info.filename} ({missing} word{'s' * (missing > 1)})")
                 found -= words

@@ -9,11 +9,11 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from weblake_service.page.ancestors import is_within
 
-_ATTRIBUTES = ("alttext", "data-latex", "data-tex", "data-katex", "data-value", "alt")
+_ATTRIBUTES = ("alttext", "data-latex", "data-tex", "data-katex", "data-math", "data-value", "alt")
 _CARRIERS = (
-    "math, :not(td, th, li, body):is([data-latex], [data-tex], [data-katex]), .ql-formula[data-value], "
-    "img[class*='mwe-math'], img.tex, img.latex, img[eeimg], img[src*='latex.codecogs.com'], img[src*='/latex.php'], "
-    ".math.inline, .math.display, .js-render-math, d-math, math-field, tex-math"
+    "math, :is(span, div, p, i, code, img):is([data-latex], [data-tex], [data-katex]), [class*='math'][data-math], "
+    ".ql-formula[data-value], img[class*='mwe-math'], img.tex, img.latex, img[eeimg], img[src*='latex.codecogs.com'], "
+    "img[src*='/latex.php'], .math.inline, .math.display, .js-render-math, d-math, math-field, tex-math"
 )
 #: Classes of the elements that MathJax, KaTeX and MediaWiki put around the renderings of one formula.
 _RENDERING = re.compile(
@@ -77,13 +77,14 @@ class Formulas:
         )
 
     def restore(self, markdown: str) -> str:
-        """Return the markdown with its formulas."""
-        return "\n".join(map(self._restore_line, markdown.split("\n"))) if self._found else markdown
-
-    def _restore_line(self, line: str) -> str:
-        bar = r"\|" if line.lstrip(" >-").startswith("|") else "|"
-        # A page may have such characters itself: each formula is returned once.
-        return _PLACEHOLDER.sub(lambda match: self._found.pop(match[1], "").replace("|", bar), line)
+        """Return the markdown with its formulas; each once, because a page may have such characters itself."""
+        lines = markdown.replace("\uf8f2\uf8f1", "\uf8f2 \uf8f1").split("\n") if self._found else [markdown]
+        for at, line in enumerate(lines):
+            parts = _PLACEHOLDER.split(line)
+            bar = r"\|" if line.lstrip(" >-").startswith("|") else "|"
+            parts[1::2] = [self._found.pop(number, "").replace("|", bar) for number in parts[1::2]]
+            lines[at] = "".join(parts)
+        return "\n".join(lines)
 
     def _take(self, tex: str, *, display: bool = False) -> str:
         sign = "$$" if display or tex.startswith((r"\begin", r"\[", "$$")) else "$"
@@ -100,8 +101,8 @@ def _is_rendering(node: LexborNode) -> bool:
 
 
 def _is_display(node: LexborNode) -> bool:
-    names = ("display", "data-math-style", "class")
-    return re.search("block|true|display", " ".join(node.attributes.get(name) or "" for name in names)) is not None
+    names = f"{node.attributes.get('class')} {node.attributes.get('data-math-style')}"
+    return "display" in names or node.attributes.get("display") in {"block", "true"}
 
 
 def _tex_of(node: LexborNode) -> str:

@@ -39,7 +39,7 @@ def normalize_links(tree: LexborHTMLParser) -> None:
         block.insert_before(" ")
         block.insert_after(" ")
         block.unwrap(delete_empty=True)
-    for heading in tree.css(_HEADINGS):
+    for heading in reversed(tree.css(_HEADINGS)):
         shown = _INVISIBLE.sub("", heading.text())
         for link in reversed(heading.css("a[href*='#']")):
             text = _INVISIBLE.sub("", link.text())

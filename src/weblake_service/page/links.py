@@ -21,7 +21,7 @@ _URL_ATTRIBUTES = (
     ("blockquote[cite], q[cite]", "cite"),
 )
 #: Attributes in which lazy-loading pages keep the image URL.
-_LAZY_ATTRIBUTES = ("data-src", "data-lazy-src", "data-original")
+_LAZY_ATTRIBUTES = ("data-src", "data-lazy-src", "data-original", "data-lazy", "data-echo", "data-cfsrc", "data-ezsrc")
 #: Sources that only hold the place of an image.
 _PLACEHOLDER = re.compile(
     r"(?:data:|about:).*|\s*|[^?#]*(?:spacer|placeholder|blank|transparent|pixel|lazy|loading|loader|1x1|dummy)[^/?#]*",
@@ -83,17 +83,18 @@ def set_image_sources(tree: LexborHTMLParser) -> None:
     """Set the source of lazy-loaded images to the URL that they will load, also if it is in a noscript element."""
     for image in tree.css("img"):
         _set_image_source(image)
-    for image in tree.css("body noscript img[src]"):
+    for image in tree.css("body noscript > img[src]:only-child"):
         fallback = image.parent
-        before = fallback.prev if fallback is not None else None
+        if fallback is None or fallback.parent is None:
+            continue
+        before = fallback.prev
         while before is not None and before.tag == "-text":
             before = before.prev
         lazy = before.css_first("img") if before is not None and before.tag in {"img", "picture"} else None
-        if lazy is not None:
-            if _PLACEHOLDER.fullmatch(lazy.attributes.get("src") or ""):
-                lazy.attrs["src"] = image.attributes["src"]
+        if lazy is not None and _PLACEHOLDER.fullmatch(lazy.attributes.get("src") or ""):
+            lazy.attrs["src"] = image.attributes["src"]
         # Elsewhere a lone image is a tracker.
-        elif fallback is not None and fallback.parent is not None and fallback.parent.tag in {"figure", "picture"}:
+        elif lazy is None and fallback.parent.tag in {"figure", "picture"}:
             fallback.unwrap()
 
 

@@ -8,7 +8,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 #: Line numbers in code: elements of these classes that contain digits only.
 _LINE_NUMBERS = "pre :is(.ln, .lnt, .line-number, .line-numbers, .linenumber, .hljs-ln-numbers), .rouge-gutter"
-_BOX = ":is(input[type=checkbox i], [role=checkbox][aria-checked])"
+_BOX = ":is(input[type=checkbox i], [role=checkbox][aria-checked]:not(:has(input)))"
 _ICON = ":is(svg, i:empty, span:empty)"
 _WITHOUT_TEXT = (
     ":not([type=hidden i], [type=password i], [type=checkbox i], [type=radio i], [type=file i], [type=image i])"
@@ -29,7 +29,7 @@ def write_shown_text(tree: LexborHTMLParser) -> None:
         title = icon.css_first("title")
         names = (icon.attributes.get("aria-label"), icon.attributes.get("title"), title.text() if title else "")
         icon.insert_before(next(filter(None, names), ""))
-    for player in tree.css("video, audio"):
+    for player in reversed(tree.css("video, audio")):
         for child in list(player.iter(include_text=True)):
             if child.tag not in {"source", "track"}:
                 child.decompose()

@@ -112,6 +112,10 @@ class JobStarted(Event, frozen=True, kw_only=True):
     seconds: float
 
 
+class StartLost(Event, frozen=True, kw_only=True):
+    """A start got no response, and its outcome is looked up, which may take minutes; LostStartResolved follows."""
+
+
 class LostStartResolved(Event, frozen=True, kw_only=True):
     """It was found out what became of a start that had got no response."""
 
@@ -132,6 +136,7 @@ class StatusPolled(Event, frozen=True, kw_only=True):
     status: str
     completed: int | None
     total: int | None
+    credits_used: float | None = None
 
 
 class WaitFinished(Event, frozen=True, kw_only=True):

@@ -52,6 +52,7 @@ from weblake.jobs.polling import get_status as get_status
 from weblake.jobs.polling import is_over as is_over
 from weblake.jobs.polling import wait as wait
 from weblake.jobs.polling import wait_for_any as wait_for_any
+from weblake.jobs.retry import Retry as Retry
 from weblake.jobs.retry import RetryPolicy as RetryPolicy
 from weblake.jobs.usage_reports import ClosedPeriod as ClosedPeriod
 from weblake.jobs.usage_reports import Report as Report

@@ -62,7 +62,7 @@ def test_a_status_that_repeats_the_key_is_not_logged(
 
     run(story)
     told = capfd.readouterr().out
-    assert " is other." in told
+    assert " is other: completed 0 of 1" in told
     assert weblake_connection.key not in told
 
 

@@ -1,13 +1,15 @@
-"""Tests that the provider's clients send their events to Airflow's metrics and make spans if Airflow traces."""
+"""Tests that the events of the provider's clients go to Airflow's metrics, its traces and the log of the task."""
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk.observability import stats
+from dag_runs import Run, run_one, task_logs
 from observed_lab import ExportedTelemetry
 
 import weblake
@@ -111,3 +113,88 @@ def test_the_documented_dag_fails_for_an_old_orphan_only(
     monkeypatch.setattr("weblake.loads.orphans.Orphan.age_s", 100_000.0)
     with pytest.raises(RuntimeError, match="1 loads have not landed for a day"):
         check(str(tmp_path))
+
+
+@pytest.mark.parametrize("way", ["blocking", "deferred", "sensor"])
+def test_a_waiting_task_logs_its_state_at_each_change(
+    run_dag: Run,
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+    from airflow_provider_weblake.sensors.weblake import WeblakeBatchScrapeSensor
+
+    monkeypatch.setattr("airflow_provider_weblake.triggers.weblake.FIRST_S", 0.1)
+    heads: list[dict[str, object]] = [
+        {"status": "scraping", "completed": n, "total": 500, "creditsUsed": n, "data": []} for n in (0, 12)
+    ]
+    status = {"method": "GET", "path": "/v2/batch/scrape/"}
+    weblake_connection.faults(
+        {"match": status, "times": 1, "effect": {"status": 200, "body": heads[0]}},
+        {"match": status, "times": 1, "effect": {"status": 503}},
+        {"match": status, "times": 4, "effect": {"status": 200, "body": heads[1]}},
+    )
+
+    def make() -> object:
+        if way != "sensor":
+            return WeblakeBatchScrapeOperator(
+                task_id="wait", urls=site.pages(2), to=str(tmp_path), deferrable=way == "deferred", poll_interval=0.2
+            )
+        with weblake_connection.client() as client:
+            job_id = client.start_batch_scrape(site.pages(2)).id
+        return WeblakeBatchScrapeSensor(task_id="wait", job_id=str(job_id), deferrable=False, poke_interval=0.2)
+
+    assert run_one(run_dag, make).state == "success"
+    lines = [line for line in task_logs(capfd).splitlines() if "batch " in line or "batch_scrape" in line]
+    said = [line for line in lines if re.search(r" is scraping| is completed|tried again|cannot be asked", line)]
+    wanted = ["completed 0 of 500, 0 credits", "503|cannot be asked", "completed 12 of 500, 12 credits"]
+    assert len(said) >= 4, said
+    for line, each in zip(said, wanted, strict=False):
+        assert re.search(each, line), said
+    assert len([line for line in said if "completed 12 of 500" in line]) == 1, said
+    assert "is completed: completed 2 of 2, 2 credits" in said[-1]
+
+
+def test_the_same_state_is_logged_each_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("airflow_provider_weblake.observing.time.monotonic", lambda: now[0])
+    task_log: Any = logging.getLogger("the.task")
+    log = observing.ProgressLog(task_log)
+    poll = events.StatusPolled(kind="crawl", job_id="x", status="scraping", completed=None, total=None)
+    retry = events.RetryScheduled(operation="get_crawl", attempt=1, error="ServiceUnreachable", status=None, pause_s=9)
+    with caplog.at_level("INFO", "the.task"):
+        for event in [poll] * 18 + [retry] * 18 + [poll]:
+            log(event)
+            now[0] += 10
+    assert [record.getMessage() for record in caplog.records] == [
+        *["crawl x is scraping."] * 3,
+        *["get_crawl: ServiceUnreachable; it is tried again in 9 s."] * 3,
+        "crawl x is scraping.",
+    ]
+
+
+def test_a_start_without_an_answer_is_logged_while_it_is_looked_up(
+    run_dag: Run,
+    weblake_connection: WeblakeService,
+    site: GatedSite,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+
+    weblake_connection.faults(
+        {"match": {"method": "POST", "path": "/v2/batch/scrape$"}, "effect": {"drop_after": True}}
+    )
+    run = run_one(
+        run_dag,
+        lambda: WeblakeBatchScrapeOperator(task_id="land", urls=site.pages(1), to=str(tmp_path), deferrable=False),
+    )
+    assert run.state == "success"
+    logs = task_logs(capfd)
+    assert logs.index("got no answer. weblake looks up") < logs.index("Landed: ")

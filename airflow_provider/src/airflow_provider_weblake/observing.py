@@ -1,4 +1,4 @@
-"""The observer of the provider's clients: Airflow's metrics, and spans below the task's span if Airflow traces.
+"""The observers of the provider's clients: Airflow's metrics, spans below the task's span, and the log of a task.
 
 Airflow's settings decide where they go: `[metrics]` chooses StatsD, Datadog or OpenTelemetry, and lists of allowed
 names; `[traces] otel_on` turns spans on.
@@ -6,11 +6,24 @@ names; `[traces] otel_on` turns spans on.
 
 from __future__ import annotations
 
+import logging
+import math
+import time
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from airflow_provider_weblake.features import conf, metrics
 from weblake import events, orchestration
 from weblake.otel import OpenTelemetry
+
+if TYPE_CHECKING:
+    from airflow.sdk._shared.logging.types import Logger
+
+    from weblake.orchestration import Retry
+
+#: Seconds between two lines of the log about a job in the same state.
+EVERY_S = 60.0
 
 
 def observer() -> events.Observer:
@@ -58,3 +71,41 @@ def _send_account(event: events.LoadAccounted) -> None:
             metrics().incr(f"weblake.pages.{name}", count, tags={"kind": receipt.kind})
     if receipt.credits_used:
         metrics().incr("weblake.credits", round(receipt.credits_used), tags={"kind": receipt.kind})
+
+
+@dataclass(slots=True)
+class ProgressLog:
+    """An observer that logs the state of one task's job: at the start, at each change, and each minute."""
+
+    log: Logger
+    _state: str = ""
+    _at: float = -math.inf
+
+    def observing(self, retry: Retry) -> Retry:
+        """Return the retry rules of a client that other tasks share, with this observer as well."""
+        return replace(retry, observe=orchestration.combine(retry.observe, self))
+
+    def __call__(self, event: events.Event) -> None:
+        """Log a poll, a retry, or a start that got no answer."""
+        match event:
+            case events.StatusPolled():
+                counts = [] if event.completed is None else [f"completed {event.completed} of {event.total}"]
+                counts += [] if event.credits_used is None else [f"{event.credits_used:.12g} credits"]
+                text = ": ".join([event.status, ", ".join(counts)][: 1 + bool(counts)])
+                self.say(event.status, f"{orchestration.JobRef(event.kind, event.job_id)} is {text}.")
+            case events.RetryScheduled():
+                error = f"{event.error} ({event.status})" if event.status else event.error
+                self.say("trouble", f"{event.operation}: {error}; it is tried again in {event.pause_s:.0f} s.")
+            case events.StartLost():
+                self.log.warning(
+                    "The start of load %s got no answer. weblake looks up whether the service has started its job, "
+                    "which may take minutes; nothing is paid twice. Let the task run.",
+                    event.load_id,
+                )
+
+    def say(self, state: str, message: str) -> None:
+        """Log a message if the state has changed, or a minute has passed since the last one."""
+        now = time.monotonic()
+        if state != self._state or now - self._at >= EVERY_S:
+            self._state, self._at = state, now
+            self.log.log(logging.WARNING if state == "trouble" else logging.INFO, message)

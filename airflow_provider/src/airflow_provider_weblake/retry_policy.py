@@ -38,8 +38,8 @@ M = TypeVar("M", bound=Callable[..., object])
 
 #: Seconds before the first retry after network trouble, and the maximum between two.
 FIRST_S, MAX_BACKOFF_S = 15.0, 900.0
-#: Maximum seconds of a task's exponential backoff, as Airflow has it.
-MAX_RETRY_DELAY_S = 24 * 3600.0
+#: The longest delay of a task with exponential backoff, unless it sets `max_retry_delay`, as Airflow has it.
+MAX_RETRY_DELAY = timedelta(days=1)
 #: Seconds for which a task pauses again and again for a busy service, before that counts as a failed try; only where
 #: Airflow has no retry policies.
 MAX_TOTAL_PAUSE_S = 24 * 3600.0
@@ -67,7 +67,8 @@ class WeblakeRetryPolicy(RetryPolicy):
         if error is None or isinstance(error, JobEnded):
             return RetryDecision.default()
         if isinstance(error, RetryLater):
-            pause = max(_pause(error, try_number, context), _delay_of_task(context, try_number))
+            task = context.get("task") if context and RETRY_POLICIES else None  # older releases apply its settings
+            pause = max(_pause(error, try_number, task), _delay_of_task(task, try_number))
             return RetryDecision.retry(delay=timedelta(seconds=pause), reason=f"{_name(error)}: again in {pause:.0f} s")
         if isinstance(error, AskPerson | FixRequest):
             return RetryDecision.fail(reason=f"{_name(error)}: a retry would end the same way")
@@ -175,35 +176,22 @@ def _weblake_error(exception: BaseException) -> WeblakeError | None:
     return None
 
 
-def _pause(error: RetryLater, try_number: int, context: Context | None) -> float:
+def _pause(error: RetryLater, try_number: int, task: Any) -> float:
     named = orchestration.named_pause(error)
     if isinstance(error, RateLimited) and error.retry_after is not None:
         return named
-    backoff = min(MAX_BACKOFF_S, FIRST_S * 2.0 ** min(max(0, try_number - 1), 16))
-    if (longest := getattr(_task_of(context), "max_retry_delay", None)) is not None:
-        backoff = min(backoff, longest.total_seconds())
+    longest = min(MAX_BACKOFF_S, (getattr(task, "max_retry_delay", None) or MAX_RETRY_DELAY).total_seconds())
+    backoff = min(longest, FIRST_S * 2.0 ** min(max(0, try_number - 1), 16))
     return max(named, backoff * (0.5 + 0.5 * random.random()))  # noqa: S311
 
 
-def _delay_of_task(context: Context | None, try_number: int) -> float:
-    """Return the seconds after which Airflow would retry the task without a policy, in its formula.
-
-    Where Airflow evaluates no policies, it applies them itself.
-    """
-    task = _task_of(context)
-    if task is None or not RETRY_POLICIES:
-        return 0.0
-    delay, given = task.retry_delay.total_seconds(), task.retry_exponential_backoff
-    growth = 2.0 if given is True else float(given)
-    if growth > 0 and growth != 1:
-        delay *= growth ** min(max(0, try_number - 1), 100) * (1 + random.random())  # noqa: S311
-        longest = MAX_RETRY_DELAY_S if task.max_retry_delay is None else task.max_retry_delay.total_seconds()
-        delay = min(delay, longest, MAX_RETRY_DELAY_S)
-    return cast("float", delay)
-
-
-def _task_of(context: Context | None) -> Any:
-    return None if context is None else context.get("task")
+def _delay_of_task(task: Any, try_number: int) -> float:
+    """Return the seconds after which Airflow would retry the task without a policy, by its formula; 0 for no task."""
+    delay, growth = (task.retry_delay, task.retry_exponential_backoff) if task else (timedelta(0), 0)
+    if growth in (0, 1) and growth is not True:  # True doubles the delay
+        return cast("float", delay.total_seconds())
+    growth = (2.0 if growth is True else growth) ** min(max(0, try_number - 1), 100) * (1 + random.random())  # noqa: S311
+    return cast("float", min(delay.total_seconds() * growth, (task.max_retry_delay or MAX_RETRY_DELAY).total_seconds()))
 
 
 def _name(error: WeblakeError) -> str:

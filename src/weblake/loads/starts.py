@@ -225,6 +225,7 @@ def _resolve_lost(
 ) -> Flow[_StartedJob | None]:
     """Do the same as `_resolve`, and report what was found out."""
     begun = yield from now()
+    retry.observe(events.StartLost())
     try:
         found = yield from _resolve(plan, last, ledger, retry, sent_at)
     except OutcomeUnknown:

@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_weblake import lineage
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
+from airflow_provider_weblake.observing import ProgressLog
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_argument
 from airflow_provider_weblake.storage import dataset_of_task
@@ -58,8 +59,9 @@ class WeblakeOperator(BaseOperator):
 
     @contextmanager
     def service(self) -> Iterator[Client]:
-        """Return a context manager for a client, in which errors are worded for Airflow."""
+        """Return a context manager for a client, whose errors are worded for Airflow and whose progress is logged."""
         with in_airflow_terms(), self.hook.get_conn() as client:
+            client.retry = ProgressLog(self.log).observing(client.retry)
             yield client
 
 

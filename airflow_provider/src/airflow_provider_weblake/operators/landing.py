@@ -109,6 +109,7 @@ class LandingOperator(DatasetOperator):
         """Land the load and return its receipt."""
         with self.service() as client:
             load = self.prepare(context, client)
+            self.log.info("Load %s begins: a %s.", load.request.load_id, load.request.kind)
             return self.finish(context, load, self.land(client, load, load.terms))
 
     def post_execute(self, context: Context, result: object = None) -> None:

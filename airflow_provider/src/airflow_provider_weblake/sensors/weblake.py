@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
@@ -12,6 +13,7 @@ from airflow.triggers.base import StartTriggerArgs
 
 from airflow_provider_weblake.features import TASKS_IN_TRIGGERER, AirflowException, AirflowFailException, conf
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
+from airflow_provider_weblake.observing import ProgressLog
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
 from airflow_provider_weblake.triggers.stored import check_interval, event_of
@@ -99,6 +101,10 @@ class JobSensor(BaseSensorOperator):
             timeout=timedelta(seconds=self.timeout),
         )
 
+    @cached_property
+    def _progress(self) -> ProgressLog:
+        return ProgressLog(self.log)
+
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll the job once."""
         self._named = 0.0
@@ -107,14 +113,14 @@ class JobSensor(BaseSensorOperator):
             first, self._looked = not self._looked and self._first_look(context), True
             try:
                 with in_airflow_terms():
-                    head = client.run(orchestration.get_status(job, client.retry))
+                    head = client.run(orchestration.get_status(job, self._progress.observing(client.retry)))
             except errors.JobGone as error:
                 if not first:
                     raise AirflowFailException(str(error)) from error
                 self.log.info("Not there yet: %s", error)
                 return PokeReturnValue(is_done=False)
             except errors.RetryLater as error:
-                self.log.warning("%s cannot be asked about now: %s", job, error)
+                self._progress.say("trouble", f"{job} cannot be asked about now: {error}")
                 self._named = orchestration.named_pause(error)
                 return PokeReturnValue(is_done=False)
         if not orchestration.is_over(head):

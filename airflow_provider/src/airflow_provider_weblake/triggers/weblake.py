@@ -18,11 +18,12 @@ from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from airflow_provider_weblake.features import TRIGGERS_HEAR_KILLS
 from airflow_provider_weblake.hooks.shared import shared_client
+from airflow_provider_weblake.observing import ProgressLog
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.task_state import ACTIVE_STATES, astate_of
 from airflow_provider_weblake.triggers.events import WeblakeJobsCompletedTrigger, WeblakeUsagePeriodTrigger
 from airflow_provider_weblake.triggers.stored import check_interval, error_text, event_of, serialized
-from weblake import aio, errors, events, orchestration
+from weblake import aio, errors, orchestration
 
 if TYPE_CHECKING:
     from weblake import AsyncClient
@@ -80,10 +81,10 @@ class WeblakeJobTrigger(BaseTrigger):
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         check_interval("poll_interval", self.poll_interval)
-        #: The counts of the last response; whether one came since the connection was read; and whether the last poll
-        #: failed.
+        #: The counts of the last response; and whether one came since the connection was read.
         self._head: dict[str, object] = {}
-        self._answered = self._in_trouble = False
+        self._answered = False
+        self._progress = ProgressLog(self.log)
 
     def serialize(self) -> tuple[str, dict[str, object]]:
         """Return the class path and the arguments: ids, numbers and the connection's name."""
@@ -164,7 +165,7 @@ class WeblakeJobTrigger(BaseTrigger):
                     head = await client.run(
                         orchestration.wait(
                             self._job,
-                            client.retry,
+                            self._progress.observing(client.retry),
                             until=until,
                             unseen_s=0.0 if self._head else UNSEEN_S,
                             first_s=min(first, self.poll_interval),
@@ -182,16 +183,13 @@ class WeblakeJobTrigger(BaseTrigger):
             except errors.JobGone:
                 return "gone"
             except errors.RetryLater as error:
-                if not self._in_trouble:
-                    self.log.warning("%s cannot be asked about now; it is asked again: %s", self._job, error)
-                self._in_trouble, first = True, self.poll_interval
+                self._progress.say("trouble", f"{self._job} cannot be asked about now; it is asked again: {error}")
+                first = self.poll_interval
                 await self._pause(self.poll_interval)
 
     def _seen(self, found: Mapping[str, object]) -> None:
-        """Keep the counts of a response, and log changes."""
-        if found.get("status") != self._head.get("status") or self._in_trouble:
-            self.log.info("%s is %s.", self._job, events.known_status(found.get("status")))
-        self._answered, self._in_trouble = True, False
+        """Keep the counts of a response."""
+        self._answered = True
         self._head.update(found)
 
     async def _stop(self, why: str) -> str:

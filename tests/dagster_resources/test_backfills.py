@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from gated_site import GatedSite
 from hostile_runs import IN_ONE, LETTERS, batches, load_of
 from in_process import Bench, Run
 
-from dagster_weblake import BatchScrapeRequest, build_weblake_assets, metadata, weblake_assets
+from dagster_weblake import BatchScrapeRequest, CrawlRequest, build_weblake_assets, metadata, weblake_assets
 from dagster_weblake.identity import Lineage
 from weblake import orchestration
 from weblake.errors import AskPerson
@@ -214,3 +215,16 @@ def test_equal_reasons_of_several_partitions_are_stated_once(bench: Bench, site:
         told = str(bench.run(two, partitions=partitions).failure().description)
         assert f" partitions failed. {named}: The table documents of" in told
         assert told.count("A table has one set of keys") == 1
+
+
+def test_lines_of_the_log_name_the_partition(bench: Bench, site: GatedSite, capfd: pytest.CaptureFixture[str]) -> None:
+    letters, whole = dg.StaticPartitionsDefinition([*"ab"]), dg.BackfillPolicy.single_run()
+    crawl = CrawlRequest(url=f"{site.url}/page/1?{{partition_key}}", poll_interval=0.2)
+    how: dict[str, Any] = {"partitions_def": letters, "backfill_policy": whole}
+    docs = build_weblake_assets("docs", crawl, **how)
+    later = build_weblake_assets("later", crawl, wait="sensor", **how)
+    for assets, selection in ((docs, "docs"), (later, "later_job")):
+        assert bench.run(assets, selection, partitions=("a", "b")).success
+        told = capfd.readouterr().err
+        assert re.findall(r"Job \S+ of load \w+, partition (\w): http", told) == ["a", "b"]
+        assert re.findall(r"(\w): This crawl has no limit", told) == ["a", "b"]

@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 
 import dagster as dg
 import pytest
-from checking import Lab, open_lab, truncate
+from checking import Lab, Lake, open_lab, truncate
 from landed_loads import landed
 
 from dagster_weblake.checks import build_usage_checks
@@ -66,3 +66,41 @@ def test_usage_by_key_is_summed(lab: Lab) -> None:
         build_usage_checks(usage, budget=1, report="euros")
     with pytest.raises(InvalidOption, match="budget"):
         build_usage_checks("usage")
+
+
+def test_the_budget_is_compared_with_the_month_of_the_partition(lab: Lab) -> None:
+    """A run of October on November 1 looks at October; a run over several months fails if one is over the budget."""
+    dataset, now = orchestration.open_dataset(lab.root), datetime.now(timezone.utc)
+    used = {"2026-01": 10.0, "2026-02": 300.0, "2026-03": 20.0, f"{now:%Y-%m}": 40.0}
+    rows = tuple(UsagePeriod(start_date=f"{month}-01T00:00:00Z", total_credits=n) for month, n in used.items())
+    orchestration.land_report(Report("credits", rows, now), dataset)
+
+    @dg.asset(
+        partitions_def=dg.MonthlyPartitionsDefinition("2025-12-01", end_offset=1),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        metadata=definition_metadata("usage_periods", report="credits", budget=100),
+    )
+    def usage() -> None:
+        pass
+
+    checks = build_usage_checks(usage)
+
+    def looked_at(partition: str | None = None, **tags: str) -> tuple[object, bool, object]:
+        resources = {"weblake": Lake(root=lab.root)}
+        done = dg.materialize(
+            [usage, checks], instance=lab.instance, resources=resources, partition_key=partition, tags=tags
+        )
+        (found,) = done.get_asset_check_evaluations()
+        return found.metadata["period"].value, found.passed, found.severity.value
+
+    assert looked_at("2026-01-01") == ("2026-01", True, "ERROR")
+    assert looked_at("2026-02-01") == ("2026-02", False, "ERROR")
+    assert looked_at("2025-12-01") == ("2025-12", False, "WARN")
+    span = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+    for first, last, month, passed in (
+        ("2025-12-01", "2026-03-01", "2026-02", False),
+        ("2025-12-01", "2026-01-01", "2026-01", True),
+    ):
+        assert looked_at(**dict(zip(span, (first, last), strict=True))) == (month, passed, "ERROR")
+    alone = lab.check(usage, checks)["usage_under_budget"]
+    assert (alone.metadata["period"].value, alone.passed) == (f"{now:%Y-%m}", True)

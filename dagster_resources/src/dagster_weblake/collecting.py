@@ -53,7 +53,7 @@ def collect(
         callbacks = progress[part.key].callbacks()
         landing = orchestration.collect(weblake.client, step.dataset, load_id, step.terms, callbacks)
         stopping.open.pop(load_id)
-        return step.record_landing(landing, load_id)
+        return step.record_landing(part, landing, load_id)
 
     with translate_errors(context), step.stopping() as stopping:
         progress = step.progress(stopping)

@@ -10,6 +10,7 @@ partition that fails does not keep the others from landing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -48,10 +49,10 @@ def land(
                     step.dataset,
                     load_request,
                     max_credits=step.terms.max_credits,
-                    on_message=context.log.warning,
+                    on_message=partial(step.warn, part),
                 )
                 intent, job, _ = started_loads[part.key]
-                step.log_job(intent, job)
+                step.log_job(part, intent, job)
                 waits[part.key] = step.waiting_job(job, progress[part.key])
         return {}
 
@@ -63,7 +64,7 @@ def land(
             weblake.client, step.dataset, load_request, step.terms, callbacks, started_load=known
         )
         stopping.open.pop(load_request.load_id, None)
-        return step.record_landing(landing, load_request.load_id)
+        return step.record_landing(part, landing, load_request.load_id)
 
     with translate_errors(context), step.stopping() as stopping:
         progress = step.progress(stopping)
@@ -91,9 +92,9 @@ def start(
             step.dataset,
             load_request,
             max_credits=step.terms.max_credits,
-            on_message=context.log.warning,
+            on_message=partial(step.warn, part),
         )
-        url = step.log_job(intent, job)
+        url = step.log_job(part, intent, job)
         deadline = job.at_seconds() + step.terms.timeout_s
         started = metadata.started_metadata(
             step.dataset, intent, job, deadline=deadline, max_credits=step.terms.max_credits, job_url=url

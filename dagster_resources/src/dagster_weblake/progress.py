@@ -34,7 +34,10 @@ class Progress:
 
     def callbacks(self) -> orchestration.ProgressCallbacks:
         """Return the callbacks by which the core reports progress."""
-        return orchestration.ProgressCallbacks(on_poll=self._polled, on_message=self.context.log.warning)
+        of = "" if self.partition is None else f"{self.partition}: "
+        return orchestration.ProgressCallbacks(
+            on_poll=self._polled, on_message=lambda message: self.context.log.warning(f"{of}{message}")
+        )
 
     def _polled(self, head: Mapping[str, object]) -> None:
         self.check()

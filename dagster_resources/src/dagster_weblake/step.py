@@ -106,7 +106,7 @@ class Step:
             found = orchestration.recorded_request(self.weblake.client, self.dataset, task, self.terms)
             if found is None:
                 raise
-            self.context.log.warning(f"{error} The job of load {found.load_id} was started before, and lands.")
+            self.warn(part, f"{error} The job of load {found.load_id} was started before, and lands.")
             return found
         return orchestration.place(self.weblake.client, self.dataset, load_request, task, self.terms)
 
@@ -117,11 +117,15 @@ class Step:
         given = self.request.urls
         return replace(self.request, urls=urls_of_part(self.context, self.key, part, given, self.request.column))
 
-    def log_job(self, intent: Intent, job: Job) -> str:
+    def log_job(self, part: Part, intent: Intent, job: Job) -> str:
         """Write the job's id and address to the log, and return the address."""
         url = self.weblake.job_url(job.kind, job.job_id, has_console=bool(intent.replay))
-        self.context.log.info(f"Job {job.job_id} of load {job.load_id}: {url}")
+        self.context.log.info(f"Job {job.job_id} of load {job.load_id}{_of(part)}: {url}")
         return url
+
+    def warn(self, part: Part, message: str) -> None:
+        """Write a warning about one partition to the log."""
+        self.context.log.warning(message if part.key is None else f"{part.key}: {message}")
 
     def job_url(self, receipt: Receipt) -> str:
         """Return the address of a load's job; empty where it has none."""
@@ -134,15 +138,16 @@ class Step:
             has_console = intent is not None and bool(intent.replay)
         return self.weblake.job_url(receipt.kind, receipt.job_id, has_console=has_console)
 
-    def record_landing(self, landing: LandedLoad, load_id: str) -> Metadata:
+    def record_landing(self, part: Part, landing: LandedLoad, load_id: str) -> Metadata:
         """Log a landed load and return its metadata; `load_id` is the one that was to be landed."""
         totals = self.weblake.totals_of(load_id)
         if landing.landed_at is not None:
-            self.context.log.info(f"Load {landing.receipt.load_id} had landed before, at {landing.landed_at}.")
+            load = f"Load {landing.receipt.load_id}{_of(part)}"
+            self.context.log.info(f"{load} had landed before, at {landing.landed_at}.")
         return metadata.load_metadata(
             self.dataset,
             landing,
-            partitioned=self.parts[0].key is not None,
+            partitioned=part.key is not None,
             job_url=self.job_url(landing.receipt),
             totals=totals if landing.landed_at is None else None,
         )
@@ -253,6 +258,10 @@ def parts_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Part]:
     if definition is None:
         return [Part()]
     return [Part.of(definition, name) for name in context.partition_keys]
+
+
+def _of(part: Part) -> str:
+    return "" if part.key is None else f", partition {part.key}"
 
 
 def _listed(names: list[str]) -> str:

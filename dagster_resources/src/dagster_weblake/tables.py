@@ -86,7 +86,9 @@ def build_table_asset(
                 )
             (result,) = done
             keys = orchestration.path_keys(dataset, result.table) if result.format == "delta" else ()
-        context.log.info("%d loads added (%d rows), %d taken out.", len(result.added), result.rows, len(result.removed))
+        context.log.info(
+            "Loads added: %d (rows: %d); taken out: %d.", len(result.added), result.rows, len(result.removed)
+        )
         yield dg.MaterializeResult(asset_key=spec.key, metadata=_metadata(result, keys))
 
     step = chosen(options, StepOptions)

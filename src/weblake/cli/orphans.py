@@ -231,12 +231,12 @@ def _show(found: Unlanded, root: str) -> None:
     if found.cancelled:
         named = ", ".join(f"{each.load_id} (job {each.job_id})" for each in found.cancelled[:5])
         output.note(
-            f"weblake: given up, because the job was cancelled or a later load of the same task and run has taken its "
-            f"place: {escape(named)}. `weblake orphans --json` says how to land their pages."
+            f"weblake: loads whose jobs were cancelled, or whose place a later load of the same task and run has taken "
+            f"({len(found.cancelled)}): {escape(named)}. `weblake orphans --json` says how to land their pages."
         )
     if found.refused:
         output.note(
-            f"weblake: {len(found.refused)} loads are incomplete and kept: {', '.join(found.refused[:5])}. "
+            f"weblake: incomplete loads that are kept ({len(found.refused)}): {', '.join(found.refused[:5])}. "
             "The same command with --allow-partial (a retry with allow_partial=True) publishes each."
         )
         for load_id in found.refused[:5]:

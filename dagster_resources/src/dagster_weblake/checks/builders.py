@@ -15,7 +15,7 @@ import dagster as dg
 
 from dagster_weblake.checks import findings
 from dagster_weblake.checks.findings import Finding, Limits, Load
-from dagster_weblake.checks.latest import NothingLandedError, loads_of, replacement_of
+from dagster_weblake.checks.latest import NothingLandedError, loads_of, months_of, replacement_of
 from dagster_weblake.metadata.text_format import amount, plain
 from dagster_weblake.remedies import in_dagster_terms
 from weblake.errors import InvalidOption
@@ -113,10 +113,10 @@ def build_usage_checks(
     blocking: bool = False,
     resource_key: str = "weblake",
 ) -> dg.AssetChecksDefinition:
-    """Return the check `usage_under_budget`: the usage of the current month (UTC) so far, as it was last landed.
+    """Return the check `usage_under_budget`: the usage of a month (UTC) so far, as it was last landed.
 
-    It looks at the current month whichever partition is materialized, since a backfill of old months does not change
-    the current budget. If nothing of the current month has landed, it warns.
+    It looks at the month of the run's partition, or at each month of a run over several, and fails if one of them is
+    over the budget. Without partitions it looks at the current month. If nothing of the month has landed, it warns.
 
     Args:
         asset: The asset of the usage, its spec or key, or what `build_weblake_assets` returned.
@@ -150,7 +150,9 @@ def build_usage_checks(
         required_resource_keys={resource_key},
     )
     def usage_checks(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        finding = check(_dataset(context, resource_key, to), wanted, most)
+        dataset = _dataset(context, resource_key, to)
+        found = [check(dataset, wanted, most, month) for month in months_of(context, key)]
+        finding = max(reversed(found), key=lambda each: (not each.unknown, not each.passed))
         return _result(key, check.__name__, finding, severity)
 
     return usage_checks

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -166,7 +165,7 @@ def receipt_matches_files(load: Load, limits: Limits) -> Finding:
         odd.append(("documents", f"the receipt says {number(receipt.stored)} documents, its file {number(rows)}"))
     counts = {"files": len(receipt.files), "mismatches": len(odd)}
     if not odd:
-        return Finding(f"All {len(receipt.files)} files are as the receipt says.", counts, passed=True)
+        return Finding(f"The files ({len(receipt.files)}) are as the receipt says.", counts, passed=True)
     return Finding(
         f"{plain(odd[0][0], 200)}: {odd[0][1]}. {_RESTORE}",
         {**counts, "first_mismatches": format_table(("file", "what is wrong"), odd[:FIRST])},
@@ -208,10 +207,9 @@ def find(check: str, load: Load, limits: Limits) -> Finding:
         return Finding(f"{error} {_RESTORE}")
 
 
-def usage_under_budget(dataset: orchestration.Dataset, report: str, budget: float) -> Finding:
-    """The current month has used no more than its budget so far."""
+def usage_under_budget(dataset: orchestration.Dataset, report: str, budget: float, month: str) -> Finding:
+    """The month has used no more than its budget so far: that of the run's partition, or else the current month."""
     unit = report.removesuffix("_by_key")
-    month = f"{datetime.now(timezone.utc):%Y-%m}"
     name = f"usage_periods/report={report}/period={month}/usage.parquet"
     limit: dict[str, float | str | dg.MetadataValue] = {"budget": float(budget), "period": month}
     if not dataset.exists(name):

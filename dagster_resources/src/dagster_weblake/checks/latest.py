@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 #: The run tag with which Dagster names the partition that is materialized.
 _PARTITION = "dagster/partition"
+_MONTH = re.compile(r"\d{4}-\d\d")
 #: Pages of materializations that are searched for one that names a load.
 _SOME = 1
 
@@ -34,6 +37,14 @@ def loads_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey, dataset: 
         NothingLandedError: There is none.
     """
     return [_load(load_id, record, dataset) for load_id, record in _named(context, key)]
+
+
+def months_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[str]:
+    """Return the months, YYYY-MM, that the check's own run has landed; else that of its partition; else the current."""
+    events = context.instance.get_records_for_run(context.run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+    landed = {record.partition_key for record in events.records if record.asset_key == key}
+    months = {str(name)[:7] for name in landed or {context.run.tags.get(_PARTITION)}}
+    return sorted(filter(_MONTH.fullmatch, months)) or [f"{datetime.now(timezone.utc):%Y-%m}"]
 
 
 def replacement_of(load: Load) -> Load | None:

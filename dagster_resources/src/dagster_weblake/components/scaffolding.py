@@ -1,13 +1,26 @@
-"""Scaffolding for `dg scaffold defs`: components that pass `dg check yaml` and land once their variables are set."""
+"""Scaffolding for `dg scaffold defs`: components that pass `dg check yaml` and land once their variables are set.
+
+A project has one WeblakeResource, which the first component that is scaffolded brings with it, beside its folder.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import dagster as dg
 from pydantic import BaseModel, Field
 
-_VARIABLES = ("WEBLAKE_BASE_URL", "WEBLAKE_API_KEY", "WEBLAKE_ROOT")
+_RESOURCE = '''"""The service and the dataset of every component; a run reads WEBLAKE_BASE_URL and WEBLAKE_API_KEY."""
+
+import dagster as dg
+from dagster_weblake import WeblakeResource
+
+
+@dg.definitions
+def weblake_resource() -> dg.Definitions:
+    return dg.Definitions(resources={"weblake": WeblakeResource(root=dg.EnvVar("WEBLAKE_ROOT"))})
+'''
 
 
 class LandingParams(BaseModel):
@@ -78,14 +91,20 @@ class LandingScaffolder(dg.Scaffolder[Any]):
             "asset": {"key": request.params.asset or folder.name},
             **request.params.attributes(),
             **({} if request.params.to is None else {"to": request.params.to}),
-            # To be deleted in a project that has a resource.
-            "resource": {name.removeprefix("WEBLAKE_").lower(): f"{{{{ env.{name} }}}}" for name in _VARIABLES},
         }
         dg.scaffold_component(request, attributes)
-        if request.scaffold_format == "yaml":
-            file = request.target_path if request.append else request.target_path / "defs.yaml"
-            with file.open("a", encoding="utf-8") as text:
-                text.write("\nrequirements:\n  env:\n" + "".join(f"    - {name}\n" for name in _VARIABLES))
+        if not _has_resource(folder.parent):
+            (folder.parent / "weblake_resource.py").write_text(_RESOURCE, encoding="utf-8")
+
+
+def _has_resource(folder: Path) -> bool:
+    """Return whether a file of the Python package of a folder defines a resource of weblake that others can use."""
+    while (folder.parent / "__init__.py").exists():
+        folder = folder.parent
+    words = {".py": "WeblakeResource(", ".yaml": "resource_key: weblake"}
+    return any(
+        words[each.suffix] in each.read_text("utf-8", "replace") for each in folder.rglob("*") if each.suffix in words
+    )
 
 
 class CrawlScaffolder(LandingScaffolder):

@@ -92,7 +92,7 @@ def build_collect_sensor(
         required_resource_keys={resource_key},
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
-        description="Has finished jobs of the service collected.",
+        description="Requests a run for each job that has ended; the run lands it.",
     )
 
 

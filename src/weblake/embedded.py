@@ -127,6 +127,11 @@ def require_local_extra(*, or_another: bool = False) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        if error.name == "fcntl":
+            raise FeatureMissing(
+                "The embedded local service runs on Linux and macOS only.",
+                hint=Remedy("On Windows run it in WSL, or set {base_url} and {api_key} to a service."),
+            ) from None
         raise FeatureMissing(
             f"The embedded local service needs a package that is not installed ({error.name}).",
             hint=Remedy("pip install 'weblake[local]', or set {base_url} and {api_key} to a service.")

@@ -25,8 +25,8 @@ from types import FrameType
 #: Exit code of a command that Ctrl-C ended: 128 and the number of SIGINT, as in shells.
 INTERRUPTED = 130
 
-#: SIGHUP: the terminal, or the shell that started the command, has ended.
-SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+#: SIGHUP: the terminal, or the shell that started the command, has ended. Windows does not have it.
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 #: Seconds after which an interrupt is raised again.
 _REPEAT_S = 1.0
@@ -56,7 +56,7 @@ def end_on_ctrl_c() -> Iterator[None]:
     If the process that started this one ignores SIGINT (as for a background job of a shell), it stays ignored. The
     handler of a program that calls the command line as a function stays.
     """
-    ours = threading.current_thread() is threading.main_thread()
+    ours = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGALRM")
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return

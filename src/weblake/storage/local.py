@@ -20,7 +20,7 @@ from typing import IO
 
 from weblake.errors import StorageRefused
 from weblake.storage.rules import TMP, checked_name, not_a_directory, translate_errors
-from weblake.storage.scratch import part_name, scratch_in, sweep
+from weblake.storage.scratch import part_name, refuse_without_locks, scratch_in, sweep
 
 #: Maximum bytes of a path on Linux, including the terminating null byte.
 PATH_MAX = 4096
@@ -58,6 +58,7 @@ class LocalStorage:
 
     def create(self, name: str, data: bytes) -> bool:
         """Create a record atomically and durably, only if absent; exactly one caller gets True."""
+        refuse_without_locks()
         final = self._path(name)
         with translate_errors(f"create {name}", self.url):
             self._make_dirs(final.parent)

@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 from weblake.errors import StorageRefused
 from weblake.storage.azure_blocks import upload_blocks
 from weblake.storage.rules import TMP, checked_name, refusal, translate_errors
-from weblake.storage.scratch import scratch_in, sweep
+from weblake.storage.scratch import refuse_without_locks, scratch_in, sweep
 
 #: Maximum attempts of a conditional put while the object is absent; repeated puts remain exclusive.
 TRIES = 3
@@ -125,6 +125,7 @@ class ObjectStorage:
 
     def create(self, name: str, data: bytes) -> bool:
         """Create a record only if absent; after an ambiguous response the existing object decides."""
+        refuse_without_locks()
         path = self._path(name)
 
         def is_ours() -> bool | None:

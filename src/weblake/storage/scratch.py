@@ -6,7 +6,6 @@ directories are detected reliably, unlike by process id, which another machine, 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
@@ -16,6 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+
+from weblake.errors import FeatureMissing
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows, where datasets can be read
+    fcntl = None  # type: ignore[assignment]
 
 #: Minimum age in seconds at which abandoned files and directories are deleted.
 ABANDONED_S = 24 * 3600.0
@@ -30,9 +36,19 @@ def part_name() -> str:
     return f"{_unique_name()}{_PART}"
 
 
+def refuse_without_locks() -> None:
+    """Raise FeatureMissing on Windows, before anything is paid or written."""
+    if fcntl is None:
+        raise FeatureMissing(
+            "weblake writes datasets on Linux and macOS only; this system has no POSIX file locks.",
+            hint="On Windows run it in WSL (Windows Subsystem for Linux). Reading datasets works here.",
+        )
+
+
 @contextmanager
 def scratch_in(parent: Path, prefix: str = "") -> Iterator[Path]:
     """Create a private directory below the existing directory `parent`; removed with its content at the end."""
+    refuse_without_locks()
     directory = parent / f"{prefix}{_unique_name()}"
     drop = partial(shutil.rmtree, directory, ignore_errors=True)
     owner: int | None = None

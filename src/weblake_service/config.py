@@ -103,6 +103,8 @@ class ServiceConfig:
     max_browser_sessions: int = 4
     #: Whether code in a request may run on this machine, as the user of the service.
     code_execution: bool = False
+    #: Whether the admin routes `/_weblake/*` exist, with which any key rules all teams.
+    testing: bool = False
     #: Makes ids and the order of a job's documents reproducible; None for random ids.
     seed: int | None = None
     #: Accepted host names of requests; None for any. A loopback service accepts only loopback names.

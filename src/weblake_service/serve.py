@@ -37,6 +37,10 @@ DATABASE = "service.db"
 #: own database and lock.
 DIRECTORY = "serve"
 _GENERATED = "generated"
+_TESTING_WARNING = (
+    "It was started for tests: through /_weblake/, each client with a key reads and deletes all data, "
+    "injects faults and moves the clock."
+)
 _CODE_WARNING = (
     "Code in requests runs on this machine, as the user of this service and without a sandbox: "
     "a client with a key can do everything that this user can."
@@ -83,12 +87,17 @@ def serve(
     Raises:
         StorageRefused: Another process serves this database, or the directory cannot be written.
         InvalidOption: The port is in use, the key cannot be sent in a header, a file cannot be used, or there are both
-            a key and a keys file.
+            a key and a keys file, or the service is for tests and the keys file has several teams.
     """
     _log_to_stderr()
     given = _start_keys(key, keys_file)
     rules = read_file(faults_file) if faults_file is not None else []
     config = replace(config or ServiceConfig(), remembered_keys=keys_file is None)
+    if config.testing and len({one.team for one in given.keys}) > 1:
+        raise InvalidOption(
+            f"The keys file {keys_file} defines several teams, and with --testing each key rules all of them.",
+            hint="Leave out --testing, or give all keys one team.",
+        )
     config = with_environment(_with_secret(replace(config, teams={**config.teams, **given.teams})))
     directory = MEMORY if str(data) == MEMORY else str(home(data or state_dir() / DIRECTORY).absolute())
     db: str | Path = MEMORY if directory == MEMORY else Path(directory) / DATABASE
@@ -113,6 +122,8 @@ def serve(
             _announce(service.url, shown, directory, known=given.generated and shown is None)
             if not is_loopback(host):
                 _print(_CLEARTEXT_WARNING)
+            if config.testing:
+                _print(_TESTING_WARNING)
             if allow_code_execution:
                 _print(_CODE_WARNING)
             if sends_key_in_clear(config):

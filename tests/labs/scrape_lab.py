@@ -57,7 +57,7 @@ def open_lab(site: Any) -> Iterator[Callable[..., Lab]]:
     labs: list[Lab] = []
 
     def make(db: str | Path = ":memory:", **limits: Any) -> Lab:
-        service = LocalService(db, keys=KEYS, allow_private=True, config=ServiceConfig(**limits)).start()
+        service = LocalService(db, keys=KEYS, allow_private=True, config=ServiceConfig(testing=True, **limits)).start()
         http = httpx.Client(
             base_url=service.url,
             headers={"Authorization": "Bearer test-key"},
@@ -77,7 +77,7 @@ def open_lab(site: Any) -> Iterator[Callable[..., Lab]]:
 @pytest.fixture(scope="module")
 def lab_service() -> Iterator[LocalService]:
     """Yield one service in memory for the tests of a module."""
-    with LocalService(keys=KEYS, allow_private=True) as service:
+    with LocalService(keys=KEYS, allow_private=True, config=ServiceConfig(testing=True)) as service:
         yield service
 
 

@@ -29,7 +29,7 @@ class SlowWeb(fake_web.FakeWeb):
 
 
 seed = int(sys.argv[3]) if len(sys.argv) > 3 else None
-config = ServiceConfig(seed=seed)
+config = ServiceConfig(seed=seed, testing=True)
 service = LocalService(sys.argv[1], keys="test-key", config=config, web=lambda config: SlowWeb()).start()
 print(json.dumps({"url": service.url}), flush=True)
 sys.stdin.readline()

@@ -73,7 +73,7 @@ def open_bench(
 ) -> Bench:
     """Start a service with a fake web."""
     web = web or fake_web.FakeWeb()
-    config = ServiceConfig(**limits)
+    config = ServiceConfig(**{"testing": True, **limits})
     service = LocalService(db, keys=keys, allow_private=allow_private, config=config, web=lambda _: web).start()
     # verify=False: the URL is plain http, and loading the CA certificates takes 30 ms of CPU.
     http = httpx.Client(

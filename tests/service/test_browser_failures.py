@@ -219,7 +219,7 @@ def test_a_missing_browser_is_named(lab: BrowserLab, monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     monkeypatch.setattr(chromium, "find_spec", lambda name: None)
     assert "pip install 'weblake[browser]'" in refusal()
-    assert lab.http.get("/_weblake/health").status_code == 200
+    assert lab.http.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

@@ -111,7 +111,7 @@ open('{inside}/popup');
 Promise.all([
     reach('name', '{inside}/a'), reach('literal', '{literal}/a'), reach('redirected', '/redirect'),
     reach('cors', '{inside}/b', {{}}), reach('file', 'file:///etc/passwd'),
-    reach('localhost', 'http://localhost:{port}/c'), reach('service', '{service}/_weblake/health'),
+    reach('localhost', 'http://localhost:{port}/c'), reach('service', '{service}/health'),
     sock('ws://inside.example:{port}/ws'), gathered,
     new Promise(done => worker.onmessage = told => {{ say('worker', told.data); done() }}),
 ]).then(() => {{

@@ -169,7 +169,7 @@ def test_s1_no_response_log_or_file_contains_the_key_of_a_language_model(weblake
         "import logging, sys\n"
         "logging.basicConfig(stream=sys.stderr, level=1)\n"
         "logging.root.setLevel(1)\n"
-        "sys.argv = ['weblake', 'serve', '--port', '0', '--data', sys.argv[1], '--allow-private']\n"
+        "sys.argv = ['weblake', 'serve', '--port', '0', '--data', sys.argv[1], '--allow-private', '--testing']\n"
         "from weblake_service import serve\n"
         "serve._log_to_stderr = lambda: None\n"
         "from weblake.cli import main\n"

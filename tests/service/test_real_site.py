@@ -122,7 +122,7 @@ def test_a_batch_has_documents_for_reachable_pages_and_errors_for_others(http: h
     assert set(errors) == set(urls[2:])
     assert errors["http://nowhere.invalid/"] == "SCRAPE_DNS_RESOLUTION_ERROR"
     while not site.hooks:
-        http.get("/_weblake/health")
+        http.get("/health")
     assert started["id"].encode() in site.hooks[0]
 
 

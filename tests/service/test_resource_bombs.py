@@ -117,7 +117,7 @@ class BombTarget:
         def ask() -> None:
             while not over.wait(0.05):
                 began = time.monotonic()
-                httpx.get(f"{self.url}/_weblake/health", timeout=120, trust_env=False, verify=False).raise_for_status()
+                httpx.get(f"{self.url}/health", timeout=120, trust_env=False, verify=False).raise_for_status()
                 self.waits.append(time.monotonic() - began)
 
         self.waits.clear()

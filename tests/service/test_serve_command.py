@@ -146,6 +146,13 @@ def test_limits_and_faults_apply_from_the_start(start: Start, tmp_path: Path) ->
     assert [status(base, "test-key", "/v2/scrape", **scrape) for _ in range(3)] == [404, 404, 429]
 
 
+def test_testing_adds_the_admin_routes_and_says_so(start: Start) -> None:
+    for options, expected in (([], 404), (["--testing"], 200)):
+        child, ready = start("--data", ":memory:", *options, WEBLAKE_API_KEY="test-key")
+        assert status(ready["url"], "test-key", "/_weblake/faults") == expected
+        assert ("started for tests" in ended(child)[1]) == bool(options)
+
+
 def test_a_seed_gives_the_same_ids(start: Start, tmp_path: Path, site: str) -> None:
     ids = []
     for turn in range(2):

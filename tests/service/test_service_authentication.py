@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 from catalogue import proves
 
 from weblake_service import app
+from weblake_service.config import ServiceConfig
 from weblake_service.serve import serve
 from weblake_service.server import LocalService
 
@@ -137,7 +139,7 @@ def test_s8_the_control_api_is_limited_to_loopback() -> None:
 
     from weblake_service.middleware import AccessMiddleware
 
-    with LocalService(keys="test-key", host="0.0.0.0") as service:
+    with LocalService(keys="test-key", host="0.0.0.0", config=ServiceConfig(testing=True)) as service:
         front = AccessMiddleware(None, service._parts)  # type: ignore[arg-type]
         for path in ("/_weblake/reset", "/_weblake/health", "/_weblake/faults"):
             sent: list[Any] = []
@@ -152,6 +154,18 @@ def test_s8_the_control_api_is_limited_to_loopback() -> None:
 
             asyncio.run(front(scope, receive, send))
             assert sent[0]["status"] == 403
+
+
+def test_s8_the_control_api_exists_only_in_a_service_for_tests(bench: Any, make_bench: Callable[..., Any]) -> None:
+    usual = make_bench(testing=False)
+    admin = [(method, path) for method, path in every_route(bench.service) if path.startswith("/_weblake/")]
+    assert len(admin) > 10
+    assert not [path for _, path in every_route(usual.service) if path.startswith("/_weblake/")]
+    for method, path in admin:
+        reply = usual.http.request(method, path.replace("{id}", "1"), content=b"{}")
+        assert reply.status_code == 404, (method, path)
+    assert usual.http.get("/health").json() == {"status": "ok"}
+    assert not ServiceConfig().testing
 
 
 def test_a_health_check_needs_no_key_and_reveals_nothing_else(bench: Any) -> None:

@@ -43,6 +43,14 @@ def written(path: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
+def test_a_service_for_tests_is_refused_with_several_teams(tmp_path: Path) -> None:
+    keys = [{"name": name, "key": f"test-key-{name}", "team": name} for name in ("red", "blue")]
+    file = written(tmp_path / "keys.json", json.dumps({"keys": keys}))
+    with pytest.raises(InvalidOption, match="several teams, and with --testing each key rules all of them"):
+        serve(data=tmp_path / "d", keys_file=file, config=ServiceConfig(testing=True))
+    assert not (tmp_path / "d").exists()
+
+
 def test_a_keys_file_sets_keys_and_team_plans(tmp_path: Path) -> None:
     file = read_keys_file(written(tmp_path / "keys.toml", TOML), ENVIRONMENT)
     assert file.keys == [ServiceKey("test-key-1", "etl", "red"), ServiceKey("test-key-2", "adhoc", "local")]

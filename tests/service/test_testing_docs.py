@@ -15,6 +15,7 @@ import pytest
 
 from weblake.testing import WeblakeFaults, WeblakeSite
 from weblake.testing.site_special_paths import ENCODINGS, REDIRECTS
+from weblake_service.config import ServiceConfig
 from weblake_service.faults import read_file
 from weblake_service.faults.rule_files import ALIASES
 from weblake_service.faults.rules import Effect
@@ -100,7 +101,7 @@ def test_the_documented_dag_lands(tmp_path: Path) -> None:
 def test_the_documented_calls_succeed() -> None:
     (calls,) = [block for block in blocks("sh") if "curl" in block]
     named = set()
-    with LocalService(keys="test-key") as service:
+    with LocalService(keys="test-key", config=ServiceConfig(testing=True)) as service:
         for line in calls.splitlines():
             words = iter(shlex.split(line)[1:])
             method, body, headers, path = "GET", None, {}, ""

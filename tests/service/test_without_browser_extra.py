@@ -14,7 +14,7 @@ import httpx
 from weblake_service.server import LocalService
 with LocalService() as service:
     ask = httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {service.key}"}, trust_env=False)
-    print(ask.get("/_weblake/health").status_code, ask.get("/v2/browser").json()["sessions"])
+    print(ask.get("/health").status_code, ask.get("/v2/browser").json()["sessions"])
 """
 
 

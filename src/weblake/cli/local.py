@@ -66,6 +66,10 @@ def serve(
         int | None,
         typer.Option(min=1, max=100, metavar="N", help="Maximum number of browser sessions at the same time (4)."),
     ] = None,
+    testing: Annotated[
+        bool,
+        typer.Option("--testing", help="For tests: add the routes /_weblake/, with which any key rules all data."),
+    ] = False,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Make ids and the order of documents the same in each run.")
     ] = None,
@@ -98,6 +102,7 @@ def serve(
         concurrency=usual.concurrency if concurrency is None else concurrency,
         zero_data_retention=zero_data_retention,
         max_browser_sessions=usual.max_browser_sessions if browser_sessions is None else browser_sessions,
+        testing=testing,
         seed=seed,
     )
     ended_by = run_service(

@@ -210,7 +210,7 @@ def _in_process(seed: int, config: Mapping[str, Any]) -> Iterator[WeblakeService
     from weblake.testing.webhooks import SECRET
 
     try:
-        settings = ServiceConfig(**{"seed": seed, "webhook_secret": SECRET, **config})
+        settings = ServiceConfig(**{"testing": True, "seed": seed, "webhook_secret": SECRET, **config})
     except TypeError as error:
         wrong = str(error)
     if wrong:

@@ -22,4 +22,5 @@ def _end_with_parent() -> None:
 if __name__ == "__main__":
     options = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    serve(port=options["port"], data=options["data"], allow_private=True, config=ServiceConfig(**options["config"]))
+    config = ServiceConfig(**{"testing": True, **options["config"]})
+    serve(port=options["port"], data=options["data"], allow_private=True, config=config)

@@ -1,4 +1,4 @@
-"""Admin endpoints for tests and operators, under /_weblake/.
+"""Admin endpoints for tests, under /_weblake/: only in a service that was started for tests.
 
 `docs/testing.md` shows each of them with curl. All are restricted to loopback, and all but health require the API key.
 `/health` is for the probes of container platforms: it answers requests from any address, without a key.
@@ -30,8 +30,14 @@ class AdminRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        return [
+        public = [
             Route("/health", self.probe, methods=["GET"]),
+            Route("/openapi.yaml", self.contract, methods=["GET"]),
+        ]
+        if not self._parts.config.testing:
+            return public
+        return [
+            *public,
             Route("/_weblake/health", self.health, methods=["GET"]),
             Route("/_weblake/requests", self.requests, methods=["GET"]),
             Route("/_weblake/counts", self.counts, methods=["GET"]),
@@ -44,7 +50,6 @@ class AdminRoutes:
             Route("/_weblake/faults/{id}", self.delete_fault, methods=["DELETE"]),
             Route("/_weblake/clock", self.clock, methods=["GET"]),
             Route("/_weblake/clock/advance", self.advance, methods=["POST"]),
-            Route("/openapi.yaml", self.contract, methods=["GET"]),
         ]
 
     async def probe(self, request: Request) -> Response:

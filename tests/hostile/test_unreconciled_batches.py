@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from catalogue import proves
 from landing_commands import Lake, documents, page_errors, published
@@ -24,26 +26,15 @@ def started(service: ScriptedService) -> None:
 
 @proves(
     "H28",
-    at="src/weblake/loads/accounting.py",
-    line="folded = each.times if each.answered else each.times - 1",
-    becomes="folded = 0",
+    at="src/weblake/loads/load_request.py",
+    line="sent = list(dict.fromkeys(urls)) if all(isinstance(url, str) for url in urls) else list(urls)",
+    becomes="sent = list(urls)",
 )
-def test_h28_a_url_given_twice_and_scraped_once_counts_once(service: ScriptedService, lake: Lake) -> None:
+def test_h28_a_url_given_twice_is_sent_and_counted_once(service: ScriptedService, lake: Lake) -> None:
     Job(service, pages(2))
     lake.run("batch", *urls(0, 0, 1, 0)).landed(pages(2), submitted=4, duplicates=2)
-
-
-@proves(
-    "H28",
-    at="src/weblake/loads/accounting.py",
-    line='identity = f"{scrape_id}\\x00{source_url or url}" if scrape_id else f"\\x00{page}"',
-    becomes='identity = f"{source_url}" if scrape_id else f"\\x00{page}"',
-)
-def test_h28_a_url_given_twice_and_scraped_twice_is_stored_twice(service: ScriptedService, lake: Lake) -> None:
-    twice = [page(0), page(0), page(1)]
-    twice[1]["metadata"] = {**twice[1]["metadata"], "scrapeId": "another"}  # type: ignore[dict-item]
-    Job(service, twice)
-    lake.run("batch", *urls(0, 0, 1)).landed(twice, duplicates=0)
+    (start,) = service.requests_for(START)
+    assert json.loads(start.body)["urls"] == urls(0, 1)
 
 
 @proves(

@@ -77,7 +77,7 @@ class Reconciler:
         """Create a reconciler with all counts 0.
 
         Args:
-            submitted: The list that was sent; None if only the service knows it (a crawl, a job started elsewhere).
+            submitted: The list as it was given; None if only the service knows it (a crawl, a job started elsewhere).
             rejected: URLs that the start response listed as invalid.
         """
         self._list = None if submitted is None else Submitted(submitted)
@@ -146,7 +146,7 @@ class Reconciler:
         return url if url and url in self._list else first
 
     def _close_listed(self, account: Account, sent: Submitted, errors: JobErrors, head: Mapping[str, object]) -> None:
-        account.submitted = sent.count
+        account.submitted, account.duplicates = sent.count + sent.repeated, sent.repeated
         nameless: list[PageError] = []
         for row in _page_errors(errors, self._rejected):
             if row.url is None:
@@ -154,20 +154,20 @@ class Reconciler:
             elif row.url in sent and sent.has_room(row.url):
                 account.foreign += not sent.answer(row.url)
                 account.add(row)
-        # If the service merges a URL that was submitted twice, it returns one document: the other is a duplicate and
-        # not missing. Two spellings count as merged only if the service's `total` is smaller than the submitted count.
+        # If the service merges two spellings of a URL, it returns one document: the other is a duplicate and not
+        # missing. They count as merged only if the service's `total` is smaller than the number of URLs sent.
         lost = _counter(head.get("completed")) - self._stored - self._malformed
         total = _counter(head.get("total"))
         respelled = sent.count - total - len(account.rows) if total else 0
         unanswered: list[str] = []
         for each in sent.open():
-            folded = each.times if each.answered else each.times - 1
-            if folded < each.times and each.like_answered and respelled > 0:
-                folded, respelled = folded + 1, respelled - 1
-            kept = min(folded, max(0, lost))
-            lost -= kept
-            account.duplicates += folded - kept
-            unanswered += [each.url] * (each.times - folded + kept)
+            merged = each.like_answered and respelled > 0
+            respelled -= merged
+            if merged and lost <= 0:
+                account.duplicates += 1
+            else:
+                unanswered.append(each.url)
+                lost -= merged
         self._match_unnamed(account, unanswered, nameless)
 
     def _match_unnamed(self, account: Account, unanswered: list[str], nameless: list[PageError]) -> None:

@@ -226,27 +226,28 @@ def check_cost(pages: int, price: float, limit: float | None) -> None:
 
 
 def batch(urls: Sequence[str], naming: Naming, **options: Unpack[BatchScrapeOptions]) -> LoadRequest:
-    """Return the load request for a batch scrape of these URLs.
+    """Return the load request for a batch scrape of these URLs; one that stands twice in the list is sent once.
 
     Raises:
         InvalidOption: There is no URL, or an option is not in the contract.
     """
     if isinstance(urls, str | bytes):  # each character would be scraped as a URL
         raise InvalidOption("`urls` is a text, not a list.", hint="Put it into a list: [url].")
-    urls = list(urls)
-    probe = operations.start_batch_scrape(urls, **options)
+    urls = tuple(urls)
+    sent = list(dict.fromkeys(urls)) if all(isinstance(url, str) for url in urls) else list(urls)
+    probe = operations.start_batch_scrape(sent, **options)
     body = response_json.loads(probe.request.body or b"{}")
     return LoadRequest(
         kind="batch_scrape",
         load_id=naming.load_id("batch_scrape", body),
-        start=lambda key: operations.start_batch_scrape(urls, idempotency_key=key, **options),
-        submitted=tuple(urls),
+        start=lambda key: operations.start_batch_scrape(sent, idempotency_key=key, **options),
+        submitted=urls,
         with_urls=lambda others: batch(others, naming, **options),
         first_target=urls[0],
         request_sha=request_digest(body),
         partition=naming.partition,
         new_key=naming.new_key,
-        pages=len(urls),
+        pages=len(sent),
         price=per_page(options),
     )
 

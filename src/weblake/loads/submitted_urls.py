@@ -82,35 +82,34 @@ def _unescape(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UnansweredUrl:
-    """A URL with fewer results than the number of times it was sent."""
+    """A URL without a result."""
 
     url: str
-    times: int
-    #: Whether this URL has a result, and whether a URL with the same key has one.
-    answered: bool
+    #: Whether a URL with the same key has a result.
     like_answered: bool
 
 
 class Submitted:
-    """A multiset of the sent URLs, from which results are taken one by one."""
+    """The URLs of a list, each of which is sent once; results are taken from it one by one."""
 
     def __init__(self, urls: Sequence[str]) -> None:
-        self.count = len(urls)
-        self._sent = Counter(urls)
-        self._key_of = {url: url_key(url) for url in self._sent}
-        self._keys = Counter(self._key_of[url] for url in urls)
-        self._answered: Counter[str] = Counter()
+        self._key_of = {url: url_key(url) for url in urls}
+        #: Number of different URLs, and how many more the list has: exact repetitions, which are not sent.
+        self.count = len(self._key_of)
+        self.repeated = len(urls) - self.count
+        self._keys = Counter(self._key_of.values())
+        self._answered: set[str] = set()
         #: By key: all results, and the results under a spelling that was not sent.
         self._arrived: Counter[str] = Counter()
         self._respelled: Counter[str] = Counter()
 
     def __contains__(self, url: str) -> bool:
-        return url in self._sent or url_key(url) in self._keys
+        return url in self._key_of or url_key(url) in self._keys
 
     def has_room(self, url: str) -> bool:
         """Return whether this URL may have another result; more results than it was sent are repetitions."""
-        if url in self._sent:
-            return self._answered[url] < self._sent[url]
+        if url in self._key_of:
+            return url not in self._answered
         key = url_key(url)
         return self._arrived[key] < self._keys[key]
 
@@ -121,7 +120,7 @@ class Submitted:
             key = url_key(url)
             self._respelled[key] += 1
         else:
-            self._answered[url] += 1
+            self._answered.add(url)
         if self._arrived[key] == self._keys[key]:
             self._respelled[key] -= 1
             return False
@@ -129,13 +128,12 @@ class Submitted:
         return True
 
     def open(self) -> Iterator[UnansweredUrl]:
-        """Yield the URLs without enough results, in order; results in other spellings count for the first ones."""
+        """Yield the URLs without a result, in order; results in other spellings count for the first ones."""
         respelled = self._respelled.copy()
-        for url, sent in self._sent.items():
-            key = self._key_of[url]
-            left = sent - self._answered[url]
-            stood_in = min(left, respelled[key])
-            respelled[key] -= stood_in
-            if left > stood_in:
-                has = self._answered[url] + stood_in > 0
-                yield UnansweredUrl(url, left - stood_in, has, self._arrived[key] > 0)
+        for url, key in self._key_of.items():
+            if url in self._answered:
+                continue
+            if respelled[key] > 0:
+                respelled[key] -= 1
+            else:
+                yield UnansweredUrl(url, self._arrived[key] > 0)

@@ -87,7 +87,7 @@ class FakeWeb:
     async def crawl_delay(self, url: str, user_agent: str | None) -> float | None:
         return self.delay
 
-    async def sitemap(self, url: str, limit: int) -> list[str]:
+    async def sitemap(self, url: str, limit: int) -> tuple[list[str], str]:
         self.reading += 1
         self.most_reading = max(self.most_reading, self.reading)
         try:
@@ -95,7 +95,7 @@ class FakeWeb:
                 await asyncio.sleep(0.002)
         finally:
             self.reading -= 1
-        return self.sitemaps.get(url, [])[:limit]
+        return self.sitemaps.get(url, [])[:limit], ""
 
     def frontier(self, url: str, options: Mapping[str, object]) -> Frontier:
         return Frontier(url, options)

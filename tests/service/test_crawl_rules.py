@@ -158,3 +158,20 @@ def test_headers_with_user_data_are_for_the_sites_that_the_request_names(
     headers = {"Cookie": "a=1", "X-Token": "t", "User-Agent": "mine"}
     found = options_for(url, {"headers": headers, "mobile": True}, homes)
     assert found == {"headers": headers if private else {"User-Agent": "mine"}, "mobile": True}
+
+
+def test_a_sitemap_that_is_not_well_formed_is_named_in_the_warning(lab: Lab) -> None:
+    """All its entries are read, by the map and by a crawl."""
+    entries = "".join(
+        f"<url><loc>{lab.site.url(f'/{n}')}?a=1{'&' if n == 1 else '&amp;'}b=2</loc></url>" for n in range(5)
+    )
+    lab.site.page("/sitemap.xml", f"<urlset>{entries}</urlset>".encode(), content_type="application/xml")
+    for number in range(5):
+        lab.site.page(f"/{number}")
+    found = lab.http.post("/v2/map", json={"url": lab.site.url(), "sitemap": "only", "ignoreQueryParameters": False})
+    assert [link["url"] for link in found.json()["links"]] == [lab.site.url(f"/{n}?a=1&b=2") for n in range(5)]
+    job = lab.http.post("/v2/crawl", json={"url": lab.site.url(), "sitemap": "only"}).json()["id"]
+    status = lab.wait_until_ended(f"/v2/crawl/{job}")
+    assert status["completed"] == 6
+    for warning in (found.json()["warning"], status["warning"]):
+        assert f"{lab.site.url('/sitemap.xml')} is not well-formed (a bare & in line 1)" in warning

@@ -127,7 +127,7 @@ def test_s7_no_redirect_robots_txt_or_sitemap_leads_to_a_private_address(
         if way == "robots":
             return await RobotsRules(fetcher).allowed(inside)
         if way == "sitemap":
-            return await sitemap_urls(sites.url(), fetcher=fetcher, robots=RobotsRules(fetcher))
+            return (await sitemap_urls(sites.url(), fetcher=fetcher, robots=RobotsRules(fetcher)))[0]
         if way == "post":
             return await fetcher.post(inside, b"{}")
         return await fetcher.get({"get": inside, "redirect": sites.url("/away")}.get(way, sites.url("/number")))

@@ -193,10 +193,10 @@ class CrawlSource:
                 self._frontier.record_final_url(known.url, known.final_url)
 
     async def _enqueue_start(self) -> list[QueuedPage]:
-        offers = [(self._start, 0)]
+        offers, warning = [(self._start, 0)], ""
         if self._sitemap != "skip":
             async with self._slot():
-                listed = await self._web.sitemap(self._start, _MAX_SITEMAP_URLS)
+                listed, warning = await self._web.sitemap(self._start, _MAX_SITEMAP_URLS)
             offers += await self._new_urls(listed, 0)
         now = self._clock.now()
 
@@ -204,6 +204,7 @@ class CrawlSource:
             # The job may have been cancelled meanwhile: nothing would delete its pages any more.
             if job_records.find_running(db, self._job_id) is None:
                 return []
+            job_records.add_warning(db, self._job_id, warning)
             page_queue.add(db, self._job_id, offers, now)
             return page_queue.waiting(db, self._job_id)
 

@@ -129,12 +129,20 @@ def finish_page(
             webhook_queue.enqueue(db, job, "page", at, failure=(page.url, outcome.error), place=page.place)
     elif isinstance(outcome, BlockedByRobots):
         db.execute("INSERT INTO robots_blocked VALUES (?, ?)", (job_id, page.url))
-        if outcome.why:
-            db.execute("UPDATE jobs SET warning = ? WHERE id = ? AND warning IS NULL", (outcome.why, job_id))
+        add_warning(db, job_id, outcome.why)
     if not found:
         return []
     before = page_queue.add(db, job_id, found, at)
     return page_queue.waiting(db, job_id, before)
+
+
+def add_warning(db: Connection, job_id: str, text: str) -> None:
+    """Add a text to the warnings of a job, once, and only while they are short: each host may have one."""
+    db.execute(
+        "UPDATE jobs SET warning = ltrim(coalesce(warning, '') || ' ' || ?) WHERE id = ?"
+        " AND instr(coalesce(warning, ''), ?) = 0 AND length(coalesce(warning, '')) < 1000",
+        (text, job_id, text),
+    )
 
 
 def store_single(db: Connection, job: NewJob, *pages: Stored) -> None:

@@ -84,8 +84,8 @@ class HttpWeb:
         """Return the crawl delay of robots.txt in seconds, or None."""
         return await self._robots.crawl_delay(url, user_agent)
 
-    async def sitemap(self, url: str, limit: int) -> list[str]:
-        """Return the URLs in the site's sitemaps."""
+    async def sitemap(self, url: str, limit: int) -> tuple[list[str], str]:
+        """Return the URLs in the site's sitemaps, and a warning that names those that could not be read in full."""
         return await sitemap_urls(url, fetcher=self._fetcher, robots=self._robots, limit=limit)
 
     def frontier(self, url: str, options: Mapping[str, object]) -> CrawlQueue:

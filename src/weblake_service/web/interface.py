@@ -72,8 +72,8 @@ class Web(Protocol):
     async def crawl_delay(self, url: str, user_agent: str | None) -> float | None:
         """Return the site's crawl delay in seconds, or None."""
 
-    async def sitemap(self, url: str, limit: int) -> list[str]:
-        """Return the URLs in the site's sitemaps."""
+    async def sitemap(self, url: str, limit: int) -> tuple[list[str], str]:
+        """Return the URLs in the site's sitemaps, and a warning that names those that could not be read in full."""
 
     def frontier(self, url: str, options: Mapping[str, object]) -> CrawlQueue:
         """Return the frontier of a crawl that begins at a URL."""

@@ -51,13 +51,14 @@ async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
     Raises:
         PageFailure: Neither the sitemaps nor the page could be read.
     """
-    page, listed = await _fetch_page_and_sitemaps(web, url, mode)
+    page, (listed, warning) = await _fetch_page_and_sitemaps(web, url, mode)
     if mode == "only" and not _is_on_site_of(listed, [url]):
         # The site may have moved; its sitemap then lists URLs of the new location.
         page = await _page(web, url)
     home = url if page is None or isinstance(page, PageFailure) else page.final_url
     if mode != "skip" and not _is_on_site_of([home], [url]) and not _is_on_site_of(listed, [url, home]):
-        listed = [*listed, *await web.sitemap(home, _MAX_URLS)]
+        more, warning = await web.sitemap(home, _MAX_URLS)
+        listed = [*listed, *more]
     found = SiteUrls(hosts={site_of(parts) for parts in (split(url), split(home)) if parts is not None})
     if mode == "only":
         found.urls = listed
@@ -68,6 +69,7 @@ async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
         found.urls, found.warning = listed, f"The page itself could not be read, so only the sitemap's: {page.message}"
     elif page is not None:
         _add_page_links(found, page, url, listed)
+    found.warning = " ".join(filter(None, [found.warning, warning]))
     return found
 
 
@@ -116,12 +118,14 @@ def _belongs(parts: SplitResult, hosts: Iterable[str], *, subdomains: bool) -> b
     return any(site == host or (subdomains and site.endswith(f".{host}")) for host in hosts)
 
 
-async def _fetch_page_and_sitemaps(web: Web, url: str, mode: str) -> tuple[FreshPage | PageFailure | None, list[str]]:
+async def _fetch_page_and_sitemaps(
+    web: Web, url: str, mode: str
+) -> tuple[FreshPage | PageFailure | None, tuple[list[str], str]]:
     """Return the page and the sitemap URLs, read concurrently; the page is None if only the sitemaps are requested."""
     if mode == "only":
         return None, await web.sitemap(url, _MAX_URLS)
     if mode == "skip":
-        return await _page(web, url), []
+        return await _page(web, url), ([], "")
     both: list[Any] = await aio.run_together([_page(web, url), web.sitemap(url, _MAX_URLS)])
     page, listed = both
     return page, listed

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import loopback_site as loopback
 import pytest
 
 from weblake_service.config import ServiceConfig, ServiceKey
+from weblake_service.llm.schemas import checker, schema_problem
+from weblake_service.page.change_tracking import TrackingOptions, compare
+from weblake_service.page_failure import PageFailure
 from weblake_service.server import LocalService
 from weblake_service.web import path_patterns, robots
+from weblake_service.web.canonical_urls import url_to_visit
+from weblake_service.web.decompression import BodyDecoder
+from weblake_service.web.map_urls import _by_relevance
 
 Site, site = loopback.Site, loopback.site
 #: Seconds that a small page of one team may take while another team's costly call runs, and milliseconds of that call.
@@ -126,3 +135,58 @@ def test_a_crawl_of_a_costly_site_delays_no_other_team(
         return status
 
     assert teams.beside(crawl)["status"] == "completed"
+
+
+def check(schema: dict[str, object], values: int) -> Callable[[], object]:
+    return lambda: checker({"items": schema})(list(range(3000, 3000 + values)))
+
+
+LINKS: list[dict[str, object]] = [{"url": f"https://a.example/{n}/page"} for n in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(
+            lambda: url_to_visit(urlsplit(f"https://a.example/{' ' * 100_000}x"), ignore_query=False), id="url"
+        ),
+        pytest.param(check({"anyOf": [{"const": n} for n in range(2000)]}, 5000), id="errors of an answer"),
+        pytest.param(check({"allOf": [{"not": {"const": n}} for n in range(1500)]}, 200_000), id="large answer"),
+        pytest.param(lambda: _by_relevance(LINKS, " ".join(f"w{n}" for n in range(20_000))), id="map"),
+    ],
+)
+def test_work_in_the_service_process_is_bounded(work: Callable[[], object]) -> None:
+    began = time.thread_time()
+    work()
+    # Each took more than 40 s without its bound.
+    assert time.thread_time() - began < 4
+
+
+def test_a_request_with_many_parts_is_refused(teams: Teams) -> None:
+    reply = teams.post("/v2/scrape", "red", url=teams.site.url("/small"), formats=[[] for _ in range(500_000)])
+    assert (reply.status_code, reply.json()["error"]) == (
+        400,
+        "The body has more than 500000 objects, lists and fields. Send it in parts.",
+    )
+
+
+def test_a_gzip_body_with_many_members_is_refused() -> None:
+    body = BodyDecoder("gzip", 1 << 20, "https://a.example/", cut=False)
+    with pytest.raises(PageFailure, match="has more than 10000 members"):
+        body.feed(gzip.compress(b"") * 10_001)
+
+
+def test_a_schema_with_many_patterns_is_refused() -> None:
+    properties = {f"p{n}": {"type": "string", "pattern": f"a{n}"} for n in range(100)}
+    assert schema_problem({"properties": properties}) == ""
+    assert schema_problem({"properties": properties, "pattern": "b"}) == "it has more than 100 patterns"
+
+
+def test_large_versions_are_compared_without_lists_of_their_words() -> None:
+    text = "word " * 100_000
+    tracemalloc.start()
+    same = compare(TrackingOptions(None, diff=False), text, f"{text}\n", 200)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (same, peak < 5_000_000) == ({"changeStatus": "same"}, True)
+    assert compare(TrackingOptions(None, diff=False), text, f"{text}x", 200) == {"changeStatus": "changed"}

@@ -169,7 +169,7 @@ async def track(
     status = metadata.get("statusCode") if isinstance(metadata, Mapping) else None
     assert isinstance(markdown, str)
     key = key_of(team, url, tracking, options)
-    new = new_version(key, markdown) if is_content(status) else PageVersion(key, None)
+    new = await asyncio.to_thread(new_version, key, markdown) if is_content(status) else PageVersion(key, None)
     if not is_comparable(status):
         said = f"Changes were not tracked: the target answered with {status}, not with its page."
         return TrackingResult(None, said, new if fresh else None)

@@ -33,8 +33,8 @@ from weblake_service.web.countries import DEFAULT_COUNTRY, country_of
 from weblake_service.web.fetch import FetchedResponse
 
 _LOG = logging.getLogger("weblake.service")
-#: Bytes from which a body is compressed, and its words are indexed, in a thread.
-_LARGE_BYTES = 200_000
+#: Bytes from which a body is compressed, and from which its text is read for the index, in a thread.
+_LARGE_BYTES, _INDEXED_BYTES = 200_000, 20_000
 #: Number of pages stored in the cache between two checks of its size.
 _EVICT_EVERY = 64
 #: Credits of a lockdown page that is in the cache, and of one that is not.
@@ -167,7 +167,7 @@ class Scraper:
         stored = Stored(context.scrape_id, body, scrape_metadata.credits, page.final_url, version)
         entry = await self._entry(url, options, page.fetched) if hit is None else None
         learn = partial(search_index.entry, team, page.document, page.final_url, options, fresh=hit is None)
-        found = await asyncio.to_thread(learn) if len(body) > _LARGE_BYTES else learn()
+        found = await asyncio.to_thread(learn) if len(body) > _INDEXED_BYTES else learn()
         return Scraped(stored, page.links, entry, found)
 
     async def _entry(

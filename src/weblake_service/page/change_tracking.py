@@ -6,12 +6,16 @@ response with any other error status says nothing about the content, so it is no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from weblake_service.page.line_diff import unified_diff
 
 _GONE_STATUSES = frozenset([404, 410])
+#: The words are compared one by one: lists of those of a large page would fill the memory.
+_WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,8 @@ def compare(tracking: TrackingOptions, previous: str | None, current: str, statu
         return {"changeStatus": "removed"}
     if previous is None:
         return {"changeStatus": "new"}
-    if previous == current or previous.split() == current.split():
+    words = zip_longest(_WORD.finditer(previous), _WORD.finditer(current))
+    if previous == current or all(one and other and one[0] == other[0] for one, other in words):
         return {"changeStatus": "same"}
     changed: dict[str, object] = {"changeStatus": "changed"}
     if tracking.diff:

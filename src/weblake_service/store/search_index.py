@@ -242,7 +242,7 @@ def _text(document: Mapping[str, object], kind: str, options: Mapping[str, objec
     for name in ("html", "rawHtml"):
         html = document.get(name)
         if isinstance(html, str):
-            tree = LexborHTMLParser(limit_nesting(html[:_MAX_HTML_CHARS]))
+            tree = LexborHTMLParser(limit_nesting(html[:_MAX_HTML_CHARS], always_scan=True))
             tree.strip_tags(["script", "style", "noscript", "template"])
             return tree.body.text(separator=" ")[:MAX_CHARS] if tree.body is not None else ""
     return ""

@@ -8,6 +8,8 @@ from weblake_service.page_failure import PageFailure
 
 #: Maximum output bytes of one decompression step, so that a decompression bomb is detected before it fills the memory.
 _MAX_STEP_BYTES = 1 << 20
+#: Maximum members of a gzip body; each costs as much as thousands of bytes.
+_MAX_MEMBERS = 10_000
 
 
 class BodyDecoder:
@@ -18,7 +20,7 @@ class BodyDecoder:
         #: Whether reading stopped at the limit.
         self.full = False
         self._limit, self._url, self._cut = limit, url, cut
-        self._received = 0
+        self._received = self._members = 0
         codings = [coding for coding in encoding.lower().replace(" ", "").split(",") if coding not in {"", "identity"}]
         if codings not in ([], ["gzip"], ["x-gzip"], ["deflate"]):
             message = f"{url} answered compressed with {encoding!r}, which was not asked for. Leave this URL out."
@@ -50,6 +52,9 @@ class BodyDecoder:
             # A gzip body can have several members; after the last one, and after a deflate body, only padding follows.
             if not part or (self._inflate is not None and (self._coding == "deflate" or part[:1] != b"\x1f")):
                 return b"", False
+            self._members += 1
+            if self._members > _MAX_MEMBERS:
+                raise self._broken_failure(f"has more than {_MAX_MEMBERS} members")
             self._inflate = zlib.decompressobj(self._window(part))
         try:
             piece = self._inflate.decompress(part, _MAX_STEP_BYTES)

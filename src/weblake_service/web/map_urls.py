@@ -19,6 +19,8 @@ from weblake_service.web.interface import Web
 DEFAULT_LIMIT = 5000
 #: Maximum of URLs read from the sitemaps; a search selects among them before the limit is applied.
 _MAX_URLS = 100_000
+#: Maximum words of a search that are compared with each URL.
+_MAX_WORDS = 50
 #: Number of URLs from which they are filtered in a thread.
 _THREAD_URLS = 1000
 _PAGE_OPTIONS = {"formats": ["links"], "only_main_content": False, "timeout": 30_000}
@@ -159,7 +161,7 @@ def _is_on_site_of(urls: Iterable[str], places: Iterable[str]) -> bool:
 
 def _by_relevance(links: list[dict[str, object]], search: str) -> list[dict[str, object]]:
     """Return all links, those with the most searched words first; the sort is stable."""
-    words = list(dict.fromkeys(word for word in re.split(r"[\W_]+", search.lower()) if word))
+    words = list(dict.fromkeys(word for word in re.split(r"[\W_]+", search.lower()) if word))[:_MAX_WORDS]
 
     def score(link: dict[str, object]) -> int:
         parts = urlsplit(str(link["url"]))

@@ -50,6 +50,11 @@ SITES: dict[str, tuple[dict[str, str], dict[str, object]]] = {
         {"/sitemap.xml": "<urlset>" + "".join(f"<url><loc>/{n}/{'x' * 100}</loc></url>" for n in range(40_000))},
         {},
     ),
+    "sitemap of other sites": (
+        {"/sitemap.xml": "<urlset>" + "<url><loc>https://a.example/</loc></url>" * 500_000},
+        {"sitemap": "only"},
+    ),
+    "blank sitemap": ({"/sitemap.xml": "\v" * 40_000_000}, {}),
 }
 
 

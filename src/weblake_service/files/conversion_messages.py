@@ -19,7 +19,7 @@ MAX_RESULT_BYTES = 96 << 20
 class ConversionTask(msgspec.Struct, omit_defaults=True):
     """The parameters of a conversion."""
 
-    #: `pdf`, `office` (its bytes tell which), `text`, `html`, `attributes` or `media` of HTML, `robots`, or `paths`.
+    #: `pdf`, `office` (its bytes tell which), `text`, `html`, `attributes`, `media`, `robots`, `paths` or `sitemap`.
     kind: str
     #: The kind according to the file's name, for files whose bytes are ambiguous; for `robots`, the question.
     named: str = ""

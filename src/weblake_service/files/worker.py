@@ -58,6 +58,11 @@ def convert(task: ConversionTask, body: bytes) -> ConversionResult:
 
             answer = ask(parse_rules(body), task.named, task.base, task.options["agent"])
             result = ConversionResult(document={"answer": answer})
+        elif task.kind == "sitemap":
+            from weblake_service.web.sitemap import entries
+
+            answer = entries(body, task.options["limit"], task.base, task.content_type)
+            result = ConversionResult(document={"answer": answer})
         elif task.kind == "paths":
             from weblake_service.web.path_patterns import PathPatterns
 

@@ -86,7 +86,9 @@ class HttpWeb:
 
     async def sitemap(self, url: str, limit: int) -> tuple[list[str], str]:
         """Return the URLs in the site's sitemaps, and a warning that names those that could not be read in full."""
-        return await sitemap_urls(url, fetcher=self._fetcher, robots=self._robots, limit=limit)
+        return await sitemap_urls(
+            url, fetcher=self._fetcher, robots=self._robots, converters=self._converters, limit=limit
+        )
 
     def frontier(self, url: str, options: Mapping[str, object]) -> CrawlQueue:
         """Return the frontier of a crawl."""

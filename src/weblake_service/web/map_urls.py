@@ -54,11 +54,12 @@ async def find_urls(web: Web, url: str, mode: str) -> SiteUrls:
         PageFailure: Neither the sitemaps nor the page could be read.
     """
     page, (listed, warning) = await _fetch_page_and_sitemaps(web, url, mode)
-    if mode == "only" and not _is_on_site_of(listed, [url]):
+    if mode == "only" and not await asyncio.to_thread(_is_on_site_of, listed, [url]):
         # The site may have moved; its sitemap then lists URLs of the new location.
         page = await _page(web, url)
     home = url if page is None or isinstance(page, PageFailure) else page.final_url
-    if mode != "skip" and not _is_on_site_of([home], [url]) and not _is_on_site_of(listed, [url, home]):
+    moved = mode != "skip" and not _is_on_site_of([home], [url])
+    if moved and not await asyncio.to_thread(_is_on_site_of, listed, [url, home]):
         more, warning = await web.sitemap(home, _MAX_URLS)
         listed = [*listed, *more]
     found = SiteUrls(hosts={site_of(parts) for parts in (split(url), split(home)) if parts is not None})

@@ -18,6 +18,8 @@ from itertools import islice
 from urllib.parse import urljoin, urlsplit
 
 from weblake import aio
+from weblake_service.files.conversion_messages import ConversionTask
+from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.files.file_types import is_html
 from weblake_service.page.content_types import text_of
 from weblake_service.page_failure import PageFailure
@@ -58,6 +60,7 @@ async def sitemap_urls(
     *,
     fetcher: Fetcher,
     robots: RobotsRules,
+    converters: ConverterPool | None = None,
     limit: int = 50_000,
     timeout_s: float = _TIMEOUT_S,
 ) -> tuple[list[str], str]:
@@ -70,7 +73,7 @@ async def sitemap_urls(
     error.
     """
     usual = urljoin(origin_url, "/sitemap.xml")
-    search = _SitemapReader(fetcher, limit, usual)
+    search = _SitemapReader(fetcher, limit, usual, converters or ConverterPool())
     try:
         async with aio.timeout(timeout_s):
             named = await robots.sitemaps(origin_url)
@@ -83,11 +86,12 @@ async def sitemap_urls(
 
 
 class _SitemapReader:
-    def __init__(self, fetcher: Fetcher, limit: int, usual: str) -> None:
+    def __init__(self, fetcher: Fetcher, limit: int, usual: str, converters: ConverterPool) -> None:
         self.urls: dict[str, None] = {}
         self.problems: list[str] = []
         #: The file that a site may have without naming it: its absence is no problem.
         self._usual = usual
+        self._converters = converters
         self._fetcher = fetcher
         self._limit = limit
         self._seen: set[str] = set()
@@ -143,8 +147,16 @@ class _SitemapReader:
         body = await asyncio.to_thread(_gunzip, fetched, max_bytes) if large else _gunzip(fetched, max_bytes)
         self._room -= len(body)
         left = self._limit - len(self.urls)
-        read = partial(_entries, body, left, fetched.url, fetched.content_type)
-        pages, more, problem = await asyncio.to_thread(read) if len(body) > _LARGE_BYTES else read()
+        if len(body) <= _LARGE_BYTES:
+            pages, more, problem = entries(body, left, fetched.url, fetched.content_type)
+        else:
+            task = ConversionTask(
+                "sitemap", content_type=fetched.content_type, base=fetched.url, options={"limit": left}
+            )
+            try:
+                pages, more, problem = (await self._converters.convert(task, body)).document["answer"]
+            except (PageFailure, KeyError):
+                pages, more, problem = [], [], f"{fetched.url} could not be read"
         # A site without sitemaps may answer with a page.
         if problem and not (file == self._usual and is_html(body)):
             self.problems.append(problem)
@@ -167,7 +179,7 @@ def _gunzip(fetched: FetchedResponse, max_bytes: int) -> bytes:
     return bytes(decoder.data)
 
 
-def _entries(body: bytes, limit: int, base: str, content_type: str = "") -> tuple[list[str], list[str], str]:
+def entries(body: bytes, limit: int, base: str, content_type: str = "") -> tuple[list[str], list[str], str]:
     """Return the pages and the sitemaps that a file at `base` lists, and why it may not have been read in full."""
     text = text_of(content_type or "text/plain", body).strip()
     if not text.startswith("<"):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import time
 import zipfile
 from typing import Any
 
 import parse_lab
 import pytest
+
+from weblake_service.files.office_parts import missing_words, rewrite_parts
 
 parsing = parse_lab.parsing
 
@@ -213,3 +216,27 @@ def test_parts_whose_words_are_missing_are_named_in_a_warning(parsing: Any, name
     document = parsing.parse(name, file)
     assert "shown" in document["markdown"]
     assert document["warning"] == f"Text of these parts of the file is not in the result: {part}."
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<w:sdtPr>",
+        "<w:ruby><w:rubyBase>",
+        "<mc:Fallback>",
+        'vertAlign w:val="superscript"/>',
+        '<w:r>baseline="3">',
+        '<style:style style:name="a" ',
+    ],
+)
+def test_hostile_parts_are_searched_in_linear_time(part: str) -> None:
+    file = package({"word/document.xml": part * 50_000, "content.xml": part * 50_000})
+    begun = time.process_time()
+    assert missing_words(rewrite_parts(file), "text") == ""
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize("body", [b"", b"{\\rtf1 text}", b"PK\x03\x04 cut off", docx("text")[:-30]])
+def test_a_file_that_is_no_zip_file_is_unchanged(body: bytes) -> None:
+    assert rewrite_parts(body) == body
+    assert missing_words(body, "") == ""

@@ -16,10 +16,11 @@ _PARTS = re.compile(
     r"word/(?:document|footnotes|endnotes|comments|header\d*|footer\d*)\.xml|xl/(?:sharedStrings|comments\d*|"
     r"worksheets/\w+|drawings/drawing\d*)\.xml|ppt/(?:slides|notesSlides|comments)/\w+\.xml|content\.xml"
 )
-_ERRORS = (zipfile.BadZipFile, zlib.error, OSError, ValueError, RuntimeError, EOFError)
+#: Errors of a damaged or unusual zip file.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, OSError, ValueError, RuntimeError, EOFError)
 #: Elements around rows, paragraphs and runs that are part of the document, and the properties of such elements.
 _WRAPPERS = re.compile(
-    r"<w:((?:sdt|customXml|smartTag)(?:End)?Pr)>.*?</w:\1>|"
+    r"<w:((?:sdt|customXml|smartTag)(?:End)?Pr)>.*?(?:</w:\1>|\Z)|"
     r"</?w:(?:sdt|sdtContent|customXml|smartTag|ins|moveTo)(?:\s[^<>]*)?/?>",
     re.DOTALL,
 )
@@ -29,16 +30,18 @@ _SYMBOLS = {
     "Symbol": "aαbβgγdδeεzζhηqθiιkκlλmμnνxξpπrρsσtτuυfφcχyψwωDΔGΓQΘLΛXΞPΠSΣFΦYΨWΩ°°±±£≤³≥´×®→¥∞»≈¹≠",
     "Wingdings": "ü✓û✗þ☑ý☒ø→¨☐o☐l●n■",
 }
-_RUBY = re.compile(r"<w:ruby>(.*?)<w:rubyBase>(.*?)</w:rubyBase></w:ruby>", re.DOTALL)
+_RUBY = re.compile(
+    r"<w:ruby>((?:(?!<w:ruby(?:Base)?>).)*)<w:rubyBase>((?:(?!<w:ruby>).)*?)</w:rubyBase></w:ruby>", re.DOTALL
+)
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _RAISED = re.compile(
-    r'((?:Align (?:w:)?val="(su\w+)script"|baseline="(-?)[1-9]\d*")[^<>]*>)((?:(?!<(?:w:|a:)?r[ >]).)*?)'
+    r'((?:Align (?:w:)?val="(su\w+)script"|baseline="(-?)[1-9]\d*")[^<>]*>)((?:(?!<(?:w:|a:)?r[ >]|Align|baseline).)*?)'
     r"(?=</(?:w:|a:)?r>)",
     re.DOTALL,
 )
 #: OpenDocument: styles of raised and lowered text, and text that may have them.
 _POSITION = re.compile(
-    r'<style:style style:name="([^"]+)"(?:(?!</style:style>).)*?text-position="(?:(-|sub)|super|[1-9])', re.DOTALL
+    r'<style:style style:name="([^"]+)"(?:(?!</?style:style\b).)*?text-position="(?:(-|sub)|super|[1-9])', re.DOTALL
 )
 _SPAN = re.compile(r'(<text:span text:style-name="([^"]+)">)([^<]+)(?=</text:span>)')
 _TEXT = re.compile(r"(<(?:w:|a:)?t(?:\s[^<>]*)?>)([^<]*)|</(?:w:|a:)?(?:p|si|is)>|<(?:w:|a:)(?:tab|br|cr|ptab)\b")
@@ -47,7 +50,9 @@ _MARKS = dict.fromkeys(("super", ""), "\uf8f3{}\uf8f4") | dict.fromkeys(("sub", 
 _NO_WORD = re.compile("[\u00ad\u200b\ufeff\uf8f3-\uf8f6]")
 _TAGS = str.maketrans({"\uf8f3": "<sup>", "\uf8f4": "</sup>", "\uf8f5": "<sub>", "\uf8f6": "</sub>"})
 #: Text that the document does not have, or has twice, and elements within words.
-_NO_TEXT = re.compile(r"<(mc:Fallback|w:moveFrom|a:fld|rPh|text:tracked-changes)\b(?:[^<>]*/>|.*?</\1>)", re.DOTALL)
+_NO_TEXT = re.compile(
+    r"<(mc:Fallback|w:moveFrom|a:fld|rPh|text:tracked-changes)\b(?:[^<>]*/>|.*?(?:</\1>|\Z))", re.DOTALL
+)
 _INLINE = re.compile(r"</?(?:strong|em|code|del|a|sup|sub|text:(?:span|a))(?:\s[^<>]*)?/?>|\\(?=[\W_])")
 _TAG = re.compile(r"<[^<>]*>")
 _WORD = re.compile(r"\w+")
@@ -66,7 +71,7 @@ def rewrite_parts(body: bytes) -> bytes:
                 for name, part in changed.items():
                     del archive.NameToInfo[name]
                     archive.writestr(name, part)
-    except _ERRORS:
+    except ZIP_ERRORS:
         return body
     return file.getvalue()
 
@@ -89,7 +94,7 @@ def missing_words(body: bytes, result: str) -> str:
                 if missing := (words - found).total():
                     lost.append(f"{info.filename} ({missing} word{'s' * (missing > 1)})")
                 found -= words
-    except _ERRORS:
+    except ZIP_ERRORS:
         return ""
     return f"Text of these parts of the file is not in the result: {', '.join(lost[:10])}." if lost else ""
 

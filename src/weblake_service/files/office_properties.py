@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-import zlib
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
+
+from weblake_service.files.office_parts import ZIP_ERRORS
 
 #: The parts with the properties, of Office Open XML and of OpenDocument.
 _PARTS = ("docProps/core.xml", "meta.xml")
@@ -68,16 +69,7 @@ def _roots(body: bytes) -> Iterator[Element]:
                         content = source.read(_MAX_PART_BYTES + 1)
                     if len(content) <= _MAX_PART_BYTES:
                         yield fromstring(content)
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        ParseError,
-        DefusedXmlException,
-        OSError,
-        ValueError,
-        RuntimeError,
-        EOFError,
-    ):
+    except (*ZIP_ERRORS, ParseError, DefusedXmlException):
         # The document itself is readable; broken metadata must not make it fail.
         return
 

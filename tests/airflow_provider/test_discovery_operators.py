@@ -145,7 +145,8 @@ def test_a_long_map_needs_a_file(
     [
         ({"options": {"limit": 0}}, "limit"),
         ({"options": {"no_such": 1}}, "no_such"),
-        ({"options": {"url": "b.example"}}, "multiple values"),
+        ({"options": {"url": "b.example"}}, "'url' is not an option here"),
+        ({"options": {"limit": "{{ params.get('no_such') }}"}}, "`limit` is None, not an integer"),
         ({"to": "/no/such/place/list.txt"}, "Create its directory"),
         ({"to": "s3://no_such@bucket/list.txt"}, "no Airflow connection"),
         ({"to": "/tmp/list.csv"}, "Name the file with .txt"),
@@ -177,7 +178,11 @@ def test_a_response_is_returned_and_the_browser_is_closed(run_dag: Run, weblake_
     run = run_one(
         run_dag,
         lambda: WeblakeInteractOperator(
-            task_id="do", scrape_id="{{ params.id }}", params={"id": SCRAPE}, prompt="Count", timeout=60
+            task_id="do",
+            scrape_id="{{ params.id }}",
+            params={"id": SCRAPE, "seconds": 60},
+            prompt="Count",
+            timeout="{{ params.seconds }}",
         ),
     )
     assert run.state == "success"

@@ -151,6 +151,32 @@ def test_a_template_that_renders_to_nothing_is_refused(
     assert weblake_connection.counts().get("batch_scrape_started", 0) == 0
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"limit": "{{ params.n }}", "include_paths": "{{ params.paths | tojson }}", "sitemap": "skip"},
+        {"limit": "{{ params.n }}", "include_paths": "{{ params.paths }}", "sitemap": "{{ params.sitemap }}"},
+        "{{ params | tojson }}",
+    ],
+)
+def test_an_option_may_be_the_text_of_its_value(
+    run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path, options: Any
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeCrawlOperator
+
+    params = {"n": 2, "paths": ["/page/[0-3]", "^/$"], "sitemap": "skip"}
+    if isinstance(options, str):
+        params = {"limit": 2, "include_paths": params["paths"]}
+    run = run_one(
+        run_dag,
+        lambda: WeblakeCrawlOperator(
+            task_id="land", url=f"{site.url}/", to=str(tmp_path), options=options, params=params, deferrable=False
+        ),
+    )
+    assert run.state == "success"
+    assert returned(run, "land")["stored"] == 2
+
+
 #: Mistakes in the arguments of an operator, by its name, and the message.
 MISTAKES: dict[str, tuple[str, dict[str, Any], str]] = {
     "a list that is None": ("BatchScrape", {"urls": None}, "`urls` is 'None'"),

@@ -351,3 +351,72 @@ def test_a_very_large_integer_of_a_received_request_is_a_number_wherever_it_stan
 
 def test_the_permitted_values_are_named_with_objects() -> None:
     assert "an object" in refusal(actions=[3])
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (o.CrawlOptions, {"limit": "25"}, {"limit": 25}),
+        (o.CrawlOptions, {"limit": " 25\n"}, {"limit": 25}),
+        (o.CrawlOptions, {"delay": "0.5"}, {"delay": 0.5}),
+        (o.CrawlOptions, {"allow_external_links": "True"}, {"allow_external_links": True}),
+        (o.CrawlOptions, {"allow_external_links": "false"}, {"allow_external_links": False}),
+        (o.CrawlOptions, {"include_paths": '["/docs/.*", "5"]'}, {"include_paths": ["/docs/.*", "5"]}),
+        (o.CrawlOptions, {"include_paths": "['/docs/.*']"}, {"include_paths": ["/docs/.*"]}),
+        (o.CrawlOptions, {"include_paths": ["5", "true", "[x]"]}, {"include_paths": ["5", "true", "[x]"]}),
+        (
+            o.CrawlOptions,
+            {"scrape_options": {"timeout": "2000", "formats": '["markdown", {"type": "screenshot"}]'}},
+            {"scrape_options": {"timeout": 2000, "formats": ["markdown", {"type": "screenshot"}]}},
+        ),
+        (
+            o.CrawlOptions,
+            {"scrape_options": '{"onlyMainContent": false}'},
+            {"scrape_options": {"only_main_content": False}},
+        ),
+        (
+            o.ScrapeOptions,
+            {"formats": ["markdown", '{"type": "screenshot", "full_page": true}'], "headers": '{"X-A": "1"}'},
+            {"formats": ["markdown", {"type": "screenshot", "full_page": True}], "headers": {"X-A": "1"}},
+        ),
+        (
+            o.ScrapeOptions,
+            {"formats": [{"type": "screenshot", "quality": "80", "viewport": {"width": "800", "height": "600"}}]},
+            {"formats": [{"type": "screenshot", "quality": 80, "viewport": {"width": 800, "height": 600}}]},
+        ),
+        (o.ScrapeOptions, {"proxy": "basic", "origin": "5"}, {"proxy": "basic", "origin": "5"}),
+        (
+            o.MapOptions,
+            {"limit": "3", "search": "7", "sitemap": "only"},
+            {"limit": 3, "search": "7", "sitemap": "only"},
+        ),
+        (o.InteractOptions, {"code": "1", "timeout": "30"}, {"code": "1", "timeout": 30}),
+    ],
+)
+def test_a_text_is_read_as_the_type_of_its_option(kind: type, text: dict[str, Any], value: dict[str, Any]) -> None:
+    found = o.from_texts(kind, text)
+    assert found == value
+    assert repr(found) == repr(value), "True is not 1"
+    assert o.from_texts(kind, value) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ({"limit": "many"}, "`limit` is 'many', not an integer"),
+        ({"limit": "None"}, "Leave it out"),
+        ({"limit": ""}, "`limit` is '', not an integer"),
+        ({"limit": "2.5"}, "`limit` is 2.5, not an integer"),
+        ({"limit": "NaN"}, "`limit` is nan"),
+        ({"limit": "true"}, "`limit` is True"),
+        ({"limit": "[5]"}, "`limit` is a list"),
+        ({"include_paths": "/docs/.*"}, "`include_paths` is a text, not a list"),
+        ({"include_paths": "[" * 100_000}, "`include_paths` is a text, not a list"),
+        ({"allow_external_links": "yes"}, "`allow_external_links` is 'yes', not True or False"),
+        ({"url": "https://a.example"}, "'url' is not an option here"),
+    ],
+)
+def test_a_text_of_another_type_is_refused(text: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        o.from_texts(o.CrawlOptions, text)
+    assert words.lower() in str(caught.value).lower()

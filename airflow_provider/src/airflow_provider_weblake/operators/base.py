@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from airflow_provider_weblake.observing import ProgressLog
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_argument
 from airflow_provider_weblake.storage import dataset_of_task
+from weblake import options
 from weblake.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -152,16 +153,24 @@ def mapping_of(name: str, given: object) -> dict[str, Any]:
     """Return an argument as a dict, empty for None.
 
     Raises:
-        InvalidOption: It is no mapping, such as the text that a template leaves.
+        InvalidOption: It is neither a mapping nor the text of one in JSON.
     """
+    if isinstance(given, str):
+        with suppress(ValueError):
+            given = json.loads(given)
     if given is None:
         return {}
     if not isinstance(given, Mapping):
         raise InvalidOption(
             f"{name} is a {type(given).__name__}.",
-            hint="Give a dict. A template renders to a text, so put templates into the values of the dict.",
+            hint="Give a dict with templates in its values, or a template of JSON: {{ params.options | tojson }}.",
         )
     return dict(given)
+
+
+def options_of(kind: type, given: object) -> dict[str, Any]:
+    """Return options by name, checked; a template leaves numbers, booleans and lists as text."""
+    return options.from_texts(kind, mapping_of("options", given))
 
 
 def required_number(name: str, given: float | str | None) -> float:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 from urllib.parse import quote
 
 from airflow_provider_weblake import lineage
-from airflow_provider_weblake.operators.base import WeblakeOperator, mapping_of, refuse_none
+from airflow_provider_weblake.operators.base import WeblakeOperator, options_of, refuse_none
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import policy_applied
 from airflow_provider_weblake.storage import small_file
 from weblake import errors
+from weblake.options import InteractOptions, MapOptions
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_weblake.storage import SmallFile
     from weblake import Client
-    from weblake.options import MapOptions
 
 T = TypeVar("T", dict[str, object], list[str])
 
@@ -76,7 +76,7 @@ class WeblakeMapOperator(WeblakeOperator):
             if file is not None and file.name.lower().endswith((".csv", ".parquet")):  # it would be read as such
                 raise errors.InvalidOption(f"The list {file.name} is text.", hint="Name the file with .txt.")
             refuse_none("`url`", self.url)
-            found = client.map_site(self.url, **mapping_of("options", self.options))
+            found = client.map_site(self.url, **options_of(MapOptions, self.options))
             if found.warning:
                 self.log.warning("The service says of the map of %s: %s", self.url, found.warning[:MAX_ERROR_CHARS])
             urls = [url for link in found.links if (url := _one_line(link.url))]
@@ -107,7 +107,7 @@ class WeblakeInteractOperator(WeblakeOperator):
     :param code: The code to run; either this or `prompt` (templated).
     :param prompt: What an agent is to do in the page (templated).
     :param language: `node` (the service's default), `python` or `bash`; for code only (templated).
-    :param timeout: Seconds for the code or prompt, 1 to 300; the service's default is 30.
+    :param timeout: Seconds for the code or prompt, 1 to 300; the service's default is 30 (templated).
     :param origin: A label for the service's statistics (templated).
     :param stop: Stops the browser with the task. With False the next task with this `scrape_id` finds it as it was
         left, and the last one has to stop it. Default True.
@@ -119,7 +119,7 @@ class WeblakeInteractOperator(WeblakeOperator):
 
     template_fields: Sequence[str] = (
         *WeblakeOperator.template_fields,
-        *("scrape_id", "code", "prompt", "language", "origin", "to"),
+        *("scrape_id", "code", "prompt", "language", "timeout", "origin", "to"),
     )
 
     def __init__(
@@ -129,7 +129,7 @@ class WeblakeInteractOperator(WeblakeOperator):
         code: str | None = None,
         prompt: str | None = None,
         language: str | None = None,
-        timeout: float | None = None,
+        timeout: float | str | None = None,
         origin: str | None = None,
         stop: bool = True,
         fail_on_error: bool = True,
@@ -196,7 +196,7 @@ class WeblakeInteractOperator(WeblakeOperator):
             if (value := getattr(self, name)) is not None
         }
         try:
-            raw = client.interact(self.scrape_id, **given).raw
+            raw = client.interact(self.scrape_id, **options_of(InteractOptions, given)).raw
         except (errors.OutcomeUnknown, errors.ServiceUnavailable, errors.MalformedReply) as error:
             if error.status is not None and (error.status == 503 or 300 <= error.status < 400):
                 raise  # refused before it reached a browser

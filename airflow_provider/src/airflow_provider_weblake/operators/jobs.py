@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_provider_weblake.operators.base import mapping_of, refuse_none
+from airflow_provider_weblake.operators.base import options_of, refuse_none
 from airflow_provider_weblake.operators.landing import JobOperator
 from airflow_provider_weblake.url_shards import read_urls_or_shard
 from weblake import orchestration
+from weblake.options import BatchScrapeOptions, CrawlOptions
 
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
 
-    from weblake.options import BatchScrapeOptions, CrawlOptions
     from weblake.orchestration import LoadRequest
 
 
@@ -54,7 +54,7 @@ class WeblakeBatchScrapeOperator(JobOperator):
 
     def load_request(self) -> LoadRequest:
         """Return one load request for all URLs."""
-        options = mapping_of("options", self.options)
+        options = options_of(BatchScrapeOptions, self.options)
         refuse_none("`urls`", self.urls)
         self._read = read_urls_or_shard(self.urls, self.column)
         return orchestration.batch_request(self._read, self.naming(), **options)
@@ -85,7 +85,7 @@ class WeblakeCrawlOperator(JobOperator):
     def load_request(self) -> LoadRequest:
         """Return the load request of the crawl; `max_credits` lowers its limit."""
         refuse_none("`url`", self.url)
-        options = mapping_of("options", self.options)
+        options = options_of(CrawlOptions, self.options)
         return orchestration.crawl_request(self.url, self.naming(), self.terms(), **options)
 
     def hosts(self) -> Sequence[str]:

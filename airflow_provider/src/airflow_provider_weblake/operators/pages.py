@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_provider_weblake.operators.base import mapping_of, refuse_none
+from airflow_provider_weblake.operators.base import options_of, refuse_none
 from airflow_provider_weblake.operators.landing import LandingOperator
 from weblake import errors, orchestration
+from weblake.options import ParseOptions, ScrapeOptions
 
 if TYPE_CHECKING:
-    from weblake.options import ParseOptions, ScrapeOptions
     from weblake.orchestration import LoadRequest
 
 
@@ -36,7 +36,7 @@ class WeblakeScrapeOperator(LandingOperator):
     def load_request(self) -> LoadRequest:
         """Return the load request of one page."""
         refuse_none("`url`", self.url)
-        return orchestration.scrape_request(self.url, self.naming(), **mapping_of("options", self.options))
+        return orchestration.scrape_request(self.url, self.naming(), **options_of(ScrapeOptions, self.options))
 
     def hosts(self) -> Sequence[str]:
         """Return the URL of the page."""
@@ -68,4 +68,4 @@ class WeblakeParseOperator(LandingOperator):
             raise errors.InvalidOption(
                 f"{path} is not a file on this worker.", hint="Give a path that the worker can read."
             )
-        return orchestration.parse_request(path, self.naming(), **mapping_of("options", self.options))
+        return orchestration.parse_request(path, self.naming(), **options_of(ParseOptions, self.options))

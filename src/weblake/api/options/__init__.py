@@ -28,6 +28,14 @@ def to_wire(cls: type, options: Mapping[str, object]) -> dict[str, object]:
     return to_wire_names(cls, Reader(RULES, wire=False).top(cls, options))
 
 
+def from_texts(cls: type, options: Mapping[str, object]) -> dict[str, object]:
+    """Return the options, checked, under their snake_case names; raises as `to_wire`.
+
+    A number, boolean, list or object may be written as text, as templates render it: as JSON, or as Python writes it.
+    """
+    return Reader(RULES, wire=False, texts=True).top(cls, options)
+
+
 def check_query_names(cls: type, names: Iterable[str]) -> None:
     """Refuse names of a received query string that the contract does not list; raises as `from_wire`."""
     Reader(RULES, wire=True, left_out=sent_by_sdk(cls)).check_names(cls, names)

@@ -39,7 +39,7 @@ class Reader:
     """Checks options; `wire` says whether they have wire names or the snake_case names of a Python caller.
 
     Unknown names are refused, except that top-level names in `left_out` are left out; with `ignore_unknown` all unknown
-    names are left out.
+    names are left out. With `texts`, a value that is not a text may be written as one.
     """
 
     def __init__(
@@ -49,11 +49,13 @@ class Reader:
         wire: bool,
         ignore_unknown: bool = False,
         left_out: frozenset[str] = frozenset(),
+        texts: bool = False,
     ) -> None:
         self._rules = rules
         self._wire = wire
         self._ignore_unknown = ignore_unknown
         self._left_out = left_out
+        self._texts = texts
 
     def top(self, cls: type, body: object) -> dict[str, object]:
         """Return the options of one request by snake_case name.
@@ -105,6 +107,8 @@ class Reader:
         return f"{path}.{name}" if path else name
 
     def _value(self, shape: Shape, value: object, path: str) -> object:
+        if self._texts and isinstance(value, str) and base(shape) is not str and value not in choices(shape):
+            value = values.value_of_text(value)
         if value is None and shape.none:
             return None
         if isinstance(value, Mapping) and (shape.classes or shape.free):

@@ -6,9 +6,12 @@ returns the checked value or raises.
 
 from __future__ import annotations
 
+import ast
+import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
@@ -115,6 +118,14 @@ def file_name(name: str, size: int) -> str:
             f"`file` has {size} bytes, and at most {MAX_FILE_BYTES} (50 MB) are parsed.", hint="Split the file."
         )
     return bare
+
+
+def value_of_text(text: str) -> object:
+    """Return the value that a text has as JSON, or as Python writes it; the text itself if it has none."""
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return read(text.strip())
+    return text
 
 
 def quote_value(value: object) -> str:

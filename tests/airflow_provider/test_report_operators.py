@@ -186,6 +186,45 @@ def test_an_exceeded_budget_warns_and_fails_on_request_only(
     assert len(list(tmp_path.glob("usage_periods/**/*.parquet"))) == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "total", "over"),
+    [
+        ("{{ params.month }}", 30, True),
+        ("{{ params.month }}-28", 30, True),
+        ("{{ params.month }}-01T00:00:00+00:00", 30, True),
+        ("{{ macros.ds_add(params.next ~ '-01', -1) }}", 30, True),
+        (month(2), 20, False),
+        (month(7), 0, False),
+        (month(0), 4, False),
+    ],
+)
+def test_the_budget_is_compared_with_the_period_of_the_run(
+    run_dag: Run,
+    weblake_connection: WeblakeService,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    given: str,
+    total: float,
+    over: bool,
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeUsageOperator
+
+    reported(weblake_connection, period(0, 4), period(1, 10), period(1, 20, apiKey="web"), period(2, 20))
+    run = run_one(
+        run_dag,
+        lambda: WeblakeUsageOperator(
+            task_id="usage",
+            period=given,
+            budget=25,
+            to=str(tmp_path),
+            params={"month": month(1), "next": month(0)},
+        ),
+    )
+    told = returned(run, "usage")
+    assert (told["total"], told["over_budget"], told["total_current"]) == (total, over, 4.0)
+    assert (f"30 credits are used in {month(1)}, over the budget of 25" in task_logs(capfd)) is over
+
+
 def test_activity_lands_by_day_and_is_merged(
     run_dag: Run, weblake_connection: WeblakeService, site: GatedSite, tmp_path: Path
 ) -> None:
@@ -227,6 +266,9 @@ def test_activity_lands_by_day_and_is_merged(
         (lambda ops, root: ops.WeblakeUsageOperator(task_id="it", to="ftp://host/lake"), "not a storage that weblake"),
         (lambda ops, root: ops.WeblakeActivityOperator(task_id="it", endpoint="nothing", to=root), "endpoint"),
         (lambda ops, root: ops.WeblakeActivityOperator(task_id="it", to=""), "`to` is empty"),
+        (lambda ops, root: ops.WeblakeUsageOperator(task_id="it", period="October"), "period is 'October'"),
+        (lambda ops, root: ops.WeblakeUsageOperator(task_id="it", period="2026-13"), "period is '2026-13'"),
+        (lambda ops, root: ops.WeblakeUsageOperator(task_id="it", period="None"), "period is 'None'"),
     ],
 )
 def test_invalid_parameters_are_refused_before_any_request(

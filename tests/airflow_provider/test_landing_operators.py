@@ -177,6 +177,53 @@ def test_an_option_may_be_the_text_of_its_value(
     assert returned(run, "land")["stored"] == 2
 
 
+@pytest.mark.parametrize("kind", ["operator", "sensor"])
+def test_a_test_of_a_dag_with_a_connection_of_the_database_waits_in_its_process(
+    run_dag: Run,
+    weblake_service: WeblakeService,
+    site: GatedSite,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    from airflow.models.connection import Connection
+    from airflow.utils.session import create_session
+
+    from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
+    from airflow_provider_weblake.sensors.weblake import WeblakeBatchScrapeSensor
+    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
+
+    monkeypatch.setattr("airflow_provider_weblake.triggers.weblake.FIRST_S", 0.1)
+    run_trigger = WeblakeJobTrigger.run
+
+    async def run_and_release(self: WeblakeJobTrigger) -> Any:
+        async for event in run_trigger(self):
+            site.release()
+            yield event
+
+    monkeypatch.setattr(WeblakeJobTrigger, "run", run_and_release)
+    name = f"in_the_database_{kind}"
+    with create_session() as session:
+        session.add(
+            Connection(conn_id=name, conn_type="weblake", host=weblake_service.url, password=weblake_service.key)
+        )
+
+    def make() -> BaseOperator:
+        given = {"weblake_conn_id": name, "deferrable": True}
+        if kind == "operator":
+            return WeblakeBatchScrapeOperator(
+                task_id="it", urls=site.held(1), to=str(tmp_path), poll_interval=0.2, **given
+            )
+        with weblake_service.client() as client:
+            job_id = client.start_batch_scrape(site.held(1), timeout=240_000).id
+        return WeblakeBatchScrapeSensor(task_id="it", job_id=str(job_id), poke_interval=0.2, **given)
+
+    run = run_one(run_dag, make)
+    assert run.state == "success"
+    assert f"AIRFLOW_CONN_{name.upper()}" in task_logs(capfd)
+
+
 #: Mistakes in the arguments of an operator, by its name, and the message.
 MISTAKES: dict[str, tuple[str, dict[str, Any], str]] = {
     "a list that is None": ("BatchScrape", {"urls": None}, "`urls` is 'None'"),

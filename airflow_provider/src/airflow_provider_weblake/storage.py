@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 #: The types that an operator accepts as a path.
 LakePath = str | os.PathLike[str] | ObjectStoragePath
 
+#: What a test of a DAG logs when its trigger cannot use the connection.
+IN_LINE_TRIGGER = (
+    "The trigger of this test cannot use the connection, so the task waits in this process. Define the connection as "
+    "AIRFLOW_CONN_%s, or set deferrable=False."
+)
 #: Schemes of roots that the core treats as plain directories, and that need no Airflow file system.
 _LOCAL = frozenset({"", "file", "local"})
 _AZURE = frozenset({"abfs", "abfss", "adl", "az"})
@@ -90,7 +95,7 @@ def dataset_of_task(to: LakePath) -> Dataset:
         WeblakeError: As `root_path`.
     """
     dataset = orchestration.open_dataset(root_path(to))
-    if _has_own_process():
+    if has_own_process():
         orchestration.refuse_memory(dataset, "the process of this task", hint="memory:// is for tests with dag.test().")
     return dataset
 
@@ -143,7 +148,7 @@ def small_file(path: LakePath) -> SmallFile:
     return SmallFile(str(local), dataset, file)
 
 
-def _has_own_process() -> bool:
+def has_own_process() -> bool:
     """Return whether a supervisor in another process runs this task; in `dag.test()` it runs in this one."""
     from airflow.sdk.execution_time import task_runner
 

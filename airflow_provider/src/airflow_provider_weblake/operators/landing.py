@@ -25,6 +25,7 @@ from airflow_provider_weblake.operators.base import DatasetOperator, mapping_of,
 from airflow_provider_weblake.operators.killing import KillHandler
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import policy_applied
+from airflow_provider_weblake.storage import IN_LINE_TRIGGER, has_own_process
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
 
@@ -291,7 +292,7 @@ class JobOperator(LandingOperator):
                 self._to_return = load
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
             ends_at = job.at_seconds() + load.terms.timeout_s
-            if self.deferrable and time.time() < ends_at and self._is_running(client, load, job):
+            if self.deferrable and time.time() < ends_at and self._can_defer() and self._is_running(client, load, job):
                 self._wait_in_triggerer(load, job, ends_at)
             terms = load.terms
             if not self.owns_job:  # its time runs over all tries, too, and only the waiting ends with it
@@ -363,6 +364,13 @@ class JobOperator(LandingOperator):
         except errors.RetryLater:
             return True  # the trigger waits longer than a worker does
         return not orchestration.is_over(head, load.terms.max_credits)
+
+    def _can_defer(self) -> bool:
+        """Return whether to defer: in `dag.test()`, a trigger cannot read a connection of the metadata database."""
+        if not self._triggerer_failed or has_own_process():
+            return True
+        self.log.warning(IN_LINE_TRIGGER, self.weblake_conn_id.upper())
+        return False
 
     def _wait_in_triggerer(self, load: Load, job: Job, ends_at: float) -> None:
         assert load.request.slot is not None  # it has been placed

@@ -16,6 +16,7 @@ from airflow_provider_weblake.hooks.weblake import WeblakeHook
 from airflow_provider_weblake.observing import ProgressLog
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
+from airflow_provider_weblake.storage import IN_LINE_TRIGGER, has_own_process
 from airflow_provider_weblake.triggers.stored import check_interval, event_of
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
@@ -142,6 +143,9 @@ class JobSensor(BaseSensorOperator):
     @policy_applied
     def execute_complete(self, context: Context, event: Mapping[str, object] | str) -> object:
         """Finish after a trigger that could not end the task itself: the job did not complete."""
+        if isinstance(event, Mapping) and event.get("status") == "unknown" and not has_own_process():
+            self.log.warning(IN_LINE_TRIGGER, self.weblake_conn_id.upper())
+            return super().execute(context)
         if isinstance(event, Mapping):
             self._id()  # names a text that is no id, which a trigger cannot watch
             self._judge(str(event.get("status")))

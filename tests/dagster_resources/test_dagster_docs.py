@@ -341,7 +341,7 @@ def test_a_scaffolded_component_passes_its_check_and_lands(
     commands = commands.replace("https://docs.example.com/", f"{site.url}/")
     said(subprocess.run(["sh", "-ec", commands], cwd=project, env=env, capture_output=True, text=True, timeout=280))
     written = set(os.listdir(project / "web_lake" / "defs")) - {"__pycache__"}
-    assert written == {"docs", "page_list.py", "pages", "usage", "weblake_resource.py"}
+    assert written == {"docs", "page_list.py", "pages", "usage", "lake.py"}
     for name in ("docs", "pages", "usage"):
         assert "resource" not in (project / "web_lake" / "defs" / name / "defs.yaml").read_text()
     with duckdb.connect() as database:

@@ -181,8 +181,8 @@ def weblake_assets(
         if not specs[-1].description:
             text = inspect.getdoc(asks) or f"Pages of the request that `{asks.__name__}` returns."
             specs = [*specs[:-1], specs[-1].replace_attributes(description=text)]
-        code = inspect.unwrap(asks).__code__
-        source = code.co_filename, code.co_firstlineno
+        code = getattr(inspect.unwrap(asks), "__code__", None)
+        source = (code.co_filename, code.co_firstlineno) if code else caller()
         return AssetBuilder(ask, parameters, inputs, wait, to, terms, chosen(options, StepOptions), source).make(specs)
 
     return decorate

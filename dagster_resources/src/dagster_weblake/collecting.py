@@ -113,8 +113,8 @@ def _remedy(step: Step, task: orchestration.Task, job_key: dg.AssetKey) -> str:
         return pay
     return (
         f"If the asset or its partition had another key when its job was started, land that job first: `weblake "
-        f"orphans {step.dataset.url}` lists the loads that were paid and have not landed ({'; '.join(named)}), each "
-        f"with its `weblake land` command. If not: {pay}"
+        f"orphans {step.dataset.url}` lists loads that were paid ({'; '.join(named)}), with their `weblake land` "
+        f"command. If not: {pay}"
     )
 
 

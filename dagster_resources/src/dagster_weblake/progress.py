@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dagster_weblake.metadata.text_format import amount, number
+from dagster_weblake.templates import Part
 from weblake import events, orchestration
 
 #: Seconds between two messages about a job that goes on.
@@ -25,7 +26,7 @@ class Progress:
     """Logs the progress of one load of one asset partition."""
 
     context: dg.AssetExecutionContext
-    partition: str | None
+    part: Part
     #: Called at each poll.
     check: Callable[[], None]
     _status: object = None
@@ -34,9 +35,8 @@ class Progress:
 
     def callbacks(self) -> orchestration.ProgressCallbacks:
         """Return the callbacks by which the core reports progress."""
-        of = "" if self.partition is None else f"{self.partition}: "
         return orchestration.ProgressCallbacks(
-            on_poll=self._polled, on_message=lambda message: self.context.log.warning(f"{of}{message}")
+            on_poll=self._polled, on_message=lambda message: self.context.log.warning(f"{self.part}{message}")
         )
 
     def _polled(self, head: Mapping[str, object]) -> None:
@@ -49,8 +49,7 @@ class Progress:
         self._status, self._done, self._at = status, done, time.monotonic()
         message = progress_of(head)
         if message:
-            of = "" if self.partition is None else f" of {self.partition}"
-            self.context.log.info(f"The job{of}: {message}")
+            self.context.log.info(f"{self.part}The job: {message}")
 
 
 def progress_of(head: Mapping[str, object]) -> str:

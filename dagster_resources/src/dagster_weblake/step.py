@@ -86,7 +86,7 @@ class Step:
 
     def progress(self, stopping: InterruptHandler) -> dict[str | None, Progress]:
         """Return what logs the progress of each partition."""
-        return {part.key: Progress(self.context, part.key, stopping.check) for part in self.parts}
+        return {part.key: Progress(self.context, part, stopping.check) for part in self.parts}
 
     def waiting_job(self, job: Job, progress: Progress) -> orchestration.WaitingJob:
         """Return the job of a load with the deadline that applies to it."""
@@ -120,12 +120,12 @@ class Step:
     def log_job(self, part: Part, intent: Intent, job: Job) -> str:
         """Write the job's id and address to the log, and return the address."""
         url = self.weblake.job_url(job.kind, job.job_id, has_console=bool(intent.replay))
-        self.context.log.info(f"Job {job.job_id} of load {job.load_id}{_of(part)}: {url}")
+        self.context.log.info(f"{part}Job {job.job_id} of load {job.load_id}: {url}")
         return url
 
     def warn(self, part: Part, message: str) -> None:
         """Write a warning about one partition to the log."""
-        self.context.log.warning(message if part.key is None else f"{part.key}: {message}")
+        self.context.log.warning(f"{part}{message}")
 
     def job_url(self, receipt: Receipt) -> str:
         """Return the address of a load's job; empty where it has none."""
@@ -142,8 +142,7 @@ class Step:
         """Log a landed load and return its metadata; `load_id` is the one that was to be landed."""
         totals = self.weblake.totals_of(load_id)
         if landing.landed_at is not None:
-            load = f"Load {landing.receipt.load_id}{_of(part)}"
-            self.context.log.info(f"{load} had landed before, at {landing.landed_at}.")
+            self.context.log.info(f"{part}Load {landing.receipt.load_id} had landed before, at {landing.landed_at}.")
         return metadata.load_metadata(
             self.dataset,
             landing,
@@ -231,7 +230,7 @@ class Step:
             reasons: dict[str, list[str]] = {}
             for partition, error in outcome.failed.items():
                 reasons.setdefault(str(error), []).append(str(partition))
-            messages = [f"{_listed(partitions)}: {reason}" for reason, partitions in reasons.items()]
+            messages = [f"{reason} ({', '.join(partitions)})" for reason, partitions in reasons.items()]
             text = f"{len(outcome.failed)} of {len(self.parts)} partitions failed. " + " | ".join(messages)[:4000]
         receipt = errors[0].receipt
         url = "" if receipt is None else self.job_url(receipt)
@@ -258,15 +257,6 @@ def parts_of(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Part]:
     if definition is None:
         return [Part()]
     return [Part.of(definition, name) for name in context.partition_keys]
-
-
-def _of(part: Part) -> str:
-    return "" if part.key is None else f", partition {part.key}"
-
-
-def _listed(names: list[str]) -> str:
-    """Return the first names of a list, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _refused_for(error: WeblakeError) -> float:

@@ -33,6 +33,10 @@ class Part:
     start: datetime | None = None
     end: datetime | None = None
 
+    def __str__(self) -> str:
+        """Return the beginning of a line of the log that is about this partition."""
+        return "" if self.key is None else f"{self.key}: "
+
     @property
     def month(self) -> str | None:
         """Return the month, such as `2026-11`, of a time window or of a key that begins with one."""

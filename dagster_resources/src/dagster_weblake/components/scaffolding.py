@@ -5,22 +5,15 @@ A project has one WeblakeResource, which the first component that is scaffolded 
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
 import dagster as dg
 from pydantic import BaseModel, Field
 
-_RESOURCE = '''"""The service and the dataset of every component; a run reads WEBLAKE_BASE_URL and WEBLAKE_API_KEY."""
-
-import dagster as dg
-from dagster_weblake import WeblakeResource
-
-
-@dg.definitions
-def weblake_resource() -> dg.Definitions:
-    return dg.Definitions(resources={"weblake": WeblakeResource(root=dg.EnvVar("WEBLAKE_ROOT"))})
-'''
+#: The resource that lands data, and an IO manager that reads them.
+_LAKE = Path(__file__).parents[1] / "example_project" / "web_lake" / "defs" / "lake.py"
 
 
 class LandingParams(BaseModel):
@@ -94,7 +87,7 @@ class LandingScaffolder(dg.Scaffolder[Any]):
         }
         dg.scaffold_component(request, attributes)
         if not _has_resource(folder.parent):
-            (folder.parent / "weblake_resource.py").write_text(_RESOURCE, encoding="utf-8")
+            shutil.copy(_LAKE, folder.parent / _LAKE.name)
 
 
 def _has_resource(folder: Path) -> bool:

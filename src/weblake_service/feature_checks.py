@@ -9,6 +9,7 @@ from weblake_service.browser.rendering_options import require_browser_for
 from weblake_service.config import Plan, ServiceConfig
 from weblake_service.llm import model_options
 from weblake_service.llm.settings import missing_settings
+from weblake_service.page.requested_formats import format_names
 from weblake_service.page.selectors import selector_problem
 from weblake_service.responses import ErrorResponse, bad_request
 from weblake_service.web.accept_language import languages_problem
@@ -112,11 +113,3 @@ def check_crawl_options(
     if crawl_options.get("prompt") and llm:
         raise not_configured("The option `prompt`", llm)
     check_retention(crawl_options, plan)
-
-
-def format_names(options: Mapping[str, object]) -> list[str]:
-    """Return the requested formats; markdown by default."""
-    formats = options.get("formats")
-    if not isinstance(formats, list | tuple):
-        return ["markdown"]
-    return [str(entry.get("type")) if isinstance(entry, Mapping) else str(entry) for entry in formats]

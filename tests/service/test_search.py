@@ -122,6 +122,41 @@ def test_unsupported_sources_are_empty_with_a_warning(indexed: Any) -> None:
     assert (refused.status_code, "`research`" in refused.json()["error"]) == (503, True)
 
 
+@pytest.mark.parametrize(
+    ("options", "ignored", "places"),
+    [
+        # As firecrawl-mcp 3.26 sends each search.
+        (
+            {
+                "sources": ["web", "alexandria"],
+                "domainTools": True,
+                "toolDetail": "compact",
+                "limit": 5,
+                "origin": "mcp",
+            },
+            ["the source 'alexandria'", "'domainTools'", "'toolDetail'"],
+            {"web": 2},
+        ),
+        ({"sources": [{"type": "alexandria", "depth": 3}, {"type": "web"}]}, ["the source 'alexandria'"], {"web": 2}),
+        ({"sources": ["videos"]}, ["the source 'videos'"], {}),
+        ({"sources": [{"type": "web", "lang": "de"}]}, ["'lang'"], {"web": 2}),
+        ({"includeDomain": ["a.test"]}, ["'includeDomain' (did you mean `includeDomains`?)"], {"web": 2}),
+        ({"threatProtection": {"enabled": True}}, ["'threatProtection'"], {"web": 2}),
+    ],
+)
+def test_unknown_options_and_sources_are_ignored_with_a_warning(
+    indexed: Any, options: dict[str, Any], ignored: list[str], places: dict[str, int]
+) -> None:
+    reply = search(indexed, "keeps", **options)
+    assert {source: len(found) for source, found in reply["data"].items()} == places
+    assert reply["warning"].endswith(f"Not known here and ignored: {', '.join(ignored)}.")
+
+
+def test_the_warning_about_unknown_options_is_short(indexed: Any) -> None:
+    reply = search(indexed, "keeps", **{f"{'x' * 500}{n}": n for n in range(1000)})
+    assert len(reply["warning"]) < 2000
+
+
 def test_results_are_scraped_stored_and_billed(indexed: Any) -> None:
     before, asked = credits(indexed), len(indexed.web.asked)
     reply = search(indexed, "keeps", scrapeOptions={"formats": ["markdown"], "maxAge": 0})
@@ -165,7 +200,8 @@ def test_lockdown_stores_nothing(indexed: Any) -> None:
         ({"query": "x" * 501}, 400, "query"),
         ({"query": "x", "limit": 0}, 400, "limit"),
         ({"query": "x", "limit": 101}, 400, "limit"),
-        ({"query": "x", "sources": ["videos"]}, 400, "sources"),
+        ({"query": "x", "sources": [5]}, 400, "sources"),
+        ({"query": "x", "scrapeOptions": {"format": []}}, 400, "formats"),
         ({"query": "x", "sources": [{}]}, 400, "source"),
         ({"query": "x", "categories": [{}]}, 400, "categories"),
         ({"query": "x", "tbs": "last week"}, 400, "tbs"),

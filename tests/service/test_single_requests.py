@@ -80,7 +80,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(bench: Any) -> None:
         ("/v2/agent", {"prompt": "x", "webhook": {"url": "https://x.test", "event": []}}, "event", "events"),
         ("/v2/crawl/params-preview", {"url": A, "prompt": "x", "promt": "x"}, "promt", "prompt"),
         ("/v2/map", {"url": A, "serch": "x"}, "serch", "search"),
-        ("/v2/search", {"query": "x", "sources": [{"type": "web", "tb": "d"}]}, "tb", "tbs"),
+        ("/v2/search", {"query": "x", "scrapeOptions": {"format": []}}, "format", "formats"),
         ("/v2/browser", {"tll": 30}, "tll", "ttl"),
         ("/v2/browser/x/execute", {"code": "1", "lang": "node"}, "lang", "language"),
         (f"/v2/scrape/{uuid.UUID(int=1)}/interact", {"code": "1", "timout": 3}, "timout", "timeout"),

@@ -79,7 +79,7 @@ class ActionRunner:
     def _add(self, kind: str, value: object) -> None:
         self._bytes += len(value) if isinstance(value, str) else len(encode(value))
         if self._bytes > _MAX_RESULT_BYTES:
-            message = f"The results of the actions have more than {_MAX_RESULT_BYTES} bytes. Ask for fewer of them."
+            message = f"The actions return more than {_MAX_RESULT_BYTES} bytes. Ask for fewer."
             raise PageFailure("SCRAPE_ACTION_ERROR", message, status=400)
         self._found[kind].append(value)
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 async def branding(page: Page) -> dict[str, object]:
     """Return colours, fonts, sizes, buttons and logo as the contract's `branding`; unknown values are omitted.
 
-    Raises:
-        PageFailure: The page is not HTML: what the browser shows of other files has the browser's own styles.
+    Raises PageFailure if the page is not HTML: what is shown of other files has the browser's own styles.
     """
     found = await evaluate_isolated(page, f"({_read_script()})()")
     if not isinstance(found, dict):

@@ -21,7 +21,7 @@ from weblake_service.browser.screenshots import HIDDEN, screenshot, viewport_of
 from weblake_service.browser.site_headers import send_headers
 from weblake_service.page.ad_removal import KNOWN_SELECTORS
 from weblake_service.page.content_types import ContentKind, kind_of
-from weblake_service.page.requested_formats import items
+from weblake_service.page.requested_formats import items, number
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import ascii_host
 from weblake_service.web.fetch import FetchedResponse
@@ -39,24 +39,16 @@ class IsFile(Exception):
 
 
 class PageRendering:
-    """Renders one URL in one pooled context; `url` is without credentials; with `again` the caller retries errors."""
+    """Renders one URL in one pooled context; `url` is without credentials."""
 
     def __init__(
-        self,
-        pooled: PooledContext,
-        url: str,
-        options: Mapping[str, object],
-        private: SiteCredentials,
-        timeout_s: float,
-        *,
-        again: bool = False,
+        self, pooled: PooledContext, url: str, options: Mapping[str, object], private: SiteCredentials
     ) -> None:
         self._pooled = pooled
         self._url = url
         self._options = options
         self._private = private
-        self._timeout_s = timeout_s
-        self._again = again
+        self._timeout_s = number(options.get("timeout"), 60_000) / 1000
         self._style = HIDDEN.format(selectors=KNOWN_SELECTORS) if options.get("block_ads") is not False else ""
 
     async def run(self) -> FetchedResponse:
@@ -65,7 +57,7 @@ class PageRendering:
         Raises:
             PageFailure: It could not be loaded or read in time, or an action failed.
             IsFile: It is a file.
-            playwright.async_api.Error: The browser ended, or with `again` any error of it.
+            playwright.async_api.Error: The browser ended.
         """
         page = next(iter(self._pooled.context.pages), None) or await self._pooled.context.new_page()
         watch, until = PageMonitor(page), time.monotonic() + self._timeout_s
@@ -99,9 +91,8 @@ class PageRendering:
             left = max(0.0, until - time.monotonic())
             ended, _ = await asyncio.wait([run, crash], timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not ended:
-                late = f"{self._url} was not done in the browser within {self._timeout_s:g} s."
-                message, reached = f"{late} Allow more with `timeout`.", watch.answer is not None
-                raise PageFailure("SCRAPE_TIMEOUT", message, status=408, reached=reached)
+                message = f"{self._url} was not done in the browser within {self._timeout_s:g} s. Raise `timeout`."
+                raise PageFailure("SCRAPE_TIMEOUT", message, status=408, reached=watch.answer is not None)
             broken = run.exception() if run.done() else None
             if not run.done() or (broken is not None and "crash" in str(broken) and self._pooled.engine.alive):
                 if watch.answer is None:  # nothing of this page had arrived that could have ended it
@@ -110,7 +101,7 @@ class PageRendering:
                 raise PageFailure("SCRAPE_SITE_ERROR", message)
             return run.result()
         except Error as error:
-            if self._again or not self._pooled.engine.alive:
+            if not self._pooled.engine.alive:
                 raise
             said = "it closed itself" if page.is_closed() else (error.message.splitlines() or ["no reason given"])[0]
             message = f"{self._url} could not be read in the browser ({said[:200].rstrip('.')})."

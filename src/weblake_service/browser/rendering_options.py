@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from weblake_service.browser.chromium import require_browser
-from weblake_service.page.requested_formats import items
+from weblake_service.page.requested_formats import format_names, items
 
 #: Formats that need a browser.
 FORMATS = frozenset(["screenshot", "branding"])
@@ -15,16 +15,15 @@ _BROWSER_OPTIONS = {"actions": "actions", "wait_for": "waitFor", "mobile": "mobi
 
 def option_that_needs_browser(options: Mapping[str, object]) -> str:
     """Return a description of the first option (snake_case) that needs a browser; empty if none does."""
-    for entry in items(options.get("formats")):
-        if (kind := _format_type(entry)) in FORMATS:
-            return f"The format `{kind}`"
+    for name in format_names(options):
+        if name in FORMATS:
+            return f"The format `{name}`"
     return next((f"The option `{wire}`" for name, wire in _BROWSER_OPTIONS.items() if options.get(name)), "")
 
 
 def requested_captures(options: Mapping[str, object]) -> list[str]:
     """Return the names of what a browser is to make besides the source: formats, and `actions`."""
-    formats = [str(kind) for entry in items(options.get("formats")) if (kind := _format_type(entry)) in FORMATS]
-    return [*formats, "actions"] if options.get("actions") else formats
+    return [name for name in format_names(options) if name in FORMATS] + ["actions"] * bool(options.get("actions"))
 
 
 def needs_browser_for_formats_only(options: Mapping[str, object]) -> bool:

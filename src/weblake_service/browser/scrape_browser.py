@@ -14,7 +14,6 @@ from weblake_service.browser.browser_identity import BrowserIdentity
 from weblake_service.browser.context_settings import context_settings_of, site_credentials_of
 from weblake_service.browser.page_rendering import IsFile, PageRendering
 from weblake_service.browser.pool import ContextPool
-from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.addresses import clean_url
 from weblake_service.web.fetch import FetchedResponse
@@ -52,18 +51,21 @@ class ScrapeBrowser:
         """
         from playwright.async_api import Error
 
-        # Actions with side effects are not repeated.
-        attempts = 1 if options.get("actions") or visitor.saves_profile else 2
-        for left in reversed(range(attempts)):
+        for last in (False, True):
             try:
                 async with self._contexts.slot():
-                    return await self._render(url, options, visitor, new=left < attempts - 1, again=left > 0)
-            except Error as error:
-                # The browser ended, perhaps because of another page.
-                if not left:
-                    said = error.message.splitlines()[0] if error.message else "no reason given"
-                    message = f"The browser ended while it had {url} ({said[:200].rstrip('.')}). Try again."
-                    raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", message) from error
+                    return await self._render(url, options, visitor, new=last)
+            except (Error, PageFailure) as error:
+                # Perhaps because of another page; actions with side effects are not repeated.
+                once = last or options.get("actions") or visitor.saves_profile
+                cause = error.__cause__ if isinstance(error, PageFailure) and error.reached else error
+                if not once and isinstance(cause, Error):
+                    continue
+                if isinstance(error, PageFailure):
+                    raise
+                said = (str(error).splitlines() or ["no reason given"])[0]
+                message = f"The browser ended while it had {url} ({said[:200].rstrip('.')}). Try again."
+                raise PageFailure("SCRAPE_ALL_ENGINES_FAILED", message) from error
         raise AssertionError("unreachable")
 
     async def aclose(self) -> None:
@@ -71,12 +73,11 @@ class ScrapeBrowser:
         await self._contexts.aclose()
 
     async def _render(
-        self, url: str, options: Mapping[str, object], visitor: BrowserIdentity, *, new: bool, again: bool
+        self, url: str, options: Mapping[str, object], visitor: BrowserIdentity, *, new: bool
     ) -> RenderedPage:
         target = httpx.URL(clean_url(url, allow_private=self._allow_private))
         private = site_credentials_of(target, options)
         shown = str(target.copy_with(userinfo=b"") if target.userinfo else target)
-        timeout_s = number(options.get("timeout"), 60_000) / 1000
         own: dict[str, Any] = {"http_credentials": private.login} if private.login else {}
         if visitor.profile is not None:
             own["storage_state"] = json.loads(visitor.profile or b"{}")
@@ -86,7 +87,7 @@ class ScrapeBrowser:
         async with self._contexts.context(visitor.team, context_settings_of(options), own, new=new) as pooled:
             pooled.egress_proxy.begin(block_ads=options.get("block_ads") is not False, max_bytes=_MAX_BYTES)
             try:
-                fetched = await PageRendering(pooled, shown, options, private, timeout_s, again=again).run()
+                fetched = await PageRendering(pooled, shown, options, private).run()
             except IsFile:
                 return RenderedPage(None)
             if not visitor.saves_profile:

@@ -121,15 +121,11 @@ def find(db: Connection, want: CacheQuery) -> tuple[FetchedResponse, float] | No
 
 def is_cacheable(url: str, fetched: FetchedResponse, options: Mapping[str, object]) -> bool:
     """Return whether a response may be cached: not if it is specific to the caller or an error page."""
-    if (
-        fetched.failures
-        or options.get("store_in_cache") is False
-        or any(options.get(name) for name in _PRIVATE_OPTIONS)
-    ):
+    if options.get("store_in_cache") is False or any(options.get(name) for name in _PRIVATE_OPTIONS):
         return False
     if sum(len(one) for one in fetched.captured.values() if isinstance(one, str)) > _MAX_IMAGE_CHARS:
         return False
-    return 200 <= fetched.status < 300 and "@" not in urlsplit(url).netloc
+    return 200 <= fetched.status < 300 and not fetched.failures and "@" not in urlsplit(url).netloc
 
 
 def pack(url: str, options: Mapping[str, object], fetched: FetchedResponse) -> CacheEntry:

@@ -58,10 +58,8 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
         problem = fits(value)
         if problem:
             return problem
-        assert isinstance(value, dict)
         try:
-            crawl_options = options.from_wire(options.CrawlRequest, {**value, "url": url}, ignore_unknown=True)
-            PathPatterns(crawl_options)
+            PathPatterns(_crawl_options(url, value))
         except InvalidOption as error:
             return error.message
         except PageFailure as failure:
@@ -81,10 +79,14 @@ async def generate(model: Model, url: str, wish: str) -> tuple[dict[str, Any], d
         raise ErrorResponse(503 if failure.status == 503 else 500, failure.message, code=failure.code) from None
     found = _known(found)
     assert isinstance(found, dict)
-    # A crawl knows one depth only.
+    return found, {name: value for name, value in _crawl_options(url, found).items() if name != "url"}
+
+
+def _crawl_options(url: str, found: object) -> dict[str, object]:
+    """Return the options for a crawl, which knows one depth only."""
+    assert isinstance(found, dict)
     depth = {"maxDiscoveryDepth": found["maxDepth"]} if "maxDepth" in found else {}
-    crawl_options = options.from_wire(options.CrawlRequest, {**depth, **found, "url": url}, ignore_unknown=True)
-    return found, {name: value for name, value in crawl_options.items() if name != "url"}
+    return options.from_wire(options.CrawlRequest, {**depth, **found, "url": url}, ignored=[])
 
 
 def _known(answer: object) -> object:

@@ -12,6 +12,7 @@ from selectolax.lexbor import LexborHTMLParser
 from weblake_service.page.content_types import ContentKind, html_of, kind_of
 from weblake_service.page.links import absolute, base_of, is_web
 from weblake_service.page.parser_limits import limit_nesting
+from weblake_service.page.requested_formats import format_names
 
 #: The formats that return the URL of a recording.
 FORMATS = ("audio", "video")
@@ -19,9 +20,7 @@ FORMATS = ("audio", "video")
 
 def requested_media(options: Mapping[str, object]) -> list[str]:
     """Return which of the formats `audio` and `video` the options request."""
-    formats = options.get("formats")
-    given = list(formats) if isinstance(formats, list | tuple) else []
-    names = {one.get("type") if isinstance(one, Mapping) else one for one in given}
+    names = format_names(options)
     return [name for name in FORMATS if name in names]
 
 

@@ -70,19 +70,19 @@ def read_page_options(options: Mapping[str, object]) -> PageOptions:
     )
 
 
-def left_out_warnings(options: Mapping[str, object], failures: Mapping[str, PageFailure]) -> list[str]:
-    """Return a warning for each part of a page (a format, or the actions) that could not be made.
+def format_names(options: Mapping[str, object]) -> list[str]:
+    """Return the requested formats; markdown by default."""
+    formats = options.get("formats")
+    return [_format_name(entry) for entry in items(["markdown"] if formats is None else formats)]
 
-    Args:
-        options: Scrape options, snake_case.
-        failures: The failure of each part that is not in the document, by the name of the part.
+
+def left_out_warnings(options: Mapping[str, object], failures: Mapping[str, PageFailure]) -> list[str]:
+    """Return a warning for each part of a page, a format or the actions, that could not be made.
 
     Raises:
         PageFailure: Nothing that was asked for could be made; the failure of the first part.
     """
-    formats = options.get("formats")
-    wanted = ["markdown"] if formats is None else [_format_name(entry) for entry in items(formats)]
-    wanted += ["actions"] if options.get("actions") else []
+    wanted = format_names(options) + ["actions"] * bool(options.get("actions"))
     if wanted and all(name in failures for name in wanted):
         raise failures[wanted[0]]
     return [f"`{name}` was left out: {failure.message}" for name, failure in failures.items()]

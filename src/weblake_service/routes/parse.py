@@ -16,7 +16,7 @@ from starlette.routing import Route
 from weblake.api import options
 from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
-from weblake_service.feature_checks import check_page_options, format_names
+from weblake_service.feature_checks import check_page_options
 from weblake_service.files.converter_pool import TEAM
 from weblake_service.files.file_types import EXTENSIONS, list_types, type_of_name
 from weblake_service.files.upload import UploadForm, read_form
@@ -24,7 +24,7 @@ from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.page_outcomes import Stored
 from weblake_service.jobs.scraper import ZERO_DATA_RETENTION_CREDITS, failure_record
 from weblake_service.llm import model_options, model_output
-from weblake_service.page.requested_formats import left_out_warnings
+from weblake_service.page.requested_formats import format_names, left_out_warnings
 from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, json_response
 from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket

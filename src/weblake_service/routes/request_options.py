@@ -58,14 +58,14 @@ async def run_once(
     return await parts.replays.once(request, access, body, lambda ticket: act(access, body, ticket), keep)
 
 
-def read_options(cls: type, body: Mapping[str, object]) -> dict[str, object]:
-    """Return the options of a request body by snake_case name.
+def read_options(cls: type, body: Mapping[str, object], ignored: list[str] | None = None) -> dict[str, object]:
+    """Return the options of a request body by snake_case name; see `options.from_wire` for `ignored`.
 
     Raises:
         ErrorResponse: 400 with the error.
     """
     with option_errors():
-        return options.from_wire(cls, body)
+        return options.from_wire(cls, body, ignored=ignored)
 
 
 @contextmanager

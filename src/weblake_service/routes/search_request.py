@@ -27,6 +27,7 @@ from weblake_service.store.search_query import (
 
 #: The contract's default number of results.
 _DEFAULT_LIMIT, _DEFAULT_TIMEOUT_MS, _DEFAULT_COUNTRY = 10, 60_000, "US"
+_SOURCES = ("web", "images", "news")
 
 
 @dataclass(slots=True)
@@ -66,7 +67,12 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
     Raises:
         ErrorResponse: 400; it is malformed. 403; zero data retention is not allowed. 503; it needs a missing feature.
     """
-    given = read_options(options.SearchRequest, body)
+    # The contract gives no shape of a search: newer clients send names and sources that are not known here.
+    sources = _items(body.get("sources"))
+    unknown = [one for one in sources if isinstance(name := _type(one), str) and name not in _SOURCES]
+    ignored = [f"the source {str(_type(one))[:80]!a}" for one in unknown]
+    known = {**body, "sources": [one for one in sources if one not in unknown]} if unknown else body
+    given = read_options(options.SearchRequest, known, ignored)
     check_retention({"zero_data_retention": given.get("enterprise")}, plan)
     text = str(given["query"]).encode("utf-8", "replace").decode()
     limit, timeout = given.get("limit", _DEFAULT_LIMIT), given.get("timeout")
@@ -80,7 +86,7 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
         text,
         limit,
         newest,
-        list(dict.fromkeys(_name(source) for source in _items(given.get("sources", ["web"])))) or ["web"],
+        list(dict.fromkeys(_name(source) for source in _items(given.get("sources")))) or ([] if unknown else ["web"]),
         _category(query, given),
         highlights=given.get("highlights") is not False,
         only_valid=given.get("ignore_invalid_urls") is True,
@@ -89,6 +95,8 @@ def read_search(body: Mapping[str, object], plan: Plan, now: float, *, llm: str)
         unkept=bool(given.get("enterprise")),
     )
     search_request.notes += _warnings(search_request, given)
+    if ignored:
+        search_request.notes.append(f"Not known here and ignored: {', '.join(ignored[:10])}.")
     return search_request
 
 
@@ -152,8 +160,12 @@ def _warnings(search_request: SearchRequest, given: Mapping[str, object]) -> lis
     return notes
 
 
+def _type(entry: object) -> object:
+    return entry.get("type") if isinstance(entry, Mapping) else entry
+
+
 def _name(entry: object) -> str:
-    name = entry.get("type") if isinstance(entry, Mapping) else entry
+    name = _type(entry)
     if not isinstance(name, str):
         bad_request("sources and categories are names, or objects with the name under `type`.")
     return name

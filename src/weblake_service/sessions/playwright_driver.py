@@ -22,7 +22,6 @@ from weblake_service.browser.playwright_browser import PlaywrightBrowser
 from weblake_service.browser.pool import PooledContext
 from weblake_service.browser.site_headers import send_headers
 from weblake_service.jobs.browser_profiles import BrowserProfiles
-from weblake_service.page.requested_formats import number
 from weblake_service.page_failure import PageFailure
 from weblake_service.sessions.sessions import LiveSession
 from weblake_service.web.addresses import clean_url
@@ -110,7 +109,6 @@ class PlaywrightDriver:
         target = httpx.URL(clean_url(url, allow_private=self._allow_private))
         private = site_credentials_of(target, options)
         shown = str(target.copy_with(userinfo=b"") if target.userinfo else target)
-        timeout_s = number(options.get("timeout"), 60_000) / 1000
         browser = context.browser
         assert browser is not None
         assert self._playwright is not None
@@ -120,7 +118,7 @@ class PlaywrightDriver:
         try:
             if private.login and not private.headers and context.pages:
                 await send_headers(context.pages[0], shown, private, pooled.egress_proxy.login)
-            await PageRendering(pooled, shown, plain, private, timeout_s).run()
+            await PageRendering(pooled, shown, plain, private).run()
         except IsFile:
             raise PageFailure("SCRAPE_UNSUPPORTED_FILE", f"{shown} is a file, and no page to go on with.") from None
         except Error as error:

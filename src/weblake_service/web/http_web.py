@@ -22,9 +22,6 @@ from weblake_service.web.recorded_responses import AnsweredPage, RecordingFetche
 from weblake_service.web.robots import RobotsRules
 from weblake_service.web.sitemap import sitemap_urls
 
-#: Maximum milliseconds for fetching a page over HTTP that the browser could not read.
-_FETCH_AGAIN_MS = 10_000
-
 
 class HttpWeb:
     """Fetches from the network; created and used on one event loop."""
@@ -42,18 +39,13 @@ class HttpWeb:
         )
 
     async def browse(self, url: str, options: Mapping[str, object], visitor: BrowserIdentity) -> AnsweredPage:
-        """Load a page in a browser and return it as a document.
-
-        A file is fetched and converted instead. A page that the browser cannot read is fetched as well, if the browser
-        is for some of the formats only.
-        """
+        """Load a page in a browser and return it as a document; what the browser cannot read is fetched instead."""
         try:
             visited = await self._browsers.render(url, options, visitor)
         except PageFailure as failure:
             if not failure.reached or not needs_browser_for_formats_only(options):
                 raise
-            timeout_ms = min(number(options.get("timeout"), _FETCH_AGAIN_MS), _FETCH_AGAIN_MS)
-            page = await self.scrape(url, {**options, "timeout": timeout_ms})
+            page = await self.scrape(url, {**options, "timeout": min(number(options.get("timeout"), 60_000), 10_000)})
             failures = page.failures | dict.fromkeys(requested_captures(options), failure)
             return replace(page, fetched=None, failures=failures)
         if visited.fetched is None:

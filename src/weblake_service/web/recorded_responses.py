@@ -101,10 +101,10 @@ async def scrape_with(
 def _not_on_page(url: str, name: str) -> PageFailure:
     if name in FORMATS:
         return PageFailure("SCRAPE_NO_MEDIA", f"{url} has no {name} of its own. Leave the format out.", status=404)
+    actions = name == "actions"
+    code = "SCRAPE_ACTIONS_NOT_SUPPORTED" if actions else "SCRAPE_UNSUPPORTED_FILE_ERROR"
     message = f"{url} is a file, and `{name}` needs a web page. Leave it out."
-    if name == "actions":
-        return PageFailure("SCRAPE_ACTIONS_NOT_SUPPORTED", message, status=400)
-    return PageFailure("SCRAPE_UNSUPPORTED_FILE_ERROR", message)
+    return PageFailure(code, message, status=400 if actions else 500)
 
 
 def _without_extra_formats(options: Mapping[str, object]) -> Mapping[str, object]:

@@ -41,7 +41,7 @@ def check_query_names(cls: type, names: Iterable[str]) -> None:
     Reader(RULES, wire=True, left_out=sent_by_sdk(cls)).check_names(cls, names)
 
 
-def from_wire(cls: type, body: object, *, ignore_unknown: bool = False) -> dict[str, object]:
+def from_wire(cls: type, body: object, *, ignored: list[str] | None = None) -> dict[str, object]:
     """Return the options of a received request, checked, under their snake_case names.
 
     Names that the public SDK sends although the contract does not list them for this request are left out.
@@ -49,9 +49,10 @@ def from_wire(cls: type, body: object, *, ignore_unknown: bool = False) -> dict[
     Args:
         cls: One of the request classes, such as `ScrapeRequest`.
         body: The decoded body.
-        ignore_unknown: Whether unknown names are left out instead of refused; for options that a language model wrote.
+        ignored: If given, unknown names are added to it and left out, except in `scrapeOptions`, whose names are fixed
+            by the contract's text.
 
     Raises:
         InvalidOption: As `to_wire`, and if the body is not an object. The message has the wire name of the option.
     """
-    return Reader(RULES, wire=True, ignore_unknown=ignore_unknown, left_out=sent_by_sdk(cls)).top(cls, body)
+    return Reader(RULES, wire=True, ignored=ignored, left_out=sent_by_sdk(cls)).top(cls, body)

@@ -38,8 +38,9 @@ def _rename(shape: Shape, value: object) -> object:
 class Reader:
     """Checks options; `wire` says whether they have wire names or the snake_case names of a Python caller.
 
-    Unknown names are refused, except that top-level names in `left_out` are left out; with `ignore_unknown` all unknown
-    names are left out. With `texts`, a value that is not a text may be written as one.
+    Unknown names are refused, except that top-level names in `left_out` are left out; with a list `ignored`, those
+    outside of `scrape_options` are added to it and left out. With `texts`, a value that is not a text may be written as
+    one.
     """
 
     def __init__(
@@ -47,13 +48,13 @@ class Reader:
         rules: Mapping[type, Sequence[Rule]],
         *,
         wire: bool,
-        ignore_unknown: bool = False,
+        ignored: list[str] | None = None,
         left_out: frozenset[str] = frozenset(),
         texts: bool = False,
     ) -> None:
         self._rules = rules
         self._wire = wire
-        self._ignore_unknown = ignore_unknown
+        self._ignored = ignored
         self._left_out = left_out
         self._texts = texts
 
@@ -95,10 +96,13 @@ class Reader:
         text = key if isinstance(key, str) else ""
         own, wired = fields(cls).get(text), by_wire(cls).get(text)
         found = wired if self._wire else own or (wired if path else None)
-        if found is not None or self._ignore_unknown or (not path and text in self._left_out):
+        if found is not None or (not path and text in self._left_out):
             return found
         names = list(by_wire(cls) if self._wire else fields(cls))
         guess = wired.name if wired else _closest(wire_name(text) if self._wire else text, names)
+        if self._ignored is not None and not path.startswith(("scrapeOptions", "scrape_options")):
+            self._ignored.append(values.quote_value(key) + (f" (did you mean `{guess}`?)" if guess else ""))
+            return None
         where = f"an option of `{path}`" if path else "an option here"
         _refuse(f"{values.quote_value(key)} is not {where}", _did_you_mean(guess, names))
 

@@ -26,6 +26,9 @@ from weblake_service.page_failure import PageFailure
         ("text/html", "\ufeff<p>Grüße €".encode("utf-16-le")),
         ("text/html; charset=utf-16be", "<p>Grüße €".encode("utf-16-be")),
         ("text/html; charset=no-such-charset", "<p>Grüße €".encode()),
+        ("text/html; charset=utf-16", "<p>Grüße €".encode()),
+        ("text/html", "<meta charset=utf-16le><p>Grüße €".encode()),
+        ("text/html; charset=utf-8, text/html", "<p>Grüße €".encode()),
     ],
 )
 def test_text_is_decoded_by_its_charset(content_type: str, body: bytes) -> None:

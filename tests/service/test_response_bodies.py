@@ -58,13 +58,59 @@ def test_a_bomb_is_truncated_if_only_its_beginning_is_needed(site: Site) -> None
     assert get(url, max_body=1000, cut=True).body == b"0" * 1000
 
 
-@pytest.mark.parametrize("body", [gzip.compress(b"x" * 5000, mtime=0)[:-9], b"no gzip at all", b"\x1f\x8b"])
-def test_corrupt_compression_is_a_failure(site: Site, body: bytes) -> None:
-    assert failure(site.page("/z", body, Content_Encoding="gzip")).code == "SCRAPE_SITE_ERROR"
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", gzip.compress(b"x" * 5000, mtime=0)[:-9]),
+        ("gzip", bytes(range(256))),
+        ("gzip", b"\x1f\x8b"),
+        ("gzip, gzip", gzip.compress(gzip.compress(b"x" * 5000, mtime=0)[:-9])),
+        ("br", b"\x1b\xff\x03\x00\x00\x00\x00\x10"),
+        ("aes128gcm", bytes(range(256))),
+        (", ".join(["gzip"] * 1000), b"x"),
+    ],
+)
+def test_corrupt_or_unknown_compression_is_a_failure(site: Site, coding: str, body: bytes) -> None:
+    assert failure(site.page("/z", body, Content_Encoding=coding)).code == "SCRAPE_SITE_ERROR"
 
 
-def test_an_unrequested_encoding_is_a_failure(site: Site) -> None:
-    assert failure(site.page("/z", b"x", Content_Encoding="br")).code == "SCRAPE_SITE_ERROR"
+PDF = b"%PDF-1.4\n\x00\x01"
+
+
+@pytest.mark.parametrize("content_type", ["text/html", "application/json", "text/plain; charset=utf-8", ""])
+@pytest.mark.parametrize(
+    "coding", ["utf-8", "none", "aws-chunked", "UTF8", "8bit, binary", "gzip", "x-gzip", "deflate", "br"]
+)
+def test_a_coding_that_the_body_does_not_have_is_ignored(site: Site, coding: str, content_type: str) -> None:
+    for data in (b"<p>text of the page</p>", f"{'text ' * 20}, \u00e9 and a longer text".encode(), b"x"):
+        if len(data) > 1 or coding != "deflate":
+            assert get(site.page("/z", data, Content_Encoding=coding, content_type=content_type)).body == data
+    assert get(site.page("/z", PDF, Content_Encoding="utf-8", content_type="application/pdf")).body == PDF
+
+
+@pytest.mark.parametrize(
+    ("coding", "packs"),
+    [
+        ("gzip, gzip", [gzip.compress, gzip.compress]),
+        ("deflate, gzip", [zlib.compress, gzip.compress]),
+        ("gzip, utf-8", [gzip.compress]),
+        ("gzip, gzip", [gzip.compress]),
+        ("deflate", [gzip.compress]),
+        ("gzip", [zlib.compress]),
+        ("", [gzip.compress]),
+        ("gzip", [gzip.compress, gzip.compress]),
+    ],
+)
+def test_codings_are_undone_in_order_as_far_as_the_body_has_them(
+    site: Site, coding: str, packs: list[Callable[[bytes], bytes]]
+) -> None:
+    body = data = b"<p>" + b"text " * 700_000
+    for pack in packs:
+        body = pack(body)
+    assert get(site.page("/z", body, Content_Encoding=coding)).body == data
+    bomb = gzip.compress(gzip.compress(b"0" * (64 << 20), 9))
+    url = site.page("/bomb", bomb, Content_Encoding="gzip, gzip")
+    assert "4 MiB" in failure(url, fetcher_options={"max_body": 4 << 20}).message
 
 
 def test_a_body_over_its_limit_is_refused(site: Site) -> None:

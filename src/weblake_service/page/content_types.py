@@ -64,7 +64,7 @@ def kind_of(content_type: str, body: bytes) -> ContentKind:
 
     Servers label unknown content as plain text, and some as HTML.
     """
-    mime = content_type.partition(";")[0].strip().lower()
+    mime = content_type.replace(",", ";").partition(";")[0].strip().lower()
     if body[:_INSPECTED_BYTES].lstrip(_LEADING_BLANKS).startswith(b"%PDF-"):
         return ContentKind.PDF
     if mime in PDF.types or mime in OFFICE_TYPES:
@@ -86,6 +86,14 @@ def kind_of(content_type: str, body: bytes) -> ContentKind:
     if is_html(body):
         return ContentKind.HTML
     return ContentKind.OTHER if _is_binary(body[:_INSPECTED_BYTES]) else ContentKind.TEXT
+
+
+def is_readable(content_type: str, body: bytes) -> bool:
+    """Return whether a body is what its Content-Type says, and not still compressed."""
+    kind = kind_of(content_type, body)
+    if kind in {ContentKind.HTML, ContentKind.TEXT}:
+        return _is_wide_encoding(content_type, body) or not _is_binary(body[:_INSPECTED_BYTES])
+    return kind is ContentKind.OTHER or is_pdf(body) or is_office(body)
 
 
 def kind_of_upload(name: str, body: bytes) -> ContentKind:
@@ -124,7 +132,9 @@ def text_of(content_type: str, body: bytes) -> str:
     Windows-1252. A declared name that no browser knows is ignored.
     """
     declared = http_content_type_encoding(content_type or None) or html_body_declared_encoding(body)
-    if declared is not None and not _is_charset(declared):
+    # Two or four bytes for each ASCII character have a zero.
+    is_narrow = str(declared).startswith(("utf-16", "utf-32")) and b"\0" not in body
+    if declared is not None and (is_narrow or not _is_charset(declared)):
         content_type = f"text/html; charset={_guess_encoding(body)}"
     _, text = html_to_unicode(content_type or None, body, auto_detect_fun=_guess_encoding)
     return str(text).removeprefix("\ufeff")

@@ -177,7 +177,8 @@ class Fetcher:
         if chain.follow(response.status, headers, self.allow_private):
             return None
         url = str(chain.public_url)
-        body = BodyDecoder(headers.get("content-encoding", ""), limit, url, cut=cut)
+        content_type = headers.get("content-type", "")
+        body = BodyDecoder(headers.get("content-encoding", ""), limit, url, cut=cut, content_type=content_type)
         async for part in response.aiter_stream():
             body.feed(part)
             if body.full:
@@ -187,7 +188,7 @@ class Fetcher:
             status=response.status,
             headers=_joined(headers),
             body=body.finish(),
-            content_type=headers.get("content-type", ""),
+            content_type=content_type,
             redirects=tuple(chain.visited),
             reason=_reason(response),
         )

@@ -15,6 +15,7 @@ from weblake_service.components import ServiceComponents
 from weblake_service.console.pages import ConsolePages
 from weblake_service.faults import FaultMiddleware
 from weblake_service.middleware import AccessMiddleware
+from weblake_service.page_failure import own_limit
 from weblake_service.request_log import LoggedApp
 from weblake_service.responses import ErrorResponse, error_response
 from weblake_service.routes.admin import AdminRoutes
@@ -68,11 +69,18 @@ class _ErrorMiddleware:
         scope["app"] = self._app
         try:
             await self._app(scope, receive, noted)
-        except Exception:
-            _LOG.exception("A request failed in an unforeseen way.")
+        except Exception as error:
+            limit = own_limit(error)
+            if limit:
+                _LOG.error("The service is at a limit: %s.", limit)
+            else:
+                _LOG.exception("A request failed in an unforeseen way.")
             if begun:
                 raise
             refusal = ErrorResponse(500, "An unexpected error occurred.", code="UNKNOWN_ERROR")
+            if limit:
+                text = f"The service is at a limit of its machine: {limit}. Send the request again later."
+                refusal = ErrorResponse(503, text, code="SERVICE_UNAVAILABLE", headers={"Retry-After": "5"})
             await error_response(refusal)(scope, receive, send)
 
 

@@ -7,8 +7,10 @@ from typing import NoReturn
 from uuid import UUID
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+
+from weblake import aio
 
 _ENCODER = msgspec.json.Encoder()
 #: Maximum of integers in queries: no list has more entries, and SQLite's integers are limited.
@@ -83,16 +85,26 @@ def not_found(what: str = "Job not found") -> NoReturn:
     raise ErrorResponse(404, what)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Return the body of a request; raise 413 as soon as it is known to exceed the limit."""
+async def read_body(request: Request, limit: int, timeout_s: float = 300.0) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        ErrorResponse: 413 as soon as it is known to exceed the limit; 408 after `timeout_s`; 400 if the client leaves.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > limit:
-            raise _too_large(limit)
+    try:
+        async with aio.timeout(timeout_s):
+            async for part in request.stream():
+                body += part
+                if len(body) > limit:
+                    raise _too_large(limit)
+    except ClientDisconnect:
+        raise ErrorResponse(400, "The body was broken off.", code="BAD_REQUEST") from None
+    except TimeoutError:
+        raise ErrorResponse(408, f"The body did not arrive within {timeout_s:g} s.", code="TIMEOUT") from None
     return bytes(body)
 
 

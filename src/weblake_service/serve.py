@@ -45,6 +45,8 @@ _CODE_WARNING = (
     "Code in requests runs on this machine, as the user of this service and without a sandbox: "
     "a client with a key can do everything that this user can."
 )
+#: Seconds after which an equal line counts as a new one, and the maximum number of lines that are remembered.
+_REPEATED_WITHIN_S, _MAX_REPEATED_LINES = 60.0, 1000
 #: Maximum seconds from the signal to the end of the process.
 _STOP_TIMEOUT_S = 4.5
 _LLM_CLEARTEXT_WARNING = (
@@ -164,8 +166,32 @@ def _start_keys(key: str | None, keys_file: str | Path | None) -> _StartKeys:
     return _StartKeys([ServiceKey(new_key(), name=_GENERATED)], generated=True)
 
 
+class RepeatFilter(logging.Filter):
+    """Passes the 1st, 10th, 100th, … of equal lines, so that a fault that lasts does not fill the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: dict[tuple[str, str, str], tuple[int, float]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is logged; add its number to the 10th, 100th, …"""
+        error = record.exc_info[1] if record.exc_info else None
+        # asyncio adds further lines, which name the task.
+        line = (record.name, record.getMessage().partition("\n")[0], repr(error))
+        count, last = self._counts.pop(line, (0, 0.0))
+        count = count + 1 if record.created - last < _REPEATED_WITHIN_S else 1
+        self._counts[line] = (count, record.created)
+        if len(self._counts) > _MAX_REPEATED_LINES:
+            del self._counts[next(iter(self._counts))]
+        if count > 1:
+            record.msg, record.args = f"{record.getMessage()} (logged {count} times)", ()
+        return str(count).rstrip("0") == "1"
+
+
 def _log_to_stderr() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    for handler in logging.root.handlers:
+        handler.addFilter(RepeatFilter())
     for noisy in ("uvicorn", "httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -48,6 +50,10 @@ _POLL_S = 0.01
 _DATE_EVERY_S = 1
 #: Seconds that an idle connection is kept: longer than clients keep theirs, so that the client closes it.
 _KEEP_ALIVE_S = 75
+#: Seconds within which the head of a connection's first request must arrive.
+_HEAD_TIMEOUT_S = 10
+#: Maximum connections, if the limit of open files does not set a lower one.
+_MAX_CONNECTIONS = 10_000
 #: Maximum bytes of one websocket message.
 _MAX_MESSAGE_BYTES = 64 << 20
 
@@ -250,7 +256,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,  # type: ignore[arg-type]
-                http=_ClosableConnection,
+                http=_Connection,
                 ws=websocket_protocol(),
                 ws_max_size=_MAX_MESSAGE_BYTES,
                 ws_per_message_deflate=False,
@@ -260,6 +266,8 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
+                # asyncio accepts so many at once, before any of them can be closed.
+                backlog=max(64, _max_connections() // 4),
                 timeout_graceful_shutdown=_GRACE_S,
             )
         )
@@ -304,14 +312,57 @@ class _Server(uvicorn.Server):
             task.cancel()
 
 
-class _ClosableConnection(H11Protocol):
-    """A connection that faults can close: its transport is in the state of every request. It logs nothing."""
+class _Connection(H11Protocol):
+    """A connection that faults can close: its transport is in the state of every request. It logs nothing.
+
+    Without a request in progress it is kept for a bounded time, and ends first when there are too many connections.
+    """
+
+    _idle: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         # No logging, whatever the host program configures: some URLs are secrets.
         self.access_log = False
         self.app_state = {**self.app_state, "transport": transport}
+        self._idle = self.loop.call_later(_HEAD_TIMEOUT_S, transport.abort)
+        if len(self.connections) > _max_connections():
+            idle = [(one._idle.when(), one) for one in self.connections if isinstance(one, _Connection) and one._idle]
+            oldest = min(idle, key=itemgetter(0))[1]
+            oldest.transport.abort()
+            oldest._stop_deadline()  # it stays among the connections for a moment, and is not selected again
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._follow_request()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        self._follow_request()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._follow_request()
+
+    def _follow_request(self) -> None:
+        """Stop the deadline of the next request's head while a request is in progress, and start it afterwards."""
+        # A connection that has become a websocket, or has ended, is no longer among the connections.
+        idle = self in self.connections and (self.cycle is None or self.cycle.response_complete)
+        if not idle:
+            self._stop_deadline()
+        elif idle and self._idle is None:
+            self._idle = self.loop.call_later(_KEEP_ALIVE_S + _HEAD_TIMEOUT_S, self.transport.abort)
+
+    def _stop_deadline(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+
+def _max_connections() -> int:
+    """Return the maximum number of connections: the jobs of the service need the other half of its files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(files // 2, _MAX_CONNECTIONS) if files > 0 else _MAX_CONNECTIONS
 
 
 def config_with(

@@ -154,7 +154,7 @@ def test_the_clock_offset_survives_a_restart(make_bench: Any, tmp_path: Path) ->
     assert later.http.get(f"/v2/batch/scrape/{job}").status_code == 404
 
 
-def test_an_unwritable_job_fails_with_an_error(make_bench: Any, tmp_path: Path) -> None:
+def test_a_full_disk_stops_a_job_until_there_is_space(make_bench: Any, tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "service.db")
     bench.web.bodies = dict.fromkeys(URLS, "x" * 400000)
 
@@ -171,12 +171,17 @@ def test_an_unwritable_job_fails_with_an_error(make_bench: Any, tmp_path: Path) 
     bench.until(lambda: bench.status(job)["completed"] == 3)
     limit(0)
     bench.web.held.clear()
-    status = bench.wait_until_ended(job)
-    assert (status["success"], status["status"]) == (False, "failed")
-    assert "full" in status["error"]
-    assert 3 <= status["completed"] < 60
+    refused = bench.until(lambda: (reply := bench.http.get("/health")).status_code == 503 and reply)
+    assert "database or disk is full" in refused.json()["error"]
+    urls = [f"http://site.test/{'x' * 2000}{n}" for n in range(500)]
+    start = bench.http.post("/v2/batch/scrape", json={"urls": urls})
+    assert (start.status_code, "full" in start.json()["error"], "Retry-After" in start.headers) == (503, True, True)
+    assert bench.status(job)["status"] == "scraping"
+    assert bench.http.get("/health").status_code == 503
     limit(1_000_000)
-    assert bench.wait_until_ended(bench.batch(URLS[0]))["status"] == "completed"
+    status = bench.wait_until_ended(job)
+    assert (status["status"], status["completed"], status["creditsUsed"]) == ("completed", 60, 60)
+    assert bench.http.get("/health").json() == {"status": "ok"}
 
 
 def serve_process(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:

@@ -23,7 +23,7 @@ import httpx
 from weblake_service.browser.ad_hosts import is_ad_host
 from weblake_service.browser.socket_owner import is_own_user
 from weblake_service.browser.upstream_proxy import connect_tunnel
-from weblake_service.page_failure import PageFailure
+from weblake_service.page_failure import PageFailure, ServiceLimitReached, translated_limits
 from weblake_service.web.addresses import ascii_host, clean_url
 from weblake_service.web.connection_pools import ConnectionPools
 
@@ -78,7 +78,7 @@ class EgressProxy:
         #: Whether the page was stopped because it exceeded the byte limit.
         self.overflowed = False
         #: The reasons why hosts could not be reached, by `host:port`.
-        self.failures: dict[str, PageFailure] = {}
+        self.failures: dict[str, PageFailure | ServiceLimitReached] = {}
 
     async def open(self) -> ProxySettings:
         """Start listening, and return the proxy settings of a context; other users do not have the password."""
@@ -99,7 +99,7 @@ class EgressProxy:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
-    def failure_of(self, url: str) -> PageFailure | None:
+    def failure_of(self, url: str) -> PageFailure | ServiceLimitReached | None:
         """Return why the host of a URL could not be reached; None if it was reached."""
         try:
             parsed = httpx.URL(url)
@@ -119,7 +119,7 @@ class EgressProxy:
             await self._handle_connection(
                 h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES), reader, writer
             )
-        except (*_CONNECTION_ERRORS, h11.ProtocolError, PageFailure, ByteLimitExceeded):
+        except (*_CONNECTION_ERRORS, h11.ProtocolError, PageFailure, ServiceLimitReached, ByteLimitExceeded):
             # The browser sees a closed connection; the reason is in `failures`.
             pass
         except Exception:  # noqa: BLE001 - a failing connection must not end the others
@@ -165,10 +165,11 @@ class EgressProxy:
     ) -> None:
         try:
             self._resolve_target(url)
-            far_reader, far_writer = await connect_tunnel(
-                url, allow_private=self._allow_private, trust_env=self._trust_env
-            )
-        except PageFailure as failure:
+            with translated_limits():
+                far_reader, far_writer = await connect_tunnel(
+                    url, allow_private=self._allow_private, trust_env=self._trust_env
+                )
+        except (PageFailure, ServiceLimitReached) as failure:
             self.failures[_host_and_port(url)] = failure
             raise
         self.failures.pop(_host_and_port(url), None)
@@ -216,7 +217,8 @@ class EgressProxy:
             pool = await self._pools.pool_for(url, verify=False)
             request = _request(url, client_request, _body(peer, reader))
             try:
-                response = await pool.handle_async_request(request)
+                with translated_limits():
+                    response = await pool.handle_async_request(request)
             except (httpcore.ReadError, httpcore.WriteError, httpcore.RemoteProtocolError):
                 # The server may have just closed a kept-alive connection; only idempotent requests are repeated.
                 if client_request.method not in (b"GET", b"HEAD"):
@@ -228,7 +230,7 @@ class EgressProxy:
                 await self._send_response(response, peer, writer)
             finally:
                 await response.aclose()
-        except PageFailure as failure:
+        except (PageFailure, ServiceLimitReached) as failure:
             self.failures[_host_and_port(url)] = failure
             raise
         except _CONNECTION_ERRORS as error:

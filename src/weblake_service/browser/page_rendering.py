@@ -22,7 +22,7 @@ from weblake_service.browser.site_headers import send_headers
 from weblake_service.page.ad_removal import KNOWN_SELECTORS
 from weblake_service.page.content_types import ContentKind, kind_of
 from weblake_service.page.requested_formats import items, number
-from weblake_service.page_failure import PageFailure
+from weblake_service.page_failure import PageFailure, ServiceLimitReached
 from weblake_service.web.addresses import ascii_host
 from weblake_service.web.fetch import FetchedResponse
 
@@ -187,7 +187,7 @@ class PageRendering:
             message = f"{self._url} led to {page.url[:100]!r} in the browser, which is not a page of a site."
             raise PageFailure("SCRAPE_SITE_ERROR", message)
 
-    def _failure_of(self, failed: tuple[str, str]) -> PageFailure:
+    def _failure_of(self, failed: tuple[str, str]) -> PageFailure | ServiceLimitReached:
         url, said = failed
         known = self._pooled.egress_proxy.failure_of(url)
         if known is not None:

@@ -33,15 +33,16 @@ async def connect_tunnel(url: httpx.URL, *, allow_private: bool, trust_env: bool
             await _refuse_private(host, port)
         return await _connect_through_proxy(httpx.URL(proxy if "://" in proxy else f"http://{proxy}"), host, port)
     addresses = await resolve(host, port, allow_private=allow_private)
-    said = ""
+    last: Exception | None = None
     for place, address in enumerate(addresses, 1):
         try:
             async with aio.timeout(_ATTEMPT_S if place < len(addresses) else _LAST_ATTEMPT_S):
                 return await asyncio.open_connection(address, port)
         except (OSError, TimeoutError) as error:
-            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            last = error
+    said = getattr(last, "strerror", None) or str(last) or type(last).__name__
     message = f"{host} does not accept connections ({said}). Check that the site is up, and try again."
-    raise PageFailure("SCRAPE_SITE_ERROR", message, reached=False)
+    raise PageFailure("SCRAPE_SITE_ERROR", message, reached=False) from last
 
 
 async def _refuse_private(host: str, port: int) -> None:

@@ -19,8 +19,8 @@ from weblake_service.responses import read_body
 _COOKIE = "weblake_console"
 #: Lifetime of a sign-in in seconds; and the maximum number of sign-ins, beyond which the oldest is removed.
 _LIFETIME_S, _MAX_SIGN_INS = 12 * 3600, 1000
-#: Maximum bytes of the sign-in form.
-_MAX_FORM_BYTES = 10_000
+#: Maximum bytes of the sign-in form, and seconds within which it must arrive: it is sent without a key.
+_MAX_FORM_BYTES, _FORM_TIMEOUT_S = 10_000, 10.0
 
 
 class SignIns:
@@ -37,7 +37,7 @@ class SignIns:
 
     async def sign_in(self, request: Request, response: Response) -> bool:
         """Sign in with the key in the submitted form; return whether the key is valid."""
-        form = parse_qs((await read_body(request, _MAX_FORM_BYTES)).decode("utf-8", "replace"))
+        form = parse_qs((await read_body(request, _MAX_FORM_BYTES, _FORM_TIMEOUT_S)).decode("utf-8", "replace"))
         access = self._parts.authenticate(f"Bearer {form.get('key', [''])[0].strip()}")
         if access is None:
             return False

@@ -17,13 +17,14 @@ from weblake_service.jobs.job_run import JobRun, JobServices, is_shutdown
 from weblake_service.jobs.model_job_run import ModelRun
 from weblake_service.jobs.page_sources import BatchSource, PageSource
 from weblake_service.llm.language_model import LanguageModel
+from weblake_service.page_failure import own_limit
 from weblake_service.web.interface import Web
 
 _LOG = logging.getLogger("weblake.service")
 #: Seconds between attempts to record a job's failure, if that fails too (a full disk).
 _RECORD_AGAIN_S = 5.0
-#: Seconds until a job that found the database locked is retried, and the maximum number of consecutive retries.
-_LOCKED_AGAIN_S, _MAX_RETRIES = 1.0, 10
+#: Seconds until a job that found the service at a limit, such as a full disk, is tried again.
+_LIMIT_AGAIN_S = 1.0
 
 
 def _no_webhook() -> None:
@@ -122,22 +123,25 @@ class JobManager:
         await self.launch(job_id)
 
     async def _persist(self, job_id: str, run: JobRun | ModelRun) -> None:
-        """Run a job to its end; retry from its current state if another program has locked the database."""
-        for tries in range(_MAX_RETRIES):
+        """Run a job to its end; while the service is at a limit (a full disk), wait and go on from the records."""
+        limit = ""
+        while True:
             try:
+                if limit:
+                    await asyncio.sleep(_LIMIT_AGAIN_S)
+                    await self._tools.store.check()
+                    row = await self._tools.store.read(partial(job_records.find_running, job_id=job_id))
+                    if row is None:
+                        return
+                    run = self._runs[job_id] = self._new_run(row)
                 await run.run()
-            except sqlite3.OperationalError as error:
-                # The text of SQLITE_BUSY: Python before 3.11 does not expose the error code.
-                if str(error) != "database is locked" or tries == _MAX_RETRIES - 1:
+            except Exception as error:
+                limit = own_limit(error)
+                if not limit:
                     raise
-                _LOG.warning("Job %s waits: another program has the database locked.", job_id)
+                _LOG.warning("Job %s waits: %s.", job_id, limit)
             else:
                 return
-            await asyncio.sleep(_LOCKED_AGAIN_S)
-            row = await self._tools.store.read(partial(job_records.find_running, job_id=job_id))
-            if row is None:
-                return
-            run = self._runs[job_id] = self._new_run(row)
 
     async def _fail(self, job_id: str, error: str) -> None:
         now = self._tools.clock.now()

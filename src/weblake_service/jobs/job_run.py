@@ -16,6 +16,7 @@ from weblake_service.jobs.page_outcomes import Dropped, Outcome, Stored
 from weblake_service.jobs.page_queue import QueuedPage
 from weblake_service.jobs.page_sources import PageResult, PageSource
 from weblake_service.jobs.scraper import ScrapeContext, Scraped, Scraper, failure_record
+from weblake_service.page_failure import own_limit
 from weblake_service.store.database import Store
 from weblake_service.web.redirect_chain import options_for
 
@@ -78,7 +79,7 @@ class JobRun:
         self._appended.set()
 
     async def run(self) -> None:
-        """Run until the job has ended; database errors are raised."""
+        """Run until the job has ended; database errors and limits of the service are raised."""
         TEAM.set(self._team)
         in_flight: set[asyncio.Task[None]] = set()
         bell = asyncio.create_task(self._appended.wait())
@@ -133,7 +134,7 @@ class JobRun:
                 await before.wait()
             verdict = await self._source.evaluate(page, found)
         except Exception as error:
-            if is_shutdown(error):
+            if is_shutdown(error) or own_limit(error):
                 raise
             # A failing page never stops its job.
             found = failure_record(error)

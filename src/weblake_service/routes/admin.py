@@ -53,7 +53,8 @@ class AdminRoutes:
         ]
 
     async def probe(self, request: Request) -> Response:
-        """Return an empty success response while the service is up."""
+        """Return an empty success response while the service is up and can write; otherwise 503 with the reason."""
+        await self._parts.store.check()
         await self._parts.store.read(lambda db: db.execute("SELECT 1").fetchone())
         return json_response({"status": "ok"})
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from weblake.errors import StorageRefused
+from weblake_service.page_failure import own_limit
 from weblake_service.store import schema
 
 T = TypeVar("T")
@@ -27,6 +28,8 @@ T = TypeVar("T")
 #: An in-memory database that ends with its Store.
 MEMORY = ":memory:"
 _READERS = 4
+#: What a check writes: more than a few free pages of the database hold.
+_SPACE = bytes(1 << 20)
 #: Maximum number of writes that are committed together.
 _MAX_GROUP = 128
 
@@ -64,6 +67,8 @@ class Store:
         self._readers: list[sqlite3.Connection] = []
         self._local = threading.local()
         self._closed = False
+        #: Whether a write has failed because of a limit of the machine, such as a full disk.
+        self.full = False
         try:
             self._writer = self._open()
             self._prepare()
@@ -93,6 +98,13 @@ class Store:
         if self._in_memory:
             return await self.write(work)
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._snapshot, work)
+
+    async def check(self) -> None:
+        """Raise the error of the last write that found no space, unless there is space again."""
+        if self.full:
+            await self.write(lambda db: db.execute("INSERT OR REPLACE INTO meta VALUES ('space', ?)", (_SPACE,)))
+            await self.write(lambda db: db.execute("DELETE FROM meta WHERE name = 'space'"))
+            self.full = False
 
     def close(self) -> None:
         """Finish the waiting writes, close all connections and release the lock."""
@@ -181,6 +193,7 @@ class Store:
                 job.error = error
         for job in group:
             if job.error is not None:
+                self.full = self.full or bool(own_limit(job.error))
                 job.future.set_exception(job.error)
             else:
                 job.future.set_result(job.result)

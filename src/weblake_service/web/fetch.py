@@ -7,7 +7,9 @@ another user's scrape. Cookies are kept for one redirect chain only.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,7 +21,7 @@ import httpx
 from weblake import aio
 from weblake_service.page.content_types import ContentKind, kind_of
 from weblake_service.page.links import refresh_target
-from weblake_service.page_failure import PageFailure
+from weblake_service.page_failure import PageFailure, ServiceLimitReached, translated_limits
 from weblake_service.web.addresses import ascii_host, clean_url
 from weblake_service.web.connection_pools import ConnectionPools
 from weblake_service.web.decompression import BodyDecoder
@@ -27,6 +29,8 @@ from weblake_service.web.redirect_chain import RedirectChain
 
 #: The User-Agent of the service; robots.txt rules for "weblake" apply to it.
 USER_AGENT = "Mozilla/5.0 (compatible; weblake/0.1)"
+#: Seconds until a request that a limit of the service stopped is sent again.
+_LIMIT_AGAIN_S = 0.5
 _NETWORK_ERRORS = (
     httpcore.NetworkError,
     httpcore.TimeoutException,
@@ -94,14 +98,22 @@ class Fetcher:
         `timeout_s` covers everything from name resolution to the last byte. `verify` checks certificates (off by
         default, as in the contract). A body over `max_body` (default: the fetcher's) is a failure, or is truncated with
         `cut`. With `refresh`, a page that redirects by a refresh is followed, too. Raises PageFailure if there is no
-        response.
+        response, or ServiceLimitReached if a limit of the service lasted.
         """
         chain = RedirectChain(clean_url(url, allow_private=self.allow_private), headers or {}, self.user_agent)
         limit = self.max_body if max_body is None else max_body
+        # Before the timeout, which would be reported as a failure of the site.
+        give_up = time.monotonic() + timeout_s / 2
         try:
             async with aio.timeout(timeout_s):
                 while True:
-                    fetched = await self._request_once(chain, verify, limit, cut)
+                    try:
+                        fetched = await self._request_once(chain, verify, limit, cut)
+                    except ServiceLimitReached:
+                        if time.monotonic() > give_up:
+                            raise
+                        await asyncio.sleep(_LIMIT_AGAIN_S)
+                        continue
                     if fetched is not None and not (refresh and self._refresh(chain, fetched)):
                         return fetched
         except TimeoutError as error:
@@ -152,7 +164,8 @@ class Fetcher:
     async def _translate_errors(self, chain: RedirectChain) -> AsyncIterator[None]:
         """Convert network errors to PageFailure."""
         try:
-            yield
+            with translated_limits():
+                yield
         except httpcore.LocalProtocolError as error:
             message = f"The headers for {chain.public_url} cannot be sent ({error}). Mend `headers`."
             raise PageFailure("BAD_REQUEST", message, status=400) from error

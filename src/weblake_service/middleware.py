@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,6 +12,8 @@ from weblake_service.components import ServiceComponents
 from weblake_service.non_api_paths import is_outside_api
 from weblake_service.responses import ErrorResponse, error_response
 
+#: A host name or address with an optional port.
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(?::[0-9]*)?", re.ASCII)
 #: Tells clients that a retry with the same idempotency key gets the first response, so that they may repeat a lost
 #: start.
 _REPLAY_HEADER = "Weblake-Idempotency"
@@ -79,9 +82,8 @@ class AccessMiddleware:
 
 
 def _host(header: str) -> str:
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.partition(":")[0].lower()
+    found = _HOST.fullmatch(header)
+    return found[1].strip("[]").lower() if found is not None else ""
 
 
 def _is_loopback(scope: Scope) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -281,3 +282,20 @@ def test_the_screenshots_of_the_documentation_can_be_made(
     assert int(pages["phone-width"].text) == 390  # nothing is cut off, and there is no horizontal scrolling
     assert "of 1" in pages["console-overview.png"].text
     assert not [pid for pid in pids if is_alive(pid)]
+
+
+@pytest.mark.parametrize("path", ["/console/sign-in", "/console/sign-out"])
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        *((origin, 200) for origin in (None, "http://{host}", "https://{host}")),
+        *((origin, 403) for origin in ("null", "http://evil.test", "http://{host}.evil.test", "http://{host}:1")),
+        *((origin, 403) for origin in ("{host}", "http://evil@{host}")),
+    ],
+)
+def test_forms_of_other_sites_are_refused(shared: Any, path: str, origin: str | None, status: int) -> None:
+    with contextlib.closing(signed_in(shared, "key-of-a")) as client:
+        headers = {} if origin is None else {"Origin": origin.format(host=client.base_url.netloc.decode())}
+        assert client.post(path, data={"key": "key-of-a"}, headers=headers).status_code == status
+        if status == 403:
+            assert "Sign out" in client.get("/").text

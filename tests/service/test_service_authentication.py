@@ -83,12 +83,21 @@ def test_s8_an_unknown_host_header_is_refused(bench: Any) -> None:
         "127.0.0.2",
         "0.0.0.0",
     ]
+    others += [
+        "[::1].evil",
+        "[::1]evil:80",
+        "[::1",
+        "::1",
+        "LOCALHOST:1@evil",
+        "localhost:x",
+        "localhost/x",
+    ]
     for host in [*others, f"[::ffff:127.0.0.1]:{port}", "@127.0.0.1", "127.0.0.1@evil.test"]:
         for path in ("/v2/crawl/active", "/_weblake/health", "/openapi.yaml", "/_weblake/reset"):
             reply = bench.http.get(path, headers={"Host": host})
             assert reply.status_code in (400, 403), (host, path)
             assert reply.status_code == 400 or reply.json()["code"] == "HOST_NOT_ALLOWED"
-    for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}", "localhost"):
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}", "localhost", f"[::1]:{port}"):
         assert bench.http.get("/v2/crawl/active", headers={"Host": host}).status_code == 200
 
 

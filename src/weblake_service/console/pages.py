@@ -39,7 +39,8 @@ _HEADERS = {
         "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
+    # Not no-referrer, with which browsers send `Origin: null` with the console's own forms.
+    "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
 
@@ -164,6 +165,7 @@ class ConsolePages:
 
     async def enter(self, request: Request) -> Response:
         """Sign in with the submitted key."""
+        _check_origin(request)
         response = RedirectResponse("/", 303)
         if await self._sign_in.sign_in(request, response):
             return response
@@ -171,6 +173,7 @@ class ConsolePages:
 
     async def leave(self, request: Request) -> Response:
         """Sign out."""
+        _check_origin(request)
         response = RedirectResponse("/", 303)
         self._sign_in.sign_out(request, response)
         return response
@@ -206,6 +209,13 @@ class ConsolePages:
             access=access, here=template, now=self._parts.clock.now(), **given
         )
         return Response(text.encode("utf-8", "replace"), status, _HEADERS, "text/html")
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse a form that a browser sends from a page of another site."""
+    origin = request.headers.get("origin")
+    if origin is not None and origin.lower().partition("://")[2] != request.headers.get("host", "").lower():
+        raise ErrorResponse(403, "This form was sent from a page of another site.", code="ORIGIN_NOT_ALLOWED")
 
 
 def _format_time(seconds: float) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
+import httpx
 import pytest
 
 from weblake_service.jobs import job_status
@@ -249,3 +252,47 @@ def test_a_redirect_to_a_page_of_the_crawl_is_dropped(bench: Any) -> None:
     bench.web.finals = {B: A}
     status = bench.wait_until_ended(bench.crawl(HOME, maxConcurrency=1), "crawl")
     assert (sources(status), status["total"], status["creditsUsed"]) == ([HOME, A], 2, 2)
+
+
+def test_a_read_beyond_the_last_document_of_a_running_job_is_held(bench: Any) -> None:
+    """A client that follows `next` at once does not spin; other reads are answered at once."""
+    urls = [f"http://site.test/{n}" for n in range(3)]
+    bench.web.held.update(urls[1:])
+    job = bench.batch(*urls)
+    following = bench.until(lambda: (found := bench.status(job))["completed"] == 1 and found["next"])
+    begun, reads = time.monotonic(), 0
+    while time.monotonic() < begun + 0.5:
+        assert bench.http.get(following).json()["data"] == []
+        reads += 1
+    assert reads <= 2
+    begun = time.monotonic()
+    for query in ("", "?skip=0", "?limit=1"):
+        assert bench.status(job, query=query)["completed"] == 1
+    assert time.monotonic() - begun < 0.9
+    for left in ({urls[2]}, set()):
+        release = threading.Timer(0.05, lambda left=left: bench.web.held.intersection_update(left))
+        release.start()
+        begun = time.monotonic()
+        found = bench.http.get(following).json()
+        assert len(found["data"]) == 1
+        assert time.monotonic() - begun < 0.9, "the document wakes the read"
+        following = found["next"]
+    bench.wait_until_ended(job)
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "completed"])
+def test_the_end_of_a_job_wakes_a_held_read(bench: Any, ends: str) -> None:
+    bench.web.held.add("http://site.test/a")
+    job = bench.batch("http://site.test/a")
+
+    def end() -> None:
+        if ends == "cancelled":
+            httpx.delete(f"{bench.service.url}/v2/batch/scrape/{job}", headers=dict(bench.http.headers), verify=False)
+        else:
+            bench.web.held.clear()
+
+    begun = time.monotonic()
+    threading.Timer(0.05, end).start()
+    status = bench.status(job, query="?skip=0")
+    assert time.monotonic() - begun < 0.9
+    assert status["status"] == ends or status["completed"] == 1

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from sqlite3 import Connection
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from weblake import aio
 from weblake_service.components import ServiceComponents, requester
 from weblake_service.jobs import job_records, job_status
 from weblake_service.responses import ErrorResponse, encoded_json_response, json_response, read_integer, read_job_id
+
+#: Maximum seconds for which a read beyond the last document of a running job waits.
+_HOLD_S = 1.0
 
 
 class JobRoutes:
@@ -30,18 +35,29 @@ class JobRoutes:
         ]
 
     async def status(self, request: Request) -> Response:
-        """Return the counters and one chunk of the documents."""
+        """Return the counters and one chunk of the documents.
+
+        A read beyond the last document of a running job waits for another one: some clients follow `next` at once.
+        """
         job, team, now = read_job_id(request), requester(request).team, self._parts.clock.now()
         skip = read_integer(request, "skip", minimum=0, maximum=None, default=0)
         limit = read_integer(request, "limit", minimum=1, maximum=None, default=None)
         assert skip is not None
         url = job_address(request, self._path, job)
 
-        def work(db: Connection) -> bytes:
+        def work(db: Connection) -> tuple[bytes, bool]:
             row = job_records.find(db, job, self._kind, team, now)
-            return job_status.status_body(db, row, url, skip=skip, limit=limit, at=now)
+            more = row["status"] in job_records.ENDED or row["documents"] > skip
+            return job_status.status_body(db, row, url, skip=skip, limit=limit, at=now), more
 
-        return encoded_json_response(await self._parts.store.read(work))
+        changed = self._parts.jobs.next_change(job)
+        body, more = await self._parts.store.read(work)
+        if not more and "skip" in request.query_params:
+            with suppress(TimeoutError):
+                async with aio.timeout(_HOLD_S):
+                    await changed.wait()
+            body, _ = await self._parts.store.read(work)
+        return encoded_json_response(body)
 
     async def errors(self, request: Request) -> Response:
         """Return the failed pages, and those that robots.txt forbids."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 
 #: Errors of the system that a limit of this process or machine causes.
 _LIMIT_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
+_MAX_CAUSES = 50
 #: Texts of SQLite for the same; Python before 3.11 does not expose the error code.
 _DATABASE_LIMITS = {
     "database or disk is full", "disk I/O error", "database is locked", "unable to open database file",
@@ -38,7 +39,8 @@ class PageFailure(Exception):
 
 def own_limit(error: BaseException | None) -> str:
     """Return the limit of the service or its machine that caused an error; empty if it has another cause."""
-    while error is not None:
+    # Bounded, because causes and contexts can form a circle.
+    for _ in range(_MAX_CAUSES):
         if isinstance(error, ServiceLimitReached):
             return str(error)
         if isinstance(error, socket.gaierror):
@@ -56,7 +58,7 @@ def own_limit(error: BaseException | None) -> str:
             if found_there := own_limit(one):
                 return found_there
         # Also a suppressed context: httpcore raises its errors `from None`.
-        error = error.__cause__ or error.__context__
+        error = error and (error.__cause__ or error.__context__)
     return ""
 
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -319,16 +318,17 @@ class _Connection(H11Protocol):
     """
 
     _idle: asyncio.TimerHandle | None = None
+    _since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         # No logging, whatever the host program configures: some URLs are secrets.
         self.access_log = False
         self.app_state = {**self.app_state, "transport": transport}
-        self._idle = self.loop.call_later(_HEAD_TIMEOUT_S, transport.abort)
+        self._start_deadline(_HEAD_TIMEOUT_S)
         if len(self.connections) > _max_connections():
-            idle = [(one._idle.when(), one) for one in self.connections if isinstance(one, _Connection) and one._idle]
-            oldest = min(idle, key=itemgetter(0))[1]
+            idle = [one for one in self.connections if isinstance(one, _Connection) and one._idle is not None]
+            oldest = min(idle, key=lambda one: one._since)
             oldest.transport.abort()
             oldest._stop_deadline()  # it stays among the connections for a moment, and is not selected again
 
@@ -350,8 +350,12 @@ class _Connection(H11Protocol):
         idle = self in self.connections and (self.cycle is None or self.cycle.response_complete)
         if not idle:
             self._stop_deadline()
-        elif idle and self._idle is None:
-            self._idle = self.loop.call_later(_KEEP_ALIVE_S + _HEAD_TIMEOUT_S, self.transport.abort)
+        elif self._idle is None:
+            self._start_deadline(_KEEP_ALIVE_S + _HEAD_TIMEOUT_S)
+
+    def _start_deadline(self, seconds: float) -> None:
+        self._since = self.loop.time()
+        self._idle = self.loop.call_later(seconds, self.transport.abort)
 
     def _stop_deadline(self) -> None:
         if self._idle is not None:

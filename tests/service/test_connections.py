@@ -30,6 +30,7 @@ from weblake_service.web.connection_pools import PinnedBackend
 
 HEAD = b"POST /console/sign-in HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 REFUSED = b"POST /v2/scrape HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 999999\r\n\r\n"
+KEYLESS = b"GET /v2/crawl/active HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 KEY = {"Authorization": "Bearer test-key"}
 
 
@@ -81,7 +82,7 @@ def test_a_request_in_progress_has_no_such_deadline(
     assert [bench.http.get("/v2/crawl/active").status_code for _ in range(2)] == [200, 200]
 
 
-@pytest.mark.parametrize("sent", [b"", HEAD], ids=["nothing", "head"])
+@pytest.mark.parametrize("sent", [b"", HEAD, KEYLESS], ids=["nothing", "head", "keyless"])
 def test_idle_connections_make_room_for_others(
     make_bench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:

@@ -62,7 +62,7 @@ class _ErrorMiddleware:
 
         async def noted(message: Message) -> None:
             nonlocal begun
-            begun = begun or message["type"] == "http.response.start"
+            begun = begun or message["type"] in ("http.response.start", "websocket.accept")
             await send(message)
 
         # With an application in the scope, Starlette raises its 404 and 405 instead of sending plain text.

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from weblake import aio
 from weblake.home import home
@@ -162,7 +162,7 @@ class ServiceComponents:
                 continue
 
 
-def requester(request: Request) -> Access:
+def requester(request: HTTPConnection) -> Access:
     """Return the access of a request; middleware.py has authenticated it."""
     access = request.scope["state"]["access"]
     assert isinstance(access, Access)

@@ -32,11 +32,13 @@ class AccessMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["type"] == "websocket" and self._knows_host(scope) and is_outside_api(scope["path"]):
+        if scope["type"] == "websocket":
+            try:
+                self._check(scope)
+            except ErrorResponse:
+                await send({"type": "websocket.close", "code": 1008, "reason": ""})
+                return
             await self._app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008, "reason": ""})
             return
 
         async def marked(message: Message) -> None:
@@ -62,13 +64,15 @@ class AccessMiddleware:
             raise ErrorResponse(403, "The admin routes answer to this machine only.", code="LOOPBACK_ONLY")
         if path in _PUBLIC_PATHS or is_outside_api(path):
             return
-        access = self._parts.authenticate(headers.get("authorization"))
+        # Web browsers, and the public SDK for JavaScript, can send the key of a websocket only as its subprotocol.
+        sent = scope.get("subprotocols") or [""]
+        access = self._parts.authenticate(headers.get("authorization", f"Bearer {sent[0]}"))
         if access is None:
             raise ErrorResponse(
                 401, "Unauthorized: Invalid token", code="UNAUTHORIZED", headers={"WWW-Authenticate": "Bearer"}
             )
         scope.setdefault("state", {})["access"] = access
-        if scope["method"] != "POST" and path.startswith("/v2/"):
+        if scope.get("method") != "POST" and path.startswith("/v2/"):
             # Starts are counted by their routes, which can exclude replays and malformed requests.
             self._parts.rate.take_read(access.team)
 

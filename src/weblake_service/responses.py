@@ -7,7 +7,7 @@ from typing import NoReturn
 from uuid import UUID
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 
 from weblake import aio
@@ -122,7 +122,7 @@ async def read_object(request: Request, limit: int) -> dict[str, object]:
     return value
 
 
-def read_job_id(request: Request, name: str = "id", *, unreadable: int = 400) -> str:
+def read_job_id(request: HTTPConnection, name: str = "id", *, unreadable: int = 400) -> str:
     """Return the job id in the path, in its canonical spelling.
 
     Raises:

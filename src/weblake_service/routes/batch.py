@@ -8,7 +8,7 @@ from sqlite3 import Connection
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from weblake.api import options
 from weblake_service.components import ServiceComponents
@@ -42,7 +42,7 @@ class BatchRoutes:
         self._parts = parts
         self._jobs = JobRoutes(parts, "batch_scrape", _PATH)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         return [Route(_PATH, self.start, methods=["POST"]), *self._jobs.routes()]
 

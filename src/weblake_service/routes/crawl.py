@@ -8,7 +8,7 @@ from sqlite3 import Connection
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from weblake.api import options
 from weblake_service.clock import iso
@@ -47,7 +47,7 @@ class CrawlRoutes:
         self._parts = parts
         self._jobs = JobRoutes(parts, "crawl", "/v2/crawl")
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         return [
             Route("/v2/crawl", self.start, methods=["POST"]),

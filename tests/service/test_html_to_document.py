@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from html import escape
 from typing import Any
 
 import pytest
@@ -126,6 +127,37 @@ def test_links_are_absolute_unique_and_in_order() -> None:
     assert page.document["images"] == ["https://site.example/root/p.png"]
     assert 'href="https://site.example/root/b"' in str(page.document["html"])
     assert "[1](https://site.example/root/b)" in str(page.document["markdown"])
+
+
+RESOLVED = {
+    "f g": "https://h.test/d/f%20g",
+    "/f g": "https://h.test/f%20g",
+    r"\d\e": "https://h.test/d/e",
+    r"/\o.test\e": "https://o.test/e",
+    r"https:\\o.test\p q?a\b": "https://o.test/p%20q?a\\b",
+    " \x01a\tb\r\nc\x1f ": "https://h.test/d/abc",
+    "HTTP:/o.test/A": "http://o.test/A",
+    "///o.test/x": "https://o.test/x",
+    "http://o.test/a/../b/./c": "http://o.test/b/c",
+    "?q=a b'": "https://h.test/d/page?q=a%20b%27",
+    "caf\u00e9?q=\u00e9": "https://h.test/d/caf%C3%A9?q=%C3%A9",
+    '/a[b]|c`d{e}"f<g>': "https://h.test/a[b]|c%60d%7Be%7D%22f%3Cg%3E",
+    "/%zz%20?u=http://a/b": "https://h.test/%zz%20?u=http://a/b",
+    "/x#a b": "https://h.test/x#a%20b",
+}
+
+
+@pytest.mark.parametrize("reference", RESOLVED)
+def test_references_are_resolved_as_browsers_do(reference: str) -> None:
+    for markup in ("<a href='{}'>x</a>", "<img src='{}'>"):
+        body = f"<base href='https://h.test/d/page?x=1'>{markup.format(escape(reference))}"
+        found = convert(body, formats=["links", "images"], only_main_content=False).document
+        assert found["links" if "href" in markup else "images"] == [RESOLVED[reference]]
+
+
+@pytest.mark.parametrize("reference", ["mailto:a b@c.test", "javascript:x()", "tel:1", "http://[bad/", "http://"])
+def test_what_is_no_url_of_the_web_is_no_link(reference: str) -> None:
+    assert convert(f"<a href='{reference}'>x</a>").links == []
 
 
 def test_links_dropped_by_the_filter_are_still_crawled() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from math import inf
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -28,6 +28,13 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _BREAKS = re.compile(r"[\t\n\r]")
+#: Control characters and the space, which browsers remove at the ends of a reference.
+_BLANKS = "".join(map(chr, range(33)))
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+_WEB_SCHEME = re.compile(r"(https?):[\\/]*", re.IGNORECASE)
+_SLASHES = re.compile(r"^/{2,}")
+#: What is not escaped in a path, besides letters and digits.
+_PATH_SAFE = "%/:@!$&'()*+,;=[]|~"
 #: References that are parsed without `urllib`, with the same result: normalised absolute paths, and plain hosts.
 _SEGMENT = r"[\w%~+=&,:@!$'()*-][\w%~+=&,:@!$'()*.-]*"
 _ABSOLUTE_PATH = re.compile(rf"/(?:{_SEGMENT}/)*(?:{_SEGMENT})?(?:\?[\w%~+=&,:@!$'()*./-]+)?", re.ASCII)
@@ -51,19 +58,42 @@ def base_of(tree: LexborHTMLParser, url: str) -> str:
 
 
 def absolute(reference: str | None, base: str) -> str:
-    """Return a reference as an absolute URL; unchanged if it cannot be parsed, empty if there is none."""
-    cleaned = (reference or "").strip()
-    if _BREAKS.search(cleaned):
-        cleaned = _BREAKS.sub("", cleaned)
+    """Return a reference as the absolute URL to which browsers resolve it; empty if there is none.
+
+    One with another scheme, or that cannot be parsed, is returned without the blanks around it.
+    """
+    cleaned = (reference or "").strip(_BLANKS)
     # Most references are already absolute or empty, and joining dominates the run time.
-    if not cleaned or cleaned.startswith(("http://", "https://", "data:")):
+    if not cleaned or cleaned.startswith("data:"):
         return cleaned
     if _ABSOLUTE_PATH.fullmatch(cleaned) and (origin := _ORIGIN.match(base)):
         return origin[0] + cleaned
+    if (origin := _ORIGIN.match(cleaned)) and _ABSOLUTE_PATH.fullmatch(cleaned, origin.end()):
+        return cleaned
     try:
-        return urljoin(base, cleaned)
+        return _resolve(_BREAKS.sub("", cleaned), base)
     except ValueError:
         return cleaned
+
+
+def _resolve(reference: str, base: str) -> str:
+    """Return a reference as an absolute URL, by the URL standard; the host keeps its spelling."""
+    if (scheme := _SCHEME.match(reference)) is not None and not _WEB_SCHEME.match(reference):
+        return reference
+    place, mark, rest = re.match(r"([^?#]*)([?#]?)(.*)", reference, re.DOTALL).groups()  # type: ignore[union-attr]
+    place = _WEB_SCHEME.sub(lambda found: f"{found[1].lower()}://", place.replace("\\", "/"))
+    place = _SLASHES.sub("//", place)
+    parts = urlsplit(urljoin(base, f"{place}{mark}{rest}"))
+    path = parts.path
+    if (scheme is not None or place.startswith("//")) and "/." in path and not path.startswith("//"):
+        path = urljoin("/", path)
+    return urlunsplit(
+        parts._replace(
+            path=quote(path, _PATH_SAFE, errors="replace"),
+            query=quote(parts.query, _PATH_SAFE.replace("'", "") + "?`{}^\\", errors="replace"),
+            fragment=quote(parts.fragment, _PATH_SAFE + "?#{}^\\", errors="replace"),
+        )
+    )
 
 
 def is_web(url: str) -> bool:

@@ -6,8 +6,10 @@ on the public service. It has no look-around and no back-references.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import re2  # type: ignore[import-untyped]
 
@@ -32,6 +34,10 @@ _HINTS = (
     ("invalid escape sequence", "escapes such as \\1 or \\Z are not known"),
     ("pattern too large", "it is too large: write it shorter, or split it in two"),
 )
+
+
+#: A class of characters, or characters that a URL has in escaped form.
+_BEYOND_ASCII = re.compile(r"\[[^\]]*\]|[^\0-\x7f]+")
 
 
 class PathPatterns:
@@ -96,11 +102,16 @@ def _compile_all(given: object, name: str) -> list[Any]:
     compiled: list[Any] = []
     room = _MAX_INSTRUCTIONS
     for text in given:
-        compiled.append(_compile(str(text), name))
+        compiled.append(_compile(_BEYOND_ASCII.sub(_either_spelling, str(text)), name))
         room -= compiled[-1].programsize
         if room < 0:
             raise _invalid_pattern(f"{name} is too large as a whole. Use fewer or simpler patterns.")
     return compiled
+
+
+def _either_spelling(found: re.Match[str]) -> str:
+    """Return a pattern for characters as such and as they are escaped in a URL; in a class, only as such."""
+    return found[0] if found[0].startswith("[") else f"(?:{found[0]}|{quote(found[0], errors='replace')})"
 
 
 def _compile(text: str, name: str) -> Any:

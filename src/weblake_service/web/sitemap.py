@@ -22,6 +22,7 @@ from weblake_service.files.conversion_messages import ConversionTask
 from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.files.file_types import is_html
 from weblake_service.page.content_types import text_of
+from weblake_service.page.links import absolute
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.decompression import BodyDecoder
 from weblake_service.web.fetch import FetchedResponse, Fetcher
@@ -210,7 +211,7 @@ def entries(body: bytes, limit: int, base: str, content_type: str = "") -> tuple
         elif not closes and match.end() < len(text):
             address = _address(name, within[-1] if within else "", tag, match[2])
             if address and not (declares and _ENTITY.search(address)):
-                (more if within[-1:] == ["sitemap"] else pages).append(_resolve_url(base, address))
+                (more if within[-1:] == ["sitemap"] else pages).append(absolute(address, base))
         if len(pages) >= limit or len(more) > _MAX_FILES:
             return pages, more, ""
     problem = _problem(text, unclosed)
@@ -248,16 +249,6 @@ def _address(name: str, parent: str, tag: str, content: str) -> str:
 
 def _unescape(text: str) -> str:
     return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text.strip()).strip()
-
-
-def _resolve_url(base: str, address: str) -> str:
-    """Return a URL resolved against `base` as a browser would; unchanged if it cannot be resolved."""
-    if address[:4].lower() == "http":
-        return address
-    try:
-        return urljoin(base, address)
-    except ValueError:
-        return address
 
 
 def _is_web(url: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ from catalogue import proves
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from weblake_service.files.converter_pool import ConverterPool
 from weblake_service.page_failure import PageFailure
 from weblake_service.web.frontier import Frontier
 
@@ -274,3 +276,27 @@ def test_any_text_is_accepted_as_a_link(text: str) -> None:
         taken = frontier.take()
         assert taken is not None
         assert not frontier.offer(taken[0], 1)
+
+
+@pytest.mark.parametrize("on_full_url", [False, True])
+def test_costly_patterns_allow_the_same_urls_in_a_process(on_full_url: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    include = [f"/p{n}(?:/|\\?|$)" for n in range(500)]
+    plan = {"include_paths": include, "exclude_paths": ["x=1$", r"/\?$"], "regex_on_full_url": on_full_url}
+    urls = [f"https://site.example/p{n}{end}" for n in range(400, 600) for end in ("", "/?x=1", "/\ud800")]
+    plain = Frontier("https://site.example/", plan)
+
+    async def work() -> None:
+        converters = ConverterPool()
+        try:
+            frontier = Frontier("https://site.example/", plan, converters)
+            allowed = await frontier.match_paths(urls)
+            assert allowed == [url for url in urls if plain.wants(url, 1)]
+            assert len(allowed) == (100 if on_full_url else 200)
+            # Allowed URLs are not matched again, in the event loop.
+            monkeypatch.setattr(frontier._patterns, "_include", None)
+            monkeypatch.setattr(frontier._patterns, "_exclude", [None])
+            assert all(frontier.wants(url, 1) for url in allowed)
+        finally:
+            await converters.aclose()
+
+    asyncio.run(work())

@@ -130,11 +130,7 @@ class CrawlSource:
             self._next_start = loop.time() + self._delay
 
     async def evaluate(self, page: QueuedPage, found: Scraped | Outcome) -> PageResult:
-        """Return the document with the links to visit, or the outcome of a page that is not one of this crawl.
-
-        Raises:
-            PageFailure: 408; the path patterns take too long.
-        """
+        """Return the document with the links to visit, or the outcome of a page that is not one of this crawl."""
         try:
             if not isinstance(found, Scraped):
                 return PageResult(found, mark=self._last)

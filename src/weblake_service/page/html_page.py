@@ -69,7 +69,6 @@ def text_document(content_type: str, body: bytes, url: str, wanted: PageOptions)
     return document, []
 
 
-#: What makes a document of a body, by its kind.
 READERS = {"html": html_document, "text": text_document}
 
 

@@ -24,9 +24,6 @@ _HARMLESS_TAGS = 10_000
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9:-]*)([^<>]*)>?|<!--")
 _FORMATTING = frozenset(["b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u"])
 # The names are tested only if a tag begins with one of their first letters, which most tags do not.
-_FORMATTING_TAG = re.compile(
-    r"<(?=[bcefistu])(?:b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE
-)
 _FORMATTING_TAGS = re.compile(
     r"<(/?)(?=[bcefistu])(b|big|code|em|font|i|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE
 )
@@ -63,7 +60,7 @@ def limit_nesting(html: str, *, always_scan: bool = False) -> str:
         html = "<".join([first, *(p if len(p) <= _LONG_TAG_CHARS else _with_fewer_attributes(p) for p in pieces)])
     tags = html.count("<")
     if not always_scan and tags < _HARMLESS_TAGS:
-        formatting = len(_FORMATTING_TAG.findall(html))
+        formatting = sum(not slash for slash, _ in _FORMATTING_TAGS.findall(html))
         if tags * formatting < MAX_REOPENED or (tags - html.count("</")) * _most_open_formatting(html) < MAX_REOPENED:
             return html
     depth, formatting, rebuilt = _measure_nesting(html)

@@ -17,6 +17,8 @@ from weblake_service.web.path_patterns import PathPatterns
 
 DEFAULT_LIMIT = 10_000
 _MAX_URL_CHARS = 4096
+#: URLs that are matched with costly patterns at a time.
+_BATCH = 200
 #: Maximum number of accepted URLs: a multiple of the limit, plus a number for URLs that are not counted in the end.
 _ACCEPTED_FACTOR, _ACCEPTED_SPARE = 4, 1000
 #: File extensions of content without text, which is not fetched.
@@ -88,16 +90,16 @@ class Frontier:
         return parts is not None and self._wants(parts, depth)
 
     async def match_paths(self, urls: Sequence[str]) -> Sequence[str]:
-        """Return the URLs without those that costly path patterns do not allow; call it before `wants` or `offer`.
-
-        Raises:
-            PageFailure: 408; the patterns take too long.
-        """
+        """Return the URLs without those that costly patterns do not allow; raises PageFailure if it takes too long."""
         if self._converters is None or not self._patterns.is_costly(urls):
             return urls
-        texts = {url: self._text_of(parts) for url in urls if (parts := _split(url)) is not None}
-        allowed = await self._patterns.match(list(texts.values()), self._converters)
-        return [url for url, text in texts.items() if text in allowed]
+        allowed: list[str] = []
+        for start in range(0, len(urls), _BATCH):
+            some = urls[start : start + _BATCH]
+            texts = {url: self._text_of(parts) for url in some if (parts := _split(url)) is not None}
+            matched = await self._patterns.match(list(texts.values()), self._converters)
+            allowed += [url for url, text in texts.items() if text in matched]
+        return allowed
 
     def take(self) -> tuple[str, int] | None:
         """Return the next URL and its depth; None if the queue is empty or the limit is reached."""

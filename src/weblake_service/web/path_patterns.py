@@ -27,8 +27,8 @@ _MAX_INSTRUCTIONS = 200_000
 #: Steps that take some hundredths of a second: RE2 needs at most one for each instruction and each character; the call
 #: of one pattern takes as long as 150 of them.
 _HARMLESS_STEPS, _CALL_STEPS = 3_000_000, 150
-#: Seconds for matching `_BATCH` texts.
-_TIMEOUT_S, _BATCH = 10.0, 200
+#: Seconds for matching some texts in a converter process.
+_TIMEOUT_S = 10.0
 _HINTS = (
     ("invalid perl operator", "look-around is not known: use includePaths and excludePaths together"),
     ("invalid escape sequence", "escapes such as \\1 or \\Z are not known"),
@@ -77,20 +77,15 @@ class PathPatterns:
         return bool(steps > _HARMLESS_STEPS)
 
     async def match(self, texts: Sequence[str], converters: ConverterPool) -> set[str]:
-        """Match texts in a converter process; return those that are allowed, and remember them for `allows`.
-
-        Raises:
-            PageFailure: 408; the patterns take too long.
-        """
+        """Match texts in a converter process; return those that are allowed, and remember them for `allows`."""
         lists = {name: self._options.get(name) or () for name in ("include_paths", "exclude_paths")}
-        for start in range(0, len(texts), _BATCH):
-            task = ConversionTask("paths", options={**lists, "texts": texts[start : start + _BATCH]})
-            try:
-                async with aio.timeout(_TIMEOUT_S):
-                    self._allowed.update((await converters.convert(task, b"")).links)
-            except TimeoutError as error:
-                message = f"includePaths and excludePaths take more than {_TIMEOUT_S:g} s on the URLs of a page."
-                raise PageFailure("SCRAPE_TIMEOUT", f"{message} Use fewer or simpler patterns.", status=408) from error
+        try:
+            async with aio.timeout(_TIMEOUT_S):
+                result = await converters.convert(ConversionTask("paths", options={**lists, "texts": texts}), b"")
+        except TimeoutError as error:
+            message = f"includePaths and excludePaths take more than {_TIMEOUT_S:g} s on {len(texts)} URLs."
+            raise PageFailure("SCRAPE_TIMEOUT", f"{message} Use fewer or simpler patterns.", status=408) from error
+        self._allowed.update(result.links)
         return self._allowed.intersection(texts)
 
 

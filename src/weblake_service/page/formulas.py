@@ -72,6 +72,8 @@ class Formulas:
 
     def take_text(self, html: str) -> str:
         """Return HTML with placeholders for TeX between delimiters."""
+        if "$" not in html and "\\" not in html:
+            return html
         return _DELIMITED.sub(
             lambda match: match[0] if _NO_FORMULA.fullmatch(match[0]) else self._take(unescape(match[0])), html
         )

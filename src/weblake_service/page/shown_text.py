@@ -34,7 +34,8 @@ def write_shown_text(tree: LexborHTMLParser) -> None:
             if child.tag not in {"source", "track"}:
                 child.decompose()
     _write_fields(tree)
-    _write_lines(tree)
+    if tree.css_first("pre") is not None:
+        _write_lines(tree)
     _write_lists(tree)
 
 

@@ -47,6 +47,9 @@ class Interface:
     #: After "choose" or "use": where a load would be another one. `loads.intents` adds that its job is paid for.
     another_root: str = "another root"
 
+    #: After "correct it in": where the credentials of an object storage come from.
+    storage_keys: str = "the environment, or in storage_options"
+
     # The service
     base_url: str
     api_key: str

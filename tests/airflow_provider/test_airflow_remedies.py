@@ -23,7 +23,7 @@ def _terms_and_values(template: Template) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("{run_again} when the service is up: it will", "Retry or clear the task when the service is up: it will"),
+        ("{run_again} when the service is up: it will", "Clear the task when the service is up: it will"),
         (
             "land it with {land}; otherwise {start_afresh}.",
             "WeblakeLandOperator; otherwise trigger a new DAG run.",

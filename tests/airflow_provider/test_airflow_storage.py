@@ -238,3 +238,20 @@ def test_memory_is_refused_in_a_process_of_the_task(monkeypatch: pytest.MonkeyPa
                 use(place)
             assert "s3://" in str(caught.value.hint)
             assert "dag.test()" in str(caught.value.hint)
+
+
+def test_an_unknown_key_of_a_connection_is_named(
+    connected: str, weblake_connection: WeblakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow_provider_weblake.operators.weblake import WeblakeUsageOperator
+
+    def unknown(*args: object, **kwargs: object) -> None:
+        raise PermissionError("The AWS Access Key Id you provided does not exist in our records.")
+
+    monkeypatch.setattr("s3fs.core.S3FileSystem._call_s3", unknown)
+    with pytest.raises(StorageRefused) as caught:
+        WeblakeUsageOperator(task_id="usage", to=connected).execute({})
+    assert (
+        f"does not know this key, or its secret or token is wrong: correct it in the connection of {connected}"
+        in str(caught.value)
+    )

@@ -397,6 +397,12 @@ def test_a_scratch_directory_that_something_else_has_removed_is_no_error(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+def caused(error: Exception, cause: str) -> Exception:
+    """Return an error with a cause, as s3fs makes them."""
+    error.__cause__ = RuntimeError(cause)
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -406,6 +412,26 @@ def test_a_scratch_directory_that_something_else_has_removed_is_no_error(tmp_pat
         (PermissionError("no"), "Give these credentials leave"),
         (RuntimeError("Unable to locate credentials"), "Set the storage's credentials"),
         (RuntimeError("Credential expired"), "Set the storage's credentials"),
+        (
+            caused(PermissionError("gone"), "An error occurred (InvalidAccessKeyId) when calling"),
+            "does not know this key",
+        ),
+        (
+            PermissionError("The AWS Access Key Id you provided does not exist in our records."),
+            "does not know this key",
+        ),
+        (PermissionError("The request signature we calculated does not match"), "does not know this key"),
+        (caused(PermissionError("x"), "An error occurred (ExpiredToken) when calling PutObject"), "token is wrong"),
+        (
+            caused(PermissionError("no"), "An error occurred (AccessDenied) when calling"),
+            "Give these credentials leave",
+        ),
+        (RuntimeError("Invalid Credentials, 401"), "does not know this key"),
+        (RuntimeError("('invalid_grant: Invalid JWT Signature.', {})"), "does not know this key"),
+        (
+            RuntimeError("Server failed to authenticate the request. ErrorCode:AuthenticationFailed"),
+            "correct it in the env",
+        ),
         (RuntimeError("odd"), "Check that the root is right"),
     ],
 )

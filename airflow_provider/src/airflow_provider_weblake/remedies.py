@@ -9,11 +9,12 @@ from weblake.orchestration import Interface
 
 AIRFLOW = Interface(
     name="Airflow",
-    run_again="Retry or clear the task",
+    run_again="Clear the task",
     start_afresh="trigger a new DAG run",
     another_job="clearing the task",
     cut_again="Clear the task that cut it together with this one",
     timeout="deadline",
+    storage_keys="the connection that `to` names, or in the worker's environment",
     base_url="the connection's host",
     api_key="the connection's password",
     insecure='"insecure": true in the connection\'s extra',

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from weblake.errors import StorageRefused, WeblakeError
+from weblake.errors import StorageRefused, WeblakeError, causes
 from weblake.remedies import Remedy
 
 #: Folder of files that are being written; never listed.
@@ -36,6 +36,12 @@ _HINTS = {
     errno.ENOTSUP: Remedy("This storage cannot create only if absent (hard links); choose {another_root}."),
 }
 _NO_HARD_LINKS = {errno.EMLINK, errno.EOPNOTSUPP}
+#: What S3, GCS and Azure say of an unknown key, a wrong secret and an expired token; others lack a permission.
+_KEY_REFUSED = re.compile(
+    r"(?i)InvalidAccessKeyId|SignatureDoesNotMatch|InvalidSecurity|\b(Invalid|Expired)Token|TokenRefreshRequired"
+    r"|access key id you provided|signature we calculated|invalid_(grant|client)|RefreshError|invalid credentials"
+    r"|AuthenticationFailed|ClientAuthenticationError|InvalidAuthenticationInfo|failed to authenticate the request"
+)
 _SIGNED = re.compile(r"(?i)\b(sig|se|sp|signature|credential|token|accountkey|x-amz-[a-z-]+)=[^&\s;\"']+")
 _USERINFO = re.compile(r"//[^/\s@]*:[^/\s@]*@")
 
@@ -90,6 +96,8 @@ def _hint(error: BaseException) -> str | Remedy:
         return _HINTS[number]
     if isinstance(error, FileNotFoundError):
         return _HINTS[errno.ENOENT]
+    if _KEY_REFUSED.search(" ".join(f"{type(each).__name__} {each}" for each in causes(error))):
+        return Remedy("It does not know this key, or its secret or token is wrong: correct it in {storage_keys}.")
     if isinstance(error, PermissionError):
         return "Give these credentials leave to list, read, write and delete there."
     if "redential" in str(error):

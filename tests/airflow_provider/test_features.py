@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -259,14 +260,16 @@ def test_partition_keys_of_events_are_refused_on_older_releases(monkeypatch: pyt
     assert batch(asset_partitions=False).asset_partitions is False
 
 
-def test_on_older_releases_a_sensor_starts_and_ends_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_older_releases_a_sensor_starts_and_ends_in_a_worker(
+    monkeypatch: pytest.MonkeyPatch, weblake_connection: WeblakeService
+) -> None:
     from airflow_provider_weblake.sensors import weblake as sensors
 
     monkeypatch.setattr(sensors, "TASKS_IN_TRIGGERER", False)
     sensor = WeblakeBatchScrapeSensor(task_id="watch", job_id=UNKNOWN_JOB, deferrable=True)
     assert not sensor.start_from_trigger
     with pytest.raises(features.TaskDeferred) as caught:
-        sensor.execute({})  # type: ignore[typeddict-item]
+        sensor.execute({"ti": SimpleNamespace(xcom_push=lambda key, value: None)})  # type: ignore[typeddict-item]
     assert caught.value.trigger.serialize()[1]["ends_task"] is False
 
 

@@ -184,7 +184,6 @@ def test_a_test_of_a_dag_with_a_connection_of_the_database_waits_in_its_process(
     site: GatedSite,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
     from airflow.models.connection import Connection
@@ -192,17 +191,7 @@ def test_a_test_of_a_dag_with_a_connection_of_the_database_waits_in_its_process(
 
     from airflow_provider_weblake.operators.weblake import WeblakeBatchScrapeOperator
     from airflow_provider_weblake.sensors.weblake import WeblakeBatchScrapeSensor
-    from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 
-    monkeypatch.setattr("airflow_provider_weblake.triggers.weblake.FIRST_S", 0.1)
-    run_trigger = WeblakeJobTrigger.run
-
-    async def run_and_release(self: WeblakeJobTrigger) -> Any:
-        async for event in run_trigger(self):
-            site.release()
-            yield event
-
-    monkeypatch.setattr(WeblakeJobTrigger, "run", run_and_release)
     name = f"in_the_database_{kind}"
     with create_session() as session:
         session.add(
@@ -213,15 +202,17 @@ def test_a_test_of_a_dag_with_a_connection_of_the_database_waits_in_its_process(
         given = {"weblake_conn_id": name, "deferrable": True}
         if kind == "operator":
             return WeblakeBatchScrapeOperator(
-                task_id="it", urls=site.held(1), to=str(tmp_path), poll_interval=0.2, **given
+                task_id="it", urls=site.pages(1), to=str(tmp_path), poll_interval=0.2, **given
             )
         with weblake_service.client() as client:
-            job_id = client.start_batch_scrape(site.held(1), timeout=240_000).id
+            job_id = client.start_batch_scrape(site.pages(1)).id
         return WeblakeBatchScrapeSensor(task_id="it", job_id=str(job_id), poke_interval=0.2, **given)
 
     run = run_one(run_dag, make)
     assert run.state == "success"
-    assert f"AIRFLOW_CONN_{name.upper()}" in task_logs(capfd)
+    assert f"Define AIRFLOW_CONN_{name.upper()}" in task_logs(capfd)
+    url = returned(run, "it", "weblake_job_url")
+    assert url.startswith(weblake_service.url)
 
 
 #: Mistakes in the arguments of an operator, by its name, and the message.
@@ -390,6 +381,7 @@ def test_o7_a_sensor_asks_again_when_the_service_says_or_at_its_timeout(
         job_id = str(client.start_batch_scrape(site.pages(1)).id)
         until(lambda: client.get_batch_scrape(job_id).status == "completed")
     ti = SimpleNamespace(get_first_reschedule_date=lambda _: None, try_number=1, max_tries=0)
+    ti.xcom_push = lambda key, value: None
     context: Any = {"ti": ti}
     pauses: list[tuple[float, float]] = []
 

@@ -69,6 +69,8 @@ def test_o10_the_metadata_declares_requirements_and_classifiers(wheel: Path) -> 
     assert any(need.startswith("apache-airflow") and ">=3.0.6" in need and "<4" in need for need in needs)
     assert any(need.startswith("weblake") for need in needs)
     assert not [need for need in needs if "openlineage" in need and "extra ==" not in need]
+    extras = {"amazon", "google", "microsoft-azure", "openlineage", "delta", "iceberg"}
+    assert set(metadata.get_all("Provides-Extra") or []) == extras
     assert metadata["License-Expression"] == "Apache-2.0"
     readme = str(metadata.get_payload())
     assert "WeblakeBatchScrapeOperator" in readme

@@ -24,17 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow.sdk import Connection
+    from airflow.sdk._shared.logging.types import Logger
 
     from weblake.orchestration import Dataset
 
 #: The types that an operator accepts as a path.
 LakePath = str | os.PathLike[str] | ObjectStoragePath
 
-#: What a test of a DAG logs when its trigger cannot use the connection.
-IN_LINE_TRIGGER = (
-    "The trigger of this test cannot use the connection, so the task waits in this process. Define the connection as "
-    "AIRFLOW_CONN_%s, or set deferrable=False."
-)
 #: Schemes of roots that the core treats as plain directories, and that need no Airflow file system.
 _LOCAL = frozenset({"", "file", "local"})
 _AZURE = frozenset({"abfs", "abfss", "adl", "az"})
@@ -154,6 +150,15 @@ def has_own_process() -> bool:
 
     comms = getattr(task_runner, "SUPERVISOR_COMMS", None)
     return comms is not None and type(comms).__name__ != "InProcessSupervisorComms"
+
+
+def can_defer(conn_id: str, log: Logger) -> bool:
+    """Return whether a task may defer: in `dag.test()`, a trigger knows connections of the environment only."""
+    name = f"AIRFLOW_CONN_{conn_id.upper()}"
+    if has_own_process() or name in os.environ:
+        return True
+    log.warning("A trigger in this process may not know the connection: the task waits itself. Define %s.", name)
+    return False
 
 
 def connection_of(conn_id: str, named_by: str, *, hint: str) -> Connection:

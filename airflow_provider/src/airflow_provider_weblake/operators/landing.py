@@ -25,7 +25,7 @@ from airflow_provider_weblake.operators.base import DatasetOperator, mapping_of,
 from airflow_provider_weblake.operators.killing import KillHandler
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import policy_applied
-from airflow_provider_weblake.storage import IN_LINE_TRIGGER, has_own_process
+from airflow_provider_weblake.storage import can_defer
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
 
@@ -73,6 +73,7 @@ class LandingOperator(DatasetOperator):
 
     template_fields: Sequence[str] = (*DatasetOperator.template_fields, "partition", "max_credits")
     template_fields_renderers: ClassVar[dict[str, str]] = {"partition": "json", "options": "json"}
+    operator_extra_links = (WeblakeJobLink(),)
 
     def __init__(
         self,
@@ -111,7 +112,9 @@ class LandingOperator(DatasetOperator):
         with self.service() as client:
             load = self.prepare(context, client)
             self.log.info("Load %s begins: a %s.", load.request.load_id, load.request.kind)
-            return self.finish(context, load, self.land(client, load, load.terms))
+            landing = self.land(client, load, load.terms)
+            self._report_landed_job(context, load.dataset, landing)
+            return self.finish(context, load, landing)
 
     def post_execute(self, context: Context, result: object = None) -> None:
         """Record that the task returns its load: a Clear after it pays.
@@ -166,9 +169,25 @@ class LandingOperator(DatasetOperator):
         receipt = landing.receipt.to_dict()
         if landing.landed_at is not None:
             self.log.info("Load %s had landed before, at %s.", landing.receipt.load_id, landing.landed_at)
-        self.log.info("Landed: %s", json.dumps(receipt))
+        # The log has the receipt of a load that lands now as the event of its end.
+        self.log.info("Landed: %s", json.dumps(receipt["files"] if landing.landed_at is None else receipt))
         self._to_return = load
         return self.report_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())
+
+    def _report_landed_job(self, context: Context, dataset: Dataset, landing: LandedLoad) -> None:
+        """Report the job of a landed load: Airflow has deleted the XComs of an earlier try."""
+        receipt = landing.receipt
+        intent = orchestration.LoadState(dataset, receipt.load_id).intent
+        if intent is not None and receipt.job_id is not None:
+            self._report_job(context, intent, receipt.kind, receipt.job_id)
+
+    def _report_job(self, context: Context, intent: Intent, kind: str, job_id: str) -> None:
+        # Only the embedded service says that it replays a start.
+        url = self.hook.job_url(kind, job_id, has_console=bool(intent.replay))
+        if url:  # a parsed file may have none
+            self.log.info("Job %s of load %s: %s", job_id, intent.load_id, url)
+            context["ti"].xcom_push(key="job_id", value=job_id)
+            context["ti"].xcom_push(key=JOB_URL_KEY, value=url)
 
 
 class JobOperator(LandingOperator):
@@ -187,7 +206,6 @@ class JobOperator(LandingOperator):
 
     #: Whether the job is this task's, so that its deadline ends it.
     owns_job = True
-    operator_extra_links = (WeblakeJobLink(),)
 
     def __init__(
         self,
@@ -292,7 +310,8 @@ class JobOperator(LandingOperator):
                 self._to_return = load
                 return {"load_id": job.load_id, "kind": job.kind, "job_id": job.job_id, "status": "started"}
             ends_at = job.at_seconds() + load.terms.timeout_s
-            if self.deferrable and time.time() < ends_at and self._can_defer() and self._is_running(client, load, job):
+            may_defer = self.deferrable and can_defer(self.weblake_conn_id, self.log)
+            if may_defer and time.time() < ends_at and self._is_running(client, load, job):
                 self._wait_in_triggerer(load, job, ends_at)
             terms = load.terms
             if not self.owns_job:  # its time runs over all tries, too, and only the waiting ends with it
@@ -341,20 +360,6 @@ class JobOperator(LandingOperator):
                 self._kill_handler.decide()
         self._report_job(context, intent, job.kind, job.job_id)
 
-    def _report_landed_job(self, context: Context, dataset: Dataset, landing: LandedLoad) -> None:
-        """Report the job of a load that an earlier try has landed: Airflow has deleted the XComs of that try."""
-        receipt = landing.receipt
-        intent = orchestration.LoadState(dataset, receipt.load_id).intent
-        if intent is not None and receipt.job_id is not None:
-            self._report_job(context, intent, receipt.kind, receipt.job_id)
-
-    def _report_job(self, context: Context, intent: Intent, kind: str, job_id: str) -> None:
-        # Only the embedded service says that it replays a start.
-        url = self.hook.job_url(kind, job_id, has_console=bool(intent.replay))
-        self.log.info("Job %s of load %s: %s", job_id, intent.load_id, url)
-        context["ti"].xcom_push(key="job_id", value=job_id)
-        context["ti"].xcom_push(key=JOB_URL_KEY, value=url)
-
     def _is_running(self, client: Client, load: Load, job: Job) -> bool:
         """Return whether the job still runs; one check here avoids a deferral for a job that has ended."""
         try:
@@ -364,13 +369,6 @@ class JobOperator(LandingOperator):
         except errors.RetryLater:
             return True  # the trigger waits longer than a worker does
         return not orchestration.is_over(head, load.terms.max_credits)
-
-    def _can_defer(self) -> bool:
-        """Return whether to defer: in `dag.test()`, a trigger cannot read a connection of the metadata database."""
-        if not self._triggerer_failed or has_own_process():
-            return True
-        self.log.warning(IN_LINE_TRIGGER, self.weblake_conn_id.upper())
-        return False
 
     def _wait_in_triggerer(self, load: Load, job: Job, ends_at: float) -> None:
         assert load.request.slot is not None  # it has been placed

@@ -13,10 +13,11 @@ from airflow.triggers.base import StartTriggerArgs
 
 from airflow_provider_weblake.features import TASKS_IN_TRIGGERER, AirflowException, AirflowFailException, conf
 from airflow_provider_weblake.hooks.weblake import WeblakeHook
+from airflow_provider_weblake.links.weblake import JOB_URL_KEY, WeblakeJobLink
 from airflow_provider_weblake.observing import ProgressLog
 from airflow_provider_weblake.remedies import in_airflow_terms
 from airflow_provider_weblake.retry_policy import WeblakeRetryPolicy, policy_applied, policy_argument
-from airflow_provider_weblake.storage import IN_LINE_TRIGGER, has_own_process
+from airflow_provider_weblake.storage import can_defer
 from airflow_provider_weblake.triggers.stored import check_interval, event_of
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import errors, orchestration
@@ -54,6 +55,7 @@ class JobSensor(BaseSensorOperator):
 
     template_fields: Sequence[str] = ("job_id", "weblake_conn_id")
     ui_color = "#e5f1f4"
+    operator_extra_links = (WeblakeJobLink(),)
     start_trigger_args = StartTriggerArgs(
         trigger_cls="airflow_provider_weblake.triggers.weblake.WeblakeJobTrigger", next_method="execute_complete"
     )
@@ -94,7 +96,10 @@ class JobSensor(BaseSensorOperator):
     @policy_applied
     def execute(self, context: Context) -> object:
         """Wait in the worker, or defer to the triggerer."""
-        if not self.deferrable:
+        with in_airflow_terms():
+            url = WeblakeHook(self.weblake_conn_id).job_url(self.kind, self._id())
+        context["ti"].xcom_push(key=JOB_URL_KEY, value=url)
+        if not self.deferrable or not can_defer(self.weblake_conn_id, self.log):
             return super().execute(context)
         self.defer(
             trigger=WeblakeJobTrigger(**self._trigger_arguments(self._id())),
@@ -143,8 +148,8 @@ class JobSensor(BaseSensorOperator):
     @policy_applied
     def execute_complete(self, context: Context, event: Mapping[str, object] | str) -> object:
         """Finish after a trigger that could not end the task itself: the job did not complete."""
-        if isinstance(event, Mapping) and event.get("status") == "unknown" and not has_own_process():
-            self.log.warning(IN_LINE_TRIGGER, self.weblake_conn_id.upper())
+        unknown = isinstance(event, Mapping) and event.get("status") == "unknown"
+        if unknown and not can_defer(self.weblake_conn_id, self.log):
             return super().execute(context)
         if isinstance(event, Mapping):
             self._id()  # names a text that is no id, which a trigger cannot watch

@@ -188,21 +188,26 @@ def start_load(
     *,
     max_credits: float | None = None,
     until: float | None = None,
+    ends_at: float | None = None,
     on_message: Callable[[str], None] = load_request.note,
 ) -> StartedLoad:
     """Start the job of a load, or return the one that an earlier run started: its intent, the job, and the document.
 
-    The document is there if the response to the start held it. `until` is the deadline of the reads around a start, in
-    monotonic seconds; a start has its own. `on_message` is called with a message for users, before the start.
+    The document is there if the response to the start held it. `until` is the deadline of the reads around a start, up
+    to which they wait for a pause that the service names; `ends_at` is the load's time limit, which ends the start,
+    too. Both are in monotonic seconds. `on_message` is called with a message for users, before the start.
 
     Raises:
         CreditsExhausted: The job is not started yet, and would cost more than `max_credits`.
         StorageRefused: The root cannot hold the load; nothing was paid.
+        DeadlineExceeded: The time limit passed; what may have been started stays on record.
         WeblakeError: The service refused the start, or it is unknown whether the job was started.
     """
     from weblake.loads import intents
 
-    return intents.start_load(client, dataset, request, max_credits=max_credits, until=until, on_message=on_message)
+    return intents.start_load(
+        client, dataset, request, max_credits=max_credits, until=until, ends_at=ends_at, on_message=on_message
+    )
 
 
 def land(

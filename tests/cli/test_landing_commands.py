@@ -9,6 +9,7 @@ import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from command_in_process import run_command
@@ -287,14 +288,17 @@ def test_the_urls_of_a_file_are_sent_with_their_source(commands: Commands, tmp_p
 def test_a_detached_load_is_started_within_its_credits(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float | None] = []
 
-    def start(client: object, dataset: Dataset, request: LoadRequest, *, max_credits: float | None) -> StartedLoad:
+    def start(
+        client: object, dataset: Dataset, request: LoadRequest, *, max_credits: float | None, ends_at: float
+    ) -> StartedLoad:
+        assert 0 < ends_at - monotonic() <= 9
         seen.append(max_credits)
         job = Job(load_id=request.load_id, job_id=JOB, kind="batch_scrape", at="2026-11-21T06:00:00+00:00")
         return intent(0), job, None
 
     monkeypatch.setattr("weblake.loads.intents.start_load", start)
-    assert commands.run("batch", URL, "--detach", "--max-credits", "3")[0] == f"{JOB}\n"
-    receipt = json.loads(commands.run("batch", URL, "--detach", "--json")[0])
+    assert commands.run("batch", URL, "--detach", "--max-credits", "3", "--timeout", "9")[0] == f"{JOB}\n"
+    receipt = json.loads(commands.run("batch", URL, "--detach", "--json", "--timeout", "9")[0])
     assert (receipt["job_id"], receipt["status"]) == (JOB, "started")
     assert seen == [3.0, None]
     embedded = {"WEBLAKE_BASE_URL": "", "WEBLAKE_API_KEY": ""}
@@ -307,7 +311,7 @@ def test_an_interrupted_detached_start_says_how_to_resume(commands: Commands, mo
     seen: list[LoadRequest] = []
     ends: list[BaseException] = []
 
-    def start(client: object, dataset: Dataset, request: LoadRequest, *, max_credits: float | None) -> StartedLoad:
+    def start(client: object, dataset: Dataset, request: LoadRequest, **_: float | None) -> StartedLoad:
         seen.append(request)
         raise ends[-1]
 

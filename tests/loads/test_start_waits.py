@@ -26,6 +26,7 @@ from weblake.dataset.records import Intent, Job, Start
 from weblake.dataset.root import open_dataset
 from weblake.errors import (
     CreditsExhausted,
+    DeadlineExceeded,
     OutcomeUnknown,
     RateLimited,
     RequestRejected,
@@ -102,6 +103,7 @@ def start(
     first_target: str | None = None,
     at: str | None = None,
     until: float | None = None,
+    ends_at: float | None = None,
 ) -> Job:
     intent = Intent(
         load_id=LOAD,
@@ -127,6 +129,7 @@ def start(
         first_target=first_target,
         service=at,
         until=until,
+        ends_at=ends_at,
         keep_urls=lambda: "list",
     )
     rules = retry()
@@ -194,6 +197,54 @@ def test_a_record_that_took_too_long_is_noticed_although_the_clock_was_set_back(
     monkeypatch.setattr(Ledger, "record_start", slow_once)
     assert start(ledger, service).job_id == JOB
     assert [each.void for each in ledger.starts(LOAD)] == [True, False]
+
+
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize(
+    ("response", "is_void"),
+    [
+        (LOST, False),
+        (reply(200, {"success": True, "id": "7"}), False),
+        (reply(200, {"success": True}), False),
+        (reply(500, {"success": False, "error": "no"}), False),
+        (reply(503, {"success": False, "error": "no"}, {"retry-after": "5"}), False),
+        (reply(409, {"success": False, "error": "in progress"}, {"retry-after": "5"}), False),
+        (reply(429, {"success": False, "error": "no"}, {"retry-after": "7"}), True),
+        (NoResponse("refused", sent=False), True),
+    ],
+)
+@pytest.mark.parametrize("limit", [3.0, 20.0, 50.0])
+def test_the_time_limit_of_a_load_ends_its_start_whatever_the_service_answers(
+    ledger: Ledger, response: Response | NoResponse, is_void: bool, replay: bool, limit: float
+) -> None:
+    """What may have been started stays on record, and the next call finds its job."""
+    service = Service([response] * 99)
+    begun = service.at
+    with pytest.raises((DeadlineExceeded, ServiceUnreachable)) as caught:
+        start(ledger, service, ends_at=service.at + limit, replay=replay)
+    assert service.at - begun <= limit
+    assert caught.value.hint
+    assert all(request.deadline_s <= limit for request in service.sent)
+    last = ledger.last_start(LOAD)
+    assert last is not None
+    assert limit == 50.0 or last.void is is_void
+    later = Service([STARTED], listed=[entry(begun)], at=service.at)
+    assert start(ledger, later, replay=replay).job_id == JOB
+
+
+def test_a_start_whose_record_took_until_the_time_limit_is_not_sent(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, record_start = Service([STARTED]), Ledger.record_start
+
+    def slow(self: Ledger, record: Start) -> bool:
+        service.at += 4
+        return record_start(self, record)
+
+    monkeypatch.setattr(Ledger, "record_start", slow)
+    with pytest.raises(DeadlineExceeded, match=r"before load a{16} had a job\. Call it again .* longer timeout_s"):
+        start(ledger, service, ends_at=service.at + 3)
+    assert (service.came, [each.void for each in ledger.starts(LOAD)]) == ([], [True])
 
 
 def test_the_job_of_a_lost_start_is_of_the_request_that_was_sent(ledger: Ledger) -> None:

@@ -9,6 +9,7 @@ partition that fails does not keep the others from landing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -49,6 +50,7 @@ def land(
                     step.dataset,
                     load_request,
                     max_credits=step.terms.max_credits,
+                    ends_at=time.monotonic() + step.terms.timeout_s,
                     on_message=partial(step.warn, part),
                 )
                 intent, job, _ = started_loads[part.key]
@@ -92,6 +94,7 @@ def start(
             step.dataset,
             load_request,
             max_credits=step.terms.max_credits,
+            ends_at=time.monotonic() + step.terms.timeout_s,
             on_message=partial(step.warn, part),
         )
         url = step.log_job(part, intent, job)

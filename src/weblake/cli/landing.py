@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -288,7 +289,9 @@ def _detach(client: Client, dataset: Dataset, request: LoadRequest, terms: Terms
     else:
         try:
             with exit_on_termination():
-                _, job, _ = intents.start_load(client, dataset, request, max_credits=terms.max_credits)
+                _, job, _ = intents.start_load(
+                    client, dataset, request, max_credits=terms.max_credits, ends_at=monotonic() + terms.timeout_s
+                )
         except (KeyboardInterrupt, SystemExit) as end:
             raise _interrupted_error(request, _job_on_record(dataset, request), end) from None
         receipt = Receipt(request.load_id, request.kind, job.job_id, status="started")

@@ -31,16 +31,19 @@ def start_load(
     *,
     max_credits: float | None = None,
     until: float | None = None,
+    ends_at: float | None = None,
     on_message: Callable[[str], None] = note,
 ) -> StartedLoad:
     """Record the intent and start its job, or return the job that an earlier run started.
 
-    `until` is the deadline of the reads before and after a start, in monotonic seconds; a start has its own deadline.
+    `until` is the deadline of the reads before and after a start, up to which they wait for a pause that the service
+    names; `ends_at` is the load's time limit, which ends the start, too. Both are in monotonic seconds.
     `on_message` is called with the possible cost of a crawl without a limit, before its start.
 
     Raises:
         CreditsExhausted: The job is not started yet, and would cost more than `max_credits`.
         StorageRefused: The root cannot hold the load; nothing was paid.
+        DeadlineExceeded: The time limit passed; what may have been started stays on record.
         WeblakeError: The service refused the start, or it is unknown whether the job was started.
     """
     with _complete_remedies(dataset, request):
@@ -58,6 +61,7 @@ def start_load(
             request.endpoint,
             is_new,
             until,
+            ends_at,
             client.service,
             request_sha256=request.request_sha,
             first_target=request.first_target,

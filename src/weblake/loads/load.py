@@ -168,7 +168,13 @@ def _land(
         if earlier is not None:
             return earlier
         started_load = start_load(
-            client, dataset, request, max_credits=terms.max_credits, until=until, on_message=callbacks.on_message
+            client,
+            dataset,
+            request,
+            max_credits=terms.max_credits,
+            until=until,
+            ends_at=until,
+            on_message=callbacks.on_message,
         )
     intent, job, document = started_load
     callbacks.on_start(job.job_id)

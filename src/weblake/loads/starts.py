@@ -29,6 +29,7 @@ from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, Job, Start, new_nonce
 from weblake.errors import (
     CreditsExhausted,
+    DeadlineExceeded,
     JobGone,
     MalformedReply,
     OutcomeUnknown,
@@ -47,6 +48,8 @@ from weblake.steps import Flow, now, sleep
 PROMPT_S = 5.0
 #: Seconds after a start's deadline in which it may still take effect or appear in the activity list.
 MARGIN_S = 5.0
+#: Least seconds that a start has for its response, also at the end of the load's time limit.
+LEAST_S = 0.05
 #: Largest difference in seconds between the clocks of two machines that start one load.
 CLOCKS_S = 3600.0
 #: Seconds between the two readings of the activity list.
@@ -79,6 +82,8 @@ class Plan:
     is_new: bool = False
     #: Deadline of the search for a lost start, in monotonic seconds.
     until: float | None = None
+    #: The load's time limit in monotonic seconds, which ends the start, too.
+    ends_at: float | None = None
     #: Name of the client's service, as the ledger records it.
     service: str | None = None
     #: Digest of the request, and the target that the activity list would show for it.
@@ -105,6 +110,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
 
     Raises:
         OutcomeUnknown: The job may have been started, and neither replay nor the activity list can show it.
+        DeadlineExceeded: The load's time limit passed; what may have been started stays on record.
         WeblakeError: The service refused the start; nothing was started.
     """
     load_id, kind = plan.intent.load_id, plan.intent.kind
@@ -123,6 +129,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
         if last is None or last.void:
             if state.malformed >= MALFORMED_TRIES and state.error is not None:
                 raise state.error  # every start got an unreadable response, and none of them created a job
+            yield from _check_limit(plan, error=state.error)
             n = 1 if last is None else last.n + 1
             urls = plan.keep_urls()
             operation = plan.build(plan.key(n))  # before the record: a million URLs take longer than PROMPT_S
@@ -140,7 +147,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
             )
             if not ledger.record_start(record):
                 continue  # another process is starting it at this moment
-            if (yield from _is_late(record, recorded)):
+            if (yield from _is_late(plan, record, recorded)):
                 ledger.void_start(record, "it took too long to record, and was not sent")
                 continue
             started = yield from _send_start(plan, operation, record, sent, ledger, retry, state)
@@ -160,7 +167,32 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
     )
 
 
-def _is_late(record: Start, recorded: float) -> Flow[bool]:
+def _check_limit(plan: Plan, seconds: float = 0.0, error: WeblakeError | None = None) -> Flow[None]:
+    """Raise DeadlineExceeded if the load's time limit passes within so many seconds; `error` is the last response's."""
+    if plan.ends_at is not None and (yield from now()) + seconds >= plan.ends_at:
+        before = "." if error is None else f"; before that: {error.message}"
+        raise DeadlineExceeded(
+            f"The time limit passed before load {plan.intent.load_id} had a job{before}",
+            hint=Remedy("{run_again} with a longer {timeout}: it first finds out whether a job was started."),
+        ) from error
+
+
+def _pause(plan: Plan, seconds: float, error: WeblakeError | None = None) -> Flow[None]:
+    """Sleep; raise as `_check_limit` if the time limit passes meanwhile."""
+    yield from _check_limit(plan, seconds, error)
+    yield from sleep(seconds)
+
+
+def _attempt(plan: Plan, operation: Operation[object], retry: Retry, state: RetryState) -> Flow[Started | Pause]:
+    """Send a start once, within the load's time limit; return its parsed response, or a Pause as `Retry.attempt`."""
+    request = operation.request
+    if plan.ends_at is not None:
+        left = max(LEAST_S, plan.ends_at - (yield from now()))
+        operation = replace(operation, request=replace(request, deadline_s=min(request.deadline_s, left)))
+    return (yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state))
+
+
+def _is_late(plan: Plan, record: Start, recorded: float) -> Flow[bool]:
     """Return whether a start's record took so long that the start must not be sent.
 
     A search for this start counts from its record. Sent late, the start could take effect after the search. Both clocks
@@ -168,7 +200,7 @@ def _is_late(record: Start, recorded: float) -> Flow[bool]:
     `recorded` is the time before the record in monotonic seconds.
     """
     took = max((yield from now(wall=True)) - record.at_seconds(), (yield from now()) - recorded)
-    return took > PROMPT_S
+    return took > PROMPT_S or (plan.ends_at is not None and (yield from now()) >= plan.ends_at)
 
 
 def _send_start(
@@ -187,12 +219,14 @@ def _send_start(
     is_working = False  # whether the service has said that it works on this start
     sent[record.writer] = yield from now()
     try:
-        came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
+        came = yield from _attempt(plan, operation, retry, state)
         while isinstance(came, Pause) and came.open:  # the same request joins that work
             is_working = True
-            yield from sleep(came.seconds)
+            yield from _pause(plan, came.seconds, came.error)
             sent[record.writer] = yield from now()
-            came = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
+            came = yield from _attempt(plan, operation, retry, state)
+    except DeadlineExceeded:
+        raise  # the record stays open, and the next run looks for the job
     except OutcomeUnknown:
         if state.verdict is Verdict.STOPPED and state.error is not None:
             raise state.error from None  # the record stays open, and the next run looks for the job
@@ -216,7 +250,7 @@ def _send_start(
         return None
     # Not started. The request after the pause is another attempt, with its own recorded time.
     ledger.void_start(record, _refusal(came.error))
-    yield from sleep(came.seconds)
+    yield from _pause(plan, came.seconds, came.error)
     return None
 
 
@@ -228,7 +262,7 @@ def _resolve_lost(
     retry.observe(events.StartLost())
     try:
         found = yield from _resolve(plan, last, ledger, retry, sent_at)
-    except OutcomeUnknown:
+    except (OutcomeUnknown, DeadlineExceeded):
         retry.observe(_resolved_event(plan, None, "unknown", (yield from now()) - begun))
         raise
     if found is None:
@@ -270,14 +304,14 @@ def _resolve(plan: Plan, last: Start, ledger: Ledger, retry: Retry, sent_at: flo
         wait = sent_at + window - (yield from now())
     while wait > 0:
         # Another process may be sending this start now; it then records the job's id.
-        yield from sleep(min(wait, 1.0))
+        yield from _pause(plan, min(wait, 1.0))
         job = ledger.job(last.load_id)
         if job is not None:
             return job, None
         wait -= 1.0
     found = yield from _candidates(plan, last, ledger, retry, sent_at)
     if not found:
-        yield from sleep(BETWEEN_S)
+        yield from _pause(plan, BETWEEN_S)
         found = yield from _candidates(plan, last, ledger, retry, sent_at)
     if len(found) > 1:
         raise OutcomeUnknown(
@@ -298,13 +332,13 @@ def _repeat(plan: Plan, last: Start, ledger: Ledger, retry: Retry) -> Flow[_Star
     operation = replace(plan.build(last.key), repeatable=True)
     state = RetryState(replace(SINGLE, tries=REPEATS))
     try:
-        started = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
+        started = yield from _attempt(plan, operation, retry, state)
         while isinstance(started, Pause):
             if plan.until is not None and (yield from now()) + started.seconds >= plan.until:
                 error = started.error
                 raise error if isinstance(error, RetryLater) else OutcomeUnknown(error.message)
-            yield from sleep(started.seconds)
-            started = yield from retry.attempt(operation, lambda reply: read_started(reply, operation), state)
+            yield from _pause(plan, started.seconds, started.error)
+            started = yield from _attempt(plan, operation, retry, state)
     except (OutcomeUnknown, RetryLater) as error:
         raise ServiceUnreachable(
             f"Whether load {last.load_id} was started could not be asked: {error.message}",

@@ -300,9 +300,14 @@ class JobOperator(LandingOperator):
                 self._report_landed_job(context, load.dataset, landing)
                 return self.finish(context, load, landing)
             self._refuse_another_root(load)
-            # Without a deadline a call gives up after a minute; longer pauses are left to the retry policy.
+            # Without `until` a call gives up after a minute; longer pauses are left to the retry policy.
             started_load = orchestration.start_load(
-                client, load.dataset, load.request, max_credits=load.terms.max_credits, on_message=self.log.warning
+                client,
+                load.dataset,
+                load.request,
+                max_credits=load.terms.max_credits,
+                ends_at=time.monotonic() + load.terms.timeout_s,
+                on_message=self.log.warning,
             )
             intent, job, _ = started_load
             self._report_started(context, intent, job)

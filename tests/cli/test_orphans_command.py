@@ -125,7 +125,7 @@ LAND = f"`weblake land batch {JOB} --to 'my lake'`"
         (
             replace(ON_RECORD, superseded=True, slot="s", run="r"),
             [
-                "A later load of its task and run has taken its place, so nothing has to be done.",
+                "A later load of its task has taken its place, so nothing has to be done.",
                 f"To land its pages as well: {LAND}, with --allow-partial.",
             ],
         ),

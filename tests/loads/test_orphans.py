@@ -219,6 +219,21 @@ def test_a_load_whose_place_a_later_one_has_taken_is_not_open(
         assert "clear" not in " ".join(advice(found.cancelled[0], str(lab.root)))
 
 
+def test_a_load_is_not_open_after_another_run_has_replaced_the_load_that_took_its_place(lab: Lab) -> None:
+    task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=1")
+    request = load_request.batch(URLS, Naming(partition={"day": "2026-11-21"}))
+    lab.web.held.add("*")
+    job_id = lab.begin(generations.place_generation(request, task, 0))
+    lab.client.run(cancelling.cancel(JobRef("batch_scrape", job_id), lab.client.retry))
+    lab.web.held.clear()
+    again, later = replace(task, occasion="max_tries=2"), replace(task, run="run-2")
+    for each, number in ((again, 1), (later, 0)):
+        load.land(lab.client, lab.dataset, generations.place_generation(request, each, number), FAST_POLLS)
+    assert lab.dataset.ledger.retired(task.load_id(1)) is not None
+    found = orphans.open_loads(lab.dataset)
+    assert (found.orphans, [each.load_id for each in found.cancelled]) == ((), [task.load_id(0)])
+
+
 def test_a_waiting_task_is_not_to_be_cleared(lab: Lab) -> None:
     """Clearing a waiting task of Airflow cancels its job, and the next try pays again."""
     found = Orphan(

@@ -77,7 +77,7 @@ def advice(orphan: Orphan, root: str) -> list[str]:
 
     finish = _finish(orphan, root)
     if orphan.superseded:
-        sentences = ["A later load of its task and run has taken its place, so nothing has to be done."]
+        sentences = ["A later load of its task has taken its place, so nothing has to be done."]
         if orphan.kind in JOB_KINDS and orphan.job_id is not None:
             sentences.append(f"To land its pages as well: {_land(orphan, orphan.job_id, root)}, with --allow-partial.")
         return sentences
@@ -231,7 +231,7 @@ def _show(found: Unlanded, root: str) -> None:
     if found.cancelled:
         named = ", ".join(f"{each.load_id} (job {each.job_id})" for each in found.cancelled[:5])
         output.note(
-            f"weblake: loads whose jobs were cancelled, or whose place a later load of the same task and run has taken "
+            f"weblake: loads whose jobs were cancelled, or whose place a later load of the same task has taken "
             f"({len(found.cancelled)}): {escape(named)}. `weblake orphans --json` says how to land their pages."
         )
     if found.refused:

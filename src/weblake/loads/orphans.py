@@ -127,7 +127,7 @@ class Unlanded:
     #: Loads that were downloaded and were not complete: their checked files are kept.
     refused: tuple[str, ...] = ()
     #: Loads that were given up, although the pages that their jobs had scraped can be landed: the job was cancelled, or
-    #: a later load of the same task and run has taken its place. Oldest first.
+    #: a later load of the same task has taken its place. Oldest first.
     cancelled: tuple[Orphan, ...] = ()
     #: Jobs of the last 24 hours that no record of this root names; None if they were not requested.
     unknown_jobs: tuple[UnknownJob, ...] | None = None
@@ -358,11 +358,19 @@ def _orphan(dataset: Dataset, intent: Intent, job: Job | None) -> Orphan:
 
 
 def _has_later_generation(dataset: Dataset, intent: Intent) -> bool:
-    """Return whether a later load of the same task and run has landed, or was about to be published."""
+    """Return whether a later load of the same slot has landed, or was about to be published: it replaces this one.
+
+    It may be of another run: the later loads of this run that it has replaced are not in the index any more.
+    """
     names = dataset.storage.list(f"{layout.SLOTS}/{group_of_intent(intent)}")
     others = map(dataset.ledger.intent, {name.rpartition("/")[2].partition(".")[0] for name in names})
     return any(
-        (other.slot, other.run) == (intent.slot, intent.run) and other.generation > intent.generation
+        other.slot == intent.slot
+        and (
+            other.generation > intent.generation
+            if other.run == intent.run
+            else intent.slot_has_partition and other.created() > intent.created()
+        )
         for other in others
         if other is not None
     )

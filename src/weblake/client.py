@@ -26,7 +26,7 @@ from weblake.http.library import AsyncHttpClient, HttpClient, library_of
 from weblake.http.observed_transport import AsyncObservedTransport, ObservedTransport
 from weblake.http.options import HttpOptions
 from weblake.http.transport import AsyncHttpTransport, HttpTransport
-from weblake.jobs.retry import Retry, RetryPolicy
+from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
 from weblake.observers import client_observer
 from weblake.steps import AsyncTransport, Flow, Transport, arun, run
 
@@ -72,9 +72,8 @@ class _Client(Generic[HttpClientT, TransportT]):
         transport: TransportT | None = None,
         observer: Observer | None = None,
     ) -> None:
-        self.retry = Retry()
+        self.retry = Retry(policy=retry_policy or SINGLE)
         self.retry.observe = client_observer(observer)
-        self._policy = retry_policy or RetryPolicy()
         self._transport = transport
         self._opened: Any = None
         self._lock = threading.Lock()
@@ -136,7 +135,8 @@ class Client(_Client[HttpClient, Transport]):
             set, the client uses the embedded local service, which is started in this process if it is not running.
         api_key: API key of the service; default: WEBLAKE_API_KEY.
         insecure: Whether to allow plain http to hosts other than loopback; default: True if WEBLAKE_INSECURE=1.
-        retry_policy: Retry policy of each call; by default it waits up to one minute in total.
+        retry_policy: Retry policy of each call; by default its pauses take up to one minute in total. The reads of a
+            job that is waited for have a policy of their own.
         http_client: An `httpx.Client` or `httpx2.Client` to send with, which the caller configures and closes. Its
             headers, event hooks, proxies and TLS settings apply; its cookies, authentication, base URL, timeouts and
             redirects do not. docs/http_clients.md has examples and lists the guarantees that such a client lacks.
@@ -170,7 +170,7 @@ class Client(_Client[HttpClient, Transport]):
 
     def call(self, operation: Operation[T]) -> T:
         """Send one operation, with retries, and return its decoded value."""
-        return self.run(self.retry.call(operation, self._policy))
+        return self.run(self.retry.call(operation))
 
     def close(self) -> None:
         """Close the connections; the client opens new ones if it is used again."""
@@ -243,7 +243,7 @@ class AsyncClient(_Client[AsyncHttpClient, AsyncTransport]):
 
     async def call(self, operation: Operation[T]) -> T:
         """Send one operation, with retries, and return its decoded value."""
-        return await self.run(self.retry.call(operation, self._policy))
+        return await self.run(self.retry.call(operation))
 
     async def aclose(self) -> None:
         """Close the connections; the client opens new ones if it is used again."""

@@ -399,7 +399,7 @@ def test_the_call_timeout_limits_the_retries_of_one_call(
             works.append(type(error).__name__)
     assert works == ["RateLimited", True]
     with Endpoint("https://api.example.com", "test-key", call_timeout_s=600).client("wl") as client:
-        assert (client._policy.wait_s, client._policy.tries) == (600, 66)
+        assert (client.retry.policy.wait_s, client.retry.policy.tries) == (600, 75)
 
 
 def test_the_job_link_is_the_connections_page_or_the_status_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -497,7 +497,7 @@ def test_a_job_that_was_started_elsewhere_lands_after_the_deadline_if_it_has_end
     monkeypatch.setattr(landing, "LAST_POLL_S", 5.0)
     with monkeypatch.context() as later:
         # The intent is that of a try two hours ago, whose job ran for longer than the deadline.
-        later.setattr(landing, "time", SimpleNamespace(time=lambda: time.time() + 7200))
+        later.setattr(landing, "time", SimpleNamespace(time=lambda: time.time() + 7200, monotonic=time.monotonic))
         with pytest.raises((DeadlineExceeded, AirflowFailException), match="time limit"):
             task.execute(context)
         site.release()

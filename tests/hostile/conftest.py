@@ -139,7 +139,7 @@ def separate_temporary_directory(_temporary_directory: Path, monkeypatch: pytest
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> SkippedWaits:
     """Skip the waits between requests, and shorten the deadline of a start, for commands that run in this process."""
-    monkeypatch.setattr("weblake.client.Retry", lambda: Retry(jitter=lambda: 0.0))
+    monkeypatch.setattr("weblake.client.Retry", lambda **more: Retry(jitter=lambda: 0.0, **more))
     monkeypatch.setattr(result_pages, "LAG_PAUSES_S", (0.02, 0.02))
     # A start may take 10 s; a lost one is searched for 0.1 s after it was sent.
     monkeypatch.setattr(starts, "MARGIN_S", -9.9 - starts.PROMPT_S)

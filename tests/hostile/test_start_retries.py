@@ -42,8 +42,8 @@ RESPONSES: dict[str, tuple[Play | None, int, float, str, int, str]] = {
     "511": (reply("<html>", 511, **PAGE), 1, 1, "ServiceUnavailable", 1, "ServiceUnavailable"),
     "204": (reply(b"", 204), 3, 140, "MalformedReply", 1, "OutcomeUnknown"),
     "malformed JSON": (reply(b'{"success": tru'), 3, 140, "MalformedReply", 1, "OutcomeUnknown"),
-    "429": (reply(NO, 429), 6, 20, "RateLimited", 6, "RateLimited"),
-    "no connection": (None, 6, 20, "ServiceUnreachable", 6, "ServiceUnreachable"),
+    "429": (reply(NO, 429), 15, 20, "RateLimited", 15, "RateLimited"),
+    "no connection": (None, 15, 20, "ServiceUnreachable", 15, "ServiceUnreachable"),
     **{
         str(status): (reply("<html>", status, **PAGE), 10, 430, "ServiceUnavailable", 1, "OutcomeUnknown")
         for status in (408, 500, 502, 503, 504)

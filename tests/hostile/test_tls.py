@@ -26,6 +26,7 @@ from scripted_service import ScriptedService, reply
 
 import weblake
 from weblake.errors import AskPerson, RetryLater, ServiceUnreachable, WeblakeError
+from weblake.jobs.retry import SINGLE
 
 DAY = datetime.timedelta(days=1)
 Signer = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
@@ -234,7 +235,7 @@ def test_h13_a_handshake_that_always_breaks_fails(
     error = asked(secure.url, door)
     assert isinstance(error, ServiceUnreachable)
     assert isinstance(error, RetryLater)
-    assert secure.connections == 6
+    assert secure.connections == SINGLE.tries
     assert not WAY_OUT.search(str(error))
 
 
@@ -249,4 +250,4 @@ def test_h13_an_endless_handshake_takes_the_timeout_of_one_connection(
     assert time.monotonic() - begun < 5
     # On a busy machine the time of an attempt may pass before its connection is made, or before the server sees it.
     until(lambda: secure.connections)
-    assert secure.connections <= 6
+    assert secure.connections <= SINGLE.tries

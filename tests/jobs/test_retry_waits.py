@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
+from itertools import accumulate
 
 import pytest
 from catalogue import proves
@@ -14,8 +16,9 @@ from scripted_transport import READ, START, ScriptedTransport, reply, retry
 
 from weblake.api import responses
 from weblake.api.operation import Operation
-from weblake.errors import RateLimited
+from weblake.errors import RateLimited, RetryLater
 from weblake.jobs.retry import SINGLE, Retry, RetryBudget, RetryPolicy
+from weblake.steps import NoResponse, Response
 
 #: What is added to what the service asks for: a moment, and a tenth, which is for chance.
 AT_LEAST_S, SPREAD = 0.05, 0.1
@@ -37,7 +40,19 @@ def test_h1_a_429_without_retry_after_is_retried_with_growing_jittered_pauses(
     with pytest.raises(RateLimited) as caught:
         transport.run(retry(lambda: chance).call(operation))
     assert caught.value.retry_after is None
-    assert transport.slept == pytest.approx([AT_LEAST_S + chance * 0.5 * 2**n for n in range(SINGLE.tries - 1)])
+    pauses = [AT_LEAST_S + chance * min(SINGLE.cap_s, 0.5 * 2**n) for n in range(SINGLE.tries - 1)]
+    within = [pause for pause, total in zip(pauses, accumulate(pauses), strict=True) if total <= SINGLE.wait_s]
+    assert transport.slept == pytest.approx(within)
+
+
+@pytest.mark.parametrize("response", [reply(503), reply(429), NoResponse("refused", sent=False)])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_call_is_retried_for_about_a_minute_by_default(response: Response | NoResponse, seed: int) -> None:
+    """As the documentation of client, connection and resource says, and not until its tries are used up."""
+    transport = ScriptedTransport([response])
+    with pytest.raises(RetryLater):
+        transport.run(retry(random.Random(seed).random).call(READ))
+    assert 40 <= sum(transport.slept) <= 60
 
 
 @proves("H1", at="src/weblake/jobs/retry.py", line="if not named and not self.budget.take():", becomes="if False:")

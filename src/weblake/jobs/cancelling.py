@@ -5,14 +5,14 @@ from __future__ import annotations
 from weblake.api.job_kinds import JOB_KINDS
 from weblake.errors import RequestRejected
 from weblake.jobs.polling import JobRef
-from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
+from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.steps import Flow
 
 #: HTTP status of a cancel: the job has already ended.
 CONFLICT = 409
 
 
-def cancel(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[bool]:
+def cancel(job: JobRef, retry: Retry, policy: RetryPolicy | None = None) -> Flow[bool]:
     """Cancel a job and return True; return False if it has already ended, which leaves it unchanged."""
     try:
         yield from retry.call(JOB_KINDS[job.kind].cancel(job.job_id), policy)

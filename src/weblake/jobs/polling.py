@@ -20,7 +20,7 @@ from weblake.api.models.lenient import MAX_NUMBER
 from weblake.api.next_link import Query, query_of
 from weblake.api.operation import Operation
 from weblake.errors import DeadlineExceeded, JobGone, RetryLater, WeblakeError
-from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
+from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.remedies import Remedy
 from weblake.steps import Flow, Response, now, sleep
 
@@ -305,7 +305,7 @@ def _head_operation(job: JobRef, keep: object = None) -> Operation[models.JobSta
     return replace(read, request=replace(read.request, stop_when=_head_is_there if keep is None else _is_running))
 
 
-def get_status(job: JobRef, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[dict[str, object]]:
+def get_status(job: JobRef, retry: Retry, policy: RetryPolicy | None = None) -> Flow[dict[str, object]]:
     """Return the fields of one status response, without its documents."""
     operation = _head_operation(job)
     head = yield from retry.exchange(operation, partial(_read_head, operation.name), policy)

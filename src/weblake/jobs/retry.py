@@ -67,8 +67,9 @@ class RetryBudget:
 class RetryPolicy(msgspec.Struct, frozen=True):
     """Limits of the tries of one call, and of the pauses between them."""
 
-    #: Maximum number of failed tries of the call; responses with Retry-After do not count.
-    tries: int = 6
+    #: Maximum number of failed tries of the call; responses with Retry-After do not count. By default the pauses of a
+    #: call reach `wait_s` before.
+    tries: int = 15
     #: Maximum seconds of all pauses; a longer Retry-After is raised to the caller.
     wait_s: float = 60.0
     #: Maximum seconds between two tries if the service sends no Retry-After.
@@ -124,12 +125,14 @@ class Retry:
     """The retry rules of one client."""
 
     budget: RetryBudget = field(default_factory=RetryBudget)
+    #: The policy of a call that names no other one.
+    policy: RetryPolicy = SINGLE
     #: Returns a number in [0, 1); tests replace it, so that pauses are predictable.
     jitter: Callable[[], float] = random.random
     #: Called with each event of the client.
     observe: Observer = log_event
 
-    def call(self, operation: Operation[T], policy: RetryPolicy = SINGLE) -> Flow[T]:
+    def call(self, operation: Operation[T], policy: RetryPolicy | None = None) -> Flow[T]:
         """Send an operation, retry it if the policy allows, and return the decoded value of its response.
 
         Raises:
@@ -138,9 +141,11 @@ class Retry:
         """
         return self.exchange(operation, lambda r: operation.decode(responses.value_of(r, operation.name)), policy)
 
-    def exchange(self, operation: Operation[T], read: Callable[[Response], U], policy: RetryPolicy = SINGLE) -> Flow[U]:
+    def exchange(
+        self, operation: Operation[T], read: Callable[[Response], U], policy: RetryPolicy | None = None
+    ) -> Flow[U]:
         """Do the same as `call`, with `read` to parse each 2xx response; `read` may refuse it by raising."""
-        state = RetryState(policy)
+        state = RetryState(policy or self.policy)
         while True:
             came = yield from self.attempt(operation, read, state)
             if not isinstance(came, Pause):

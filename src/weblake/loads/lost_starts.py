@@ -17,7 +17,7 @@ from weblake.dataset.identity import job_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Intent, Start
 from weblake.errors import DeadlineExceeded, MalformedReply, OutcomeUnknown
-from weblake.jobs.retry import SINGLE, Retry, RetryPolicy
+from weblake.jobs.retry import Retry, RetryPolicy
 from weblake.jobs.usage_reports import read_activity_page
 from weblake.loads import sent_lists
 from weblake.loads.load_request import Endpoint
@@ -51,7 +51,7 @@ class Listing:
     ahead_s: float
 
 
-def read_listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy = SINGLE) -> Flow[Listing]:
+def read_listing(endpoint: Endpoint, retry: Retry, policy: RetryPolicy | None = None) -> Flow[Listing]:
     """Return the complete activity list of one endpoint.
 
     Raises:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from weblake.api import models, responses
 from weblake.api.operation import Operation
 from weblake.api.operations import list_activity
 from weblake.errors import JobGone, RequestRejected, ServiceUnavailable
-from weblake.jobs.retry import Retry, RetryPolicy
+from weblake.jobs.retry import Retry
 from weblake.steps import Flow, Response
 
 #: HTTP status: the server does not have this operation.
@@ -36,7 +38,7 @@ def check_service(retry: Retry, until: float | None = None) -> Flow[Preflight]:
     """
     operation = list_activity(limit=1)
     try:
-        policy = RetryPolicy(until=until)
+        policy = replace(retry.policy, until=until)
         return (yield from retry.exchange(operation, lambda reply: _read_preflight(reply, operation), policy))
     except ServiceUnavailable as error:
         if error.status != NOT_IMPLEMENTED:

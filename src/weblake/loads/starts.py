@@ -116,7 +116,7 @@ def start(plan: Plan, ledger: Ledger, retry: Retry) -> Flow[tuple[Job, bytes | N
     load_id, kind = plan.intent.load_id, plan.intent.kind
     if plan.service is not None and plan.intent.service not in (None, plan.service):
         plan = replace_plan(plan, intent=replace(plan.intent, replay=None))  # the other service has declared it
-    state = RetryState()
+    state = RetryState(retry.policy)
     begun = yield from now()
     #: The monotonic times at which this process has last sent each start, by the nonces of their records.
     sent: dict[str, float] = {}

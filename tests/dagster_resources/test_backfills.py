@@ -204,17 +204,16 @@ def test_an_open_load_in_a_partition_of_the_path_is_found(bench: Bench, site: Ga
 
 def test_equal_reasons_of_several_partitions_are_stated_once(bench: Bench, site: GatedSite) -> None:
     """A decorated function's path keys are not known when definitions load."""
-    keys, whole = [*"abcdefg"], dg.BackfillPolicy.single_run()
+    keys, whole = [*"abc", *("d" * n for n in range(1, 30))], dg.BackfillPolicy.single_run()
     assert bench.run(build_weblake_assets("one", BatchScrapeRequest(urls=site.pages(1)))).success
 
     @weblake_assets(partitions_def=dg.StaticPartitionsDefinition(keys), backfill_policy=whole, retry_policy=None)
     def two() -> BatchScrapeRequest:
         return BatchScrapeRequest(urls=site.pages(1), partition={"letter": "{partition_key}"})
 
-    for partitions, named in ((("a", "c"), "a, b, c"), (("a", "g"), ", ".join(keys))):
-        told = str(bench.run(two, partitions=partitions).failure().description)
-        assert " partitions failed. The table documents of" in told
-        assert told.endswith(f"({named})")
+    for last, named in (("c", "a, b, c"), (keys[-1], r"a, b, c, d, dd, .* \[\.\.\.\]")):
+        told = str(bench.run(two, partitions=("a", last)).failure().description)
+        assert re.search(rf"partitions failed\. {named}: The table documents of", told), told
         assert told.count("A table has one set of keys") == 1
 
 

@@ -263,8 +263,8 @@ def test_o9_a_body_that_fails_after_the_load_has_landed_does_not_pay_again(
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/landing.py",
-    line="return step.record_landing(landing, load_request.load_id)",
-    becomes="return (step.record_landing(landing, load_request.load_id), "
+    line="return step.record_landing(part, landing, load_request.load_id)",
+    becomes="return (step.record_landing(part, landing, load_request.load_id), "
     "orchestration.record_returned(step.dataset, load_request))[0]",
 )
 @pytest.mark.parametrize("killed", ["while the other job runs", "before the event"])

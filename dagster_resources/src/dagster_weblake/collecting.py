@@ -104,8 +104,8 @@ def _remedy(step: Step, task: orchestration.Task, job_key: dg.AssetKey) -> str:
     An asset or partition that was renamed after its job had started has left such a job. This reads the whole ledger.
     """
     pay = (
-        f"Materialize {job_key.to_user_string()}, also in schedules: it starts and pays for a job, which lands as "
-        f"{step.key.to_user_string()} when it has ended."
+        f"Materialize {job_key.to_user_string()} first, also in schedules: it starts and pays for a job, which lands "
+        f"as {step.key.to_user_string()} when it has ended."
     )
     others = reversed(orchestration.open_loads_of_task(step.dataset, task, others=True))
     named = [f"{load.load_id} of {', partition '.join(load.task[1:])}" for load in others if load.paid is not False][:3]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from textwrap import shorten
 from typing import TYPE_CHECKING, TypeVar
 
 import dagster as dg
@@ -230,7 +231,7 @@ class Step:
             reasons: dict[str, list[str]] = {}
             for partition, error in outcome.failed.items():
                 reasons.setdefault(str(error), []).append(str(partition))
-            messages = [f"{reason} ({', '.join(partitions)})" for reason, partitions in reasons.items()]
+            messages = [f"{shorten(', '.join(names), 200)}: {reason}" for reason, names in reasons.items()]
             text = f"{len(outcome.failed)} of {len(self.parts)} partitions failed. " + " | ".join(messages)[:4000]
         receipt = errors[0].receipt
         url = "" if receipt is None else self.job_url(receipt)

@@ -221,3 +221,26 @@ def test_rules_that_cannot_be_applied_in_time_count_as_unreadable(monkeypatch: p
 
     note = "The rules of https://site.example/robots.txt cannot be applied within 0 s."
     assert asking(site(), work, clock) == [False, False, note, True]
+
+
+def test_a_read_under_way_ends_with_the_service() -> None:
+    """The crawl that waited for it is cancelled before: without this, its error was printed as never retrieved."""
+
+    class Held(Scripted):
+        async def get(self, url: str, **options: Any) -> FetchedResponse:
+            self.asked.append(url)
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+
+    async def run() -> set[asyncio.Task[Any]]:
+        fetcher = Held({})
+        rules = RobotsRules(fetcher)
+        crawl = asyncio.create_task(rules.allowed("https://site.example/a"))
+        while not fetcher.asked:
+            await asyncio.sleep(0)
+        crawl.cancel()
+        await asyncio.gather(crawl, return_exceptions=True)
+        await rules.aclose()
+        return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+
+    assert asyncio.run(run()) == set()

@@ -40,7 +40,7 @@ def orphans(
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if there are such loads.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Lists loads that have not landed, finds their jobs, and says what to do. Changes nothing."""
+    """Lists loads that have not landed, finds their jobs, and says what to do. Changes nothing in ROOT."""
     from dataclasses import replace
 
     from weblake.dataset import layout
@@ -55,6 +55,8 @@ def orphans(
         try:
             with service.connect() as client:
                 found = unlanded.find_open_loads(client, dataset, unknown_jobs=unknown_jobs)
+                if client.is_embedded and any(each.state == "scraping" for each in found.orphans):
+                    output.note("weblake: the embedded service went on with its running jobs during this command.")
         except WeblakeError as error:  # without a service the ledger can still be listed
             known = unlanded.open_loads(dataset)
             found = replace(known, unasked=error)

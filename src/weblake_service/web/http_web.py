@@ -96,6 +96,7 @@ class HttpWeb:
 
     async def aclose(self) -> None:
         """Close all connections, the browser and the converter processes."""
+        await self._robots.aclose()
         await self._browsers.aclose()
         await self._converters.aclose()
         await self._fetcher.aclose()

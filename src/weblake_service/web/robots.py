@@ -84,6 +84,13 @@ class RobotsRules:
         """Return the reason for the decision if robots.txt could not be read; otherwise empty."""
         return (await self._rules_for(url)).note
 
+    async def aclose(self) -> None:
+        """End the reads under way: they outlive the crawls that wait for them."""
+        reading = list(self._reading.values())
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+
     async def _ask(self, what: str, url: str, user_agent: str | None = None) -> Any:
         rules, agent = await self._rules_for(url), user_agent or USER_AGENT_NAME
         if rules.parsed is not None and len(url) <= _MAX_URL_CHARS:

@@ -28,6 +28,8 @@ THREAD_BYTES = 50_000
 #: Maximum bytes, tags and selectors of a page that is parsed in this process: the worst arrangement of them takes some
 #: hundredths of a second.
 _HARMLESS_BYTES, _HARMLESS_TAGS, _HARMLESS_SELECTORS = 16_000, 100, 20
+#: Where none of them is in text, no pattern finds anything in it: it needs no process, which would hold copies of it.
+_SEARCHED_MARKS = (b"![", b"`", b"\0")
 #: Selectors that look at each element once: without combinators and pseudo-classes.
 _HARMLESS_SELECTOR = re.compile(r"[\w#.*-]+(?:\[[\w-]+\])?(?:\s*,\s*[\w#.*-]+(?:\[[\w-]+\])?)*")
 
@@ -52,6 +54,8 @@ async def read_page(
     """
     if is_harmless(body, wanted.selectors):
         document, links = READERS[kind](content_type, body, base, wanted)
+    elif kind == "text" and not any(mark in body for mark in _SEARCHED_MARKS):
+        document, links = await asyncio.to_thread(READERS[kind], content_type, body, base, wanted)
     else:
         task = ConversionTask(kind, content_type=content_type, base=base, options=msgspec.to_builtins(wanted))
         result = _raise_problem(await converters.convert(task, body), name)

@@ -60,7 +60,8 @@ def land_batch(
     """Scrape these URLs as one job, land it, and return its receipt; raises as `land` does.
 
     The same request to the same root is the same load and is paid once. With another `key`, or with `new`, it is a new
-    load.
+    load. With `partition`, it replaces the earlier load of the same `key`, or without a key of the same request, that
+    has the same values; otherwise its rows are added.
     """
     return _land(load_request.batch(urls, Naming(key, new, partition), **options), to, client, terms)
 

@@ -50,11 +50,26 @@ def test_a_detached_load_has_the_list_that_was_sent(lab: Lab) -> None:
     intent, job, _ = load.start_load(lab.client, lab.dataset, request)
     assert (intent.load_id, job.load_id, len(lab.kept())) == (request.load_id, request.load_id, 1)
     receipt = detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS).receipt
-    assert (receipt.submitted, receipt.stored, receipt.rejected) == (6, 5, 1)
+    assert (receipt.submitted, receipt.stored, receipt.rejected, receipt.duplicates) == (6, 4, 1, 1)
     assert lab.kept() == []
     again = detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS)
     assert again.receipt == receipt
     assert again.landed_at is not None
+    assert lab.started == 1
+
+
+def test_a_url_that_stands_several_times_in_a_list_is_bought_once(lab: Lab) -> None:
+    """Exact repetitions count as duplicates, also of pages that failed; another spelling is another page."""
+    listed = [URLS[0], *URLS, URLS[0], URLS[1], f"{URLS[0]}#part", "ftp://pages.test/no", "ftp://pages.test/no"]
+    request = lab.batch(listed)
+    receipt = load.land(lab.client, lab.dataset, request, FAST_POLLS).receipt
+    sent = len(set(listed))
+    assert (receipt.submitted, receipt.rejected, receipt.complete) == (len(listed), 1, True)
+    assert receipt.stored + receipt.failed + receipt.rejected + receipt.duplicates == len(listed)
+    assert receipt.duplicates >= len(listed) - sent
+    assert lab.service.counts()["pages_billed"] <= sent - 1
+    assert (request.pages, request.load_id) == (sent, lab.batch(list(dict.fromkeys(listed))).load_id)
+    assert load.land(lab.client, lab.dataset, lab.batch(listed), FAST_POLLS).receipt == receipt
     assert lab.started == 1
 
 

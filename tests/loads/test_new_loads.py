@@ -20,6 +20,7 @@ from polling import until
 
 import weblake
 from weblake import Terms, errors
+from weblake.dataset.history import history
 from weblake.jobs import cancelling, polling
 from weblake.jobs.polling import JobRef
 from weblake.loads import intents, load, load_request
@@ -161,3 +162,41 @@ def test_each_new_load_has_another_key(make: Callable[[Naming], load_request.Loa
     assert len({first.load_id, second.load_id, make(Naming()).load_id}) == 3
     assert make(Naming(key=first.new_key)).load_id == first.load_id
     assert make(Naming(key="k")).new_key is None
+
+
+@pytest.mark.parametrize("key", [None, "nightly"])
+def test_a_load_with_path_keys_replaces_the_earlier_one_of_the_same_command(lab: Lab, key: str | None) -> None:
+    """As in Airflow and Dagster: otherwise the pages would be in the partition twice."""
+    lab.web.held.clear()
+    days = [{"day": "2026-11-21"}, {"day": "2026-11-22"}]
+    first, other = (land_of_day(lab, day, key=key) for day in days)
+    second = land_of_day(lab, days[0], new=True, key=key)
+    assert loads_read(lab) == {other.load_id, second.load_id}
+    assert {path.name.partition("-")[0] for path in Path(lab.root).glob("documents/*/*.parquet")} == loads_read(lab)
+    assert [row.replaced_by for row in history(lab.dataset)] == [second.load_id, None, None]
+    assert (first.stored, lab.started) == (3, 3)
+
+
+def test_loads_of_other_keys_and_requests_are_added(lab: Lab) -> None:
+    lab.web.held.clear()
+    day = {"day": "2026-11-21"}
+    landed = [land_of_day(lab, day, key=key) for key in (None, "a", "b")]
+    landed.append(land_of_day(lab, day, urls=URLS[:2]))
+    assert loads_read(lab) == {each.load_id for each in landed}
+    changed = land_of_day(lab, day, key="a", urls=URLS[:1])  # the list of a key may change
+    assert loads_read(lab) == {landed[0].load_id, changed.load_id, landed[2].load_id, landed[3].load_id}
+
+
+def test_the_pages_of_one_command_do_not_replace_each_other(lab: Lab) -> None:
+    lab.web.held.clear()
+    options = ("--to", str(lab.root), "--key", "k", "--partition", "day=2026-11-21")
+    assert lab.run("scrape", *URLS, *options)[0] == 0
+    assert len(loads_read(lab)) == len(URLS)
+
+
+def land_of_day(lab: Lab, day: dict[str, str], urls: list[str] = URLS, **naming: Any) -> weblake.Receipt:
+    return weblake.land_batch(urls, to=lab.root, client=lab.client, terms=TERMS, partition=day, **naming)
+
+
+def loads_read(lab: Lab) -> set[str]:
+    return set(weblake.read(lab.root).to_table()["load_id"].to_pylist())

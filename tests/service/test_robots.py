@@ -236,7 +236,7 @@ def test_a_read_under_way_ends_with_the_service() -> None:
         fetcher = Held({})
         rules = RobotsRules(fetcher)
         crawl = asyncio.create_task(rules.allowed("https://site.example/a"))
-        while not fetcher.asked:
+        while not fetcher.asked:  # noqa: ASYNC110 - a few turns of the loop
             await asyncio.sleep(0)
         crawl.cancel()
         await asyncio.gather(crawl, return_exceptions=True)

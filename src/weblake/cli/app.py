@@ -201,11 +201,20 @@ class NamingOptions(PartitionOptions):
     #: A list, because of several keys of one option the last one would count without a message.
     key: Annotated[
         list[str] | None,
-        typer.Option("--key", metavar="TEXT", help="Name of the load: another name makes a separate load."),
+        typer.Option(
+            "--key",
+            metavar="TEXT",
+            help="Name of the load: another name makes a separate load. With --partition, a load replaces the earlier "
+            "one of this name and these values.",
+        ),
     ] = None
-    new: Annotated[bool, typer.Option("--new", help="Start and pay for a new job, even if the load has landed.")] = (
-        False
-    )
+    new: Annotated[
+        bool,
+        typer.Option(
+            "--new",
+            help="Start and pay for a new job, even if the load has landed. With --partition, the load replaces it.",
+        ),
+    ] = False
 
     def naming(self) -> Naming:
         """Return the identity for the load request.

@@ -107,7 +107,7 @@ def _job_advice(orphan: Orphan, root: str, finish: str) -> list[str]:
     by_id = _land(orphan, str(orphan.job_id), root)
     if orphan.state in ("failed", "cancelled"):
         by_id += ", with --allow-partial"
-        if orphan.slot is not None and not orphan.elsewhere:
+        if orphan.run is not None and not orphan.elsewhere:
             return [
                 f"Its job ended as {orphan.state!r}. To land its pages: {by_id}. A retry of what requested it would "
                 "start another job."
@@ -134,7 +134,7 @@ def in_place_of_new(new_key: str | None) -> str:
 def _start_afresh(orphan: Orphan) -> str:
     if orphan.elsewhere:
         return "."
-    return "; to start it again: " + ("--new." if orphan.slot is None else "a new run.")
+    return "; to start it again: " + ("--new." if orphan.run is None else "a new run.")
 
 
 def unreadable_text(load_id: str, why: str) -> str:
@@ -153,7 +153,7 @@ def _start_advice(orphan: Orphan, root: str, finish: str) -> list[str]:
         return [f"Job {orphan.candidates[0]} is probably its job. To land it: {finish}."]
     several = f"{len(orphan.candidates)} jobs may be it: {', '.join(orphan.candidates[:5])}."
     if orphan.kind not in JOB_KINDS:
-        afresh = "start afresh with --new" if orphan.slot is None else "start it in a new run"
+        afresh = "start afresh with --new" if orphan.run is None else "start it in a new run"
         return [several, f"If it does not matter that it may be paid twice, {afresh}."]
     each = "; ".join(_land(orphan, job_id, root) for job_id in orphan.candidates[:5])
     return [several, f"Look at them with `weblake status`, and land the right one: {each}."]
@@ -163,7 +163,7 @@ def _finish(orphan: Orphan, root: str) -> str:
     """Return how to continue the load under its own id."""
     if orphan.elsewhere and orphan.job_id is not None:
         return _land(orphan, orphan.job_id, root)
-    if orphan.slot is not None:
+    if orphan.run is not None:
         return _retry(orphan)
     named = in_place_of_new(orphan.new_key)
     return f"run the same `weblake {_command(orphan)} …` again{named and ', ' + named} (in Python the same call)"
@@ -221,7 +221,7 @@ def _show(found: Unlanded, root: str) -> None:
         kind = each.kind.removesuffix("_scrape")
         output.show_text(f"{each.load_id}  {kind}, requested {each.created_at[:16].replace('T', ' ')} UTC")
         pages = "" if each.submitted is None else f"{each.submitted} URLs, first "
-        asked_by = "" if each.slot is None else f"; {' '.join(each.task) or f'slot {each.slot}'}, run {each.run}"
+        asked_by = "" if each.run is None else f"; {' '.join(each.task) or f'slot {each.slot}'}, run {each.run}"
         _show_line(f"for: {pages}{each.first_target or 'a job started elsewhere'}{asked_by}")
         job = "" if each.job_id is None else f", job {each.job_id}"
         state = "" if each.state is None else f", {each.state}"

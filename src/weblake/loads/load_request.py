@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from typing_extensions import Unpack
 
 from weblake.api import operations, response_json, responses
-from weblake.api.job_kinds import job_kind
+from weblake.api.job_kinds import JOB_KINDS, job_kind
 from weblake.api.operation import Operation
 from weblake.api.options import BatchScrapeOptions, CrawlOptions, ParseOptions, ScrapeOptions
 from weblake.api.options.values import uuid_problem
@@ -187,7 +187,8 @@ class ProgressCallbacks:
 class Naming:
     """What distinguishes loads of the same request in one root."""
 
-    #: A text that the user chooses: another text is another load.
+    #: A text that the user chooses: another text is another load. With path keys, a later load of the key replaces the
+    #: earlier one with the same values.
     key: str | None = None
     #: Whether to make a new load even if the same request has landed before.
     new: bool = False
@@ -209,6 +210,17 @@ class Naming:
         """Return the load id for a request of this kind and body."""
         partition = None if self.partition is None else list(self.partition.items())
         return load_id_of("request", kind, body, self.effective_key, partition)
+
+    def slot(self, kind: str, body: object) -> Slot | None:
+        """Return the slot of a load with path keys; None without.
+
+        A later load of the same key, or without a key of the same request, replaces the earlier one. The pages and
+        files of one command may share a key, so their requests count, too.
+        """
+        if not self.partition:
+            return None
+        whole = (self.key,) if self.key is not None and kind in JOB_KINDS else (self.key, kind, body)
+        return Slot(load_id_of("slot", "request", *whole, list(self.partition.items())), has_partition=True)
 
 
 def check_cost(pages: int, price: float, limit: float | None) -> None:
@@ -240,6 +252,7 @@ def batch(urls: Sequence[str], naming: Naming, **options: Unpack[BatchScrapeOpti
     return LoadRequest(
         kind="batch_scrape",
         load_id=naming.load_id("batch_scrape", body),
+        slot=naming.slot("batch_scrape", body),
         start=lambda key: operations.start_batch_scrape(sent, idempotency_key=key, **options),
         submitted=urls,
         with_urls=lambda others: batch(others, naming, **options),
@@ -274,6 +287,7 @@ def crawl(url: str, naming: Naming, terms: Terms = Terms(), **options: Unpack[Cr
     return LoadRequest(
         kind="crawl",
         load_id=load_id,
+        slot=naming.slot("crawl", body),
         start=lambda key: operations.start_crawl(url, idempotency_key=key, **options),
         first_target=url,
         request_sha=request_digest(sent),
@@ -293,6 +307,7 @@ def scrape(url: str, naming: Naming, **options: Unpack[ScrapeOptions]) -> LoadRe
     return LoadRequest(
         kind="scrape",
         load_id=naming.load_id("scrape", body),
+        slot=naming.slot("scrape", body),
         start=lambda key: with_key(operation, key),
         submitted=(url,),
         first_target=url,
@@ -312,6 +327,7 @@ def parse(file: Path, naming: Naming, **options: Unpack[ParseOptions]) -> LoadRe
     return LoadRequest(
         kind="parse",
         load_id=naming.load_id("parse", identity),
+        slot=naming.slot("parse", identity),
         start=lambda key: with_key(operation, key),
         submitted=None,
         first_target=None,

@@ -368,7 +368,7 @@ def _has_later_generation(dataset: Dataset, intent: Intent) -> bool:
         other.slot == intent.slot
         and (
             other.generation > intent.generation
-            if other.run == intent.run
+            if other.run == intent.run and other.generation != intent.generation
             else intent.slot_has_partition and other.created() > intent.created()
         )
         for other in others

@@ -166,16 +166,16 @@ def test_the_same_state_is_logged_each_minute(
     monkeypatch.setattr("airflow_provider_weblake.observing.time.monotonic", lambda: now[0])
     task_log: Any = logging.getLogger("the.task")
     log = observing.ProgressLog(task_log)
-    poll = events.StatusPolled(kind="crawl", job_id="x", status="scraping", completed=None, total=None)
+    poll = events.StatusPolled(kind="crawl", job_id="x", status="scraping", completed=3, total=None)
     retry = events.RetryScheduled(operation="get_crawl", attempt=1, error="ServiceUnreachable", status=None, pause_s=9)
     with caplog.at_level("INFO", "the.task"):
         for event in [poll] * 18 + [retry] * 18 + [poll]:
             log(event)
             now[0] += 10
     assert [record.getMessage() for record in caplog.records] == [
-        *["crawl x is scraping."] * 3,
+        *["crawl x is scraping: completed 3."] * 3,
         *["get_crawl: ServiceUnreachable; it is tried again in 9 s."] * 3,
-        "crawl x is scraping.",
+        "crawl x is scraping: completed 3.",
     ]
 
 

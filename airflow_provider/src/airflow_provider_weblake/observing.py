@@ -89,9 +89,10 @@ class ProgressLog:
         """Log a poll, a retry, or a start that got no answer."""
         match event:
             case events.StatusPolled():
-                counts = [] if event.completed is None else [f"completed {event.completed} of {event.total}"]
+                of = "" if event.total is None else f" of {event.total}"
+                counts = [] if event.completed is None else [f"completed {event.completed}{of}"]
                 counts += [] if event.credits_used is None else [f"{event.credits_used:.12g} credits"]
-                text = ": ".join([event.status, ", ".join(counts)][: 1 + bool(counts)])
+                text = f"{event.status}: {', '.join(counts)}" if counts else event.status
                 self.say(event.status, f"{orchestration.JobRef(event.kind, event.job_id)} is {text}.")
             case events.RetryScheduled():
                 error = f"{event.error} ({event.status})" if event.status else event.error

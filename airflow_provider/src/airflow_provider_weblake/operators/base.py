@@ -62,7 +62,7 @@ class WeblakeOperator(BaseOperator):
     @contextmanager
     def service(self) -> Iterator[Client]:
         """Return a context manager for a client, whose errors are worded for Airflow and whose progress is logged."""
-        named = f"the connection of {getattr(self, 'to', None)}, or in the worker's environment"
+        named = f"the connection of this path (`to` is {getattr(self, 'to', None)}), or in the worker's environment"
         with in_terms_of(replace(AIRFLOW, storage_keys=named)), self.hook.get_conn() as client:
             client.retry = ProgressLog(self.log).observing(client.retry)
             yield client

@@ -161,7 +161,7 @@ class _SitemapReader:
         # A site without sitemaps may answer with a page.
         if problem and not (file == self._usual and is_html(body)):
             self.problems.append(problem)
-        self.urls.update(dict.fromkeys(url for url in pages if _is_web(url)))
+        self.urls.update(dict.fromkeys(pages))
         return more
 
 
@@ -182,6 +182,11 @@ def _gunzip(fetched: FetchedResponse, max_bytes: int) -> bytes:
 
 def entries(body: bytes, limit: int, base: str, content_type: str = "") -> tuple[list[str], list[str], str]:
     """Return the pages and the sitemaps that a file at `base` lists, and why it may not have been read in full."""
+    pages, more, problem = _entries(body, limit, base, content_type)
+    return [url for url in pages if _is_web(url)], more, problem
+
+
+def _entries(body: bytes, limit: int, base: str, content_type: str) -> tuple[list[str], list[str], str]:
     text = text_of(content_type or "text/plain", body).strip()
     if not text.startswith("<"):
         return [line.strip() for line in text.splitlines()[:limit]], [], ""

@@ -1,28 +1,24 @@
-"""What reading a lake costs through weblake.read, against a DuckDB glob over the same files, before and after
-`weblake compact`.
+"""What reading a lake costs through weblake.read, against a DuckDB glob over the same files.
 
     uv run --group bench python benchmarks/reading.py                 both lakes, about half an hour
     uv run --group bench python benchmarks/reading.py --only loads    one of: loads documents
     uv run --group bench python benchmarks/reading.py --write         also docs/reading-figures.md
 
 Each reading is a fresh process; its imports are not counted. Readers come in turns (A B C, A B C), and the medians
-count. Lakes are made below /tmp/weblake-benchmarks (made_lakes.py), and compacted there. Times hang on the machine:
-what counts is the ratios.
+count. Lakes are made below /tmp/weblake-benchmarks (made_lakes.py). Times hang on the machine: what counts is the
+ratios.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from benchmark_report import BEGIN, DOCS, END, machine
 from made_lakes import SHAPES, make
@@ -102,7 +98,6 @@ print(json.dumps(told | {"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_
 class Lake:
     """One lake as it is read, and what readings of it measured, by what was asked and how."""
 
-    name: str
     root: Path
     files: int
     megabytes: float
@@ -112,40 +107,24 @@ class Lake:
         return statistics.median(run[what] for run in self.runs[asked, how])
 
 
-def lakes(name: str) -> tuple[list[Lake], dict[str, Any]]:
-    """A lake before and after its compaction, and what that one took."""
+def contest(name: str, rounds: int) -> Lake:
+    """Every reading of a lake, in turns."""
     root = make(CACHE, name)
-    new = CACHE / f"lake-{name}-compacted"
-    shutil.rmtree(new, ignore_errors=True)
-    began = time.perf_counter()
-    command = [sys.executable, "-m", "weblake", "compact", str(root), "--to", str(new), "--json"]
-    done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    took = time.perf_counter() - began
-    found = []
-    for each, called in ((root, "as landed"), (new, "compacted")):
-        sizes = [path.stat().st_size for path in each.glob("documents/**/*.parquet")]
-        found.append(Lake(called, each, len(sizes), sum(sizes) / 1e6))
-    return found, done["tables"]["documents"] | {"seconds": took, "loads": done["loads"]}
-
-
-def contest(name: str, rounds: int) -> tuple[list[Lake], dict[str, Any]]:
-    """Every reading of both lakes, in turns."""
-    found, made = lakes(name)
-    files = sorted((found[0].root / "documents").glob("*/*.parquet"))
+    files = sorted((root / "documents").glob("*/*.parquet"))
+    lake = Lake(root, len(files), sum(path.stat().st_size for path in files) / 1e6)
     some = files[len(files) // 2]
     day, load = some.parent.name.partition("=")[2], some.name.partition("-")[0]
     for number in range(rounds):
         for asked, (query, forms) in ASKED.items():
-            for lake in found:
-                for how, what in {"duckdb": query.format(root=lake.root, day=day, load=load), **forms}.items():
-                    run = one(str(lake.root), day, load, how, what)
-                    lake.runs.setdefault((asked, how), []).append(run)
-                    shown = " ".join(f"{key} {value:.2f}" for key, value in run.items())
-                    print(f"  {name} {number + 1}/{rounds} {lake.name}, {asked}, {how}: {shown}", file=sys.stderr)
+            for how, what in {"duckdb": query.format(root=root, day=day, load=load), **forms}.items():
+                run = one(str(root), day, load, how, what)
+                lake.runs.setdefault((asked, how), []).append(run)
+                shown = " ".join(f"{key} {value:.2f}" for key, value in run.items())
+                print(f"  {name} {number + 1}/{rounds} {asked}, {how}: {shown}", file=sys.stderr)
     for asked in ASKED:
-        rows = {run["rows"] for lake in found for (what, _), runs in lake.runs.items() if what == asked for run in runs}
+        rows = {run["rows"] for (what, _), runs in lake.runs.items() if what == asked for run in runs}
         assert len(rows) == 1, f"{asked}: readers differ: {rows}"
-    return found, made
+    return lake
 
 
 def one(*args: str) -> dict[str, float]:
@@ -156,25 +135,22 @@ def one(*args: str) -> dict[str, float]:
     return told
 
 
-def report(name: str, found: list[Lake], made: dict[str, Any]) -> list[str]:
-    """The tables of one lake, as Markdown."""
+def report(name: str, lake: Lake) -> list[str]:
+    """The table of one lake, as Markdown."""
     shape = SHAPES[name]
-    lines = [f"### {shape.loads:,} loads of {shape.documents:,} documents, over {shape.days} days", ""]
-    lines += [
-        f"Compacting took {made['seconds']:.0f} s: {made['files_before']:,} files of "
-        f"{made['bytes_before'] / 1e6:.0f} MB became {made['files']:,} of {made['bytes'] / 1e6:.0f} MB.",
+    lines = [
+        f"### {shape.loads:,} loads of {shape.documents:,} documents, over {shape.days} days",
         "",
-        "| asked | reader | as landed: s | against DuckDB | CPU s | peak MB | compacted: s | against DuckDB | CPU s "
-        "| peak MB |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        f"{lake.files:,} files of {lake.megabytes:.0f} MB.",
+        "",
+        "| asked | reader | s | against DuckDB | CPU s | peak MB |",
+        "|---|---|---|---|---|---|",
     ]
     for asked, (_, forms) in ASKED.items():
         for how in ("duckdb", *forms):
-            cells = []
-            for lake in found:
-                wall = lake.median(asked, how, "wall")
-                cells += [f"{wall:.2f}", f"{wall / lake.median(asked, 'duckdb', 'wall'):.2f}"]
-                cells += [f"{lake.median(asked, how, 'cpu'):.2f}", f"{lake.median(asked, how, 'peak_mb'):.0f}"]
+            wall = lake.median(asked, how, "wall")
+            cells = [f"{wall:.2f}", f"{wall / lake.median(asked, 'duckdb', 'wall'):.2f}"]
+            cells += [f"{lake.median(asked, how, 'cpu'):.2f}", f"{lake.median(asked, how, 'peak_mb'):.0f}"]
             reader = "DuckDB, glob" if how == "duckdb" else f"`weblake.read`, {how}"
             lines.append(f"| {asked} | {reader} | {' | '.join(cells)} |")
     return lines
@@ -189,7 +165,7 @@ def main() -> None:
     CACHE.mkdir(exist_ok=True)
     lines = [machine(given.rounds), ""]
     for name in given.only:
-        lines += [*report(name, *contest(name, given.rounds)), ""]
+        lines += [*report(name, contest(name, given.rounds)), ""]
     print("\n".join(lines))
     if given.write:
         text = PAGE.read_text()

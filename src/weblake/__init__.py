@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weblake import errors, tables, testing, webhooks
     from weblake.client import AsyncClient, Client
-    from weblake.dataset.compaction import compact
-    from weblake.dataset.compaction_record import Compacted
     from weblake.dataset.reading import Reading, read
     from weblake.http.options import HttpOptions
     from weblake.landing import land, land_batch, land_crawl
@@ -26,7 +24,6 @@ __version__ = "0.1.0"
 _MODULE_OF_NAME = {
     "AsyncClient": "weblake.client",
     "Client": "weblake.client",
-    "Compacted": "weblake.dataset.compaction_record",
     "HttpOptions": "weblake.http.options",
     "LandedFile": "weblake.receipt",
     "Orphan": "weblake.loads.orphans",
@@ -34,7 +31,6 @@ _MODULE_OF_NAME = {
     "Receipt": "weblake.receipt",
     "Terms": "weblake.loads.load_request",
     "Unlanded": "weblake.loads.orphans",
-    "compact": "weblake.dataset.compaction",
     "land": "weblake.landing",
     "land_batch": "weblake.landing",
     "land_crawl": "weblake.landing",
@@ -46,7 +42,6 @@ _LAZY_MODULES = ("errors", "tables", "testing", "webhooks")
 __all__ = [
     "AsyncClient",
     "Client",
-    "Compacted",
     "HttpOptions",
     "LandedFile",
     "Orphan",
@@ -54,7 +49,6 @@ __all__ = [
     "Receipt",
     "Terms",
     "Unlanded",
-    "compact",
     "errors",
     "land",
     "land_batch",

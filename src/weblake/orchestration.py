@@ -21,14 +21,13 @@ module does not, and the functions that need it import it when they are called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from weblake import storage
 from weblake.api.job_kinds import JOB_KINDS as JOB_KINDS
 from weblake.api.models import parse_time as parse_time
-from weblake.dataset.layout import is_compacted as is_compacted
 from weblake.dataset.records import Intent as Intent
 from weblake.dataset.records import Job as Job
 from weblake.dataset.root import Dataset as Dataset
@@ -79,7 +78,6 @@ from weblake.urls.shards import url_shards as url_shards
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from weblake.api.models import ActivityEntry
     from weblake.client import Client
@@ -349,12 +347,3 @@ def path_keys(dataset: Dataset, table: str) -> tuple[str, ...]:
     from weblake.dataset.layout import Layout
 
     return Layout(dataset.storage).keys(table)
-
-
-def load_batches(
-    file: pq.ParquetFile, name: str, load_id: str, columns: Sequence[str], batch_size: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one load from a file that its receipt names: the load's own file or a compacted file."""
-    from weblake.dataset import compacted_files
-
-    return compacted_files.load_batches(file, name, load_id, columns, batch_size)

@@ -38,8 +38,6 @@ class Interface:
     key: str = "key"
     new: str = "new=True"
     since: str = "since"
-    #: Followed by a number of bytes.
-    file_size: str = "a file_size of"
     #: After "with": registers a Delta Lake or Iceberg table of a dataset, or removes it from there.
     add_table: str = "weblake.tables.add"
     remove_table: str = "weblake.tables.remove"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import subprocess
@@ -21,7 +20,6 @@ import pytest
 from crash_steps import crash
 
 from weblake.arrow import arrays, document_rows, parquet, schemas
-from weblake.arrow.row_groups import row_group
 from weblake.errors import StorageRefused
 
 WHEN = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
@@ -195,15 +193,6 @@ def test_a_large_batch_is_cut_into_groups(tmp_path: Path) -> None:
     assert max(groups) <= 10
 
 
-def test_an_encoded_row_group_follows_the_rows_before_it(tmp_path: Path) -> None:
-    with parquet.ParquetFile(tmp_path / "x.parquet", schemas.DOCUMENTS) as writer:
-        writer.write(batch_of({"markdown": "1"}))
-        writer.append(row_group(schemas.DOCUMENTS, [batch_of({"markdown": "2"})]))
-        writer.write(batch_of({"markdown": "3"}))
-        assert writer.close().rows == 3
-    assert pq.read_table(tmp_path / "x.parquet")["markdown"].to_pylist() == ["1", "2", "3"]
-
-
 # --- what goes wrong ---
 
 
@@ -301,36 +290,6 @@ def test_a_file_that_the_disk_damaged_is_refused_and_removed(tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_closing_waits_for_background_syncs_and_raises_their_errors(tmp_path: Path, monkeypatch) -> None:
-    """The kernel tells of a write that failed once, and to one: a sync after it would succeed and mean nothing."""
-    monkeypatch.setattr(parquet, "EARLY_SYNC_BYTES", 1)
-    answers, asked = [OSError(errno.EIO, "of the disk"), None, None, None], []
-
-    def sync(path: Path) -> None:
-        asked.append(path)
-        answer = answers[len(asked) - 1]
-        if answer is not None:
-            raise answer
-
-    monkeypatch.setattr(parquet, "_sync", sync)
-    path = tmp_path / "x.parquet"
-    with parquet.ParquetFile(path, schemas.DOCUMENTS) as writer:
-        writer.write(batch_of(FULL))
-        writer.start_sync()
-        writer.start_sync()
-        with pytest.raises(StorageRefused, match="of the disk"):
-            writer.close()
-    assert (asked, list(tmp_path.iterdir())) == ([path], [])
-    with parquet.ParquetFile(path, schemas.DOCUMENTS) as writer:
-        writer.write(batch_of(FULL))
-        writer.start_sync()
-        writer.write(batch_of(FULL))
-        assert writer.close().rows == 2
-        writer.start_sync()
-    assert asked == [path] * 3  # once ahead, once behind the footer
-    assert pq.read_metadata(path).num_rows == 2
-
-
 def test_a_file_with_other_rows_than_were_written_is_refused(tmp_path: Path, monkeypatch) -> None:
     parquet.write_table(tmp_path / "other.parquet", arrays.table(schemas.ACTIVITY, [{}, {}]), b"{}")
     other = (tmp_path / "other.parquet").read_bytes()
@@ -346,14 +305,6 @@ def test_a_file_with_other_rows_than_were_written_is_refused(tmp_path: Path, mon
 def test_a_file_whose_receipt_cannot_be_read_back_is_refused(tmp_path: Path, receipt: bytes) -> None:
     with pytest.raises(StorageRefused, match="receipt"):
         parquet.write_table(tmp_path / "x.parquet", arrays.table(schemas.ACTIVITY, []), receipt)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_with_other_rows_than_those_of_its_loads_is_refused(tmp_path: Path) -> None:
-    writer = parquet.ParquetFile(tmp_path / "x.parquet", schemas.DOCUMENTS)
-    writer.write(batch_of(FULL))
-    with pytest.raises(StorageRefused, match="its rows are not those of its loads"):
-        writer.close(loads={"0" * 16: 2})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -377,7 +328,6 @@ def test_a_file_that_is_not_parquet_or_lacks_a_column_is_refused(tmp_path: Path)
     assert parquet.count_rows(other, "x.parquet") == 1
     with pytest.raises(StorageRefused, match=r"x\.parquet"):
         parquet.read_rows(other, "x.parquet", schemas.ACTIVITY)
-    assert parquet.read_loads(pq.read_metadata(other)) is None
 
 
 FULL_DISK = """

@@ -13,7 +13,7 @@ from time import monotonic
 
 import pytest
 from command_in_process import run_command
-from compaction_lab import intent, land, load_id
+from made_loads import intent, land, load_id
 
 import weblake.loads.load  # noqa: F401 - loaded before a test patches what it imports
 from weblake import cli

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_in_process import run_command
-from compaction_lab import intent, land, load_id
+from made_loads import intent, land, load_id
 
 from weblake.cli.orphans import advice
 from weblake.dataset.records import Job

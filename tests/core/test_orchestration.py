@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from compaction_lab import intent, land, load_id
+from made_loads import intent, land, load_id
 
 from weblake import orchestration
 from weblake.dataset.records import Start
@@ -99,7 +99,6 @@ def test_the_state_of_a_load_is_read_from_the_ledger(tmp_path: Path) -> None:
         ("land_report", "loads.usage.land_report"),
         ("land_activity", "loads.usage.land_activity"),
         ("table_schema", "arrow.schemas.with_keys"),
-        ("load_batches", "dataset.compacted_files.load_batches"),
         ("refuse_memory", "storage.refuse_memory"),
     ],
 )

@@ -88,9 +88,9 @@ def test_the_terms_of_python_and_of_the_command_line(template: str, in_python: s
 
 
 def test_values_are_inserted_unchanged() -> None:
-    remedy = Remedy("Go on with {file_size} {size}, or compact into another root.", {"size": 64})
-    assert remedy.text_for(PYTHON) == "Go on with a file_size of 64, or compact into another root."
-    assert remedy.text_for(COMMAND_LINE) == "Go on with --file-size 64, or compact into another root."
+    remedy = Remedy("Give {max_credits} {credits}, or use {another_root}.", {"credits": 64})
+    assert remedy.text_for(PYTHON) == "Give max_credits 64, or use another root."
+    assert remedy.text_for(COMMAND_LINE) == "Give --max-credits 64, or use another root."
     assert Remedy("{what}", {"what": "{land} {what} \\1"}).text_for(PYTHON) == "{land} {what} \\1"
     assert Remedy.of_text("jobs/{kind}/{land}").text_for(COMMAND_LINE) == "jobs/{kind}/{land}"
 

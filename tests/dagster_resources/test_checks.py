@@ -12,7 +12,6 @@ from checking import Lab, Lake, open_lab, passed, truncate
 from landed_loads import REFUSED_URL, landed
 from odd_site import OddSite
 
-import weblake
 from dagster_weblake.checks import build_document_checks, build_usage_checks, builders
 from dagster_weblake.checks.findings import CHECKS
 from dagster_weblake.metadata import definition_metadata, load_metadata
@@ -98,23 +97,6 @@ def test_two_addresses_of_one_page_are_duplicates(weblake_service: WeblakeServic
     assert found.metadata["duplicate_urls"].value == 2
     assert f"| `{odd.url}/page` | 3 |" in str(found.metadata["first_duplicates"].value)
     assert passed(lab.check(docs, build_document_checks(docs, max_duplicate_urls=2)))["duplicate_urls"]
-
-
-def test_a_load_of_a_compacted_root_is_checked_alone(weblake_service: WeblakeService, site, local_root: str) -> None:
-    """Its file holds other loads, too."""
-    for key in ("a", "b", "c"):
-        landed(weblake_service, local_root, [*site.pages(2), REFUSED_URL], key=key)
-    new = f"{local_root}-new"
-    weblake.compact(local_root, to=new)
-    for key in ("a", "b", "c"):
-        dataset, landing = landed(weblake_service, new, [*site.pages(2), REFUSED_URL], key=key)
-        metadata = load_metadata(dataset, landing, partitioned=False)
-        assert len(str(metadata["preview"].value).splitlines()) == 4
-        assert "| 1 |" in str(metadata["outcomes"].value)
-    docs = asset_of(lambda: (dataset, landing))
-    with open_lab(new) as other:
-        found = other.run(docs, build_document_checks(docs, max_error_ratio=1.0))
-    assert passed(found) == dict.fromkeys(ALL, True)
 
 
 def test_the_most_frequent_duplicate_urls_are_named(weblake_service: WeblakeService, site, lab: Lab) -> None:

@@ -65,18 +65,14 @@ def test_a_replaced_load_is_read_from_its_replacement(instance: dg.DagsterInstan
     assert seen[0].num_rows == 4
 
 
-@pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("table", [pa.Table, pl.LazyFrame])
 def test_a_load_that_is_replaced_while_it_is_read_is_read_from_its_replacement(
-    instance: dg.DagsterInstance, lake: Lake, monkeypatch: pytest.MonkeyPatch, table: type, compacted: bool
+    instance: dg.DagsterInstance, lake: Lake, monkeypatch: pytest.MonkeyPatch, table: type
 ) -> None:
     sites = dg.StaticPartitionsDefinition(["a", "b"])
     docs = docs_of(lake, [], partitions_def=sites)
     for partition in ("a", "b"):
         run(instance, lake.root, docs, partition_key=partition)
-    if compacted:
-        weblake.compact(lake.root, to=f"{lake.root}-new")
-        lake = Lake(f"{lake.root}-new", lake.client, lake.site)
     select = io_manager.rows_of
     selections: list[object] = []
 

@@ -234,16 +234,6 @@ def test_a_load_whose_run_died_before_its_documents_stops_no_other_load(
     assert [row.receipt.load_id for row in history.history(dataset)] == [new.load_id, old.load_id]
 
 
-def test_a_second_generation_retires_a_first_one_that_an_early_version_landed(tmp_path: Path) -> None:
-    """Early versions had no index of slots; it is built before the first load that may replace another one."""
-    dataset = Dataset.at(LocalStorage(tmp_path))
-    land(dataset, intent(1))
-    for name in dataset.storage.list(layout.SLOTS):
-        dataset.storage.delete(name)
-    land(dataset, intent(2, generation=1))
-    assert visible(tmp_path) == [f"{2:016x}"]
-
-
 def test_an_entry_with_an_impossible_date_is_made_again_from_the_records(tmp_path: Path) -> None:
     dataset = Dataset.at(LocalStorage(tmp_path))
     older = intent(1, partition=True)
@@ -272,19 +262,6 @@ def test_a_load_that_cannot_be_indexed_is_in_no_other_group(tmp_path: Path) -> N
     dataset.storage.create(done, whole or b"")
     land(dataset, intent(3, partition=True))
     assert visible(tmp_path) == [f"{n:016x}" for n in (1, 2, 3)]
-
-
-def test_an_index_that_is_built_leaves_out_the_loads_that_were_replaced(tmp_path: Path) -> None:
-    """A root may have any number of them, and each would be retired again."""
-    dataset = Dataset.at(LocalStorage(tmp_path))
-    for n in (1, 2):
-        land(dataset, intent(n, partition=True))
-    for name in dataset.storage.list(layout.SLOTS):
-        dataset.storage.delete(name)
-    newest = dataset.slots.from_records(f"{2:016x}")
-    assert newest is not None
-    assert dataset.slots.others(newest, lambda load_id: None) == []
-    assert [Path(name).stem for name in dataset.storage.list(layout.SLOTS)] == [f"{2:016x}", "index"]
 
 
 @pytest.mark.parametrize("partition", [False, True])

@@ -14,8 +14,8 @@ from slot_loads import DAMAGES, Lab, newer_weblake, overwrite, this_weblake
 from weblake.dataset import history, landed_loads, layout, ledger
 from weblake.dataset.root import Dataset
 from weblake.errors import StorageRefused
-from weblake.loads import generations, orphans, recovery
-from weblake.loads.load_request import LoadRequest, Task
+from weblake.loads import orphans, recovery
+from weblake.loads.load_request import LoadRequest
 from weblake.storage import Storage
 
 #: The steps at which the record of a load is damaged, and which of its records exist then.
@@ -133,40 +133,6 @@ def test_loads_of_two_versions_that_land_out_of_order_leave_the_newest_visible(n
     assert lab.visible == {new.load_id}
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["next run", "task cleared"])
-def test_a_root_without_a_slot_index_is_usable(again: bool) -> None:
-    """A root as written before there was an index: the first landing that may retire a load builds it."""
-    lab = Lab()
-    first, other = lab.request("task", "run-1"), lab.request("other", "run-1")
-    lab.land(first)
-    lab.land(other)
-    for name in lab.dataset.storage.list(layout.SLOTS):
-        lab.dataset.storage.delete(name)
-    second = lab.request("task", "run-2")
-    if again:
-        task = Task(("airflow", "dag", "task", -1), "run-1", "max_tries=2")
-        second = generations.place_generation(second, task, 1)
-    lab.land(second)
-    assert lab.visible == {second.load_id, other.load_id}
-    lab.land(lab.request("other", "run-2"))
-    assert len(lab.visible) == 2
-    assert other.load_id not in lab.visible
-
-
-def test_a_damaged_slot_index_is_rebuilt() -> None:
-    lab = Lab()
-    lab.land(lab.request("task", "run-1"))
-    for name in lab.dataset.storage.list(layout.SLOTS):
-        lab.dataset.storage.delete(name)
-    lab.dataset.storage.create(layout.SLOT_INDEX, b"{")
-    second = lab.request("task", "run-2")
-    lab.land(second)
-    assert lab.visible == {second.load_id}
-    index = lab.dataset.storage.read(layout.SLOT_INDEX)
-    assert index is not None
-    assert index != b"{", "each later load would read the whole ledger"
-
-
 def test_an_entry_of_the_index_that_is_of_another_load_is_not_believed() -> None:
     lab = Lab()
     first, other = lab.request("task", "run-1"), lab.request("other", "run-1")
@@ -179,24 +145,6 @@ def test_an_entry_of_the_index_that_is_of_another_load_is_not_believed() -> None
     second = lab.request("task", "run-2")
     lab.land(second)
     assert lab.visible == {second.load_id, other.load_id}
-
-
-def test_a_load_that_could_not_be_indexed_is_retired_once_it_is_readable() -> None:
-    lab = Lab()
-    first = lab.request("task", "run-1")
-    lab.land(first)
-    storage, name = lab.dataset.storage, f"_weblake/ledger/{first.load_id}.json"
-    for each in storage.list(layout.SLOTS):
-        storage.delete(each)
-    whole = storage.read(name)
-    assert whole is not None
-    overwrite(storage, name, DAMAGES["cut off"])
-    second, third = lab.request("task", "run-2"), lab.request("task", "run-3")
-    lab.land(second)
-    assert lab.visible == {first.load_id, second.load_id}
-    overwrite(storage, name, lambda _: whole)
-    lab.land(third)
-    assert lab.visible == {third.load_id}
 
 
 class CountingStorage:

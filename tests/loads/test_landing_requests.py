@@ -10,7 +10,6 @@ import pytest
 from aiobotocore.client import AioBaseClient
 from task_lab import RETRY, TaskLab, task_lab
 
-import weblake
 from weblake import Terms, orchestration
 from weblake.dataset.root import open_dataset
 from weblake.loads import load
@@ -63,8 +62,4 @@ def test_a_landing_that_replaces_a_load_sends_few_requests(
 
     for run in ("run-1", "run-2", "run-3"):
         land(run, s3_root)
-    sent_few()
-    compacted = f"{s3_root}-compacted"
-    weblake.compact(s3_root, to=compacted)
-    land("run-4", compacted)
     sent_few()

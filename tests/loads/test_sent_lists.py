@@ -200,37 +200,6 @@ def as_an_earlier_version_left_it(lab: TaskLab, request: LoadRequest, *, with_li
             storage.replace(layout.submitted_path(request.load_id), scratch / "list")
 
 
-def test_a_load_that_an_earlier_version_started_for_another_process_lands(lab: TaskLab) -> None:
-    request = lab.placed(RETRY)
-    as_an_earlier_version_left_it(lab, request, with_list=True)
-    receipt = detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS).receipt
-    assert (receipt.submitted, receipt.stored, kept(lab)) == (3, 3, [])
-
-
-@pytest.mark.parametrize(
-    ("with_list", "message"),
-    [
-        (False, "The list that was sent is not on record"),
-        (True, "the list has changed since the job was started; landing what was sent"),
-    ],
-)
-def test_a_load_that_an_earlier_version_started_lands_with_another_list(
-    lab: TaskLab, caplog: pytest.LogCaptureFixture, message: str, *, with_list: bool
-) -> None:
-    request = lab.placed(RETRY)
-    as_an_earlier_version_left_it(lab, request, with_list=with_list)
-    receipt = load.land(lab.client, lab.dataset, other_list(lab, request, LONGER), FAST_POLLS).receipt
-    assert (receipt.submitted, receipt.stored) == (3, 3)
-    assert message in caplog.text
-
-
-def test_a_missing_list_without_a_digest_is_reported(lab: TaskLab) -> None:
-    request = lab.placed(RETRY)
-    as_an_earlier_version_left_it(lab, request, with_list=False)
-    with pytest.raises(errors.StorageRefused, match="gone"):
-        detached.collect(lab.client, lab.dataset, request.load_id, FAST_POLLS)
-
-
 def test_the_command_line_lands_the_list_that_was_sent(lab: TaskLab, capsys: pytest.CaptureFixture[str]) -> None:
     from weblake import output
 

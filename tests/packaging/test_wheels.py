@@ -99,7 +99,7 @@ def test_a_pyarrow_that_does_not_go_with_numpy_is_named(tmp_path: Path) -> None:
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name == 'pyarrow': raise ImportError('pyarrow requires NumPy 2.0 or newer, found 1.26.4')\n"
         "sys.meta_path.insert(0, Refusing())\n"
-        f"sys.argv = ['weblake', 'compact', {str(tmp_path)!r}, '--to', {str(tmp_path / 'new')!r}]\n"
+        f"sys.argv = ['weblake', 'table', 'add', {str(tmp_path)!r}, 'delta']\n"
         "from weblake.cli import main\n"
         "main()\n"
     )

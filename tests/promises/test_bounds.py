@@ -24,9 +24,6 @@ BOUNDS: dict[str, dict[str, object]] = {
     },
     "api.options.rules": {"DEFAULT_TIMEOUT_MS": 60_000},
     "api.options.values": {"MAX_FILE_BYTES": 50 * MB, "MAX_DEPTH": 100},
-    "dataset.compacted_files": {"ROUNDS": 50},
-    "dataset.compacted_ledger": {"_MAX_STARTS": 20},  # as many as MAX_STARTS of loads.starts
-    "dataset.compaction": {"FILE_SIZE": 256_000_000},
     "dataset.layout": {"MAX_VALUE": 200, "MAX_SEGMENT": 255},
     "embedded": {"FIND_TIMEOUT_S": 10.0},
     "http.aiohttp_transport": {"MAX_FIELD": 100 << 10},

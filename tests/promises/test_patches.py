@@ -96,8 +96,10 @@ def test_modules_that_import_a_patched_name_are_loaded_before(path: Path) -> Non
 
 def test_a_module_that_is_loaded_late_is_found(tmp_path: Path) -> None:
     file = tmp_path / "test_it.py"
-    file.write_text("from weblake.dataset import merging\n\npatch.setattr(merging, 'copy_file', None)\n")
-    assert late_imports(file) == ["weblake.dataset.compaction"]
+    file.write_text("from weblake.dataset import arrow_files\n\npatch.setattr(arrow_files, 'batches', None)\n")
+    assert late_imports(file) == ["weblake.dataset.lazy_frames"]
     file = tmp_path / "test_that.py"
-    file.write_text("from weblake.dataset import compaction, merging\n\npatch.setattr(merging, 'copy_file', None)\n")
+    file.write_text(
+        "from weblake.dataset import arrow_files, lazy_frames\n\npatch.setattr(arrow_files, 'batches', None)\n"
+    )
     assert late_imports(file) == []

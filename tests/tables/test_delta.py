@@ -372,29 +372,6 @@ def test_a_replaced_load_whose_file_is_gone_is_taken_out_of_a_table_with_merged_
     assert (status.in_step, status.loads, status.rows) == (True, 3, 9)
 
 
-def test_a_dataset_whose_rows_only_the_table_has_is_not_compacted(lab: TaskLab, tmp_path: Path) -> None:
-    """The table's own maintenance has merged the files, and has deleted those of the dataset."""
-    lab.keys = None
-    loads = [lab.land(RETRY).receipt.load_id]
-    lab.run = "run-2"
-    loads.append(lab.land(RETRY).receipt.load_id)
-    tables.add(lab.root, "delta")
-    tables.sync(lab.root)
-    table = DeltaTable(lab.root / "documents")
-    table.optimize.compact()
-    assert weblake.compact(lab.root, to=tmp_path / "before").tables["documents"].rows == 6
-    assert len(table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)) == 2
-    new = tmp_path / "new"
-    with pytest.raises(StorageRefused, match="the delta table documents may have its rows") as refused:
-        weblake.compact(lab.root, to=new)
-    assert min(loads) in refused.value.message
-    assert "weblake.tables.remove" in refused.value.hint
-    with pytest.raises(StorageRefused, match="is not a complete dataset yet"):
-        weblake.read(new).to_table()
-    tables.remove(lab.root, "delta")
-    assert weblake.compact(lab.root, to=new).tables["documents"].rows == 0
-
-
 @proves(
     "2.10",
     at="src/weblake/tables/delta.py",
@@ -511,29 +488,6 @@ def test_the_entry_of_a_load_that_was_retired_without_the_table_is_removed(lab: 
 def _table_id(lab: TaskLab) -> str:
     (table,) = tables.list_tables(lab.root)
     return table.table_id
-
-
-def test_a_compaction_leaves_the_table_and_the_replaced_files_behind(lab: TaskLab, tmp_path: Path) -> None:
-    lab.land(RETRY)
-    tables.add(lab.root, "delta")
-    tables.sync(lab.root)
-    lab.run = "run-2"
-    second = lab.land(RETRY).receipt
-    tables.sync(lab.root)
-    new = tmp_path / "new"
-    weblake.compact(lab.root, to=new)
-    assert weblake.read(new).to_table().column("load_id").to_pylist() == [second.load_id] * 3
-    assert tables.list_tables(new) == []
-    assert not (new / "documents" / "_delta_log").exists()
-
-
-def test_a_compacted_dataset_is_refused(lab: TaskLab, tmp_path: Path) -> None:
-    for number in range(2):  # two loads of one folder become one file
-        weblake.land_batch([f"http://pages.test/{number}"], to=lab.root, client=lab.client)
-    new = tmp_path / "new"
-    weblake.compact(lab.root, to=new)
-    with pytest.raises(StorageRefused, match="was compacted"):
-        tables.add(new, "delta")
 
 
 def test_wrong_arguments_are_refused_with_a_remedy(lab: TaskLab, tmp_path: Path) -> None:

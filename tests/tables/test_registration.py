@@ -19,19 +19,11 @@ from table_lab import FORMATS, add, land, options_of, rows, sync
 from task_lab import RETRY, TaskLab
 
 from weblake import tables
-from weblake.dataset import layout
 from weblake.dataset.registered_tables import TableRecords
 from weblake.dataset.root import open_dataset
 from weblake.errors import InvalidOption, StorageRefused
 from weblake.loads import retirement
 from weblake.tables import registration
-
-
-def test_the_new_root_of_an_unfinished_compaction_cannot_have_a_table(lab: TaskLab) -> None:
-    land(lab, "run-1", "a")
-    lab.dataset.storage.create(layout.COMPACTION, b"{}")
-    with pytest.raises(StorageRefused, match="is not a complete dataset yet"):
-        add(lab, "delta")
 
 
 def test_a_table_whose_log_was_deleted_is_removed_and_added_again(lab: TaskLab) -> None:

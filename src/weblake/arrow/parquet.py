@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -21,19 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import Self
 
-from weblake.arrow.row_groups import MAGIC, Footer, RowGroup, RowGroupBuffer, row_group
+from weblake.arrow.row_groups import RowGroupBuffer, writer
 from weblake.arrow.schemas import SCHEMA_VERSION
-from weblake.background import run_in_thread
 from weblake.errors import StorageRefused
 
 #: Maximum bytes of Arrow data of a row group. It is closed at half of this size, so a chunk of 10 MB is one row group.
 GROUP_BYTES = 16 << 20
-#: Minimum bytes written for which an fsync in a separate thread saves time.
-EARLY_SYNC_BYTES = 8 << 20
 
 #: Keys of the footer's metadata.
 RECEIPT_KEY = b"weblake.receipt"
-LOADS_KEY = b"weblake.loads"
 VERSION_KEY = b"weblake.schema_version"
 
 
@@ -47,10 +42,11 @@ class Written:
 
 
 class ParquetFile:
-    """Writes record batches of one schema to a new Parquet file; at most one row group is in memory.
+    """Writes record batches of one schema to a new Parquet file.
 
-    Use it as a context manager: on exit without `close`, or by an exception, it removes the file. Raises StorageRefused
-    for errors of the disk (full, read-only, a file of that name exists).
+    Another thread encodes one row group while the caller makes the next one, so at most two are in memory. Use it as a
+    context manager: on exit without `close`, or by an exception, it removes the file. Raises StorageRefused for errors
+    of the disk (full, read-only, a file of that name exists).
     """
 
     def __init__(self, path: Path, schema: pa.Schema, *, group_bytes: int = GROUP_BYTES) -> None:
@@ -59,14 +55,16 @@ class ParquetFile:
         #: Rows received so far, written to disk or not.
         self.rows = 0
         self._buffer = RowGroupBuffer(group_bytes)
-        self._footer = Footer(schema)
-        self._open: IO[bytes] | None = None
-        #: The fsync of the first part of the file, if it was started.
-        self._early_sync: Future[None] | None = None
+        self._is_open = False
+        #: The row group that is being encoded.
+        self._encoding: Future[None] | None = None
         with self._storage():
-            self._open = self.path.open("xb", buffering=0)
+            self.path.open("xb").close()
         with self._storage(), self._remove_on_error():
-            self._write_bytes(MAGIC)
+            self._sink = pa.OSFile(str(self.path), "wb")
+            self._writer = writer(self._sink, schema)
+            self._thread = ThreadPoolExecutor(1, "weblake-parquet")
+            self._is_open = True
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch of exactly this schema; full row groups are written to disk."""
@@ -75,65 +73,40 @@ class ParquetFile:
             if not batch.schema.equals(self.schema):
                 raise ValueError(f"A batch for {self.path.name} has another schema than the file.")
             for group in self._buffer.add(batch):
-                self._append(row_group(self.schema, group))
+                self._append(group)
             self.rows += batch.num_rows
 
-    def append(self, group: RowGroup) -> None:
-        """Append a row group of this schema that was encoded by `row_group`, after all rows so far."""
-        self._require_open()
-        with self._storage(), self._remove_on_error():
-            self._flush()
-            self._append(group)
-            self.rows += group.rows
-
-    def start_sync(self) -> None:
-        """Start an fsync of the bytes written so far in another thread, so that `close` takes less time."""
-        if self._early_sync is None and self._open is not None and self._open.tell() >= EARLY_SYNC_BYTES:
-            self._early_sync = run_in_thread(partial(_sync, self.path))
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Bytes written to disk so far, and bytes of Arrow data in the incomplete row group."""
-        return self._require_open().tell(), self._buffer.bytes
-
-    def close(
-        self,
-        receipt_json: bytes | None = None,
-        *,
-        loads: Mapping[str, int] | None = None,
-        version: bytes = str(SCHEMA_VERSION).encode(),
-    ) -> Written:
+    def close(self, receipt_json: bytes | None = None) -> Written:
         """Write the footer, sync the file to disk, verify it, and return its path, rows and bytes.
 
-        `receipt_json` is one JSON object for the footer of the file of a single load; `read_receipt` returns it.
-        `loads` is for a file of several loads: row counts by load id, in file order; `read_loads` returns it.
-        `version` is the version of the file's columns.
+        `receipt_json` is one JSON object for the footer; `read_receipt` returns it.
         """
-        file = self._require_open()
+        self._require_open()
         with self._storage(), self._remove_on_error():
-            self._flush()
-            footer = {VERSION_KEY: version}
+            self._append(self._buffer.rest())
+            self._wait()
+            footer = {VERSION_KEY: str(SCHEMA_VERSION).encode()}
             if receipt_json is not None:
                 footer[RECEIPT_KEY] = receipt_json
-            if loads is not None:
-                footer[LOADS_KEY] = json.dumps(list(loads.items())).encode()
-            self._write_bytes(self._footer.serialize(footer))
-            file.close()
-            self._open = None
-            if self._early_sync is not None:
-                self._early_sync.result()  # the kernel reports an fsync error only once, so check this first result
+            self._writer.add_key_value_metadata(footer)
+            self._writer.close()
+            self._sink.close()
             _sync(self.path)
-            self._check(receipt_json, loads)
+            self._check(receipt_json)
+            self._is_open = False
+            self._thread.shutdown()
             return Written(self.path, self.rows, self.path.stat().st_size)
 
     def abort(self) -> None:
         """Remove the file, unless `close` has returned it."""
-        file, self._open = self._open, None
-        self._buffer.rest()
-        if file is not None:
-            with suppress(OSError):
-                file.close()
-            self.path.unlink(missing_ok=True)
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._thread.shutdown()  # the row group that is being encoded uses the writer
+        for part in (self._writer, self._sink):
+            with suppress(OSError, pa.ArrowException):
+                part.close()
+        self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self
@@ -143,26 +116,22 @@ class ParquetFile:
     ) -> None:
         self.abort()
 
-    def _require_open(self) -> IO[bytes]:
-        if self._open is None:
+    def _require_open(self) -> None:
+        if not self._is_open:
             raise ValueError(f"{self.path.name} is closed.")
-        return self._open
 
-    def _write_bytes(self, part: bytes | pa.Buffer) -> None:
-        file, rest = self._require_open(), memoryview(part)
-        while rest:
-            rest = rest[file.write(rest) :]
-
-    def _flush(self) -> None:
-        group = self._buffer.rest()
+    def _append(self, group: list[pa.RecordBatch]) -> None:
+        self._wait()
         if group:
-            self._append(row_group(self.schema, group))
+            table = pa.Table.from_batches(group, schema=self.schema)
+            self._encoding = self._thread.submit(self._writer.write_table, table, row_group_size=table.num_rows)
 
-    def _append(self, group: RowGroup) -> None:
-        self._write_bytes(group.body)
-        self._footer.add(group)
+    def _wait(self) -> None:
+        encoding, self._encoding = self._encoding, None
+        if encoding is not None:
+            encoding.result()
 
-    def _check(self, receipt_json: bytes | None, loads: Mapping[str, int] | None) -> None:
+    def _check(self, receipt_json: bytes | None) -> None:
         try:
             with self.path.open("rb") as file, pq.ParquetFile(file) as parquet:
                 metadata, schema = parquet.metadata, parquet.schema_arrow
@@ -174,8 +143,6 @@ class ParquetFile:
             raise _storage_error(self.path, f"it reads back {metadata.num_rows} rows where {self.rows} were written")
         if receipt_json is not None and _receipt(metadata) is None:
             raise _storage_error(self.path, "its receipt does not read back")
-        if loads is not None and (read_loads(metadata) != loads or sum(loads.values()) != self.rows):
-            raise _storage_error(self.path, "its rows are not those of its loads")
 
     @contextmanager
     def _storage(self) -> Iterator[None]:
@@ -192,7 +159,7 @@ class ParquetFile:
             yield
         except BaseException:
             self.abort()
-            self.path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)  # also of a file that was never opened
             raise
 
 
@@ -220,24 +187,10 @@ def read_receipt(source: Path | str | IO[bytes]) -> dict[str, object] | None:
 
 def columns_in_file(file: pq.ParquetFile, columns: Sequence[str], table: pa.Schema) -> list[str]:
     """Return the given columns that the file has; a file of the current schema version has all columns of its table."""
-    same = read_version(file.metadata) == str(SCHEMA_VERSION).encode()
+    found: Mapping[bytes, bytes] = file.metadata.metadata or {}
+    same = found.get(VERSION_KEY) == str(SCHEMA_VERSION).encode()
     there = set(table.names if same else file.schema_arrow.names)
     return [column for column in columns if column in there]
-
-
-def read_loads(metadata: pq.FileMetaData) -> dict[str, int] | None:
-    """Return the row counts of a compacted file by load id, or None for any other file."""
-    found: Mapping[bytes, bytes] = metadata.metadata or {}
-    try:
-        return {str(load_id): int(rows) for load_id, rows in json.loads(found[LOADS_KEY])}
-    except (KeyError, ValueError, TypeError, RecursionError):
-        return None
-
-
-def read_version(metadata: pq.FileMetaData) -> bytes:
-    """Return the version of a file's columns, as its footer has it; 0 if it has none."""
-    found: Mapping[bytes, bytes] = metadata.metadata or {}
-    return found.get(VERSION_KEY, b"0")
 
 
 def count_rows(source: IO[bytes], name: str) -> int:

@@ -21,7 +21,6 @@ COMMAND_LINE = Interface(
     key="--key",
     new="--new",
     since="--since",
-    file_size="--file-size",
     base_url="WEBLAKE_BASE_URL",
     api_key="WEBLAKE_API_KEY",
     insecure="--insecure (WEBLAKE_INSECURE=1)",

@@ -1,1 +1,1 @@
-"""Files, ledger, slot index, reading and compaction of a dataset root. Nothing here sends a request to the service."""
+"""Files, ledger, slot index and reading of a dataset root. Nothing here sends a request to the service."""

@@ -31,10 +31,6 @@ LISTS = "_weblake/lists"
 SLOTS, SLOT_ENTRY, SLOT_PUBLISHING = "_weblake/slots", ".json", ".publishing"
 #: Its presence states that every landed load with a slot is in the index; it lists the loads that were unreadable.
 SLOT_INDEX, EMPTY_SLOT_INDEX = f"{SLOTS}/index.json", b'{"version":1,"unreadable":[]}'
-#: The archived records of retired loads, in a root that `weblake compact` has made (ledger_archive.py).
-RETIRED = "_weblake/retired"
-#: The loads that have been removed, or are to be removed, from files that hold several loads.
-REMOVED = "_weblake/removed"
 #: The records of the Delta Lake and Iceberg tables of a dataset (registered_tables.py).
 TABLES = "_weblake/tables"
 #: Loads that have landed or were retired and that a table has not committed yet.
@@ -47,8 +43,6 @@ KEPT = "_weblake/kept"
 DELTA_COPIES = "delta"
 #: Entries of the service's activity list that a run has read and that are not yet merged into a day's file.
 PENDING_ACTIVITY = "_weblake/activity"
-#: The records of `weblake compact` in the new root: the first at its start, the second when the root is complete.
-COMPACTION, COMPACTED = "_weblake/compaction.json", "_weblake/compacted.json"
 
 #: The partition keys of the load tables by default.
 DEFAULT_KEYS = ("load_date",)
@@ -74,14 +68,12 @@ FIXED_KEYS = {"usage_periods": ("report", "period"), "activity": ("activity_date
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
 _ESCAPED = re.compile(r"""["#%'*/:=?\\{}\[\]^]""")
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-#: The names of data files: of one load, of several, and of a report.
-_DATA = re.compile(r"[0-9a-f]{16}-(00000|compacted)\.parquet|(usage|activity)\.parquet")
+#: The names of data files: of a load and of a report.
+_DATA = re.compile(r"[0-9a-f]{16}-00000\.parquet|(usage|activity)\.parquet")
 #: Hive's name for null: readers would return null for this value.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _MONTH, _DAY = re.compile(r"\d{4}-(0[1-9]|1[0-2])"), re.compile(r"\d{4}-\d{2}-\d{2}")
 _VERSION = 1
-#: End of the name of a file that holds several loads; the part before it is the id of the first load in the file.
-_COMPACTED = "-compacted.parquet"
 
 
 def check_partition(partition: Mapping[str, str]) -> None:
@@ -123,19 +115,6 @@ def load_path(table: str, partition: Mapping[str, str] | None, created: datetime
     return f"{_table(table)}/{_folders(keys)}/{checked_load_id(load_id)}-00000.parquet"
 
 
-def compacted_path(folder: str, load_id: str) -> str:
-    """Return the path of a file that holds several loads of one folder of a table, named after the first load in it.
-
-    A load is in one file only, so names are unique.
-    """
-    return f"{folder}/{checked_load_id(load_id)}{_COMPACTED}"
-
-
-def is_compacted(name: str) -> bool:
-    """Return whether a file may hold several loads; any other file of weblake holds the load that it is named after."""
-    return name.endswith(_COMPACTED)
-
-
 def is_data(name: str) -> bool:
     """Return whether weblake has written a file of a table: the log of a Delta Lake table is in the same folder, and
     its maintenance writes files of its own beside those of the loads.
@@ -144,21 +123,8 @@ def is_data(name: str) -> bool:
 
 
 def load_id_in(name: str) -> str:
-    """Return the part of a file's name where the file of a single load has its load id."""
+    """Return the load id in the name of a load's file."""
     return name.rpartition("/")[2].partition("-")[0]
-
-
-def check_whole(storage: Storage) -> None:
-    """Refuse a root that `weblake compact` has not finished: records of its loads may be missing there.
-
-    Raises:
-        StorageRefused: The compaction that makes this root has not finished.
-    """
-    if storage.read(COMPACTION) is not None and storage.read(COMPACTED) is None:
-        raise StorageRefused(
-            f"{storage.url} is not a complete dataset yet: its compaction has not finished.",
-            hint="Wait until it has finished. If it was stopped, run the same compaction again: it continues.",
-        )
 
 
 def check_holds_dataset(storage: Storage) -> None:
@@ -209,16 +175,6 @@ def slot_entry_path(group: str, load_id: str) -> str:
 def publishing_path(group: str, load_id: str) -> str:
     """Return the path of the note that a load of a group is being published, or was by a run that died meanwhile."""
     return f"{SLOTS}/{checked_load_id(group)}/{checked_load_id(load_id)}{SLOT_PUBLISHING}"
-
-
-def retired_path(shard: int) -> str:
-    """Return the path of one shard of the archived records of retired loads."""
-    return f"{RETIRED}/{shard:05d}.json.gz"
-
-
-def removed_folder(name: str) -> str:
-    """Return the folder that lists the loads to be removed from a compacted file."""
-    return f"{REMOVED}/{name.partition('/')[0]}/{load_id_in(name)}"
 
 
 def usage_path(report: str, period: str) -> str:
@@ -302,8 +258,6 @@ class Layout:
             )
 
     def _first(self, table: str, keys: tuple[str, ...]) -> LayoutRecord:
-        # Nothing has landed in this root yet, so the index of slots is complete from the first load on.
-        self._storage.create(SLOT_INDEX, EMPTY_SLOT_INDEX)
         tables = {**dict.fromkeys(LOAD_TABLES, keys), **FIXED_KEYS}
         record = LayoutRecord(version=_VERSION, tables=tables)
         # Equal bytes from another writer mean the same keys, so this record needs no nonce.

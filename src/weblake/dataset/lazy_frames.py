@@ -7,7 +7,7 @@ any other column is read: most bytes of a page table are text columns that filte
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import polars as pl
@@ -17,8 +17,7 @@ from polars.io.plugins import register_io_source
 
 from weblake.arrow import parquet
 from weblake.dataset import layout
-from weblake.dataset.arrow_files import with_keys
-from weblake.dataset.compacted_files import batches
+from weblake.dataset.arrow_files import batches, with_keys
 from weblake.dataset.prefetch import Source, in_order
 from weblake.storage import Storage
 
@@ -29,14 +28,9 @@ FRAME_ROWS, FRAME_BYTES = 1024, 4 << 20
 _MATCHES = "*matches"
 
 
-def lazy_frame(
-    storage: Storage, names: Sequence[str], schema: pa.Schema, loads: Collection[str] | None = None
-) -> pl.LazyFrame:
-    """Return the files as one LazyFrame with exactly this schema; columns that the files lack are path keys.
-
-    With `loads`, only the rows of these loads are read from files that hold several loads.
-    """
-    source = partial(_frames, storage, tuple(names), schema, loads)
+def lazy_frame(storage: Storage, names: Sequence[str], schema: pa.Schema) -> pl.LazyFrame:
+    """Return the files as one LazyFrame with exactly this schema; columns that the files lack are path keys."""
+    source = partial(_frames, storage, tuple(names), schema)
     return register_io_source(source, schema=_frame(schema.empty_table()).schema)
 
 
@@ -44,7 +38,6 @@ def _frames(
     storage: Storage,
     names: Sequence[str],
     schema: pa.Schema,
-    loads: Collection[str] | None,
     columns: list[str] | None,
     predicate: pl.Expr | None,
     n_rows: int | None,
@@ -56,7 +49,7 @@ def _frames(
         names = [name for name in names if _possible(predicate, layout.keys_of(name))]
 
     def opened(name: str, source: Source) -> _File:
-        return _File(pq.ParquetFile(source), layout.keys_of(name), schema, loads if layout.is_compacted(name) else None)
+        return _File(pq.ParquetFile(source), layout.keys_of(name), schema)
 
     if predicate is not None and n_rows is None:
         yield from in_order(storage, names, lambda name, source: opened(name, source).matching(wanted, predicate))
@@ -97,11 +90,8 @@ def _gathered(batches: Iterable[pa.RecordBatch], most: int | None) -> Iterator[p
 class _File:
     """One open Parquet file of a table."""
 
-    def __init__(
-        self, file: pq.ParquetFile, keys: Mapping[str, str], schema: pa.Schema, loads: Collection[str] | None
-    ) -> None:
+    def __init__(self, file: pq.ParquetFile, keys: Mapping[str, str], schema: pa.Schema) -> None:
         self._file = file
-        self._loads = loads
         self._keys = keys
         self._schema = schema
         own = pa.schema([field for field in schema if field.name not in keys])
@@ -109,7 +99,7 @@ class _File:
 
     def all(self, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
         """Yield all rows in record batches of at most `most` rows."""
-        for batch in batches(self._file, self._stored(schema.names), most, loads=self._loads):
+        for batch in batches(self._file, self._stored(schema.names), most):
             yield with_keys(batch, self._keys, schema)
 
     def matching(self, wanted: pa.Schema, predicate: pl.Expr) -> Iterator[pl.DataFrame]:
@@ -127,7 +117,7 @@ class _File:
     def _group(self, group: int, names: Iterable[str]) -> pl.DataFrame:
         schema = self._columns(names)
         rows = max(1, self._file.metadata.row_group(group).num_rows)
-        found = batches(self._file, self._stored(names), rows, loads=self._loads, row_groups=[group])
+        found = batches(self._file, self._stored(names), rows, [group])
         return _frame(pa.Table.from_batches([with_keys(batch, self._keys, schema) for batch in found], schema=schema))
 
     def _columns(self, names: Iterable[str]) -> pa.Schema:

@@ -28,7 +28,6 @@ from weblake.api.job_kinds import JOB_KINDS
 from weblake.compat import read_time
 from weblake.dataset.identity import checked_load_id, job_load_id
 from weblake.dataset.layout import LEDGER
-from weblake.dataset.ledger_archive import LedgerArchive
 from weblake.dataset.records import (
     VERSION,
     Done,
@@ -59,8 +58,6 @@ class Ledger:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        #: The records of the loads that were retired before the root was compacted.
-        self.archive = LedgerArchive(storage)
 
     @property
     def storage(self) -> Storage:
@@ -133,7 +130,7 @@ class Ledger:
         job that belongs to a load of a newer worker is recognised as such.
         """
         name = _record_name(job_load_id(kind, job_id), ".owner")
-        data = self._bytes_of(name)
+        data = self._storage.read(name)
         if data is None:
             return None
         return self._decoded(name, data, Owner).owner
@@ -201,10 +198,6 @@ class Ledger:
         """Return the record that a later load has replaced this one, or None."""
         return self._read(load_id, ".retired", Retired)
 
-    def is_archived(self, load_id: str) -> bool:
-        """Return whether a load was retired before the root was compacted; only its records are left then."""
-        return self.archive.read(_record_name(load_id, ".retired")) is not None
-
     def current_load(self, load_id: str) -> str:
         """Return the id of the load that is current for this one: itself, or the last in its chain of replacements."""
         seen = {load_id}
@@ -258,8 +251,7 @@ class Ledger:
                 f"The record {name} was not written: {error}.",
                 hint="This is a fault in weblake: please report it. Nothing was sent.",
             ) from error
-        # An archived step counts as recorded: a second record of it must not be created.
-        if self.archive.read(name) is None and self._storage.create(name, data):
+        if self._storage.create(name, data):
             return record, True
         found = self.read_record(name, record.load_id, type(record))
         if found is None:
@@ -275,7 +267,7 @@ class Ledger:
         Raises:
             StorageRefused: The record is damaged, of a newer version, or of another load than `load_id`.
         """
-        data = self._bytes_of(name)
+        data = self._storage.read(name)
         return None if data is None else self.decode_record(name, data, load_id, kind)
 
     def decode_record(self, name: str, data: bytes, load_id: str, kind: type[R]) -> R:
@@ -296,10 +288,6 @@ class Ledger:
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._unknown(name, "it is damaged") from error
         return found
-
-    def _bytes_of(self, name: str) -> bytes | None:
-        data = self._storage.read(name)
-        return self.archive.read(name) if data is None else data
 
     def _unknown(self, name: str, why: str) -> StorageRefused:
         return StorageRefused(

@@ -1,4 +1,4 @@
-"""Reads the whole ledger of a root: for lists of loads, compaction and watchers. Landing a load never does this.
+"""Reads the whole ledger of a root: for lists of loads, tables and watchers. Landing a load never does this.
 
 A ledger may hold a hundred thousand loads. Names are listed in pages and kept as one number and a few flags per load
 (about 100 bytes). Records are read once; to sort them, their JSON is kept (about 1 KB a load). An unreadable record is
@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
-from itertools import chain
 from typing import TypeVar
 
 import msgspec
 
 from weblake.compat import read_time
 from weblake.dataset import parallel
-from weblake.dataset.layout import LEDGER, check_whole
+from weblake.dataset.layout import LEDGER
 from weblake.dataset.ledger import Ledger
 from weblake.dataset.records import Done, Intent, Retired
 from weblake.dataset.registered_tables import TableRecords
@@ -71,9 +70,8 @@ def steps(ledger: Ledger) -> dict[int, int]:
     """Return the flags of the records of each load (INTENT | START | ...), by the load id as an integer.
 
     Raises:
-        StorageRefused: The root cannot be listed, or is the unfinished result of a compaction.
+        StorageRefused: The root cannot be listed.
     """
-    check_whole(ledger.storage)
     found: dict[int, int] = {}
     for page in ledger.storage.pages(LEDGER):
         for name in page:
@@ -101,7 +99,7 @@ def loads(ledger: Ledger) -> Iterator[LoadRecords]:
     """
     known = steps(ledger)
     found: list[tuple[datetime, str, bytes]] = []
-    for records in chain(archived_loads(ledger), loads_of(ledger, known)):
+    for records in loads_of(ledger, known):
         at = read_time(records.at()) if records.at() else _UNKNOWN
         found.append((at, records.load_id, msgspec.json.encode(records)))  # a third of the memory of the objects
     known.clear()
@@ -126,27 +124,8 @@ def loads_of(ledger: Ledger, known: Mapping[int, int]) -> Iterator[LoadRecords]:
 
 
 def has_landed(ledger: Ledger, known: Mapping[int, int], load_id: str) -> bool:
-    """Return whether a load has landed, according to the result of `steps`, the ledger or the archive."""
+    """Return whether a load has landed, according to the result of `steps` or the ledger."""
     return bool(known.get(int(load_id, 16), 0) & DONE) or ledger.done(load_id) is not None
-
-
-def archived_loads(ledger: Ledger) -> Iterator[LoadRecords]:
-    """Yield the loads that a compaction has moved into the archive, in no particular order."""
-    for shard in map(ledger.archive.shard, range(ledger.archive.count())):
-        for name, data in shard.items():
-            if name.endswith(".done.json"):
-                load_id = name[:16]
-                retired = shard.get(f"{load_id}.retired.json")
-                try:
-                    yield LoadRecords(
-                        load_id=load_id,
-                        done=ledger.decode_record(f"{LEDGER}/{name}", data, load_id, Done),
-                        retired=None
-                        if retired is None
-                        else ledger.decode_record(f"{LEDGER}/{load_id}.retired.json", retired, load_id, Retired),
-                    )
-                except StorageRefused as error:
-                    yield LoadRecords(load_id=load_id, unreadable=error.message)
 
 
 def landed_files(ledger: Ledger, numbers: Iterable[int]) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weblake.arrow import parquet, schemas
-from weblake.dataset import arrow_files, compacted_files, layout, ledger_listing, prefetch, registered_tables
+from weblake.dataset import arrow_files, layout, ledger_listing, prefetch, registered_tables
 from weblake.dataset.identity import checked_load_id
 from weblake.dataset.ledger import Ledger
 from weblake.errors import FeatureMissing, InvalidOption
@@ -103,15 +103,12 @@ class Reading:
         return self.storage.url
 
     def count_rows(self) -> int:
-        """Return the number of rows; only the footers of the files are read, which also hold row counts by load."""
-        names, _ = self._plan()
+        """Return the number of rows; only the footers of the files are read."""
 
         def read(name: str, source: prefetch.Source) -> Iterator[int]:
-            metadata = pq.read_metadata(source)
-            held = parquet.read_loads(metadata) if self.loads is not None and layout.is_compacted(name) else None
-            yield metadata.num_rows if held is None else sum(held.get(load_id, 0) for load_id in set(self.loads or ()))
+            yield pq.read_metadata(source).num_rows
 
-        return sum(prefetch.in_order(self.storage, names, read))
+        return sum(prefetch.in_order(self.storage, self.files(), read))
 
     def to_batches(self, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows in record batches, by file; memory holds one batch and row group, or a few small files."""
@@ -128,18 +125,8 @@ class Reading:
         return pa.Table.from_batches(list(self._batches(names, schema, BATCH_ROWS)), schema=schema)
 
     def to_dataset(self) -> pyarrow.dataset.Dataset:
-        """Return the current files as an Arrow dataset; it pushes columns and filters down to the files.
-
-        Arrow filters by columns of the dataset only. So for a compacted table, if `loads` is given and `columns` lacks
-        load_id, the rows are read into memory.
-        """
-        names, schema = self._plan()
-        loads = self._loads_within(names)
-        if loads is None:
-            return arrow_files.dataset(self.storage, names, schema)
-        if "load_id" not in schema.names:
-            return arrow_files.in_memory(self.to_table())
-        return arrow_files.dataset(self.storage, names, schema, loads)
+        """Return the current files as an Arrow dataset; it pushes columns and filters down to the files."""
+        return arrow_files.dataset(self.storage, *self._plan())
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return all rows as a pandas DataFrame.
@@ -183,28 +170,28 @@ class Reading:
         from weblake.dataset import lazy_frames
 
         names, schema = self._plan()
-        return lazy_frames.lazy_frame(self.storage, names, schema, self.loads)
+        return lazy_frames.lazy_frame(self.storage, names, schema)
 
     def _plan(self) -> tuple[list[str], pa.Schema]:
         """Return the files and the columns. The ledger is listed first: a load that lands meanwhile is not missed."""
-        layout.check_whole(self.storage)
         is_of_loads, ledger = self.table in layout.LOAD_TABLES, Ledger(self.storage)
         landed = self._landed(ledger) if is_of_loads else set()
-        kept = registered_tables.kept_loads(self.storage) if is_of_loads else ()
+        left_out = registered_tables.kept_loads(self.storage) if is_of_loads else set()
         names = [
             name
             for name in self.storage.list(self.table)
-            if layout.is_data(name) and (layout.is_compacted(name) or layout.load_id_in(name) not in kept)
+            if layout.is_data(name) and layout.load_id_in(name) not in left_out
         ]
         found = layout.keys_of(names[0]) if names else layout.Layout(self.storage).keys(self.table)
         schema = schemas.with_keys(self.table, found)
         self._check(list(found), schema.names)
         if self.columns is not None:
             schema = pa.schema([schema.field(name) for name in self.columns])
-        own = {name for name in names if self.loads is None or layout.load_id_in(name) in self.loads}
-        if is_of_loads and (self.loads is not None or not any(map(layout.is_compacted, names))):
-            own |= self._files_elsewhere(ledger, landed, names)
-        return [name for name in names if name in own and self._has_keys(name)], schema
+        if is_of_loads:
+            self._require_files(ledger, landed - {int(layout.load_id_in(name), 16) for name in names})
+        loads = None if self.loads is None else set(self.loads)
+        names = [name for name in names if loads is None or layout.load_id_in(name) in loads]
+        return [name for name in names if self._has_keys(name)], schema
 
     def _landed(self, ledger: Ledger) -> set[int]:
         """Return the ids of the loads whose rows are asked for, as integers."""
@@ -213,30 +200,19 @@ class Reading:
         landed, retired = ledger_listing.DONE, ledger_listing.RETIRED
         return {load for load, has in ledger_listing.steps(ledger).items() if has & landed and not has & retired}
 
-    def _files_elsewhere(self, ledger: Ledger, landed: set[int], names: list[str]) -> set[str]:
-        """Return the files of the loads without a file of their own: those that hold several loads.
-
-        Raises:
-            StorageRefused: A landed load that was not replaced has a file that does not exist.
-        """
-        elsewhere = landed - {int(layout.load_id_in(name), 16) for name in names if not layout.is_compacted(name)}
-        files = {
+    def _require_files(self, ledger: Ledger, absent: set[int]) -> None:
+        """Raise StorageRefused if one of these loads, which have no file in the table, has landed one there."""
+        gone = {
             path: load_id
-            for load_id, path in ledger_listing.landed_files(ledger, elsewhere)
+            for load_id, path in ledger_listing.landed_files(ledger, absent)
             if path.startswith(f"{self.table}/") and self._has_keys(path)
         }
-        gone = files.keys() - set(names)
         if gone:
-            raise ledger_listing.files_gone(ledger, {path: files[path] for path in gone})
-        return set(files)
+            raise ledger_listing.files_gone(ledger, gone)
 
     def _has_keys(self, name: str) -> bool:
         values = layout.keys_of(name) if self.keys else {}
         return all(values.get(key) in wanted for key, wanted in (self.keys or {}).items())
-
-    def _loads_within(self, names: list[str]) -> tuple[str, ...] | None:
-        """Return the loads whose rows must be filtered from these files, or None if the files hold no other rows."""
-        return self.loads if any(layout.is_compacted(name) for name in names) else None
 
     def _check(self, keys: list[str], columns: list[str]) -> None:
         for what, asked, known in (("column", self.columns or (), columns), ("path key", self.keys or (), keys)):
@@ -250,8 +226,7 @@ class Reading:
         def read(name: str, source: prefetch.Source) -> Iterator[pa.RecordBatch]:
             file, keys = pq.ParquetFile(source), layout.keys_of(name)
             stored = parquet.columns_in_file(file, schema.names, schemas.TABLES[self.table])
-            loads = self.loads if layout.is_compacted(name) else None
-            for batch in compacted_files.batches(file, stored, batch_size, loads=loads):
+            for batch in arrow_files.batches(file, stored, batch_size):
                 yield arrow_files.with_keys(batch, keys, schema)
 
         return prefetch.in_order(self.storage, names, read)

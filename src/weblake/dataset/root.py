@@ -47,16 +47,13 @@ class Dataset:
         """Prove that a load can be recorded, published and kept in this root, before anything is paid.
 
         Raises:
-            StorageRefused: The proof failed; the tables have another set of partition keys; or the root is the
-                unfinished result of `weblake compact`.
+            StorageRefused: The proof failed, or the tables have another set of partition keys.
         """
         layout.check_partition(partition or {})
         now = datetime.now(timezone.utc)
         names = [layout.load_path(table, partition, now, load_id) for table in layout.LOAD_TABLES]
         names.append(layout.refused_path(PAGE_ERRORS, load_id))  # both tables' refused files are in one folder
         self.storage.preflight(DOCUMENTS, names)
-        if not self.ledger.archive.is_whole:
-            layout.check_whole(self.storage)
         self.layout.claim(DOCUMENTS, tuple(partition) if partition else layout.DEFAULT_KEYS)
 
     @property

@@ -26,10 +26,9 @@ from typing import TypeVar
 import msgspec
 
 from weblake.compat import read_time
-from weblake.dataset import layout, ledger_listing
+from weblake.dataset import layout
 from weblake.dataset.identity import load_id_of
 from weblake.dataset.ledger import Ledger
-from weblake.dataset.ledger_listing import DONE, RETIRED
 from weblake.dataset.records import Intent, Record, UtcTime, new_nonce, utc_now
 from weblake.errors import StorageRefused
 from weblake.receipt import Receipt
@@ -85,14 +84,6 @@ class SlotEntry(Record, frozen=True, kw_only=True):
         return self.slot_has_partition and other.created() < self.created()
 
 
-class _Index(msgspec.Struct, frozen=True, kw_only=True):
-    """Record which states that every landed load is in the index."""
-
-    version: int = 1
-    #: Ids of loads whose records could not be read when the index was built.
-    unreadable: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Slots:
     """Reads and changes the slot index of one root."""
@@ -136,8 +127,6 @@ class Slots:
             finish: Called with the id of each load that a run began to publish and that has no entry. If the load was
                 published, it creates the entry.
         """
-        # The first load of a run in a slot without a partition value has no older loads.
-        unindexed = self._unindexed() if entry.slot_has_partition or entry.generation > 0 else ()
         names = [name.rpartition("/")[2] for name in self.storage.list(f"{layout.SLOTS}/{entry.group}")]
         landed, begun = (
             {name.removesuffix(end) for name in names if name.endswith(end)}
@@ -146,9 +135,6 @@ class Slots:
         for load_id in sorted(begun - landed):
             self._skip_unreadable(load_id, finish)
         found = {load_id: self.find(entry.group, load_id) for load_id in sorted((landed | begun) - {entry.load_id})}
-        for load_id in unindexed:
-            if load_id not in found and load_id != entry.load_id:
-                found[load_id] = self.from_readable_records(load_id)
         return [other for other in found.values() if other is not None and other.group == entry.group]
 
     def find(self, group: str, load_id: str) -> SlotEntry | None:
@@ -190,37 +176,6 @@ class Slots:
         except StorageRefused as error:
             _LOG.warning("Load %s was not considered for retirement: %s", load_id, error.message)
             return None
-
-    def _unindexed(self) -> tuple[str, ...]:
-        """Return the ids of the landed loads that are not in the index; build the index if the root has none."""
-        data = self.storage.read(layout.SLOT_INDEX)
-        if data is not None:
-            try:
-                return msgspec.json.decode(data, type=_Index).unreadable
-            except (msgspec.DecodeError, ValueError):
-                _LOG.warning("%s of %s is damaged; the index is made again.", layout.SLOT_INDEX, self.storage.url)
-                self.storage.delete(layout.SLOT_INDEX)
-        return self._build()
-
-    def _build(self) -> tuple[str, ...]:
-        """Build the index of a root that older versions of weblake landed in, once, by reading its whole ledger."""
-        known = ledger_listing.steps(self.ledger)
-        landed = (ledger_listing.id_of(each) for each, has in known.items() if has & DONE and not has & RETIRED)
-        added = ledger_listing.read_each(self.ledger, landed, lambda load_id: (load_id, self._add(load_id)))
-        unreadable = tuple(load_id for load_id, is_known in added if not is_known)
-        self.storage.create(layout.SLOT_INDEX, msgspec.json.encode(_Index(unreadable=unreadable)))
-        return unreadable
-
-    def _add(self, load_id: str) -> bool:
-        """Add a landed load to the index from its records; return False if they cannot be read."""
-        try:
-            entry = self.from_records(load_id)
-        except StorageRefused as error:
-            _LOG.warning("Load %s was not added to the index of slots: %s", load_id, error.message)
-            return False
-        if entry is not None:
-            self.storage.create(entry.name, msgspec.json.encode(entry))
-        return True
 
 
 def group_of(slot: str, run: str | None, *, has_partition: bool) -> str:

@@ -261,8 +261,6 @@ def _drop_lists(dataset: Dataset, request: LoadRequest, intent: Intent, job: Job
     """Remove the stored lists of a load that has landed."""
     if job.urls is not None:  # also removes the list of a run that died before it recorded its start
         sent_lists.drop(dataset.storage, job.load_id, (job.urls, intent.urls, sent_lists.digest_of_request(request)))
-    elif intent.submitted is not None:
-        sent_lists.drop(dataset.storage, request.load_id)
     if request.source is not None:
         list_sources.forget(dataset, request.source, request.load_id)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weblake.dataset import compacted_files, layout, registered_tables
+from weblake.dataset import registered_tables
 from weblake.dataset.root import DOCUMENTS, Dataset
 from weblake.dataset.slots import SlotEntry
 from weblake.receipt import Receipt
@@ -29,10 +29,7 @@ def retire(dataset: Dataset, entry: SlotEntry, *, by: str, tables: Sequence[str]
     current = registered_tables.table_ids(storage)
     _keep(dataset, entry.load_id, files, [table for table in current if table not in tables])
     for name in () if current else files:
-        if layout.is_compacted(name):
-            _remove_rows(dataset, name, entry.load_id, by)
-        else:
-            storage.delete(name)
+        storage.delete(name)
     if tables and not current:
         registered_tables.TableRecords(dataset.ledger).forget_kept(entry.load_id)
     dataset.slots.remove(entry)
@@ -47,7 +44,7 @@ def _keep(dataset: Dataset, load_id: str, files: Sequence[str], tables: Sequence
 
 def files_exist(dataset: Dataset, entry: SlotEntry) -> bool:
     """Return whether the files of a load exist, other than those that are kept for the dataset's tables."""
-    exist = any(layout.is_compacted(name) or dataset.storage.exists(name) for name in _files(entry))
+    exist = any(dataset.storage.exists(name) for name in _files(entry))
     return exist and registered_tables.TableRecords(dataset.ledger).kept(entry.load_id) is None
 
 
@@ -55,10 +52,3 @@ def _files(entry: SlotEntry) -> list[str]:
     """Return the names of the files with rows of a load, documents first."""
     listed = (file.path for file in Receipt.from_dict(entry.receipt).files)
     return sorted({entry.path(DOCUMENTS), *listed}, key=lambda name: (not name.startswith(f"{DOCUMENTS}/"), name))
-
-
-def _remove_rows(dataset: Dataset, name: str, load_id: str, by: str) -> None:
-    """Remove a load's rows from a compacted file; other runs may remove other loads from it at the same time."""
-    storage, folder = dataset.storage, layout.removed_folder(name)
-    storage.create(f"{folder}/{load_id}", by.encode())
-    compacted_files.remove_loads(storage, name, lambda: {each.rpartition("/")[2] for each in storage.list(folder)})

@@ -65,17 +65,10 @@ def read(storage: Storage, load_id: str, digest: str) -> tuple[str, ...]:
     return urls
 
 
-def read_without_digest(storage: Storage, load_id: str) -> tuple[str, ...] | None:
-    """Return the list of a detached load that was started by an early version, or None."""
-    return _read(storage, load_id, layout.submitted_path(load_id))
-
-
 def drop(storage: Storage, load_id: str, digests: Collection[str | None] = ()) -> None:
     """Remove the lists of a landed load; if all digests are given, object stores need no listing."""
     known = [layout.submitted_path(load_id, each) for each in dict.fromkeys(digests) if each is not None]
     storage.delete_folder(layout.submitted_folder(load_id), known)
-    if not known:  # the list may be from an early version
-        storage.delete(layout.submitted_path(load_id))
 
 
 def _read(storage: Storage, load_id: str, name: str) -> tuple[str, ...] | None:
@@ -115,9 +108,7 @@ def list_of_job(
         return request.submitted
     urls = request.submitted
     if job.urls is None:
-        if request.start is None and intent.submitted is None:
-            return None
-        return _list_of_an_earlier_version(dataset, request, intent, on_message)
+        return None
     if urls is not None and digest_of(urls) == job.urls:
         if job.request_sha256 != request.request_sha:
             on_message(f"Load {request.load_id}: the request {CHANGED}.")
@@ -131,23 +122,3 @@ def list_of_job(
             raise
         on_message(f"{error.message} The job is accounted for by what the service attempted.")
         return None  # the remedy of this error is to land the job by its id
-
-
-def _list_of_an_earlier_version(
-    dataset: Dataset, request: LoadRequest, intent: Intent, on_message: Callable[[str], None]
-) -> tuple[str, ...] | None:
-    """Return the list of a load that was started by an early version, which stored lists of detached loads only."""
-    kept = read_without_digest(dataset.storage, request.load_id)
-    if kept is not None:
-        if request.submitted not in (None, kept):
-            on_message(f"Load {request.load_id}: the list {CHANGED}.")
-        return kept
-    if request.submitted is None:
-        raise list_error(dataset.storage, request.load_id)
-    if intent.request_sha256 in ("", request.request_sha):
-        return request.submitted
-    on_message(
-        f"Load {request.load_id}: the request {CHANGED}. The list that was sent is not on record, so the load is "
-        "accounted for by what the service attempted."
-    )
-    return None

@@ -46,7 +46,6 @@ def land_report(found: Report, storage: Storage, only: Collection[str] | None = 
     `only` selects months, such as `2026-11`; default: all. The file of a month that was not reported is not changed,
     and neither is one in which another run has landed a later report since this one was read.
     """
-    layout.check_whole(storage)
     months: dict[str, dict[tuple[str | None, ...], dict[str, object]]] = {}
     for period in found.periods:
         row = _usage_row(period, found)
@@ -87,7 +86,6 @@ def land_activity(entries: Iterable[ActivityEntry], storage: Storage) -> list[La
     Raises:
         StorageRefused: The storage failed; or other runs keep adding records to a day.
     """
-    layout.check_whole(storage)
     now = datetime.now(timezone.utc)
     days: dict[str, Rows] = {}
     for entry in entries:

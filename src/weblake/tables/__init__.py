@@ -11,6 +11,7 @@ ones, never both. The files of usage_periods and activity are replaced in place;
 
 from __future__ import annotations
 
+import weblake.arrow  # noqa: F401 - first, because its error says what to do if pyarrow cannot be imported
 from weblake.dataset.registered_tables import RegisteredTable
 from weblake.tables.committing import SyncResult
 from weblake.tables.comparison import TableStatus, status

@@ -58,7 +58,7 @@ def add(
         InvalidOption: There is no such format or table; catalog and identifier do not suit the format; or the table is
             registered with other keep_days.
         FeatureMissing: deltalake or pyiceberg is not installed.
-        StorageRefused: The root holds no dataset, or compacted files; the table cannot be opened or created; or a table
+        StorageRefused: The root holds no dataset; the table cannot be opened or created; or a table
             of this name is registered and was dropped and created again.
     """
     _check_arguments(format, table, catalog, identifier, keep_days)
@@ -211,13 +211,6 @@ def _check_dataset(dataset: Dataset, format: str, table: str) -> None:
     """Refuse a dataset whose files no table of this format can refer to."""
     refuse_memory(dataset.storage, "one process", hint="A table needs files that other programs can read.")
     layout.check_holds_dataset(dataset.storage)
-    layout.check_whole(dataset.storage)
-    merged = next((name for name in dataset.storage.list(table) if layout.is_compacted(name)), None)
-    if merged is not None:
-        raise StorageRefused(
-            f"{dataset.url} was compacted ({merged}): a table names one file for each load.",
-            hint="Land into a new root and add the table there; the table format has its own compaction.",
-        )
     unfit = sorted(set(_UNFIT[format]).intersection(dataset.url))
     if unfit:
         raise StorageRefused(

@@ -69,9 +69,8 @@ with DAG(
                     if file.path.startswith("documents/"):
                         db.execute(
                             "INSERT INTO pages BY NAME SELECT load_id, load_date, url, status_code, title, markdown, "
-                            # A file of a compacted root holds other loads, too.
-                            "loaded_at FROM read_parquet(?, hive_partitioning = true) WHERE load_id = ?",
-                            [f"{files.rstrip('/')}/{file.path}", receipt.load_id],
+                            "loaded_at FROM read_parquet(?, hive_partitioning = true)",
+                            [f"{files.rstrip('/')}/{file.path}"],
                         )
             db.commit()
         return {"loads": len(new), "rows": sum(each.receipt.stored for each in new), "replaced": len(gone)}

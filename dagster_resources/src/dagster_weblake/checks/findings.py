@@ -2,7 +2,7 @@
 
     the receipt alone            rows_above_zero, error_ratio, credits_under_budget
     the documents' file          duplicate_urls (its url column), schema_matches (its footer)
-    every file of the receipt    receipt_matches_files (sizes and footers; of a file that was compacted the load's rows)
+    every file of the receipt    receipt_matches_files (sizes and footers)
     the month's file             usage_under_budget
 
 A file that cannot be read gives a finding, never a traceback.
@@ -234,15 +234,10 @@ def usage_under_budget(dataset: orchestration.Dataset, report: str, budget: floa
 
 def _mismatch(load: Load, file: weblake.LandedFile) -> str:
     """Return what is wrong with a file of a receipt; empty if it matches."""
-    # Such a file also holds other loads, and is rewritten without those that newer loads have replaced.
-    shared = orchestration.is_compacted(file.path)
     try:
         with opened(load.dataset, file.path) as parquet:
             rows = int(parquet.metadata.num_rows)
-            if shared:
-                mine = orchestration.load_batches(parquet, file.path, load.receipt.load_id, ["load_id"], _BATCH_ROWS)
-                rows = sum(batch.num_rows for batch in mine)
-        found = file.bytes if shared else load.dataset.size(file.path)
+        found = load.dataset.size(file.path)
     except UnreadableError as error:
         return str(error).removeprefix(f"{file.path} ").rstrip(".")
     except WeblakeError as error:
@@ -270,7 +265,7 @@ def _repeats(load: Load, name: str) -> tuple[int, list[tuple[str, int]]]:
     with opened(load.dataset, name) as file:
         if "url" not in file.schema_arrow.names:
             raise UnreadableError(f"{name} has no column url.")
-        batches = list(orchestration.load_batches(file, name, load.receipt.load_id, ["url"], _BATCH_ROWS))
+        batches = file.iter_batches(_BATCH_ROWS, columns=["url"])
         counts = pa.chunked_array([batch.column(0) for batch in batches], pa.string()).drop_null().value_counts()
     repeated = counts.filter(pc.greater(counts.field("counts"), 1)).to_pylist()
     ordered = sorted(((each["values"], each["counts"]) for each in repeated), key=lambda item: (-item[1], item[0]))

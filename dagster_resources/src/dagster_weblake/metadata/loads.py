@@ -193,9 +193,9 @@ def load_metadata(
             "weblake/credits_used": amount(receipt.credits_used),
             **({} if totals is None else _effort(totals)),
             "dagster/uri": _uri(dataset, documents),
-            **({} if documents is None else _preview(dataset, documents.path, receipt.load_id)),
+            **({} if documents is None else _preview(dataset, documents.path)),
             "weblake/page_errors_uri": _uri(dataset, page_errors),
-            **({} if page_errors is None else _outcomes(dataset, page_errors.path, receipt.load_id)),
+            **({} if page_errors is None else _outcomes(dataset, page_errors.path)),
         }
     )
 
@@ -303,17 +303,16 @@ def _landed_at(dataset: orchestration.Dataset, landing: orchestration.LandedLoad
     return datetime.now(timezone.utc) if at is None else read_time(at)
 
 
-def _preview(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[str, dg.MetadataValue]:
-    # The rows of a load in a compacted file may begin in one batch and end in the next.
-    batches = _batches(dataset, name, load_id, PREVIEW_COLUMNS, PREVIEW_ROWS)
+def _preview(dataset: orchestration.Dataset, name: str) -> dict[str, dg.MetadataValue]:
+    batches = _batches(dataset, name, PREVIEW_COLUMNS, PREVIEW_ROWS)
     each_row = (row for batch in batches for row in zip(*(each.to_pylist() for each in batch.columns), strict=True))
     rows = list(islice(each_row, PREVIEW_ROWS))
     return {"preview": format_table(PREVIEW_COLUMNS, rows)} if rows else {}
 
 
-def _outcomes(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[str, dg.MetadataValue]:
+def _outcomes(dataset: orchestration.Dataset, name: str) -> dict[str, dg.MetadataValue]:
     counts: Counter[tuple[str, str]] = Counter()
-    for batch in _batches(dataset, name, load_id, ("outcome", "code", "error"), 1024):
+    for batch in _batches(dataset, name, ("outcome", "code", "error"), 1024):
         for outcome, code, error in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             reason = ": ".join(plain(part, _REASON) for part in (code, error) if part)
             kind = (str(outcome), reason)
@@ -329,17 +328,13 @@ def _outcomes(dataset: orchestration.Dataset, name: str, load_id: str) -> dict[s
     }
 
 
-def _batches(
-    dataset: orchestration.Dataset, name: str, load_id: str, columns: Sequence[str], rows: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield a load's rows of a landed file in batches, these columns only; none if the file cannot be read."""
+def _batches(dataset: orchestration.Dataset, name: str, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a landed file in batches, these columns only; none if the file cannot be read."""
     import pyarrow.parquet as pq
-
-    from weblake import orchestration
 
     try:
         with dataset.open(name) as source, pq.ParquetFile(source) as file:
-            for batch in orchestration.load_batches(file, name, load_id, columns, rows):
+            for batch in file.iter_batches(rows, columns=list(columns)):
                 yield batch.select(list(columns))
     except Exception:  # noqa: BLE001 - storage libraries raise their own errors, and the preview is optional
         return

@@ -101,9 +101,9 @@ def rows_of(context: dg.InputContext, root: str, storage_options: Mapping[str, o
 def replaced_since(rows: Rows, reading: weblake.Reading, storage_options: Mapping[str, object] | None) -> bool:
     """Return whether other runs have replaced loads since they were selected: their rows are absent, without an error.
 
-    Without files of several loads the ledger is read only if a file is absent; a file that was deleted is no reason.
+    The ledger is read only if a file is absent.
     """
-    if rows.files <= set(reading.files()) and not any(map(orchestration.is_compacted, rows.files)):
+    if rows.files <= set(reading.files()):
         return False
     dataset = orchestration.open_dataset(rows.root, storage_options=storage_options)
     with ThreadPoolExecutor(_READERS) as readers:

@@ -1,20 +1,16 @@
-"""Datasets of many small loads, landed without a service, and comparisons of two roots."""
+"""Small loads, landed without a service."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
-import weblake
 from weblake.api.models import JobError, JobErrors
 from weblake.arrow import schemas
 from weblake.arrow.document_rows import DocumentBatches
 from weblake.arrow.parquet import ParquetFile
-from weblake.dataset import history
 from weblake.dataset.records import Intent, Job
-from weblake.dataset.root import Dataset, open_dataset
+from weblake.dataset.root import Dataset
 from weblake.loads import publishing
 from weblake.loads.accounting import Reconciler
 from weblake.loads.staging import Staged
@@ -68,38 +64,3 @@ def land(dataset: Dataset, what: Intent, documents: int = 3, failed: int = 1, te
         errors = JobErrors(errors=[JobError(url=url, code="GONE", error="gone") for url in pages[documents:]])
         staged = Staged(written, reconciler.close(errors, {}), receipt)
         return publishing.publish(dataset, what, staged).receipt
-
-
-def lake(root: Path | str, count: int = 40, **more: object) -> Dataset:
-    """Return a dataset of this many loads over two days; every fifth is larger, every seventh has no failed page."""
-    dataset = open_dataset(root)
-    for n in range(count):
-        land(dataset, intent(n, **more), documents=1 + 6 * (n % 5 == 0) + n % 3, failed=int(n % 7 > 0))
-    return dataset
-
-
-def rows(root: Path | str, table: str, **more: object) -> list[str]:
-    """Return every row, with its path keys, in an order that does not depend on files."""
-    found = weblake.read(str(root), table, **more).to_table()  # type: ignore[arg-type]
-    return sorted(json.dumps(row, default=str, sort_keys=True) for row in found.to_pylist())
-
-
-def same_rows(one: Path | str, other: Path | str) -> None:
-    """Assert that both roots have the same rows in every table, as often, and equal schemas."""
-    for table in schemas.TABLES:
-        assert rows(one, table) == rows(other, table), table
-        assert weblake.read(str(one), table).schema().equals(weblake.read(str(other), table).schema())
-
-
-def histories(dataset: Dataset) -> list[Mapping[str, object]]:
-    """Return the ledger's history of each load, without the places of its rows."""
-    return [{k: v for k, v in row.to_dict().items() if k != "files"} for row in history.history(dataset)]
-
-
-def tree(root: Path | str) -> dict[str, bytes]:
-    """Return every file of a local root, without files that killed runs left."""
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(Path(root).rglob("*"))
-        if path.is_file() and "_weblake/tmp" not in str(path)
-    }

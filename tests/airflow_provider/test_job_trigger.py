@@ -23,6 +23,7 @@ from airflow_provider_weblake.triggers import weblake as triggers
 from airflow_provider_weblake.triggers.weblake import WeblakeJobTrigger
 from weblake import steps
 from weblake.testing import WeblakeService
+from weblake_service.config import ServiceConfig
 from weblake_service.server import LocalService
 
 
@@ -313,7 +314,7 @@ def test_a_service_that_is_down_for_a_while_is_waited_for(
     site: GatedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = free_port()
-    first = LocalService(tmp_path / "jobs.db", port=port)
+    first = LocalService(tmp_path / "jobs.db", port=port, config=ServiceConfig(testing=True))
     first.start()
     again = LocalService(tmp_path / "jobs.db", port=port, keys=first.key)
     connect(monkeypatch, first.url, first.key)

@@ -114,7 +114,7 @@ def test_the_documented_calls_succeed() -> None:
                     name, _, value = next(words).partition(": ")
                     headers[name] = value
                 else:
-                    path = word.removeprefix("http://127.0.0.1:8080")
+                    path = word.removeprefix("http://127.0.0.1:8900")
             reply = httpx.request(method, service.url + path, content=body, headers=headers, verify=False)
             assert reply.status_code == 200, (line, reply.text)
             named.add((method, path.removeprefix("/_weblake/")))

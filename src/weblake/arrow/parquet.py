@@ -44,7 +44,7 @@ class Written:
 class ParquetFile:
     """Writes record batches of one schema to a new Parquet file.
 
-    Another thread encodes one row group while the caller makes the next one, so at most two are in memory. Use it as a
+    Another thread encodes row groups while the caller makes the next one; at most three are in memory. Use it as a
     context manager: on exit without `close`, or by an exception, it removes the file. Raises StorageRefused for errors
     of the disk (full, read-only, a file of that name exists).
     """
@@ -56,8 +56,8 @@ class ParquetFile:
         self.rows = 0
         self._buffer = RowGroupBuffer(group_bytes)
         self._is_open = False
-        #: The row group that is being encoded.
-        self._encoding: Future[None] | None = None
+        #: The row groups that another thread is encoding, or is to encode.
+        self._encoding: list[Future[None]] = []
         with self._storage():
             self.path.open("xb").close()
         with self._storage(), self._remove_on_error():
@@ -121,15 +121,14 @@ class ParquetFile:
             raise ValueError(f"{self.path.name} is closed.")
 
     def _append(self, group: list[pa.RecordBatch]) -> None:
-        self._wait()
+        self._wait(left=1)
         if group:
             table = pa.Table.from_batches(group, schema=self.schema)
-            self._encoding = self._thread.submit(self._writer.write_table, table, row_group_size=table.num_rows)
+            self._encoding.append(self._thread.submit(self._writer.write_table, table, row_group_size=table.num_rows))
 
-    def _wait(self) -> None:
-        encoding, self._encoding = self._encoding, None
-        if encoding is not None:
-            encoding.result()
+    def _wait(self, *, left: int = 0) -> None:
+        while len(self._encoding) > left:
+            self._encoding.pop(0).result()
 
     def _check(self, receipt_json: bytes | None) -> None:
         try:

@@ -35,7 +35,7 @@ from weblake_service.faults import Rule, read_rules
 from weblake_service.store import accounts
 from weblake_service.store.database import MEMORY, Store
 from weblake_service.web.interface import Web
-from weblake_service.websocket_protocol import websocket_protocol
+from weblake_service.websocket_protocol import QuietSockets
 
 T = TypeVar("T")
 
@@ -256,7 +256,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 app,  # type: ignore[arg-type]
                 http=_Connection,
-                ws=websocket_protocol(),
+                ws=QuietSockets,
                 ws_max_size=_MAX_MESSAGE_BYTES,
                 ws_per_message_deflate=False,
                 loop="none",

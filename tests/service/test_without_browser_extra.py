@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import sys
-sys.modules |= dict.fromkeys(["playwright", "websockets"])  # what the extra `browser` brings is not to be had
+sys.modules |= dict.fromkeys(["playwright"])  # what the extra `browser` brings is not to be had
 import httpx
 from weblake_service.server import LocalService
 with LocalService() as service:

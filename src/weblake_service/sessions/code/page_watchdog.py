@@ -131,7 +131,6 @@ class PageWatchdog:
 @asynccontextmanager
 async def watchdog(cdp_url: str) -> AsyncIterator[PageWatchdog]:
     """Yield a watchdog for a browser; an inactive one if there is no browser."""
-    # websockets is part of the extra `browser`; the service runs without it.
     from weblake_service.sessions.code.connection import open_connection
 
     async with AsyncExitStack() as stack:

@@ -180,7 +180,7 @@ def test_only_a_re_execution_of_all_steps_is_a_new_generation(chain: list[str]) 
         runs[str(n)] = SimpleNamespace(run_id=str(n), root_run_id="0", parent_run_id=str(n - 1), tags=tags[how])
         asked = str(n) if how == "all" else asked
     instance: Any = SimpleNamespace(get_run_by_id=runs.get)
-    (task,) = Lineage(instance, runs[str(len(chain))]).tasks(dg.AssetKey("docs"), None, dg.AssetKey("docs"))
+    task = Lineage(instance, runs[str(len(chain))]).task_of(dg.AssetKey("docs"), None, dg.AssetKey("docs"))
     assert (task.run, task.occasion) == ("0", asked)
 
 
@@ -190,7 +190,7 @@ def test_equal_names_and_unusual_partitions_give_distinct_loads() -> None:
     keys = [["docs"], ["eu", "docs"], ["us", "docs"], ["eu", "us", "docs"], ["eu", "docs_job"]]
     parts = [None, "", "partition", "docs", "a|b", "a", "None", '["a"]']
     lineage = Lineage(instance, run)
-    tasks = [lineage.tasks(dg.AssetKey(key), part, dg.AssetKey(key))[0] for key in keys for part in parts]
+    tasks = [lineage.task_of(dg.AssetKey(key), part, dg.AssetKey(key)) for key in keys for part in parts]
     assert len({task.load_id(0) for task in tasks}) == len(tasks)
     assert len({task.slot(0, None).name for task in tasks}) == len(tasks)
 

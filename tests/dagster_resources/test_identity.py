@@ -37,7 +37,7 @@ def a_run(instance: dg.DagsterInstance, parent: dg.DagsterRun | None, tags: Mapp
 
 def task(instance: dg.DagsterInstance, run: dg.DagsterRun, partition: str | None = "p") -> Any:
     key = dg.AssetKey(["web", "docs"])
-    return Lineage(instance, run).tasks(key, partition, key)[0]
+    return Lineage(instance, run).task_of(key, partition, key)
 
 
 @proves(

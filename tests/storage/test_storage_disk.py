@@ -114,10 +114,11 @@ def test_p14_preflight_finds_mounts_that_stand_in_the_way(tmp_path: Path) -> Non
     becomes="            # a read-only",
 )
 def test_p4_a_landed_load_is_found_on_a_read_only_file_system(local_root: str) -> None:
-    """Nothing is left of its list of URLs, and what does not exist is not deleted."""
+    """Nothing is left of its list of URLs and of a refused file, and what does not exist is not deleted."""
     code = (
         "import sys; from weblake.storage import open_storage; from weblake.loads import sent_lists\n"
-        "sent_lists.drop(open_storage(sys.argv[1]), '0' * 16); print('fine')"
+        "root = open_storage(sys.argv[1]); sent_lists.drop(root, '0' * 16)\n"
+        "root.delete('_weblake/submitted/none.parquet'); print('fine')"
     )
     Path(local_root, "_weblake/submitted").mkdir(parents=True)
     prefix = _unshare("mount", "--bind", local_root, local_root, "&&", "mount", "-o", "remount,bind,ro", local_root)

@@ -16,7 +16,6 @@ materialized; so a partition that it has materialized is a new request, and any 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -35,7 +34,6 @@ _RESUME_TAGS = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
 _RETRY_NUMBER = "dagster/retry_number"
 #: Tags of a run of a backfill: that backfill; the one that it repeats; the first of them.
 _BACKFILL, _REPEATED, _FIRST = "dagster/backfill", "dagster/parent_backfill_id", "dagster/root_backfill_id"
-_PARTITION = "dagster/partition"
 #: The maximum of parents, runs and events that are looked up; no chain of retries is that long.
 _MAX_LOOKUPS = 64
 
@@ -60,33 +58,22 @@ class Lineage:
             AskPerson: A load is open, and it cannot be known whether the step is to continue it.
             StorageRefused: A record that decides it cannot be read.
         """
-        tasks = self.tasks(key, partition, reported_key)
-        certain = self._first_run is not None or bool(self._backfills)
-        if certain and len(tasks) == 1:
-            return tasks[0]
-        # A task may have had another name before.
-        found = next((t for t in tasks if orchestration.LoadState(dataset, t.load_id(0)).intent is not None), None)
-        if found is None and not certain:
-            self._check_nothing_is_open(dataset, tasks[0])
-        return found or tasks[0]
+        task = self.task_of(key, partition, reported_key)
+        if self._first_run is None and not self._backfills:
+            started = orchestration.LoadState(dataset, task.load_id(0)).intent
+            if started is None:
+                self._check_nothing_is_open(dataset, task)
+        return task
 
-    def tasks(self, key: dg.AssetKey, partition: str | None, reported_key: dg.AssetKey) -> list[Task]:
-        """Return the work under each name that its loads may have; the first is that of a new load.
-
-        Earlier versions named the loads of a backfill after its runs.
-        """
+    def task_of(self, key: dg.AssetKey, partition: str | None, reported_key: dg.AssetKey) -> Task:
+        """Return the same, without a look at open loads."""
         by_run = self._by_run(("dagster", key.to_user_string()), partition)
         if not self._backfills:
-            return [by_run]
+            return by_run
         first, asked = self._backfills[-1], self._requested_by
         if asked is not None and asked.parent_run_id is not None:  # all steps of a run were executed again
-            return [replace(by_run, run=first), by_run]
-        occasion = self._requesting_backfill(reported_key, partition)
-        found = [replace(by_run, run=first, occasion=occasion), by_run]
-        for run in self._runs_repeated(partition):
-            earlier = Lineage(self.instance, run)._by_run(by_run.names, partition)
-            found.append(earlier if occasion == first else replace(earlier, occasion=occasion))
-        return found
+            return replace(by_run, run=first)
+        return replace(by_run, run=first, occasion=self._requesting_backfill(reported_key, partition))
 
     def has_begun(self, run_id: str) -> bool:
         """Return whether a run is this one, or has the same first run."""
@@ -150,18 +137,6 @@ class Lineage:
                     if backfill in reported_in:
                         return later
         return self._backfills[-1]
-
-    def _runs_repeated(self, partition: str | None) -> Sequence[dg.DagsterRun]:
-        """Return runs of the repeated backfills that may have been for a partition, newest first."""
-        if len(self._backfills) == 1:
-            return []
-        within: dict[str, str | Sequence[str]] = {_BACKFILL: self._backfills[1:]}
-        if partition is not None:
-            one = self.instance.get_runs(dg.RunsFilter(tags={**within, _PARTITION: partition}), limit=_MAX_LOOKUPS)
-            if one:
-                return one
-        several = self.instance.get_runs(dg.RunsFilter(tags=within), limit=_MAX_LOOKUPS)
-        return [run for run in several if _PARTITION not in run.tags]
 
     def _check_nothing_is_open(self, dataset: Dataset, task: Task) -> None:
         """Raise AskPerson if a load of the task is open: the first run, which would identify it, is deleted.

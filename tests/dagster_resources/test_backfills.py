@@ -169,8 +169,8 @@ def test_a_re_executed_backfill_finds_the_job_that_another_asset_started(bench: 
 @proves(
     "O9",
     at="dagster_resources/src/dagster_weblake/identity.py",
-    line="certain = self._first_run is not None or bool(self._backfills)",
-    becomes="certain = True",
+    line="if self._first_run is None and not self._backfills:",
+    becomes="if False:",
 )
 def test_o9_a_run_that_may_have_belonged_to_a_backfill_stops_at_an_open_load(bench: Bench, site: GatedSite) -> None:
     """Its first run is deleted, and Dagster leaves a backfill's tags out of runs that follow when it has ended."""

@@ -127,7 +127,7 @@ def require_local_extra(*, or_another: bool = False) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name == "fcntl":
+        if error.name in ("fcntl", "resource"):  # POSIX has them
             raise FeatureMissing(
                 "The embedded local service runs on Linux and macOS only.",
                 hint=Remedy("On Windows run it in WSL, or set {base_url} and {api_key} to a service."),

@@ -241,9 +241,12 @@ def test_memory_is_refused_in_a_process_of_the_task(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_unknown_key_of_a_connection_is_named(
-    connected: str, weblake_connection: WeblakeService, monkeypatch: pytest.MonkeyPatch
+    connected: str, weblake_connection: WeblakeService, site: GatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow_provider_weblake.operators.weblake import WeblakeUsageOperator
+
+    with weblake_connection.client() as client:
+        client.scrape(site.pages(1)[0])
 
     def unknown(*args: object, **kwargs: object) -> None:
         raise PermissionError("The AWS Access Key Id you provided does not exist in our records.")

@@ -143,22 +143,6 @@ def test_a_single_run_continues_each_of_its_partitions(bench: Bench, site: Gated
     assert (bench.started, bench.rows()) == (3, 6)
 
 
-@pytest.mark.parametrize("single", [False, True])
-def test_a_load_that_an_earlier_version_named_after_its_run_is_found(
-    bench: Bench, site: GatedSite, *, single: bool
-) -> None:
-    parts = batches(site, backfill_policy=IN_ONE)
-    which: dict[str, Any] = {"partitions": ("a", "b")} if single else {"partition": "a"}
-    first = failed(bench, parts, {}, **which)
-    bought = bench.started
-    bench.instance.add_run_tags(first.result.run_id, tags_of("one"))
-    again = {"partitions": ("b", "b")} if single else {"partition": "a"}
-    failed(bench, parts, tags_of("one", "two"), **again)
-    second = bench.run(parts, tags=tags_of("one", "two"), **again)
-    assert second.success
-    assert bench.started == bought
-
-
 def test_a_re_executed_backfill_finds_the_job_that_another_asset_started(bench: Bench, site: GatedSite) -> None:
     parts = batches(site, wait="sensor")
     failed(bench, parts, tags_of("one"), partition="a")  # `parts_job` is materialized, `parts` is not

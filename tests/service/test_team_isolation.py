@@ -34,7 +34,7 @@ PAGES: dict[str, tuple[str, dict[str, object]]] = {
     "selected": (NESTED, {"includeTags": ["div:has(div div b)"]}),
     "excluded": (FLAT, {"excludeTags": [COSTLY]}),
     "attributes": (FLAT, {"formats": [{"type": "attributes", "selectors": [{"selector": COSTLY, "attribute": "id"}]}]}),
-    "code in lists": ("<li><pre>x" * 400, {}),
+    "code in lists": ("<li><pre>x" * 2000, {}),
 }
 
 #: Each costly site: its files besides a start page, and the options of a crawl.

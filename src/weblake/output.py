@@ -188,18 +188,6 @@ def show_bars(title: str, values: Mapping[str, float], unit: str) -> None:
 
 
 @contextmanager
-def progress_bar(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on a terminal; yield a function that sets the numbers of done and of all items."""
-    if quiet or not err.is_terminal:
-        yield lambda done, of: None
-        return
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, of: progress.update(task, completed=done, total=of)
-
-
-@contextmanager
 def load_progress(what: str, quiet: bool) -> Iterator[ProgressCallbacks]:
     """Show the progress of a load on a terminal's standard error; yield the callbacks that update it."""
     from weblake.loads.load_request import ProgressCallbacks

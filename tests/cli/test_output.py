@@ -151,16 +151,6 @@ def test_the_progress_of_a_load_is_shown_on_a_terminal(terminal: io.StringIO) ->
         assert words in text, text
 
 
-def test_the_progress_of_files_is_shown_on_a_terminal(terminal: io.StringIO) -> None:
-    with output.progress_bar("files", False) as progress:
-        progress(2, 5)
-    assert "2/5" in terminal.getvalue()
-    with output.progress_bar("files", True) as progress:
-        terminal.truncate(0)
-        progress(3, 5)
-    assert "3/5" not in terminal.getvalue()
-
-
 def test_without_a_terminal_a_job_is_named_once_unless_it_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     for quiet, told in ((False, "Job 4d8b\n"), (True, "")):
         with output.load_progress("crawl", quiet) as callbacks:

@@ -95,7 +95,7 @@ def newer_weblake(dataset: Dataset) -> Iterator[None]:
     create = type(dataset.storage).create
 
     def written(storage: Storage, name: str, data: bytes) -> bool:
-        record = name.startswith((f"{layout.LEDGER}/", f"{layout.SLOTS}/")) and name != layout.SLOT_INDEX
+        record = name.startswith((f"{layout.LEDGER}/", f"{layout.SLOTS}/"))
         return create(storage, name, with_more_fields(data) if record else data)
 
     with (

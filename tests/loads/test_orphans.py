@@ -158,7 +158,7 @@ RUN_ID = "0a6d52c3-7c55-4b4e-9d7c-7c6f5b2a1d10"
             "re-execute Dagster's backfill jvhmbxai of the asset web/docs, partition 2026-11, from failure "
             "(all of it, if it has succeeded)",
         ),
-        (Task((), "run-1", "x"), "retry what requested it, in its run run-1"),  # on record since an earlier version
+        (Task((), "run-1", "x"), "retry what requested it, in its run run-1"),
     ],
 )
 def test_the_remedy_for_a_load_of_an_orchestrator_names_its_task_or_asset(lab: Lab, task: Task, words: str) -> None:

@@ -83,7 +83,7 @@ def build_weblake_assets(
     execute: StepBody | None = None,
     **options: Unpack[AssetOptions],
 ) -> WeblakeAsset:
-    """Return the asset that lands a request; with `wait="sensor"`, a list of the asset that starts its job and of it.
+    """Return the asset that lands a request; with `wait="sensor"`, a list: the asset that starts its job, and that one.
 
     Args:
         asset: The asset's key or spec.
@@ -337,8 +337,9 @@ def caller() -> tuple[str, int]:
 def _at_source(body: Callable[..., Iterator[Result]], file: str, line: int) -> Any:
     """Return a function that runs the body and that, for `inspect` and in tracebacks, is at a line of the user's code.
 
-    `dg.with_source_code_references` finds it so. Before Python 3.13 `inspect` takes the nearest line above that begins
-    a function; the function that is wrapped has a text of its own, in which that is this line.
+    `dg.with_source_code_references` links to that file and line. To find the line, `inspect` reads `__wrapped__`, and
+    before Python 3.13 it searches upwards for a line that begins a function. So the wrapped function has a source text
+    of its own in `linecache`, in which its only function begins at this line.
     """
     text = "\n" * (line - 1) + "def compute(context, **given): yield from body(context, **given)\n"
     name = f"<{file}, line {line}>"

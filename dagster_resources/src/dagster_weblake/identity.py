@@ -66,7 +66,7 @@ class Lineage:
         return task
 
     def task_of(self, key: dg.AssetKey, partition: str | None, reported_key: dg.AssetKey) -> Task:
-        """Return the same, without a look at open loads."""
+        """Return the work as `task` does, without a look at open loads."""
         by_run = self._by_run(("dagster", key.to_user_string()), partition)
         if not self._backfills:
             return by_run

@@ -29,8 +29,6 @@ SUBMITTED = "_weblake/submitted"
 LISTS = "_weblake/lists"
 #: The landed loads of each slot (slots.py), and how the names of an entry and of a note about publishing end.
 SLOTS, SLOT_ENTRY, SLOT_PUBLISHING = "_weblake/slots", ".json", ".publishing"
-#: Its presence states that every landed load with a slot is in the index; it lists the loads that were unreadable.
-SLOT_INDEX, EMPTY_SLOT_INDEX = f"{SLOTS}/index.json", b'{"version":1,"unreadable":[]}'
 #: The records of the Delta Lake and Iceberg tables of a dataset (registered_tables.py).
 TABLES = "_weblake/tables"
 #: Loads that have landed or were retired and that a table has not committed yet.

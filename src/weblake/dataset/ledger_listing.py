@@ -84,11 +84,6 @@ def steps(ledger: Ledger) -> dict[int, int]:
     return found
 
 
-def names_of(has: int) -> list[str]:
-    """Return the name suffixes of these records, except later starts and voids, whose suffixes hold numbers."""
-    return [step for step, flag in _STEPS.items() if has & flag]
-
-
 def loads(ledger: Ledger) -> Iterator[LoadRecords]:
     """Yield all loads ordered by the time they landed, or by the time of their intent if they have not landed.
 

@@ -63,7 +63,7 @@ class Intent(Record, frozen=True, kw_only=True):
     run: str | None = None
     #: The cause of the request: equal for retries, different for another request by a person.
     occasion: str | None = None
-    #: The orchestrator's name of the work (Slot.task); empty in records of earlier versions.
+    #: The orchestrator's name of the work (Slot.task); empty without a slot.
     task: tuple[str, ...] = ()
     #: Maximum number of pages of a crawl; None if it is not known.
     page_limit: int | None = None
@@ -99,7 +99,7 @@ class Start(Record, frozen=True, kw_only=True):
     #: The digest of the request, and the target that the activity list would show for it.
     request_sha256: str | None = None
     first_target: str | None = None
-    #: The service that it is sent to, as in the intent; None in records of earlier versions: that of the intent.
+    #: The service that it is sent to, as in the intent; None: that of the intent.
     service: str | None = None
     #: Whether a record states that this start started nothing.
     void: bool = False

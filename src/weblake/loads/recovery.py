@@ -87,7 +87,7 @@ def _finish_retirements(dataset: Dataset, intent: Intent, older: tuple[str, ...]
 def _finish_retirement(dataset: Dataset, intent: Intent, load_id: str, *, by: str) -> None:
     """Finish the retirement of a load of the same slot. A finished retirement has removed the entry in the index."""
     entry = dataset.slots.find(group_of_intent(intent), load_id)
-    if entry is None:  # finished, or begun by an early version, which had no slot index
+    if entry is None:  # finished, or the index has lost it
         entry = dataset.slots.from_readable_records(load_id)
         if entry is None or not files_exist(dataset, entry):
             return

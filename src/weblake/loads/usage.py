@@ -165,7 +165,6 @@ def _read(storage: Storage, record: str) -> Rows:
         return {}
     try:
         rows = msgspec.json.decode(data, type=Rows).values()
-        # Not by the record's own keys: those of an earlier version are others.
         return {_key(row): row for row in (row | {"created_at": parse_time(row["created_at"])} for row in rows)}
     except (msgspec.DecodeError, KeyError) as error:
         raise StorageRefused(

@@ -48,6 +48,11 @@ def is_shutdown(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "cannot schedule new futures" in str(error)
 
 
+def is_service_failure(error: BaseException) -> bool:
+    """Return whether the service is shutting down or at one of its limits, so that no page has failed."""
+    return is_shutdown(error) or bool(own_limit(error))
+
+
 class JobRun:
     """Runs one job to its end; cancelling its task stops it immediately, and a new run continues from there.
 
@@ -146,7 +151,7 @@ class JobRun:
                 await before.wait()
             verdict = await self._source.evaluate(page, found)
         except Exception as error:
-            if is_shutdown(error) or own_limit(error):
+            if is_service_failure(error):
                 raise
             # A failing page never stops its job.
             found = failure_record(error)

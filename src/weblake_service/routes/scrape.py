@@ -14,10 +14,10 @@ from weblake_service.components import ServiceComponents, requester
 from weblake_service.config import Access
 from weblake_service.feature_checks import check_page_options
 from weblake_service.jobs import single_scrapes
-from weblake_service.jobs.job_run import is_shutdown
+from weblake_service.jobs.job_run import is_service_failure
 from weblake_service.jobs.page_cache import is_private
 from weblake_service.jobs.scraper import ScrapeContext, failure_record
-from weblake_service.page_failure import PageFailure, own_limit
+from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, json_response, read_job_id
 from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
 from weblake_service.routes.request_options import page_options, page_price, read_options, read_target, run_once
@@ -74,7 +74,7 @@ class ScrapeRoutes:
             refusal = ErrorResponse(failure.status, failure.message, code=failure.code, details=details)
             return await call.record_failure(parts, refusal, failure_record(failure))
         except Exception as error:
-            if not call.private or is_shutdown(error) or own_limit(error):
+            if not call.private or is_service_failure(error):
                 raise
             # The message of an unexpected exception may contain the URL, so only its class is logged.
             _LOG.error("A scrape that keeps nothing failed in an unforeseen way: %s.", type(error).__name__)

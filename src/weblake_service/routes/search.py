@@ -16,10 +16,10 @@ from weblake_service.config import Access, Plan
 from weblake_service.ids import scrape_id
 from weblake_service.jobs import job_records, single_scrapes
 from weblake_service.jobs.job_records import NewJob
-from weblake_service.jobs.job_run import is_shutdown
+from weblake_service.jobs.job_run import is_service_failure
 from weblake_service.jobs.page_outcomes import Failed
 from weblake_service.jobs.scraper import ScrapeContext, Scraped, failure_record
-from weblake_service.page_failure import PageFailure, own_limit
+from weblake_service.page_failure import PageFailure
 from weblake_service.responses import ErrorResponse, encode, encoded_json_response
 from weblake_service.routes.idempotency import KEEP_SCRAPES_S, IdempotencyTicket
 from weblake_service.routes.request_options import page_price, run_once
@@ -135,7 +135,7 @@ class SearchRoutes:
                 own, context = options_for(url, page, ()), ScrapeContext(scrape_id(search_id, place))
                 return await self._parts.scraper.get(url, own, access.team, context)
             except Exception as error:
-                if is_shutdown(error) or own_limit(error):
+                if is_service_failure(error):
                     raise
                 if search_request.private and not isinstance(error, PageFailure):
                     # The message of an unexpected exception may contain the URL, so only its class is logged.

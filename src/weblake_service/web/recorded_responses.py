@@ -79,13 +79,13 @@ async def scrape_with(
     answer, named = fetched or await fetcher.get(url), attribute_selectors(options)
     media, source = requested_media(options), (converters, answer.content_type, answer.body)
     found, failures = dict(answer.captured), dict(answer.failures)
-    for names, read in (
-        (["attributes"] if named else [], partial(attributes_of, *source, options, url)),
-        (media, partial(media_of, *source, media, answer.url, url)),
+    selectors = [selector for selector, _ in named]
+    for names, named_selectors, read in (
+        (["attributes"] if named else [], selectors, partial(attributes_of, *source, options, url)),
+        (media, [], partial(media_of, *source, media, answer.url, url)),
     ):
         try:
-            selectors = [selector for selector, _ in named] if names == ["attributes"] else []
-            async with page_deadline(url, timeout_s, until=until, selectors=selectors):
+            async with page_deadline(url, timeout_s, until=until, selectors=named_selectors):
                 found |= await read() if names else {}
         except PageFailure as failure:
             failures |= dict.fromkeys(names, failure)

@@ -180,7 +180,7 @@ def _gunzip(fetched: FetchedResponse, max_bytes: int) -> bytes:
     return bytes(decoder.data)
 
 
-def entries(body: bytes, limit: int, base: str, content_type: str = "") -> tuple[list[str], list[str], str]:
+def entries(body: bytes, limit: int, base: str, content_type: str) -> tuple[list[str], list[str], str]:
     """Return the pages and the sitemaps that a file at `base` lists, and why it may not have been read in full."""
     pages, more, problem = _entries(body, limit, base, content_type)
     return [url for url in pages if _is_web(url)], more, problem

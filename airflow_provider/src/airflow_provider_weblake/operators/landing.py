@@ -169,7 +169,7 @@ class LandingOperator(DatasetOperator):
         receipt = landing.receipt.to_dict()
         if landing.landed_at is not None:
             self.log.info("Load %s had landed before, at %s.", landing.receipt.load_id, landing.landed_at)
-        # The log has the receipt of a load that lands now as the event of its end.
+        # The event of the end of a load that lands now has logged all of its receipt but the files.
         self.log.info("Landed: %s", json.dumps(receipt["files"] if landing.landed_at is None else receipt))
         self._to_return = load
         return self.report_landed(context, receipt, partitions_of(receipt) if self.asset_partitions else ())

@@ -81,13 +81,14 @@ class WeblakeUsageOperator(DatasetOperator):
             files = orchestration.land_report(found, dataset) if dataset is not None else []
             months, current = _totals(found), found.used
             total = current if month is None else sum(months.get(month, ()))
-            self.log.info("%s: %g used in %s; months read: %d.", found.name, total, month or RUNNING, len(months))
+            name = month or RUNNING
+            self.log.info("%s: %g used in %s; months read: %d.", found.name, total, name, len(months))
             over = budget is not None and total > budget
             done: dict[str, object] = {
                 "report": found.name,
                 "periods": [
-                    {"period": month, "total": sum(months[month]), "rows": len(months[month])}
-                    for month in sorted(months, reverse=True)[:MAX_PERIODS]
+                    {"period": each, "total": sum(months[each]), "rows": len(months[each])}
+                    for each in sorted(months, reverse=True)[:MAX_PERIODS]
                 ],
                 "total_current": current,
                 **({} if month is None else {"period": month, "total": total}),
@@ -96,7 +97,7 @@ class WeblakeUsageOperator(DatasetOperator):
                 "files": [asdict(file) for file in reversed(files[-MAX_PERIODS:])],
             }
             if over:
-                self._over(total, month or RUNNING, budget)
+                self._over(total, name, budget)
             return self.report_landed(context, done) if files else done
 
     def _over(self, total: float, month: str, budget: float | None) -> None:

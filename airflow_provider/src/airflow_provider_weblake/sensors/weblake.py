@@ -97,12 +97,13 @@ class JobSensor(BaseSensorOperator):
     def execute(self, context: Context) -> object:
         """Wait in the worker, or defer to the triggerer."""
         with in_airflow_terms():
-            url = WeblakeHook(self.weblake_conn_id).job_url(self.kind, self._id())
+            job_id = self._id()
+            url = WeblakeHook(self.weblake_conn_id).job_url(self.kind, job_id)
         context["ti"].xcom_push(key=JOB_URL_KEY, value=url)
         if not self.deferrable or not can_defer(self.weblake_conn_id, self.log):
             return super().execute(context)
         self.defer(
-            trigger=WeblakeJobTrigger(**self._trigger_arguments(self._id())),
+            trigger=WeblakeJobTrigger(**self._trigger_arguments(job_id)),
             method_name="execute_complete",
             timeout=timedelta(seconds=self.timeout),
         )

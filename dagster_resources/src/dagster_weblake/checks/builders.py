@@ -152,6 +152,7 @@ def build_usage_checks(
     def usage_checks(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         dataset = _dataset(context, resource_key, to)
         found = [check(dataset, wanted, most, month) for month in months_of(context, key)]
+        # The newest month that fails; else the newest that passes; else the newest that has not landed.
         finding = max(reversed(found), key=lambda each: (not each.unknown, not each.passed))
         return _result(key, check.__name__, finding, severity)
 

@@ -41,8 +41,7 @@ def loads_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey, dataset: 
 
 def months_of(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[str]:
     """Return the months, YYYY-MM, that the check's own run has landed; else that of its partition; else the current."""
-    events = context.instance.get_records_for_run(context.run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
-    landed = {record.partition_key for record in events.records if record.asset_key == key}
+    landed = {record.partition_key for record in _materializations(context, key)}
     months = {str(name)[:7] for name in landed or {context.run.tags.get(_PARTITION)}}
     return sorted(filter(_MONTH.fullmatch, months)) or [f"{datetime.now(timezone.utc):%Y-%m}"]
 
@@ -78,14 +77,19 @@ def _named(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[tup
 def _landed_by_run(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[tuple[str, dg.EventLogRecord]]:
     """Return the newest load of each partition that the check's own run has landed, newest first."""
     found: dict[str | None, tuple[str, dg.EventLogRecord]] = {}
-    events = context.instance.get_records_for_run(
-        context.run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION, ascending=False
-    )
-    for record in events.records:
-        load_id = load_named_by(record) if record.asset_key == key else None
+    for record in _materializations(context, key):
+        load_id = load_named_by(record)
         if load_id is not None:
             found.setdefault(record.partition_key, (load_id, record))
     return list(found.values())
+
+
+def _materializations(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> list[dg.EventLogRecord]:
+    """Return the materializations of the asset by the check's own run, newest first."""
+    events = context.instance.get_records_for_run(
+        context.run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION, ascending=False
+    )
+    return [record for record in events.records if record.asset_key == key]
 
 
 def _load(load_id: str, record: dg.EventLogRecord, dataset: Dataset) -> Load:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from weblake_service.browser.chromium import require_browser
-from weblake_service.page.requested_formats import format_names, items
+from weblake_service.page.requested_formats import format_name, format_names, items
 
 #: Formats that need a browser.
 FORMATS = frozenset(["screenshot", "branding"])
@@ -28,7 +28,7 @@ def requested_captures(options: Mapping[str, object]) -> list[str]:
 
 def needs_browser_for_formats_only(options: Mapping[str, object]) -> bool:
     """Return whether the page can be fetched over HTTP without the formats that need a browser."""
-    rest = [entry for entry in items(options.get("formats")) if _format_type(entry) not in FORMATS]
+    rest = [entry for entry in items(options.get("formats")) if format_name(entry) not in FORMATS]
     return bool(rest) and not option_that_needs_browser({**options, "formats": rest})
 
 
@@ -47,10 +47,6 @@ def rendering_key(options: Mapping[str, object]) -> str:
     """Return a key that is equal for equal rendering options; empty if no browser is needed."""
     if not option_that_needs_browser(options):
         return ""
-    formats = [entry for entry in items(options.get("formats")) if _format_type(entry) in FORMATS]
+    formats = [entry for entry in items(options.get("formats")) if format_name(entry) in FORMATS]
     look = {name: options[name] for name in (*_BROWSER_OPTIONS, "block_ads") if options.get(name) not in (None, [])}
     return json.dumps([look, formats], sort_keys=True, default=str)
-
-
-def _format_type(entry: object) -> object:
-    return entry.get("type") if isinstance(entry, Mapping) else entry

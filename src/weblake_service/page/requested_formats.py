@@ -53,17 +53,16 @@ def read_page_options(options: Mapping[str, object]) -> PageOptions:
         PageFailure: 400; a format is not supported by this package.
     """
     parsers = options.get("parsers")
-    formats = options.get("formats")
     pdf = next((one for one in items(parsers) if isinstance(one, Mapping) and one.get("type") == "pdf"), {})
     max_pages = pdf.get("max_pages")
     return PageOptions(
-        formats=_formats(["markdown"] if formats is None else items(formats)),
+        formats=_formats(format_names(options)),
         only_main_content=options.get("only_main_content") is not False,
         include_tags=tuple(str(tag) for tag in items(options.get("include_tags"))),
         exclude_tags=tuple(str(tag) for tag in items(options.get("exclude_tags"))),
         remove_base64_images=options.get("remove_base64_images") is not False,
         block_ads=options.get("block_ads") is not False,
-        parse_pdf=parsers is None or any(_format_name(parser) == "pdf" for parser in items(parsers)),
+        parse_pdf=parsers is None or any(format_name(parser) == "pdf" for parser in items(parsers)),
         max_pages=max_pages if isinstance(max_pages, int) else None,
         pages=bool(pdf.get("pages")),
         page_markers=bool(pdf.get("page_markers")),
@@ -73,7 +72,7 @@ def read_page_options(options: Mapping[str, object]) -> PageOptions:
 def format_names(options: Mapping[str, object]) -> list[str]:
     """Return the requested formats; markdown by default."""
     formats = options.get("formats")
-    return [_format_name(entry) for entry in items(["markdown"] if formats is None else formats)]
+    return [format_name(entry) for entry in items(["markdown"] if formats is None else formats)]
 
 
 def left_out_warnings(options: Mapping[str, object], failures: Mapping[str, PageFailure]) -> list[str]:
@@ -98,8 +97,8 @@ def number(value: object, default: float) -> float:
     return float(value) if isinstance(value, int | float) and value > 0 else default
 
 
-def _formats(entries: Iterable[object]) -> frozenset[str]:
-    names = ["rawHtml" if _format_name(entry) == "raw_html" else _format_name(entry) for entry in entries]
+def _formats(given: Iterable[str]) -> frozenset[str]:
+    names = ["rawHtml" if name == "raw_html" else name for name in given]
     for name in names:
         if name not in FORMATS:
             message = f"The format {name!r} is not made by this part of the service. Choose from {sorted(FORMATS)}."
@@ -107,5 +106,6 @@ def _formats(entries: Iterable[object]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _format_name(entry: object) -> str:
+def format_name(entry: object) -> str:
+    """Return the name of a format or parser, in either of its forms."""
     return str(entry.get("type", "")) if isinstance(entry, Mapping) else str(entry)

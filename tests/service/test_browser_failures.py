@@ -146,6 +146,23 @@ def test_a_page_that_crashes_fails_only_itself(lab: BrowserLab) -> None:
     assert browsers() == before
 
 
+def test_a_load_that_the_browser_aborts_is_repeated(lab: BrowserLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chromium aborts a load that it gives to a process which has just ended, before it notices the end."""
+    from playwright.async_api import Error, Page
+
+    loads, load = list[str](), Page.goto
+
+    async def aborted_once(page: Page, url: str, **options: Any) -> Any:
+        loads.append(url)
+        if len(loads) == 1:
+            raise Error(f"Page.goto: net::ERR_ABORTED at {url}")
+        return await load(page, url, **options)
+
+    monkeypatch.setattr(Page, "goto", aborted_once)
+    assert (reply := shot(lab)).status_code == 200, reply.text
+    assert len(loads) == 2
+
+
 def test_an_unreachable_site_differs_from_a_broken_response(lab: BrowserLab) -> None:
     gone = lab.post("http://nobody.invalid/", formats=["screenshot"])
     assert (gone.status_code, gone.json()["code"]) == (500, "SCRAPE_DNS_RESOLUTION_ERROR"), gone.text

@@ -160,13 +160,16 @@ class PageRendering:
             # The caller has one deadline for all steps.
             await page.goto(self._url, wait_until="domcontentloaded", timeout=0)
         except Error as error:
-            if page.is_closed() or watch.crashed.is_set() or not self._pooled.engine.alive:
+            aborted = "ERR_ABORTED" in error.message
+            # Nothing had answered yet: the browser ended the load itself, for example because a process was gone.
+            unanswered = aborted and watch.answer is None and self._pooled.egress_proxy.failure_of(self._url) is None
+            if page.is_closed() or watch.crashed.is_set() or unanswered or not self._pooled.engine.alive:
                 raise
             if "Download is starting" in error.message or (watch.answer is not None and _is_file(watch.answer)):
                 raise IsFile from None
             # A navigation that interrupts the load is not a failure; its target is checked below.
             sent_on = "interrupted by another navigation" in error.message
-            if not sent_on and not (watch.answer is not None and "ERR_ABORTED" in error.message):
+            if not sent_on and not (aborted and watch.answer is not None):
                 raise self._failure_of(watch.failed or (self._url, error.message)) from None
         await watch.wait_until_idle()
         self._check_page(page, watch)
